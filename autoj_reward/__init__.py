@@ -1,6 +1,6 @@
 """LLM judges as reward models.
 
-The names below load on first use, so that importing the package stays cheap.
+The public names load on first use, so that importing the package stays fast.
 """
 
 from __future__ import annotations

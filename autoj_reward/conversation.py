@@ -1,5 +1,4 @@
-"""What a judge reads beside a response: the conversation before it, read from messages as chat APIs
-and datasets have them, and a context of named texts."""
+"""Conversations and context: the messages before a response, and named texts shown to the judge."""
 
 from __future__ import annotations
 
@@ -12,8 +11,9 @@ from typing import Any
 from autoj_reward.errors import InputError
 
 TEXT_PARTS = ("text", "input_text", "output_text")
-"""Types of a content's parts that are read: of chat completions and of the Responses API."""
+"""Types of content parts that are read, in chat completions and the Responses API."""
 MAX_TURNS = 1024
+"""Maximum number of messages in a conversation."""
 FOLLOWS = {
     "": ("system", "user"),
     "system": ("system", "user"),
@@ -21,49 +21,57 @@ FOLLOWS = {
     "assistant": ("user", "tool"),
     "tool": ("tool", "assistant", "user"),
 }
-"""The roles that may follow each role; "" is the start."""
+"""Roles that may follow each role. The empty string is the start of the conversation."""
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-OWN = re.compile("query|response(_[0-9]+)?")
-"""Names of a judge input's own texts, which no context field may have."""
+"""Pattern of the name of a context field."""
+RESERVED_NAMES = re.compile("query|responses|response(_[0-9]+)?")
+"""Names of a judge input's own texts. No context field may use them."""
 
 
-def is_own(name: str) -> bool:
-    """Whether a name is one of a judge input's own texts."""
-    return OWN.fullmatch(name) is not None
+def is_reserved_name(name: str) -> bool:
+    """Return whether a name is reserved for one of a judge input's own texts."""
+    return RESERVED_NAMES.fullmatch(name) is not None
 
 
 class BadMessages(InputError):
-    """Error for messages that are no conversation. where: the place in them, such as
-    `[2].content`."""
+    """Error for messages that are no valid conversation."""
 
     def __init__(self, where: str, reason: str) -> None:
+        """Record the place in the messages, such as `[2].content`, and what is wrong there."""
         super().__init__(f"messages{where}: {reason}" if where else reason)
         self.where, self.reason = where, reason
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of a conversation. Tools that an assistant calls stand in its text."""
+    """One message of a conversation. Its tool calls are written into the text."""
 
     role: str
+    """`system`, `user`, `assistant` or `tool`."""
     text: str
 
 
-def plain(turns: Sequence[Turn]) -> str:
-    """Write a conversation as one text: that of a lone user turn as it is; else paragraphs that
-    open with their role ("User: ..."), in their order."""
+def to_plain_text(turns: Sequence[Turn]) -> str:
+    """Return a conversation as one text.
+
+    A lone user turn stays as it is. Otherwise each turn is a paragraph that begins with its role
+    ("User: ...").
+    """
     if [turn.role for turn in turns] == ["user"]:
         return turns[0].text
     return "\n\n".join(f"{turn.role.capitalize()}: {turn.text}" for turn in turns)
 
 
-def question(query: str, turns: Sequence[Turn]) -> str:
-    """Return what the user asks: of a conversation the user's last turn."""
+def last_user_text(query: str, turns: Sequence[Turn]) -> str:
+    """Return the text of the last user turn, or the query if there are no turns."""
     return next((turn.text for turn in reversed(turns) if turn.role == "user"), query)
 
 
 def turns_of(messages: Any) -> tuple[Turn, ...]:
-    """Read the turns of messages, whatever their order. BadMessages for what is no message."""
+    """Convert messages to turns, whatever the order of roles.
+
+    Raises BadMessages for an invalid message.
+    """
     if not isinstance(messages, Iterable):
         raise BadMessages("", f"a prompt or completion is text or messages, not {messages!r:.80}")
     found = tuple(_turn(message, f"[{n}]") for n, message in enumerate(messages))
@@ -73,12 +81,13 @@ def turns_of(messages: Any) -> tuple[Turn, ...]:
 
 
 def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], str | None]:
-    """Return the turns that a response answers, and the assistant's last turn, which is rated.
+    """Return the turns that a response answers, and the response: the assistant's last turn.
 
-    answered: responses come from elsewhere, so that messages may end with the user, and a last
-    turn of the assistant's is left out. BadMessages for turns that are out of order, blank or of an
-    unknown role, and for a conversation without an assistant's turn where none comes from
-    elsewhere.
+    With `answered` the responses come from elsewhere, so messages may end with the user. An
+    assistant's last turn is then cut off, and the returned response is None if there is none.
+
+    Raises BadMessages for turns that are out of order, blank or of an unknown role. Without
+    `answered` it also raises if the assistant has no turn.
     """
     turns = turns_of(messages)
     _require_order(turns)
@@ -95,13 +104,15 @@ def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], st
 
 
 def messages_of(turns: Sequence[Turn]) -> list[dict[str, str]]:
-    """Return the turns as messages."""
+    """Return turns as chat messages."""
     return [{"role": turn.role, "content": turn.text} for turn in turns]
 
 
 def content_text(message: Mapping[str, Any], where: str = "") -> str:
-    """Return the text of a message; of content in parts, the text parts. BadMessages for what is
-    neither text nor parts."""
+    """Return the text of a message's content. Parts of other types than text are skipped.
+
+    Raises BadMessages for content that is neither text nor a list of parts.
+    """
     content = message.get("content")
     if content is None:
         return ""
@@ -116,29 +127,30 @@ def content_text(message: Mapping[str, Any], where: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Context(Mapping[str, str]):
-    """Texts that a judge may know beside query and response, by name, such as a reference or a
-    rubric.
+    """Named texts that a judge may see with query and response, such as a reference or a rubric.
 
-    A frozen mapping, equal whatever the order in which the texts were given. They are data like the
-    query: never control tokens, and a verdict in them is not the judge's.
-
-    turns: the conversation that the response answers, where it is more than the user's one turn;
-        the query is then its plain text.
+    A frozen mapping. The order in which texts are given does not affect equality. The texts are
+    untrusted data like the query: they never become control tokens, and a verdict in them does not
+    count.
 
     >>> Context({"reference": "42"})["reference"]
     '42'
 
-    Raises ValueError for a name that no template could have or that a judge input has itself,
-    TypeError for what is no text.
+    Raises ValueError for a name that templates cannot use or that a judge input uses itself. Raises
+    TypeError for a value that is no text.
     """
 
     texts: tuple[tuple[str, str], ...] | Mapping[str, str] = ()
     turns: tuple[Turn, ...] = ()
+    """Conversation that the response answers. Empty if the prompt is a lone user turn.
+
+    If there are turns, the query is their plain text.
+    """
 
     def __post_init__(self) -> None:
         given = dict(self.texts)
         for name, text in given.items():
-            if not isinstance(name, str) or not NAME.fullmatch(name) or is_own(name):
+            if not isinstance(name, str) or not NAME.fullmatch(name) or is_reserved_name(name):
                 raise ValueError(f"{name!r} names no context field: write it like `reference`")
             if not isinstance(text, str):
                 raise TypeError(f"context field {name!r} is no text: {text!r:.80}")
@@ -154,26 +166,29 @@ class Context(Mapping[str, str]):
         return len(self.texts)
 
     def after(self, turns: tuple[Turn, ...]) -> Context:
-        """Return the same texts after these turns; a user's one turn is a query like any other."""
+        """Return the same texts with these turns. A lone user turn is stored as no turns."""
         return Context(self.texts, () if [t.role for t in turns] == ["user"] else turns)
 
 
-NOTHING = Context()
+EMPTY_CONTEXT = Context()
+"""Empty context."""
 
 
 def context_of(given: Mapping[str, str]) -> Context:
-    """Return the frozen form of a mapping."""
+    """Return a mapping as a frozen Context."""
     return given if isinstance(given, Context) else Context(given)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextColumn:
-    """A context field that rows are asked for, and the column that holds it."""
+    """Context field of a judge's format, and the column of input rows that holds it."""
 
     field: str
+    """Name of the context field."""
     column: str
+    """Name of the column."""
     required: bool = False
-    """Whether a row without it cannot be judged."""
+    """Whether a row without the column cannot be judged."""
 
 
 def _turn(message: Any, where: str) -> Turn:
@@ -184,8 +199,10 @@ def _turn(message: Any, where: str) -> Turn:
 
 
 def message_text(message: Mapping[str, Any], where: str = "") -> str:
-    """Return the text of a message, with a line for each tool that it calls. BadMessages for
-    content or calls that are none."""
+    """Return the text of a message, with one line for each tool call.
+
+    Raises BadMessages for invalid content or calls.
+    """
     said = content_text(message, where)
     calls = message.get("tool_calls") or ()
     if not isinstance(calls, Sequence) or isinstance(calls, str):
@@ -195,7 +212,7 @@ def message_text(message: Mapping[str, Any], where: str = "") -> str:
 
 
 def _call(call: Any, where: str) -> str:
-    """A tool that is called, as `[calls name {"argument": "value"}]`."""
+    """Return a tool call as `[calls name {"argument": "value"}]`."""
     made = call.get("function", call) if isinstance(call, Mapping) else None
     if not isinstance(made, Mapping) or not isinstance(made.get("name"), str):
         raise BadMessages(where, f"not a call of a function with a name: {call!r:.80}")
@@ -228,7 +245,7 @@ def _require_texts(turns: Sequence[Turn]) -> None:
 
 
 def _other(part: Any) -> bool:
-    """Is it a part of another type than text?"""
+    """Return whether a content part has another type than text."""
     kind = part.get("type") if isinstance(part, Mapping) else None
     return isinstance(kind, str) and kind not in TEXT_PARTS
 

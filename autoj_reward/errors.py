@@ -1,4 +1,4 @@
-"""Errors, one type per boundary, and the extras to install where a module is missing.
+"""Exceptions, and the extra to install for each missing module.
 
 AutojError
 ├── ConfigError          a config file or value is wrong
@@ -8,11 +8,11 @@ AutojError
 ├── ModelError           a model cannot be found, built or loaded
 ├── JournalError         the journal cannot be read or written
 ├── BudgetExceeded       too many judgements of a training run failed
-├── NoReward             one judgement failed, and its caller leaves out what has an error
+├── NoReward             one judgement failed, and its caller omits failed items
 └── EngineError          the engine did not answer
     ├── InputRejected    this input can never be judged: do not retry
-    └── EngineUnavailable  nobody answered before the deadline, or the engine died: retry elsewhere
-        └── ReplicaLost  it went while it held the request, which may have killed it
+    └── EngineUnavailable  no answer before the deadline, or the engine died: retry elsewhere
+        └── ReplicaLost  the replica died while it held the request
 
 Messages say what is wrong, the value, and what to do.
 """
@@ -43,12 +43,11 @@ EXTRAS = {
     ),
     "gpu": ("psutil", "ray", "torch", "vllm"),
 }
-"""The modules that the client does without, by the extra that brings them; `gpu` holds the
-others."""
+"""Modules that the client does not need, by the extra that installs them."""
 
 
 class AutojError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base class of all exceptions that this package raises on purpose."""
 
 
 class ConfigError(AutojError):
@@ -87,29 +86,31 @@ class EngineUnavailable(EngineError):
     """No answer before the deadline, or the engine died: retry elsewhere or later."""
 
     retry_after_s: float = 0.0
-    """Seconds for which the server that refused asks not to be asked again."""
+    """Seconds that the refusing server asks clients to wait before a retry."""
 
 
 class ReplicaLost(EngineUnavailable):
-    """The replica went while it held the request, which may have killed it."""
+    """The replica died while it held the request, which may have been the cause."""
 
     replica: str = ""
-    """Id of the replica, where it is known: a request that is sent to the same dead one twice lost
-    one replica."""
+    """Id of the replica, or empty if unknown.
+
+    With it, two failures of the same dead replica count as one lost replica.
+    """
 
 
 class BudgetExceeded(AutojError):
-    """Too many judgements of a training run failed; it stops rather than learn from noise."""
+    """Too many judgements of a training run failed; training stops rather than learn from noise."""
 
 
 class NoReward(AutojError):
-    """One judgement failed, for a caller that leaves out what has an error and takes no None."""
+    """One judgement failed; raised for callers that omit failed items and accept no None."""
 
 
 def did_you_mean(name: str, known: Iterable[str], start: str = "") -> str:
-    """Return `: did you mean ...?` with the known name that is nearest to a wrong one, else "".
+    """Return `: did you mean ...?` with the known name closest to a wrong one, or "".
 
-    start: stands before the nearest name.
+    start: prefix of the suggested name.
     """
     from difflib import get_close_matches
 
@@ -119,8 +120,10 @@ def did_you_mean(name: str, known: Iterable[str], start: str = "") -> str:
 
 @contextmanager
 def from_extras() -> Iterator[None]:
-    """Raise ConfigError that names the extra to install, for imports in the block of a module that
-    is missing. For a module that no extra brings, ModuleNotFoundError stays."""
+    """Turn a missing module within this context into a ConfigError that names the extra to install.
+
+    If no extra installs the module, ModuleNotFoundError is raised as it is.
+    """
     try:
         yield
     except ModuleNotFoundError as error:

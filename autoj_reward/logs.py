@@ -1,6 +1,6 @@
-"""Structured logs: one JSON object a line, with the id of the request that it belongs to.
+"""Structured logs: one JSON object per line, with the id of the request that it belongs to.
 
-Neither texts nor tokens are ever logged.
+Texts and tokens are never logged.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from collections.abc import Callable
 from contextvars import ContextVar
 
 LOG = logging.getLogger("autoj_reward")
+"""Logger of this package."""
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+"""Id of the current request; empty outside of requests."""
 REQUEST = "request"
-"""The message of a request's line."""
+"""Message of the log line of an authorized request."""
 _PLAIN = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 class JsonLines(logging.Formatter):
-    """Time (UTC, seconds), level, logger, message, request id and the record's `facts`."""
+    """Formatter: time (Unix seconds), level, logger, message, request id and the record's
+    `facts`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -39,8 +42,11 @@ class JsonLines(logging.Formatter):
 
 
 class Sparing(logging.Filter):
-    """Lets so many records of one message through in a second, so that strangers fill no disk; the
-    next one says how many were `left_out`. Lines of requests with the token all go through."""
+    """Filter that limits how many records of one message pass in a second.
+
+    Without it, unauthorized clients could fill the disk. The next record that passes has the number
+    dropped as `left_out`. Log lines of authorized requests always pass.
+    """
 
     def __init__(self, most: int = 5, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -65,7 +71,7 @@ class Sparing(logging.Filter):
 
 
 def log_to_stderr() -> None:
-    """Write this package's logs, uvicorn's and asyncio's, to stderr as JSON lines."""
+    """Write the logs of this package, uvicorn and asyncio to stderr as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     handler.addFilter(Sparing())
@@ -76,8 +82,11 @@ def log_to_stderr() -> None:
 
 
 def announce(line: str) -> None:
-    """Tell the user a line: logged at INFO where a handler takes that, as a service's does, else on
-    stderr, between progress bars. A higher level of the package's own logger silences it."""
+    """Show the user a line.
+
+    It is logged at INFO if a handler accepts that, as in a service. Otherwise it goes to stderr,
+    between progress bars. A higher level of this package's logger silences it.
+    """
     if LOG.level > logging.INFO:
         return
     if LOG.isEnabledFor(logging.INFO) and LOG.hasHandlers():
@@ -89,5 +98,6 @@ def announce(line: str) -> None:
 
 
 def new_request_id(given: str) -> str:
-    """The caller's own id if it is a plain word, so that logs of both sides join; or a new one."""
+    """Return the caller's own id if it is a plain word, so that logs of both sides match; else a
+    new id."""
     return given if _PLAIN.fullmatch(given) else uuid.uuid4().hex

@@ -1,5 +1,4 @@
-"""Processes of a run: how many there are, what the first one tells the others, and the garbage
-collector of one with many requests in flight."""
+"""Processes of a run: their number, values shared by rank 0, and garbage collection under load."""
 
 from __future__ import annotations
 
@@ -7,35 +6,42 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
 from typing import Any, TypeVar
 
+from autoj_reward.errors import AutojError
+
 PROCESSES_VARIABLE = "AUTOJ_PROCESSES"
-"""Set in the workers of a job; a launcher such as torchrun sets WORLD_SIZE in those of a
-training."""
+"""Environment variable with the number of a job's worker processes.
+
+Training launchers such as torchrun set WORLD_SIZE instead.
+"""
 GC_THRESHOLD = 20_000
-"""New objects before the collector looks for cycles among them; Python's own number is 700."""
+"""New objects before the garbage collector runs; Python's default is 700."""
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def processes() -> int:
-    """Return how many processes this run has; 1 if nothing started several."""
+    """Return the number of processes of this run; 1 if no launcher started several."""
     return int(os.environ.get(PROCESSES_VARIABLE) or os.environ.get("WORLD_SIZE") or 1)
 
 
 def is_first_rank() -> bool:
-    """Return whether this is rank 0; so is the process of a training of one."""
+    """Return whether this process is rank 0, or the only one."""
     distributed = _distributed()
     return distributed is None or distributed.get_rank() == 0
 
 
 def of_first_rank(name: str, own: T) -> T:
-    """Return what rank 0 has under this name; `own` in a training of one process.
+    """Return rank 0's value under this name; in a single process, return `own`.
 
-    own: JSON values. The ranks speak through the key-value store of torch.distributed, which is no
-    collective operation: rank 0 waits for nobody, and the others for rank 0, up to the store's own
-    timeout.
+    own: a JSON-compatible value. The ranks exchange it through the key-value store of
+    torch.distributed, which is no collective operation. Rank 0 does not wait; the others wait for
+    rank 0, up to the store's own timeout.
     """
     distributed = _distributed()
     if distributed is None:
@@ -48,14 +54,50 @@ def of_first_rank(name: str, own: T) -> T:
     return found
 
 
+def on_first_rank(
+    work: Callable[[list[T]], Sequence[R]], items: Sequence[T], timeout_s: float
+) -> list[R]:
+    """Run `work` on rank 0 over the items of all ranks, and return the results of this rank's own.
+
+    work: returns one result an item, in order. An AutojError that it raises is raised on all
+    ranks. Every rank must call this function equally often. The ranks exchange pickled objects in
+    a gloo group of their own, so no collective of the training waits meanwhile. timeout_s: seconds
+    to wait for rank 0.
+    """
+    distributed = _distributed()
+    if distributed is None:
+        return list(work(list(items)))
+    group = _gloo_group(timeout_s)
+    gathered: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(gathered, list(items), group=group)
+    answer: list[Any] = [None]
+    if is_first_rank():
+        try:
+            found = iter(work([item for part in gathered for item in part]))
+            answer = [[[next(found) for _ in part] for part in gathered]]
+        except AutojError as error:
+            answer = [error]
+    distributed.broadcast_object_list(answer, src=0, group=group)
+    if isinstance(answer[0], AutojError):
+        raise answer[0]
+    own: list[R] = answer[0][distributed.get_rank()]
+    return own
+
+
+@lru_cache(maxsize=1)
+def _gloo_group(timeout_s: float) -> Any:
+    """Return a process group of all ranks for objects on the CPU, made at its first use."""
+    return _distributed().new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+
+
 @contextmanager
 def relaxed_gc() -> Iterator[None]:
-    """Raise the garbage collector's threshold while many requests are in flight, and keep it from
-    what is loaded by now.
+    """Raise the garbage collector's threshold within this context, and exempt all objects loaded so
+    far.
 
-    With 1,000 requests in flight the collector goes through all that they hold again and again: a
-    third of the CPU, and stalls of 0.2 s. A request leaves no garbage for it to find. Objects that
-    the caller had frozen before stay frozen.
+    Use it while many requests are in flight. With 1,000 of them, the collector scans all their
+    objects again and again: a third of the CPU, and stalls of 0.2 s. A request leaves no garbage
+    cycles. Objects that the caller froze earlier stay frozen.
     """
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.collect()
@@ -70,7 +112,7 @@ def relaxed_gc() -> Iterator[None]:
 
 
 def _distributed() -> Any:
-    """torch.distributed, or None in a training of one process."""
+    """Return torch.distributed, or None in a single process."""
     found: Any = sys.modules.get("torch.distributed")
     if found is None or not found.is_available() or not found.is_initialized():
         return None

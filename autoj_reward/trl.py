@@ -1,11 +1,12 @@
-"""The judge in TRL's trainers; each adapter loads what its trainer needs on first use.
+"""LLM judges as rewards in TRL's trainers. Each adapter imports its trainer's modules on first use.
 
     with RewardModel("GAIR/autoj-13b") as reward:
-        GRPOTrainer(model, reward_funcs=GRPOReward(reward).judge, ...)
+        GRPOTrainer(model, reward_funcs=reward.trl(), ...)
 
-`GRPOReward` has the functions of GRPOTrainer and RLOOTrainer, `OnlineDPOReward` those of
-OnlineDPOTrainer, of which `DecidedPairsTrainer` learns from decided pairs alone, and `PPOReward` is
-the reward model of PPOTrainer, which finds its prompts in a `prompt_table`.
+- `GRPOReward`: reward functions for GRPOTrainer and RLOOTrainer; `reward.trl()` is its async one.
+- `OnlineDPOReward`: reward functions for OnlineDPOTrainer.
+- `DecidedPairsTrainer`: an OnlineDPOTrainer that skips pairs with equal rewards.
+- `PPOReward`: reward model for PPOTrainer; it finds its prompts in a `prompt_table`.
 """
 
 from __future__ import annotations

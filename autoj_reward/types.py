@@ -1,4 +1,4 @@
-"""The records that travel from a candidate to its reward. No heavy imports."""
+"""Records passed from a candidate to its reward. This module imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -8,71 +8,88 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from autoj_reward.conversation import NOTHING, Turn, before_response, context_of, messages_of, plain
+from autoj_reward.conversation import (
+    EMPTY_CONTEXT,
+    Turn,
+    before_response,
+    context_of,
+    messages_of,
+    to_plain_text,
+)
 
-Asking = str | tuple[Turn, ...]
-"""A query, or the turns of a conversation."""
+QueryOrTurns = str | tuple[Turn, ...]
+"""The prompt that a response answers: a query, or the turns of a conversation."""
 
 
 class Outcome(StrEnum):
-    """How a judgement ended. Anything but OK carries a reason and no number.
+    """End of a judgement. Every outcome but OK carries a reason and no number.
 
-    No judge gives the last two. NO_NUMBER: the judgement lacks the number that was asked for, such
-    as the expected rating from a judge that tells no probabilities. ABANDONED: a selection on a
-    budget gave the candidate up before its critique.
+    NO_NUMBER and ABANDONED are set by the code that uses a judgement, never by a judge.
     """
 
     OK = "ok"
+    """The judgement has a verdict."""
     TRUNCATED = "truncated"
+    """The judge's text was cut off at its token limit, and holds no verdict that counts."""
     UNPARSABLE = "unparsable"
+    """The judge's text holds no verdict that counts."""
     NO_NUMBER = "no_number"
+    """The judgement lacks the requested number: for example, the expected rating from an engine
+    without log-probabilities."""
     INPUT_REJECTED = "input_rejected"
+    """The input cannot be judged, for example because a text is too long."""
     UNAVAILABLE = "unavailable"
+    """No engine answered before the deadline."""
     ABANDONED = "abandoned"
+    """A selection with a token budget dropped the candidate before its critique was written."""
 
 
-SINGLE, PAIRWISE = "single", "pairwise"
-"""The protocols of every generative judge's format: one response is rated, or two are compared."""
+SINGLE, PAIRWISE, GROUP = "single", "pairwise", "group"
+"""Protocols of a generative judge's format: rate one response, compare two, or score a group."""
 RATING, VERDICT, DIRECT = "rating", "verdict", "direct"
-"""Slots by name: of a rating, of a comparison, and of a rating read right after the prompt."""
-PLANTED = "planted_verdict"
-"""The flag of a judgement on text of a policy's that holds a verdict of its own."""
+"""Slot names: the rating, the verdict of a comparison, and the rating read right after
+the prompt."""
+PLANTED_FLAG = "planted_verdict"
+"""Flag of a judgement if a text written by the policy contains a verdict."""
 GIVEN = ("user", "system")
-"""Roles whose turns no policy writes."""
+"""Roles whose turns the policy did not write."""
 
 
 class Verdict(StrEnum):
-    """Result of comparing two responses. INCONSISTENT: the two orders disagree."""
+    """Result of comparing two responses."""
 
     FIRST = "first"
     SECOND = "second"
     TIE = "tie"
     INCONSISTENT = "inconsistent"
+    """The two orders of the responses gave different verdicts."""
     FAILED = "failed"
+    """At least one judgement of the comparison is not OK."""
 
     def swapped(self) -> Verdict:
-        """The same verdict named for the exchanged order."""
+        """Return the verdict for the two responses in the opposite order."""
         return {Verdict.FIRST: Verdict.SECOND, Verdict.SECOND: Verdict.FIRST}.get(self, self)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One response to one query.
-
-    query: of a conversation, whatever it is given as, the plain text of the context's turns.
-    policy_logprob: sequence log-probability under the policy (natural log), None if unknown;
-        ValueError where it is not finite.
-    group_id: names the candidate's group; see `group_key`.
-    context: named texts that the judge's format shows beside the two, such as a reference.
-    unusable: why no part of a reward can be asked about it, "" if it can.
-    """
+    """One response to one query."""
 
     query: str
+    """Prompt text. For a conversation it is replaced by the plain text of the turns in
+    `context`."""
     response: str
     policy_logprob: float | None = None
+    """Log-probability of the whole response under the policy (natural log). None if unknown.
+
+    A value that is not finite raises ValueError.
+    """
     group_id: str | None = None
-    context: Mapping[str, str] = NOTHING
+    """Group to which the candidate belongs; see `group_key`."""
+    context: Mapping[str, str] = EMPTY_CONTEXT
+    """Named texts that the judge's format shows with query and response, such as a reference."""
     unusable: str = ""
+    """Why this candidate cannot be judged for any part of a reward. Empty if it can."""
 
     def __post_init__(self) -> None:
         if self.policy_logprob is not None and not math.isfinite(self.policy_logprob):
@@ -83,22 +100,25 @@ class Candidate:
         object.__setattr__(self, "query", _asked(self.query, self.context))
 
     @classmethod
-    def of(cls, messages: Any, context: Mapping[str, str] = NOTHING) -> Candidate:
-        """The assistant's last turn, after those before it. BadMessages, an InputError, for
-        messages that are no conversation or without a turn to rate."""
+    def of(cls, messages: Any, context: Mapping[str, str] = EMPTY_CONTEXT) -> Candidate:
+        """Return the candidate made of the assistant's last message and the messages before it.
+
+        Raises BadMessages, an InputError, if they are no conversation or the assistant has no turn.
+        """
         turns, response = before_response(messages, answered=False)
         return after(turns, response or "", context)
 
 
 GroupKey = str | tuple[str, Mapping[str, str]]
+"""Key of a group: its group id, or query and context."""
 
 
 def group_key(candidate: Candidate) -> GroupKey:
     """Return the key of the candidate's group: its group id, else its query and context.
 
-    The candidates of a group compete with each other: they are whitened together, and their ties
-    are counted. A judge shows the context, so ratings beside different references differ by more
-    than the responses.
+    Candidates of one group compete: their rewards are whitened together, and their ties are
+    counted. The context belongs to the key because the judge sees it. Ratings of responses with
+    different references differ for more reasons than the responses.
     """
     if candidate.group_id is not None:
         return candidate.group_id
@@ -106,57 +126,57 @@ def group_key(candidate: Candidate) -> GroupKey:
 
 
 def after(
-    turns: tuple[Turn, ...], response: str, context: Mapping[str, str] = NOTHING
+    turns: tuple[Turn, ...], response: str, context: Mapping[str, str] = EMPTY_CONTEXT
 ) -> Candidate:
-    """A response to a conversation."""
-    return Candidate(plain(turns), response, context=context_of(context).after(turns))
+    """Return the candidate for a response to a conversation."""
+    return Candidate(to_plain_text(turns), response, context=context_of(context).after(turns))
 
 
-def turns_in(context: Mapping[str, str]) -> tuple[Turn, ...]:
-    """The conversation that a context holds; () where the query is all there is."""
+def context_turns(context: Mapping[str, str]) -> tuple[Turn, ...]:
+    """Return the conversation that a context holds. Empty if the prompt is a plain query."""
     return context_of(context).turns
 
 
 def _asked(query: str, context: Mapping[str, str]) -> str:
-    turns = turns_in(context)
-    return plain(turns) if turns else query
+    turns = context_turns(context)
+    return to_plain_text(turns) if turns else query
 
 
 class Pair(NamedTuple):
-    """Two responses to one query that are to be compared, and what the judge knows beside them."""
+    """Two responses to one query that are to be compared, with their context."""
 
     query: str
     first: str
     second: str
-    context: Mapping[str, str] = NOTHING
+    context: Mapping[str, str] = EMPTY_CONTEXT
+    """Named texts that the judge's format shows with query and responses."""
 
     @classmethod
     def of(cls, first: Candidate, second: Candidate) -> Pair:
-        """Return the pair of two responses to the first one's query."""
+        """Return the pair of two candidates' responses, with query and context of the first."""
         return cls(first.query, first.response, second.response, first.context)
 
     def inputs(self, swap: bool = True, sample: int = 0) -> list[JudgeInput]:
-        """Return the judge inputs: the pair as it is, then with swap in the other order."""
+        """Return the judge inputs: the given order, then with `swap` the opposite order."""
         orders = ((self.first, self.second), (self.second, self.first))[: 1 + swap]
         return [JudgeInput(PAIRWISE, self.query, o, sample, context=self.context) for o in orders]
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeInput:
-    """What one judge call reads: the responses to one query that a protocol lays out, in order.
-
-    protocol: the name of one of the format's protocols, such as `single` or `pairwise`.
-    sample: which of k sampled critiques this is (0 when k is 1).
-    direct: only the rating slot right after the prompt is read, whatever the judge else writes.
-    context: named texts that the judge's format shows beside query and responses.
-    """
+    """Input of one judge call: a query, its context and the responses to judge, in order."""
 
     protocol: str
+    """Name of a protocol of the judge's format, such as `single` or `pairwise`."""
     query: str
     responses: tuple[str, ...]
+    """Responses, in the order in which the judge sees them."""
     sample: int = 0
+    """Index of this critique among the k sampled ones, from 0. It sets the seed."""
     direct: bool = False
-    context: Mapping[str, str] = NOTHING
+    """Whether only the rating slot right after the prompt is read, without a critique."""
+    context: Mapping[str, str] = EMPTY_CONTEXT
+    """Named texts that the judge's format shows with query and responses."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "context", context_of(self.context))
@@ -164,32 +184,34 @@ class JudgeInput:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The conversation that the responses answer; () where the query is all of it."""
-        return turns_in(self.context)
+        """The conversation that the responses answer. Empty if the prompt is a plain query."""
+        return context_turns(self.context)
 
     @property
     def untrusted(self) -> tuple[str, ...]:
-        """Every text that the judge is shown and that is not the format's own."""
+        """All texts in the prompt that are not the format's own: query, responses and context."""
         known = self.context.values() if self.context else ()
         return (self.query, *self.responses, *known)
 
     @property
     def policy_texts(self) -> tuple[str, ...]:
-        """The texts in which a policy could plant a verdict: the responses, and the turns before
-        them but the user's and the system's. An assistant's earlier turn may be the same policy's,
-        and a tool says what it was asked to."""
+        """Texts in which a policy could plant a verdict: responses, and assistant and tool turns.
+
+        The same policy may have written an assistant's earlier turn, and it chooses what a tool
+        outputs.
+        """
         earlier = (turn.text for turn in self.turns if turn.role not in GIVEN)
         return (*self.responses, *earlier)
 
     @property
     def given_texts(self) -> tuple[str, ...]:
-        """The other texts: the query, or the user's and the system's turns, and the context."""
+        """Texts that the policy did not write: query, or user and system turns, and context."""
         spoken = (turn.text for turn in self.turns if turn.role in GIVEN)
         asked = spoken if self.turns else (self.query,)
         return (*asked, *(self.context.values() if self.context else ()))
 
     def record(self) -> dict[str, Any]:
-        """As JSON holds it; without what it does not have."""
+        """Return the input as JSON data. Fields without a value are left out."""
         turns = messages_of(self.turns)
         found: dict[str, Any] = {"protocol": self.protocol}
         found |= {"messages": turns} if turns else {"query": self.query}
@@ -201,48 +223,57 @@ class JudgeInput:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a judge said in one slot of a protocol.
-
-    slot: the slot's name. label: what the judge wrote there, by its name in the format (`7.5`,
-        `first`); the most probable one if forced.
-    value: the number that the label stands for (half points are legal), or the score of a scalar
-        reward model; None where a label is no number. A mean over k critiques where several count.
-    distribution: (label, probability) for every label of the slot, as read there and not
-        renormalised; of a rating every whole number, and the half point that was written or may
-        have been. None where the engine gives no log-probabilities.
-    expected: mean of the distribution after renormalising; None without one, with less than 1 % of
-        the probability on labels, with more of it unknown than known, or without numbers.
-    outside: probability at the slot that belongs to no valid label, 0..1, the unknown included.
-    unknown: the part of it, 0..1, that may belong to a label: an endpoint that tells the
-        alternatives of each written token says P("1") where the judge wrote 7, and not how much of
-        that is 10.
-    forced: the judge was to write a verdict and did not, so the slot was forced (`Rating: [[`).
-    """
+    """Verdict of a judge in one slot of a protocol, with its distribution."""
 
     slot: str
+    """Name of the slot."""
     label: str
+    """Name of the label in the format (`7.5`, `first`). In a forced slot the most
+    probable label."""
     value: float | None = None
+    """Number of the label, half points included, or the score of a scalar reward model.
+
+    The mean if several critiques count. None if the label stands for no number.
+    """
     distribution: tuple[tuple[str, float], ...] | None = None
+    """Pairs (label, probability) as read at the slot, not renormalised. None without
+    log-probabilities.
+
+    A rating has every whole number here. It also has the half point that the judge wrote or may
+    have been about to write.
+    """
     expected: float | None = None
+    """Mean of the distribution after renormalising.
+
+    None if there is no distribution or its labels are no numbers. Also None if the labels have less
+    than 1 % of the probability, or if `unknown` exceeds the probability that is known.
+    """
     outside: float | None = None
+    """Probability at the slot that belongs to no valid label, 0..1. It includes `unknown`."""
     unknown: float = 0.0
+    """Part of `outside` that may belong to a label, 0..1.
+
+    An endpoint that returns alternatives only for each written token causes it. Where the judge
+    wrote 7 it returns P("1"), but not how much of that belongs to 10.
+    """
     forced: bool = False
+    """Whether the judge wrote no verdict and the slot was forced (`Rating: [[` was appended)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Cost of a judgement inside its replica.
-
-    tokens_in, tokens_cached, tokens_out: tokens read, of these from the prefix cache, and written.
-    latency_s: seconds that the judgement took, without those in which it waited for its engine.
-    queued_s: seconds that it waited for a place in the engine.
-    """
+    """Cost of a judgement inside its replica."""
 
     tokens_in: int = 0
+    """Prompt tokens."""
     tokens_cached: int = 0
+    """Prompt tokens that came from the prefix cache."""
     tokens_out: int = 0
+    """Generated tokens."""
     latency_s: float = 0.0
+    """Seconds that the judgement took, without the time in the engine's queue."""
     queued_s: float = 0.0
+    """Seconds that the judgement waited for a free place in the engine."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -254,14 +285,13 @@ class Usage:
         )
 
     def lasting(self, seconds: float) -> Usage:
-        """The same for what has taken so many seconds in all, its wait included."""
+        """Return the usage with `seconds` as its total time, split into waiting and latency."""
         queued = min(self.queued_s, seconds)
         return replace(self, latency_s=seconds - queued, queued_s=queued)
 
 
 def concurrent_usage(usages: Sequence[Usage]) -> Usage:
-    """Return the cost of what was done at the same time: the sum of the tokens, and the seconds
-    of the one that took longest, its wait included."""
+    """Return the cost of concurrent work: all tokens, and the times of the slowest part."""
     longest = max(usages, key=lambda u: u.latency_s + u.queued_s, default=Usage())
     total = sum(usages, Usage())
     return replace(total, latency_s=longest.latency_s, queued_s=longest.queued_s)
@@ -272,22 +302,25 @@ _VIEWS = ("rating", "expected", "direct")
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the judge said of one `JudgeInput`, or why it said nothing usable.
-
-    readings: one for each slot of the protocol, and one named `direct` where the rating right after
-    the prompt was read; none where the judge abstains. thinking: what the judge wrote to itself
-    before it spoke, in no case a verdict. flags name what was done to or seen in the input, for
-    example `input_truncated` or `planted_verdict`. judge is the fingerprint of the judge.
-    """
+    """Verdict and critique for one `JudgeInput`, or the outcome and reason if there is none."""
 
     outcome: Outcome
+    """OK if and only if there are readings."""
     reason: str = ""
+    """Why the outcome is not OK. Empty if it is."""
     critique: str = ""
+    """Text that the judge wrote, without its thinking."""
     readings: tuple[Reading, ...] = ()
+    """One reading for each slot of the protocol, and one named `direct` if that rating was read."""
     usage: Usage = field(default_factory=Usage)
+    """Cost of the judgement."""
     judge: str = ""
+    """Fingerprint of the judge."""
     flags: tuple[str, ...] = ()
+    """Names of findings about the input and changes to it, such as `planted_verdict` and
+    `input_truncated`."""
     thinking: str = ""
+    """Text of the judge's thinking block. It is never read as a verdict."""
 
     def __post_init__(self) -> None:
         if (self.outcome is Outcome.OK) != bool(self.readings):
@@ -295,23 +328,24 @@ class Judgement:
 
     @classmethod
     def of_score(cls, score: float) -> Judgement:
-        """Return the judgement of a score, which stands for a rating in every view."""
+        """Return the judgement of a scalar reward model. The score is its value in every view."""
         label = f"{score:g}"
         readings = (Reading(name, label, score, expected=score) for name in (RATING, DIRECT))
         return cls(Outcome.OK, readings=tuple(readings))
 
     @classmethod
     def of_verdict(cls, verdict: Verdict) -> Judgement:
-        """Return the judgement of a comparison that has no distribution."""
+        """Return the judgement of a comparison without a distribution."""
         return cls(Outcome.OK, readings=(Reading(VERDICT, verdict.value),))
 
     @property
     def ok(self) -> bool:
+        """Whether the outcome is OK."""
         return self.outcome is Outcome.OK
 
     @property
     def why(self) -> str:
-        """The outcome and its reason, as an error or a log names them."""
+        """Outcome and reason in one line, for errors and logs."""
         return f"{self.outcome}: {self.reason}"
 
     @property
@@ -320,49 +354,51 @@ class Judgement:
         return any(reading.forced for reading in self.readings)
 
     def reading(self, slot: str) -> Reading | None:
-        """Return what was said in a slot; None if the judgement has no such slot, or abstains."""
+        """Return the reading of a slot. None if the judgement has no such slot or is not OK."""
         return next((own for own in self.readings if own.slot == slot), None)
 
     @property
     def rating(self) -> float | None:
-        """The rating that the judge wrote, or the most probable one of a forced slot."""
+        """Rating that the judge wrote, or the most probable one of a forced slot."""
         own = self.reading(RATING)
         return own.value if own else None
 
     @property
     def expected(self) -> float | None:
-        """The mean of the rating's distribution."""
+        """Mean of the rating's distribution."""
         own = self.reading(RATING)
         return own.expected if own else None
 
     @property
     def direct(self) -> float | None:
-        """The expected rating right after the prompt, before any critique."""
+        """Expected rating read right after the prompt, before any critique."""
         own = self.reading(DIRECT)
         return own.expected if own else None
 
     @property
     def verdict(self) -> Verdict | None:
-        """FIRST, SECOND or TIE of a comparison."""
+        """FIRST, SECOND or TIE if this is a comparison; else None."""
         own = self.reading(VERDICT)
         return Verdict(own.label) if own else None
 
     @property
     def confidence(self) -> tuple[tuple[str, float], ...] | None:
-        """The probabilities of the verdicts at the slot of a comparison, if they were read."""
+        """Pairs (verdict, probability) at the slot of a comparison. None if they were not read."""
         own = self.reading(VERDICT)
         return own.distribution if own else None
 
     def view(self, name: str) -> float | None:
-        """Return the number named `rating`, `expected` or `direct`; None if the judgement abstains
-        or lacks it. Raises ValueError for another name."""
+        """Return the number named `rating`, `expected` or `direct`.
+
+        None if the judgement is not OK or lacks it. Raises ValueError for another name.
+        """
         if name not in _VIEWS:
             raise ValueError(f"no view {name!r}: name one of {', '.join(_VIEWS)}")
         number: float | None = getattr(self, name)
         return number
 
     def with_number(self, view: str) -> Judgement:
-        """Return the judgement, or one that abstains if it is OK and lacks the number of a view."""
+        """Return the judgement, with outcome NO_NUMBER if it is OK but lacks the view."""
         if not self.ok or self.view(view) is not None:
             return self
         wrote = f" beside its rating {self.rating:g}" if self.rating is not None else ""
@@ -370,7 +406,10 @@ class Judgement:
         return replace(self, outcome=Outcome.NO_NUMBER, reason=why, readings=())
 
     def with_direct(self, read: Judgement) -> Judgement:
-        """Return a rating with the one read right after the prompt, and the cost of both."""
+        """Return this rating with the rating of `read` added as its `direct` reading.
+
+        The cost is the sum of both. A judgement without a rating is returned unchanged.
+        """
         own = read.reading(RATING)
         if self.rating is None or own is None:
             return self if self.rating is None else replace(self, usage=self.usage + read.usage)
@@ -379,7 +418,7 @@ class Judgement:
         return replace(self, readings=readings, usage=self.usage + read.usage)
 
     def lacks(self, view: str) -> bool:
-        """Whether it is OK and the engine told no probabilities, where the view needs them."""
+        """Return whether the view is `expected` and this rating came without probabilities."""
         own = self.reading(RATING)
         if view != "expected" or own is None:
             return False
@@ -392,8 +431,11 @@ class Judgement:
         return f"{1 - (own.outside or 0):.4f} of the probability is on the scale"
 
     def record(self) -> dict[str, Any]:
-        """Return all of it as JSON holds it: the readings, and beside them what they say of a
-        rating or a comparison, by today's names of result fields."""
+        """Return the judgement as JSON data.
+
+        Besides the readings it holds `rating`, `verdict` and `confidence` under the names of result
+        fields.
+        """
         rating = self.reading(RATING)
         return {
             "outcome": self.outcome.value,
@@ -427,38 +469,39 @@ def _rating_record(rating: Reading, direct: float | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two responses compared in both orders (paper, section 5.1).
-
-    orders: the judgement of (first, second), then of (second, first) unless it was turned off.
-    """
+    """Two responses compared in both orders (paper, section 5.1)."""
 
     verdict: Verdict
+    """Verdict over both orders."""
     orders: tuple[Judgement, ...]
+    """Judgement of (first, second), then of (second, first) unless that was turned off."""
     reason: str = ""
+    """Why the verdict is INCONSISTENT or FAILED. Empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The chosen candidate of a group and the rule that decided.
-
-    rule: `only` | `rating` | `expected` | `direct` | a tie-break name | `all_failed`.
-    tied: indices that shared the best value before tie-breaking.
-    comparisons: knock-out matches played, as (index, index, verdict).
-    """
+    """Chosen candidate of a group, and the rule that decided."""
 
     index: int
+    """Index of the chosen candidate in its group."""
     rule: str
+    """`only`, `rating`, `expected`, `direct`, `relative`, a tie-break's name, or `all_failed`."""
     tied: tuple[int, ...] = ()
+    """Indices of the candidates that shared the best value before tie-breaking."""
     comparisons: tuple[tuple[int, int, Verdict], ...] = ()
+    """Knock-out matches played, as (index, index, verdict)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """An input row that was left out: where it stands and what is wrong with it."""
+    """Input row that was left out: its place and what is wrong with it."""
 
     file: str
     line: int
+    """Line number, from 1."""
     field: str
+    """Name of the field at fault. Empty if the whole row is."""
     reason: str
 
     def __str__(self) -> str:

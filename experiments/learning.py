@@ -1,14 +1,14 @@
-"""Show that a policy learns through the reward path: several seeds, before and after.
+"""Show that a policy learns through the reward path: several seeds, before and after training.
 
     python -m experiments.learning --config configs/experiments/learning_proof.yaml
     python -m experiments.learning --config configs/experiments/learning_judge.yaml
 
-Every algorithm trains the same policy from every seed by `autoj train`. Responses of the first and
-of the trained policy, to queries that were not trained on, are then scored: by a program that
-counts words, where the training's judge is scripted to rate how near a response comes to a number
-of them (and every rating in the journal must be what the program grants); else by the same judge
-that rewarded. `learning.json`, `learning.md` and the curves `learning-reward.svg` get an entry a
-run; one that is done is not repeated.
+`autoj train` trains the same policy with every algorithm and every seed. Queries that were not
+trained on are then answered by the policy before and after training, and the responses are scored.
+If the judge is scripted, it rates how close a response comes to a number of words. Then a program
+that counts words scores, and every rating in the journal must equal the program's. Otherwise the
+judge that rewarded also scores. Each run adds an entry to `learning.json`, `learning.md` and the
+curves `learning-reward.svg`. A finished run is not repeated.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ from rollouts.train.learner import LearnerConfig, TrainConfig
 
 
 class LearningConfig(StudyConfig):
-    """base: a training config. algorithms: name to overrides.
-
-    test: queries that are not trained on. samples: responses to each, before and after.
-    """
+    """Trainings to run, and queries to test them on."""
 
     base: Path
+    """Training config."""
     test: str
+    """File of queries that are not trained on."""
     algorithms: dict[str, tuple[str, ...]] = Field(min_length=1)
+    """Algorithms, each with overrides of the training config."""
     seeds: tuple[int, ...] = (0, 1, 2)
+    """Seeds that each algorithm is trained with."""
     samples: int = Field(8, ge=1)
+    """Number of responses to each test query, before and after."""
 
 
 def program_score(response: str, words: int) -> int:
-    """Return the program's score of a response, 1..10, which the scripted judge must have given."""
+    """Return the program's score of a response, 1..10. The scripted judge must give the same."""
     return max(1, 10 - abs(len(response.split()) - words))
 
 
 def study(run: Study[LearningConfig]) -> str:
-    """Train and measure the runs that are missing."""
+    """Train and measure the runs that are missing. Return the report."""
     config = run.config
     work = {
         f"{algorithm} {seed}": partial(_learned, config, algorithm, seed)
@@ -73,7 +75,7 @@ def _learned(config: LearningConfig, algorithm: str, seed: int) -> dict[str, Any
 
 
 def logged(logs: Path, name: str) -> list[tuple[int, float]]:
-    """Return (step, value) of a metric in TensorBoard's files, by step."""
+    """Return the (step, value) pairs of a metric in TensorBoard's files, ordered by step."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     found: list[tuple[int, float]] = []
@@ -86,7 +88,8 @@ def logged(logs: Path, name: str) -> list[tuple[int, float]]:
 
 
 def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
-    """Scores and words before and after on the test queries, and the curves of the training."""
+    """Return scores and word counts of the test responses, before and after, and training
+    curves."""
     queries = [row.query for row in read_queries(config.test).rows]
     first = sample_responses(run.learner, run.learner.model, queries, config.samples)
     last = sample_responses(run.learner, str(run.output / "policy"), queries, config.samples)
@@ -111,7 +114,7 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
 
 
 def _check_journal(path: Path, words: int) -> None:
-    """EngineError unless every rating is what the program grants."""
+    """Raise EngineError if a rating in the journal differs from the program's score."""
     with closing(Journal(path)) as journal:
         wrong = [
             row
@@ -125,7 +128,10 @@ def _check_journal(path: Path, words: int) -> None:
 def judge_rewards(
     reward: RewardConfig, queries: Sequence[str], *said: Sequence[str]
 ) -> list[list[float]]:
-    """Return the judge's raw rewards of several sets of responses, without failed judgements."""
+    """Return the judge's raw rewards for several sets of responses.
+
+    Failed judgements are left out.
+    """
     found = []
     with RewardModel(reward.model_copy(update={"journal": None})) as model:
         for responses in said:
@@ -138,7 +144,7 @@ def judge_rewards(
 def sample_responses(
     learner: LearnerConfig, model: str, queries: Sequence[str], n: int
 ) -> list[str]:
-    """n responses to each query at the temperature of the training."""
+    """Sample n responses to each query at the training's temperature."""
     import torch
 
     from rollouts.train.learner import load_policy, load_policy_tokenizer
@@ -176,19 +182,19 @@ COLUMNS = {
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write a Markdown table, one row a run."""
+    """Return the report: one row for each run."""
     rows = [_gain(name, run) for name, run in found["steps"].items()]
     return report("Learning", found, [("Runs", tabled(rows, COLUMNS), "")])
 
 
 def reward_curves(found: dict[str, Any]) -> dict[str, str]:
-    """Draw the reward of each step of every run, as SVG."""
+    """Return a plot of the reward at each step, one line for each run, as SVG."""
     lines = {name: run["reward"] for name, run in found["steps"].items()}
     return {"reward": curves(lines, "step", "raw reward")} if lines else {}
 
 
 def _gain(name: str, run: dict[str, Any]) -> dict[str, Any]:
-    """Means of a run, and the gain with its interval by the normal distribution."""
+    """Return the means of a run, and the gain with its interval by the normal distribution."""
     sides = [run["before"], run["after"]]
     error = math.sqrt(sum(statistics.variance(side) / len(side) for side in sides))
     before, after = map(statistics.fmean, sides)

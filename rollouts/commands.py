@@ -33,8 +33,9 @@ PROCESSES = flag("--processes", type=int, metavar="N", help="GPUs that train, ov
 def plan(
     config: str | None, sets: list[str], accelerate: str | None, processes: int | None, **keys: Any
 ) -> int:
-    """The memory of a run file's engines and trainings with its judges' rates, or without one the
-    rate of a judge."""
+    """Print the GPU memory of a run file's engines and trainings, and the rates of its judges.
+
+    Without a run file, print the rate of a judge."""
     if config is None:
         return inspection.plan.run(**keys)
     from rollouts.plan import main

@@ -16,7 +16,7 @@ from autoj_reward.capacity.memory import (
     TrainingDevices,
     find_shape,
     memory_parts,
-    require_room,
+    require_memory,
     unquantised,
 )
 from autoj_reward.capacity.plan import (
@@ -33,10 +33,10 @@ from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io.markup import table
-from autoj_reward.models import format_of
 from autoj_reward.models.device import Device
-from autoj_reward.models.room import engine_parts, require_engine_room
-from autoj_reward.models.settings import kv_precision, settled, weight_precision
+from autoj_reward.models.gpu_memory import engine_parts, require_engine_memory
+from autoj_reward.models.settings import kv_precision, resolve_engine_settings, weight_precision
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.training.common import memory_load
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
 from autoj_reward.training.scalar.data import TrainScalarConfig
@@ -54,9 +54,10 @@ FROM_THE_FILE = {"model", *Serving.model_fields} - {"efficiency"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one part of a run takes of each of its GPUs, in GiB. fault: why it does not fit.
+    """Memory of one part of a run on each of its GPUs, in GiB.
 
-    sequences: that an engine runs at once. rate: of a judge, see `rate_of`; None for all others.
+    fault: reason why it does not fit. sequences: concurrent sequences of an engine. rate: rate of a
+    judge, see `rate_of`; None for other parts.
     """
 
     what: str
@@ -97,7 +98,7 @@ def main(
 
 
 def place_of(machine: Machine, accelerate: str | None, processes: int | None) -> TrainingDevices:
-    """Return where a training runs: by accelerate's config, or whole on each of so many GPUs."""
+    """Return the devices of a training, by accelerate's config or as copies on `processes` GPUs."""
     told: dict[str, Any] = {}
     if accelerate is not None:
         told = read_config(accelerate, ())
@@ -134,13 +135,13 @@ def _engine(
         return
     rate = None
     try:
-        require_engine_room(config, device)
+        require_engine_memory(config, device)
         if isinstance(config, JudgeConfig):
             rate = _rate(config, found["KV cache"], device, machine, flags)
     except (ConfigError, ModelError) as error:
         yield Row(name, config.tensor_parallel, found, str(error))
         return
-    sequences = rate["sequences"] if rate else settled(config, device).max_sequences
+    sequences = rate["sequences"] if rate else resolve_engine_settings(config, device).max_sequences
     yield Row(name, config.tensor_parallel, found, None, sequences, rate)
 
 
@@ -153,12 +154,12 @@ def _rate(
         kv=kv_precision(config, device),
         tensor_parallel=config.tensor_parallel,
         kv_cache_gib=kv_cache_gib * config.tensor_parallel,
-        max_sequences=settled(config, device).max_sequences,
+        max_sequences=resolve_engine_settings(config, device).max_sequences,
         efficiency=flags.efficiency,
     )
     if unquantised(serving.weights) not in machine.tflops:
         return None
-    writes = config.critique and not isinstance(format_of(config), ScalarFormat)
+    writes = config.critique and not isinstance(judge_spec(config).format, ScalarFormat)
     critique = min(flags.critique, config.max_tokens) if writes else 0
     work = judgement_tokens(flags.model_copy(update={"critique": critique}))
     return rate_of(find_shape(config.model), machine, serving, work, flags)
@@ -180,14 +181,17 @@ def _trainings(data: Mapping[str, Any], place: TrainingDevices) -> Iterator[Row]
             continue
         fault = None
         try:
-            require_room(training, place)
+            require_memory(training, place)
         except ConfigError as error:
             fault = str(error)
         yield Row(name, place.gpus, memory_parts(training, place), fault)
 
 
 def training_load(config: TrainConfig, algorithm: str, gpus: int) -> Training:
-    """Return the load of a step on each of so many GPUs. ModelError for an unknown shape."""
+    """Return the memory load of a training step on each GPU.
+
+    Raises ModelError for a model of unknown shape.
+    """
     return LOADS[algorithm](config, find_shape(config.learner.model), gpus)
 
 

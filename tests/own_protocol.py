@@ -25,7 +25,7 @@ class Triple(JudgeProtocol):
 
     responses: ClassVar[int] = 3
 
-    def slots(self, scale: Scale) -> tuple[Slot, ...]:
+    def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         choices = tuple((name, (label,)) for name, label in LABELS.items())
         return (ChoiceSlot("best", self.open, self.close, self.force, choices),)
 

@@ -103,14 +103,14 @@ GOLDEN = Path(__file__).parent / "golden" / "config_keys.json"
 
 
 def keys(annotation: Any) -> Any:
-    """The keys of a block with those of the blocks below it; None for what is no block."""
+    """Return the keys of a block with those of the blocks below it; None for other types."""
     options = [annotation, *getattr(annotation, "__args__", ())]
     block = next((o for o in options if isinstance(o, type) and issubclass(o, Block)), None)
     return block and {name: keys(f.annotation) for name, f in block.model_fields.items()}
 
 
 def test_every_key_of_a_product_config_is_still_there_with_its_default() -> None:
-    """AUTOJ_GOLDEN=write writes the file anew."""
+    """AUTOJ_GOLDEN=write in the environment rewrites the file."""
     product = {k: v for k, v in KINDS.items() if not v.__module__.startswith("experiments.")}
     product["plan"] = PlanConfig
     found = {
@@ -132,7 +132,7 @@ def test_every_key_of_a_product_config_is_still_there_with_its_default() -> None
 
 
 def kind_of(path: Path) -> type[Block]:
-    """The config that a file of the repository is."""
+    """Return the config class of a file in the repository."""
     name = path.relative_to(FOLDER).as_posix()
     return KINDS[max((start for start in KINDS if name.startswith(start)), key=len)]
 
@@ -145,7 +145,7 @@ def test_every_config_of_the_repository_loads(path: Path) -> None:
 
 
 def holds(shown: Any, given: Any) -> bool:
-    """Whether every given value is there, however deep."""
+    """Return whether every given value is there, at any depth."""
     if isinstance(given, dict):
         return all(holds(shown[key], value) for key, value in given.items())
     if isinstance(given, list):

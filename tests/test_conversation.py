@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from autoj_reward.conversation import (
+    EMPTY_CONTEXT,
     MAX_TURNS,
-    NOTHING,
     BadMessages,
     Context,
     Turn,
     before_response,
+    last_user_text,
     messages_of,
-    plain,
-    question,
+    to_plain_text,
     turns_of,
 )
 from autoj_reward.journal import judgement_key
@@ -51,7 +51,7 @@ def test_tools_and_parts_are_read() -> None:
         Turn("tool", "4"),
     )
     assert turns_of(messages_of(turns)) == turns
-    assert plain(turns[1:]).startswith("User: 2+2?\n\nAssistant: [calls add")
+    assert to_plain_text(turns[1:]).startswith("User: 2+2?\n\nAssistant: [calls add")
 
 
 ENDS: dict[str, tuple[list[Any], bool, int, str | None]] = {
@@ -119,13 +119,13 @@ def test_a_candidate_of_messages() -> None:
 
 def test_what_is_asked_last() -> None:
     turns = turns_of([user("a"), assistant("b"), user("c"), assistant("d")])
-    assert question("all", turns) == "c" and question("all", ()) == "all"
+    assert last_user_text("all", turns) == "c" and last_user_text("all", ()) == "all"
 
 
 def test_a_text_that_reads_like_a_conversation_is_another_input() -> None:
     turns = turns_of([user("a"), assistant("b"), user("c")])
     told = JudgeInput("single", "", ("r",), context=Context(turns=turns))
-    forged = JudgeInput("single", plain(turns), ("r",))
+    forged = JudgeInput("single", to_plain_text(turns), ("r",))
     assert told.query == forged.query and told != forged
     assert judgement_key("j", told) != judgement_key("j", forged)
     assert judgement_key(
@@ -141,7 +141,7 @@ def test_a_context_is_a_frozen_mapping_whatever_its_order() -> None:
     assert one == two and hash(one) == hash(two) and dict(one) == {"reference": "a", "rubric": "b"}
     assert one != Context({"reference": "a"}) and one["rubric"] == "b" and list(two) == list(one)
     assert pickle.loads(pickle.dumps(one)) == one
-    assert not NOTHING and len(one) == 2
+    assert not EMPTY_CONTEXT and len(one) == 2
     with pytest.raises(AttributeError):
         one.texts = ()  # type: ignore[misc]
     with pytest.raises(KeyError):
@@ -174,7 +174,7 @@ def test_records_freeze_what_they_are_given() -> None:
     assert len({item, JudgeInput("single", "q", ("r",), context={"reference": "a"})}) == 1
     assert item != JudgeInput("single", "q", ("r",))
     assert item.untrusted == ("q", "r", "a")
-    assert Pair("q", "a", "b") == ("q", "a", "b", NOTHING)
+    assert Pair("q", "a", "b") == ("q", "a", "b", EMPTY_CONTEXT)
 
 
 def test_a_record_tells_only_what_there_is() -> None:

@@ -143,7 +143,7 @@ def test_no_circle_between_modules() -> None:
                 "autoj_reward.service.application",
                 *(
                     f"autoj_reward.replicas.{name}"
-                    for name in ("alone", "backend", "cluster", "deployments", "pipeline")
+                    for name in ("isolation", "backend", "cluster", "deployments", "pipeline")
                 ),
             },
         ),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from autoj_reward.conversation import Context, Turn
 from autoj_reward.errors import JournalError
-from autoj_reward.journal import Journal, Sampled, judgement_key
+from autoj_reward.journal import Journal, SampledResponses, judgement_key
 from autoj_reward.journal.reading import Reader
 from autoj_reward.journal.records import digest, judgement_cell, packed
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Reading, Usage, Verdict
@@ -130,7 +130,7 @@ def test_the_key_is_the_same_only_for_equal_inputs(one: JudgeInput, two: JudgeIn
 
 
 def test_the_key_of_a_plain_input_stays() -> None:
-    """Journals hold it: another key would have everything judged anew."""
+    """Journals hold this key. Another key would make every judgement again."""
     held = hashlib.sha256(b'["j", "single", "q", ["r"], 0]').hexdigest()
     assert judgement_key("j", JudgeInput("single", "q", ("r",))) == held
 
@@ -201,7 +201,7 @@ def test_two_processes_end_with_the_same_judgements(tmp_path: Path) -> None:
 
 
 def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
-    """Twenty times eight: one pair in some hundred meets where SQLite does not wait."""
+    """Twenty files, eight processes each: they rarely meet where SQLite does not wait."""
     command = [sys.executable, "-c", OPEN, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -270,7 +270,7 @@ def test_more_inputs_than_one_statement_takes(journal: Journal) -> None:
 def test_samples_come_back_for_their_policy_and_query(
     journal: Journal, logprobs: tuple[float | None, ...]
 ) -> None:
-    sampled = Sampled(("a", "\ud800"), logprobs, (True, False), 12)
+    sampled = SampledResponses(("a", "\ud800"), logprobs, (True, False), 12)
     journal.put_samples("policy", "q", sampled)
     assert journal.get_samples("policy", "q") == sampled
     assert journal.get_samples("policy2", "q") is None
@@ -278,7 +278,7 @@ def test_samples_come_back_for_their_policy_and_query(
 
 
 def test_the_first_samples_stay(journal: Journal) -> None:
-    one, two = (Sampled((text,), (None,), (True,), 1) for text in "ab")
+    one, two = (SampledResponses((text,), (None,), (True,), 1) for text in "ab")
     assert journal.put_samples("policy", "q", one) == one
     assert journal.put_samples("policy", "q", two) == one
     assert journal.get_samples("policy", "q") == one
@@ -327,7 +327,7 @@ def test_the_oldest_judgements_make_room_for_new_ones(tmp_path: Path) -> None:
 
 
 def test_a_text_is_stored_once(journal: Journal) -> None:
-    journal.put_samples("policy", "q", Sampled(("a", "b"), (-1.0, -2.0), (True, True), 2))
+    journal.put_samples("policy", "q", SampledResponses(("a", "b"), (-1.0, -2.0), (True, True), 2))
     for pair in [("a",), ("b",), ("a", "b"), ("b", "a")]:
         said = rated(5)
         if len(pair) == 2:
@@ -618,7 +618,7 @@ def test_a_changed_text_is_named_and_costs_no_judgement(tmp_path: Path, sql: str
     path = tmp_path / "j.sqlite"
     journal = Journal(path)
     journal.put("judge", ITEM, GOOD)
-    journal.put_samples("policy", "q", Sampled(("a",), (-1.5,), (True,), 2))
+    journal.put_samples("policy", "q", SampledResponses(("a",), (-1.5,), (True,), 2))
     damage(path, sql)
     with pytest.raises(JournalError, match=f"damaged: the row '{judgement_key('judge', ITEM)}'"):
         list(journal.export())
@@ -631,7 +631,7 @@ def test_a_changed_text_is_named_and_costs_no_judgement(tmp_path: Path, sql: str
 def test_changed_samples_are_named(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     journal = Journal(path)
-    journal.put_samples("policy", "q", Sampled(("a",), (-1.5,), (True,), 2))
+    journal.put_samples("policy", "q", SampledResponses(("a",), (-1.5,), (True,), 2))
     damage(path, "UPDATE samples SET samples = replace(samples, '-1.5', '-1.4')")
     with pytest.raises(JournalError, match="damaged: the row"):
         journal.get_samples("policy", "q")

@@ -18,7 +18,7 @@ import yaml
 from autoj_reward.cli.main import main
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import FailureConfig, JudgeConfig, PartConfig, RewardConfig
-from autoj_reward.engine.endpoint import TINY
+from autoj_reward.engine.endpoint import TEST_MESSAGES
 from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.evaluate.results import load_result
 from autoj_reward.service.api import make_app
@@ -174,7 +174,9 @@ def test_a_view_that_the_judge_cannot_give_is_refused_before_a_row_is_judged(
     assert f"{DOORS[door]} is {view}, and this judge gives {given} alone" in said
     assert f"Set {DOORS[door]} to rating" in said
     asked = [body["messages"] for _, body, _ in endpoint.requests]
-    assert asked and all(messages[0] == TINY[0] for messages in asked)  # the first contact alone
+    assert asked and all(
+        messages[0] == TEST_MESSAGES[0] for messages in asked
+    )  # the first contact alone
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""How fast a judge can be at best, and how many devices a load needs: `autoj plan`."""
+"""Capacity planning (`autoj plan`): memory, a judge's maximum rate, and devices for a load."""

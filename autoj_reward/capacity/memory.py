@@ -1,7 +1,6 @@
-"""Memory: what a model's weights and its KV cache take, and each part of a training step on a GPU,
-before anything is loaded.
+"""Memory estimates before anything is loaded: weights, KV cache, and each part of a training step.
 
-docs/run/capacity.md states the rules and what they leave out.
+docs/run/capacity.md states the rules and what they omit.
 """
 
 from __future__ import annotations
@@ -18,29 +17,33 @@ from autoj_reward.errors import ConfigError, ModelError
 
 GIB = 2**30
 ADAM = 8
-"""Bytes of a weight's two moments; the weight and its gradient take four each."""
+"""Bytes of Adam's two moments for each weight. The weight and its gradient take four bytes each."""
 LOGITS = 10
-"""Bytes of a logit in a step: in half precision, in float32, and its gradient."""
+"""Bytes of each logit in a training step: in half precision, in float32, and its gradient."""
 RESERVE_GIB = 3.0
-"""CUDA's and NCCL's own, and what the allocator cannot use."""
+"""GiB that CUDA and NCCL take, and that the allocator cannot use."""
 Precision = Literal["float32", "bf16", "fp8"]
 PRECISION_BYTES: dict[Precision, int] = {"float32": 4, "bf16": 2, "fp8": 1}
 MODEL_TYPES = (
     "cohere", "gemma", "glm", "glm4", "granite", "llama", "ministral3", "mistral", "olmo2", "phi3",
     "qwen2", "qwen3", "seed_oss", "smollm3",
 )  # fmt: skip
-"""Dense decoders with gated feed-forward blocks, whose layers all attend alike: `ModelShape` counts
-their parameters within 0.1 %. Others are refused: transformers could count them too, but its import
-takes 4 s where a plan takes 0.2."""
+"""Supported `model_type` values: dense decoders with gated feed-forward blocks and the same kind of
+attention in every layer.
+
+`ModelShape` counts their parameters within 0.1 %. Other types are refused. transformers could count
+them too, but its import takes 4 s, and a plan takes 0.2 s.
+"""
 TIED = ("cohere", "gemma")
-"""Types whose output head is the embedding where their config does not say."""
+"""Model types whose output head is the embedding, unless their config says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Sizes of a dense decoder in elements; `tied` if the embedding is the output head as well.
+    """Sizes of a dense decoder, in elements.
 
-    Biases and the norms of queries and keys, under 0.1 % of the parameters, are not counted.
+    Biases and the norms of queries and keys are not counted; they are under 0.1 % of the
+    parameters.
     """
 
     name: str
@@ -52,10 +55,11 @@ class ModelShape:
     head_dim: int
     vocabulary: int
     tied: bool
+    """Whether the embedding is the output head as well."""
 
     @property
     def blocks(self) -> int:
-        """Parameters of all layers, with each of which a token is multiplied."""
+        """Parameters of all layers; each is multiplied with every token."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = 2 * self.hidden * (queries + keys)
         gated, norms = 3 * self.hidden * self.intermediate, 2 * self.hidden
@@ -77,7 +81,7 @@ class ModelShape:
     def read_bytes(self, precision: Precision) -> int:
         """Return the bytes of the weights that a decoding step reads.
 
-        Quantised to fp8 are the blocks; head and embedding stay bf16, as vLLM keeps them.
+        With fp8, only the blocks are quantised. Head and embedding stay bf16, as in vLLM.
         """
         return (
             self.blocks * PRECISION_BYTES[precision]
@@ -100,7 +104,7 @@ def unquantised(precision: Precision) -> Precision:
 
 @lru_cache
 def known_shapes() -> dict[str, ModelShape]:
-    """Return the shapes of the table by name, the names of judges of that shape included."""
+    """Return the shapes of the table by name, including the names of judges with that shape."""
     data = yaml.safe_load((Path(__file__).parent / "shapes.yaml").read_text(encoding="utf-8"))
     found: dict[str, ModelShape] = {}
     for name, entry in data.items():
@@ -110,7 +114,7 @@ def known_shapes() -> dict[str, ModelShape]:
 
 
 def find_shape(model: str) -> ModelShape:
-    """Return the shape of a model known by name, or of a local folder. Raises ModelError."""
+    """Return the shape of a model in the table, or of a local folder. Raises ModelError."""
     if model in known_shapes():
         return known_shapes()[model]
     path = Path(model).expanduser() / "config.json"
@@ -127,8 +131,11 @@ def find_shape(model: str) -> ModelShape:
 
 
 def shape_of(config: dict[str, Any], name: str, where: str = "") -> ModelShape:
-    """Read the shape from a transformers config. Raises ModelError for a key that is missing, or a
-    `model_type` whose parameters would be miscounted."""
+    """Return the shape in a transformers config.
+
+    where: prefix of error messages. Raises ModelError if a key is missing or the `model_type` is
+    not supported.
+    """
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
         raise ModelError(
@@ -160,35 +167,36 @@ class Training:
 
     shape: ModelShape
     sequences: int
-    """Sequences at a time on one GPU."""
+    """Sequences in one device batch."""
     length: int
-    """Tokens of each sequence, of which `written` were sampled."""
+    """Tokens of each sequence, including `written` sampled ones."""
     lora_rank: int | None = None
-    """None trains all weights, which then are float32; a LoRA base is in half precision."""
+    """LoRA rank. None trains all weights, in float32; with LoRA the base is in half precision."""
     learners: int = 1
     """Models that are trained on one base (2: policy and value)."""
     references: int = 0
-    """Frozen copies of the whole model beside it."""
+    """Frozen copies of the whole model."""
     checkpointing: bool = True
-    """Whether activations are computed again in the backward pass."""
+    """Whether activations are recomputed in the backward pass."""
     sampled: int = 0
     """Sequences that a GPU samples at once."""
     written: int = 0
+    """SampledResponses tokens of each sequence."""
     scores: int = 0
-    """Copies of the float32 logits of everything sampled that are kept."""
+    """Copies of the sampled tokens' float32 logits that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingDevices:
-    """GPUs of a training."""
+    """GPUs of a training run."""
 
     memory_gib: float
-    """Memory of each."""
+    """Memory of each GPU."""
     gpus: int = 1
     """Number of GPUs, with one process on each."""
     sharded: bool = False
-    """FSDP shares weights, gradients and optimizer states out; without it every GPU holds them
-    whole."""
+    """Whether FSDP shards weights, gradients and optimizer states. Without it every GPU holds all
+    of them."""
 
 
 def adapter_parameters(shape: ModelShape, rank: int) -> int:
@@ -223,8 +231,8 @@ def memory_parts(training: Training, place: TrainingDevices) -> dict[str, float]
     return {name: size / GIB for name, size in found.items() if size} | {"reserve": RESERVE_GIB}
 
 
-def require_room(training: Training, place: TrainingDevices) -> dict[str, float]:
-    """Return the parts if they fit. Raises ConfigError with all of them."""
+def require_memory(training: Training, place: TrainingDevices) -> dict[str, float]:
+    """Return the memory parts if they fit. Raises ConfigError with all parts if they do not."""
     found = memory_parts(training, place)
     if sum(found.values()) <= place.memory_gib:
         return found
@@ -237,20 +245,24 @@ def require_room(training: Training, place: TrainingDevices) -> dict[str, float]
     if not place.sharded and training.lora_rank is None:
         lighter.append("accelerate launch with configs/trainers/accelerate_fsdp.yaml")
     raise ConfigError(
-        f"{training.shape.name} does not fit: a step takes {listed(found)}, of {place.gpus} GPUs "
-        f"with {place.memory_gib:.1f} GiB, {shared}: take {', '.join(lighter)}, or more GPUs"
+        f"{training.shape.name} does not fit: a step takes {describe_parts(found)}, of "
+        f"{place.gpus} GPUs with {place.memory_gib:.1f} GiB, {shared}: take {', '.join(lighter)}, "
+        "or more GPUs"
     )
 
 
-def listed(found: dict[str, float]) -> str:
-    """Write the sum and its parts in words."""
+def describe_parts(found: dict[str, float]) -> str:
+    """Return the sum of the parts and each part as text."""
     each = ", ".join(f"{name} {size:.1f}" for name, size in found.items())
     return f"{sum(found.values()):.1f} GiB ({each})"
 
 
 def _copies(training: Training, place: TrainingDevices, trained: int) -> float:
-    """Bytes of the copies that a step makes of the weights: autocast's halves and DDP's buckets, or
-    with FSDP the two blocks that are whole at a time, their gradients, and embedding and head."""
+    """Return the bytes of a step's copies of the weights.
+
+    They are autocast's half-precision copies and DDP's buckets. With FSDP they are two unsharded
+    blocks with their gradients, and embedding and head.
+    """
     shape = training.shape
     if place.sharded:
         block = shape.blocks / shape.layers
@@ -260,8 +272,11 @@ def _copies(training: Training, place: TrainingDevices, trained: int) -> float:
 
 
 def _activations(training: Training) -> float:
-    """Bytes a token that blocks keep for the backward pass: all of them, or with checkpointing the
-    one that is recomputed, beside every block's input."""
+    """Return the bytes per token that the blocks keep for the backward pass.
+
+    With checkpointing, these are every block's input and the activations of the one block that is
+    recomputed.
+    """
     shape = training.shape
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     block = 2 * (6 * shape.hidden + 2 * (queries + 2 * keys) + 4 * shape.intermediate)

@@ -1,4 +1,4 @@
-"""`autoj plan`: whether a judge fits, its rate at most, devices for a target, and cost."""
+"""`autoj plan`: whether a judge fits, its maximum rate, devices for a target rate, and cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autoj_reward.capacity.roofline import (
     Serving,
     find_gpu,
     judgement_tokens,
-    kv_room_gib,
+    kv_memory_gib,
     measure_machine,
     roofline,
 )
@@ -25,31 +25,33 @@ from autoj_reward.io.provenance import memory_here
 
 
 class PlanConfig(Lengths, Serving):
-    """Flags of `autoj plan`. The four figures of a device are for `custom` and `cpu`."""
+    """Flags of `autoj plan`. `tflops`, `tflops_fp8`, `bandwidth` and `memory` are for `custom` and
+    `cpu`."""
 
     gpu: str
-    """A GPU of the table, `custom`, or `cpu`."""
+    """Name of a GPU in the table, `custom`, or `cpu`."""
     model: str = "llama-2-13b"
-    """A model of the table, or a folder with config.json."""
+    """Name of a model in the table, or a folder with config.json."""
     tflops: float | None = Field(None, gt=0)
-    """Dense peak in bf16, or in float32 for float32 weights."""
+    """Dense peak in bf16, or in float32 for float32 weights, in 10^12 operations a second."""
     tflops_fp8: float | None = Field(None, gt=0)
-    """Dense peak in fp8; without it fp8 computes in bf16."""
+    """Dense peak in fp8, in 10^12 operations a second. Without it, fp8 computes in bf16."""
     bandwidth: float | None = Field(None, gt=0)
-    """Of the device's memory, in 10^9 bytes a second."""
+    """Memory bandwidth of the device, in 10^9 bytes a second."""
     memory: float | None = Field(None, gt=0)
-    """GiB of the device."""
+    """Memory of the device in GiB."""
     measure: bool = False
-    """Whether this machine's cores are timed."""
+    """Whether to measure this machine's cores."""
     wanted: float | None = Field(None, gt=0)
-    """Judgements a minute for which devices are counted."""
+    """Target rate in judgements a minute, for which devices are counted."""
     price: float | None = Field(None, gt=0)
     """Price of a device-hour, in any currency; there is no default."""
     as_json: bool = False
+    """Whether to print JSON."""
 
 
 def make_plan(config: PlanConfig) -> dict[str, Any]:
-    """Return everything that the command prints, as plain data."""
+    """Return the plan as plain data: everything that the command prints."""
     shape, machine = find_shape(config.model), find_machine(config)
     kv_bytes = shape.kv_bytes(config.kv)
     return {
@@ -70,7 +72,7 @@ def make_plan(config: PlanConfig) -> dict[str, Any]:
 
 
 def find_machine(config: PlanConfig) -> Machine:
-    """Return the device of the flags: of the table, measured here, or given. Raises ConfigError."""
+    """Return the device that the flags name, describe or ask to measure. Raises ConfigError."""
     given = (config.tflops, config.tflops_fp8, config.bandwidth, config.memory)
     if config.measure and config.gpu != "cpu":
         raise ConfigError(f"--measure times this machine's cores: use --gpu cpu, not {config.gpu}")
@@ -102,14 +104,14 @@ def find_machine(config: PlanConfig) -> Machine:
 def rate_of(
     shape: ModelShape, machine: Machine, serving: Serving, work: JudgementTokens, config: PlanConfig
 ) -> dict[str, Any]:
-    """Return the rate of one engine, and with `wanted` and `price` its devices and cost.
+    """Return the rate of one engine, with devices for the rate `wanted` and cost at `price`.
 
     Raises ConfigError or ModelError as `roofline`.
     """
     rate, devices = roofline(shape, machine, serving, work), serving.tensor_parallel
     engines = math.ceil(config.wanted / rate.per_minute) if config.wanted else None
     return {
-        "kv_cache_gib": kv_room_gib(shape, machine, serving),
+        "kv_cache_gib": kv_memory_gib(shape, machine, serving),
         "sequences": rate.sequences,
         "per_minute_a_device": rate.per_minute / devices,
         "bound": rate.bound,
@@ -119,7 +121,7 @@ def rate_of(
 
 
 def assumed(config: PlanConfig) -> str:
-    """Write in a line what a rate takes for granted."""
+    """Return a line that states the rate's assumptions."""
     return (
         f"At most: {config.efficiency:.0%} of peak compute or bandwidth in a steady state, "
         f"critiques of {config.critique} tokens, and time for nothing else."
@@ -127,21 +129,21 @@ def assumed(config: PlanConfig) -> str:
 
 
 def rate_cells(rate: dict[str, Any], config: PlanConfig) -> list[str]:
-    """Return the cells of a rate under `rate_columns`."""
+    """Return the table cells of a rate, in the columns of `rate_columns`."""
     cells = [three_digits(rate["per_minute_a_device"]), rate["bound"]]
     cells += [str(rate["devices"])] if config.wanted else []
     return cells + ([three_digits(rate["cost_a_thousand"])] if config.price else [])
 
 
 def rate_columns(config: PlanConfig) -> list[str]:
-    """Return the heads of `rate_cells`."""
+    """Return the column headings for `rate_cells`."""
     head = ["judgements a minute a device", "bound by"]
     head += [f"devices for {config.wanted:g} a minute"] if config.wanted else []
     return head + (["cost of 1,000"] if config.price else [])
 
 
 def render_plan(found: dict[str, Any], config: PlanConfig) -> str:
-    """Write the plan as Markdown."""
+    """Return the plan as Markdown."""
     model, device, rate = found["model"], found["device"], found["rate"]
     peaks = ", ".join(f"{peak:.4g} TFLOPS {name}" for name, peak in device["tflops"].items())
     cells = [f"{rate['kv_cache_gib']:.1f}", str(rate["sequences"]), *rate_cells(rate, config)]
@@ -160,5 +162,6 @@ def render_plan(found: dict[str, Any], config: PlanConfig) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Write a number with three digits, and all of those before the point."""
+    """Return a number as text with three significant digits, or with all digits before the
+    point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,12 +1,12 @@
-"""Judgements a minute at most: what a model, a device and the lengths allow.
+"""Roofline model: maximum judgements a minute for a model, a device and mean lengths.
 
     prefill   = (2 blocks n + attention) / peak                  n: prompt tokens not cached
     step      = max(compute of C tokens / peak, (weights + C context kv) / bandwidth)
     judgement = prefill + (output - 1) step / C                  C: sequences that fit at once
 
-in steady state, with continuous batching, all lengths at their mean, prefill and decoding in turn.
-docs/run/capacity.md derives it and lists what it leaves out. Devices are those of `gpus.yaml`,
-given by their figures, or this machine's cores measured.
+It assumes a steady state with continuous batching, every length at its mean, and no overlap of
+prefill and decoding. docs/run/capacity.md derives it and lists what it omits. Devices come from
+`gpus.yaml`, from the user's figures, or from measuring this machine's cores.
 """
 
 from __future__ import annotations
@@ -30,29 +30,34 @@ READS = 2
 MATRIX = 2048
 """Rows and columns of the square matrices that are multiplied."""
 COPIED = 1 << 28
-"""Bytes that are copied: more than caches hold."""
+"""Bytes copied in a bandwidth measurement: more than caches hold."""
 MEASURED_S = 3.0
-"""Seconds for which each is repeated: the more often, the surer one round had the cores to
-itself."""
+"""Seconds for which each measurement is repeated.
+
+With more rounds it is likelier that one of them had the cores to itself.
+"""
 
 
 class Machine(Block):
     """One device, or the cores of one replica."""
 
     tflops: dict[Precision, float] = Field(min_length=1)
-    """Dense peak by precision, in 10^12 operations a second; a multiplication and an addition are
-    two."""
+    """Dense peak by precision, in 10^12 operations a second. A multiplication and an addition count
+    as two."""
     memory_gib: float = Field(gt=0)
+    """Memory in GiB."""
     bandwidth_gbs: float = Field(gt=0)
-    """Bandwidth of its memory, in 10^9 bytes a second."""
+    """Memory bandwidth in 10^9 bytes a second."""
     device: str | None = None
-    """The name that its driver reports."""
+    """Name that the device's driver reports."""
     capability: tuple[int, int] = (9, 0)
-    """Its compute capability."""
+    """CUDA compute capability."""
 
     def peak(self, precision: Precision) -> float:
-        """Return the operations a second. fp8 without fp8 units computes in bf16; raises
-        ConfigError where the peak is not known."""
+        """Return the operations a second in a precision.
+
+        fp8 without fp8 units computes in bf16. Raises ConfigError if the peak is not known.
+        """
         for usable in (precision, unquantised(precision)):
             if usable in self.tflops:
                 return self.tflops[usable] * 1e12
@@ -62,16 +67,18 @@ class Machine(Block):
 
 @lru_cache
 def known_gpus() -> dict[str, Machine]:
-    """Return the GPUs of the table by name. Source: NVIDIA's data sheets of the A100, H100, H200,
-    L40S, HGX B200, and the Ada architecture paper for the RTX 4090; the SXM variants where there
-    are several."""
+    """Return the GPUs of the table by name.
+
+    Source: NVIDIA's data sheets of the A100, H100, H200, L40S and HGX B200, and the Ada
+    architecture paper for the RTX 4090. If a GPU has several variants, the table has the SXM one.
+    """
     path = Path(__file__).parent / "gpus.yaml"
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
     return {name: check(Machine, entry, f"{path}: {name}") for name, entry in data.items()}
 
 
 def find_gpu(name: str) -> Machine:
-    """Return a GPU of the table by its name. Raises ConfigError listing the names."""
+    """Return the GPU with this name in the table. Raises ConfigError with the known names."""
     try:
         return known_gpus()[name.lower()]
     except KeyError:
@@ -81,8 +88,8 @@ def find_gpu(name: str) -> Machine:
         ) from None
 
 
-def reported(device: str) -> Machine:
-    """Return the GPU of the table that a driver reports under this name. Raises ConfigError."""
+def find_gpu_by_driver_name(device: str) -> Machine:
+    """Return the GPU of the table whose driver reports this name. Raises ConfigError."""
     for machine in known_gpus().values():
         if machine.device == device:
             return machine
@@ -93,10 +100,10 @@ def reported(device: str) -> Machine:
 
 
 def measure_machine() -> Machine:
-    """Measure this machine's cores, in float32 by torch with the threads it was given.
+    """Measure this machine's cores in float32, using torch with the threads it was given.
 
-    The peak is that of a product of two square matrices, the bandwidth that of a copy, read and
-    written bytes counted; the best of many rounds.
+    The peak is that of a product of two square matrices. The bandwidth is that of a copy, counting
+    bytes read and written. The best of many rounds counts.
     """
     import torch
 
@@ -113,7 +120,7 @@ def measure_machine() -> Machine:
 
 
 def _best(work: Callable[[], object]) -> float:
-    """Seconds of the fastest round in MEASURED_S; the first, which warms up, does not count."""
+    """Return the seconds of the fastest round within MEASURED_S, after one round of warm-up."""
     work()
     times: list[float] = []
     until = time.perf_counter() + MEASURED_S
@@ -128,33 +135,37 @@ class Lengths(Block):
     """Mean tokens of a judgement. The defaults are those of Auto-J's released judgements."""
 
     template: int = Field(40, ge=0)
-    """The judge's template before the response."""
+    """Tokens of the judge's template before the response."""
     query: int = Field(115, ge=0)
+    """Tokens of the query."""
     response: int = Field(235, ge=0)
+    """Tokens of the response."""
     closing: int = Field(60, ge=0)
-    """The judge's template after the response."""
+    """Tokens of the judge's template after the response."""
     critique: int = Field(330, ge=0)
-    """What the judge writes before its rating; 0 for a rating alone."""
+    """Tokens of the critique before the rating; 0 for a rating alone."""
     candidates: int = Field(32, ge=1)
-    """Responses a query, which share its prefix."""
+    """Responses to each query, which share its prefix."""
 
 
 class Serving(Block):
     """Settings of the engine that serves the model."""
 
     weights: Precision = "bf16"
+    """Precision of the weights."""
     kv: Precision = "bf16"
+    """Precision of the KV cache."""
     sharing: bool = True
-    """Whether prefixes are cached."""
+    """Whether prefix caching is on."""
     tensor_parallel: int = Field(1, ge=1)
-    """Devices an engine."""
+    """Devices of each engine."""
     memory_share: float = Field(0.9, gt=0, le=1)
     """Share of each device's memory for weights and KV cache."""
     kv_cache_gib: float | None = Field(None, gt=0)
-    """KV cache of an engine where it has a size of its own (CPU replicas). As in vLLM, memory_share
-    then counts for nothing, and weights and KV may take the whole memory."""
+    """Fixed size of an engine's KV cache in GiB (CPU replicas). As in vLLM, `memory_share` is then
+    ignored, and weights and KV cache may take the whole memory."""
     max_sequences: int | None = Field(None, ge=1)
-    """Most sequences that the engine runs at once, or that the job has."""
+    """Maximum sequences that the engine runs at once, or that the job has."""
     efficiency: float = Field(1.0, gt=0, le=1)
     """Share of peak compute and bandwidth that is reached; 1 is the roofline."""
 
@@ -164,12 +175,13 @@ class JudgementTokens:
     """Tokens of one judgement."""
 
     prefix: int
-    """Prompt tokens that `sharers` judgements share."""
+    """Prompt tokens that `sharers` judgements have in common."""
     own: int
-    """The other prompt tokens."""
+    """Prompt tokens after the prefix."""
     output: int
-    """Tokens that the judge writes."""
+    """Tokens that the judge generates."""
     sharers: int = 1
+    """Judgements that share the prefix."""
 
     @property
     def prompt(self) -> int:
@@ -178,20 +190,20 @@ class JudgementTokens:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """The rate of one engine at most."""
+    """Maximum rate of one engine."""
 
     per_minute: float
     """Judgements a minute."""
     sequences: int
     """Sequences that run at once."""
     seconds: dict[str, float]
-    """Parts of the engine's time for one judgement."""
+    """Seconds of the engine's time for one judgement, by part."""
     bound: str
-    """What binds: the largest part."""
+    """The bottleneck: the part that takes most time."""
 
 
 def judgement_tokens(lengths: Lengths) -> JudgementTokens:
-    """Return the tokens of the critique and rating of one response."""
+    """Return the tokens of a judgement with a critique and a rating of one response."""
     prefix, own = lengths.template + lengths.query, lengths.response + lengths.closing
     return JudgementTokens(prefix, own, lengths.critique + READS, lengths.candidates)
 
@@ -199,8 +211,11 @@ def judgement_tokens(lengths: Lengths) -> JudgementTokens:
 def roofline(
     shape: ModelShape, machine: Machine, serving: Serving, work: JudgementTokens
 ) -> Roofline:
-    """Return the rate of one engine. Raises ConfigError where tensor_parallel does not divide the
-    heads, and ModelError where the model or a single sequence does not fit."""
+    """Return the maximum rate of one engine.
+
+    Raises ConfigError if tensor_parallel does not divide the attention heads, and ModelError if the
+    model or a single sequence does not fit.
+    """
     check_parallel(shape, serving.tensor_parallel)
     devices = serving.tensor_parallel * serving.efficiency
     linear = machine.peak(serving.weights) * devices
@@ -241,14 +256,16 @@ def roofline(
 
 
 def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: JudgementTokens) -> int:
-    """Return how many sequences' KV fits at once, each with half of its output written. Raises
-    ModelError where the weights, the KV cache or a single sequence does not fit."""
-    room = kv_room_gib(shape, machine, serving)
+    """Return the number of sequences whose KV cache fits at once, each with half of its output.
+
+    Raises ModelError if the weights, the KV cache or a single sequence does not fit.
+    """
+    room = kv_memory_gib(shape, machine, serving)
     tokens = room * GIB / _kv_bytes(shape, serving)
     half = work.output / 2
     count = int(tokens / (work.prompt + half))
     if serving.sharing:
-        # One copy of the prefix for every `sharers` sequences, and at least one.
+        # There is one copy of the prefix for every `sharers` sequences, and at least one.
         own = work.own + half
         count = int(min((tokens - work.prefix) / own, tokens / (own + work.prefix / work.sharers)))
     if count < 1:
@@ -262,9 +279,12 @@ def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: Judgeme
     return count
 
 
-def kv_room_gib(shape: ModelShape, machine: Machine, serving: Serving) -> float:
-    """Return the GiB that the devices of an engine have for its KV cache, below 0 where not even
-    the weights fit. Raises ModelError where a stated cache does not fit beside them."""
+def kv_memory_gib(shape: ModelShape, machine: Machine, serving: Serving) -> float:
+    """Return the GiB that an engine's devices have for its KV cache; negative if the weights alone
+    do not fit.
+
+    Raises ModelError if a fixed cache size does not fit beside the weights.
+    """
     weights = shape.weight_bytes(serving.weights) / GIB
     memory, given = machine.memory_gib * serving.tensor_parallel, serving.kv_cache_gib
     if given is None:
@@ -302,12 +322,15 @@ def check_parallel(shape: ModelShape, devices: int) -> None:
 
 
 def _kv_bytes(shape: ModelShape, serving: Serving) -> float:
-    """Bytes a token on all devices of an engine. Devices beyond the KV heads hold copies."""
+    """Return the bytes of each token's KV on all devices of an engine.
+
+    Devices beyond the number of KV heads hold copies.
+    """
     return shape.kv_bytes(serving.kv) * max(1.0, serving.tensor_parallel / shape.kv_heads)
 
 
 def _prefill(serving: Serving, work: JudgementTokens) -> tuple[float, float]:
-    """Prompt tokens that a request computes, and the sum of the contexts they attend to."""
+    """Return (prompt tokens that a request computes, sum of the contexts they attend to)."""
     all_pairs = work.prompt * (work.prompt + 1) / 2
     if not serving.sharing:
         return work.prompt, all_pairs

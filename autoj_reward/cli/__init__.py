@@ -1,1 +1,1 @@
-"""The `autoj` command: its table of commands, and the commands by subject."""
+"""The `autoj` command line: the parser, and the commands grouped by subject."""

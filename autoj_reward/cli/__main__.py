@@ -1,4 +1,4 @@
-"""`python -m autoj_reward.cli`: the `autoj` command."""
+"""Entry point of `python -m autoj_reward.cli`, which is the `autoj` command."""
 
 import sys
 

@@ -1,5 +1,7 @@
-"""Commands that make data for judges (`autoj collect`, `scenarios`, `classify`) and train judges on
-it (`autoj train judge`, `autoj train scalar`)."""
+"""Commands that make training data for judges and train judges on it.
+
+They are `autoj collect`, `scenarios`, `classify`, `train judge` and `train scalar`.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
 
 @command(
     *(RUN, SET, STRICT_KEYS),
-    flag("--dry-run", action="store_true", help="count and price, ask nothing"),
+    flag("--dry-run", action="store_true", help="print counts and cost without asking the teacher"),
 )
 def collect(config: str, sets: Sequence[str], strict: bool, dry_run: bool) -> int:
-    """Ask, and write what is worth training on; print counts and where it is."""
+    """Ask a teacher model for judgements and write the training data; print counts."""
     import asyncio
 
     from autoj_reward.data.collect import (
@@ -55,11 +57,15 @@ def collect(config: str, sets: Sequence[str], strict: bool, dry_run: bool) -> in
 
 
 @command(
-    flag("--show", metavar="NAME", help="its criteria as a teacher reads them"),
-    flag("--folder", metavar="DIR", help="scenario files of your own"),
+    flag(
+        "--show",
+        metavar="NAME",
+        help="print the criteria of one scenario, as the teacher reads them",
+    ),
+    flag("--folder", metavar="DIR", help="folder with your own scenario files"),
 )
 def scenarios(show: str | None, folder: str | None) -> int:
-    """List scenarios with group, criteria and description; or print one's system message."""
+    """List the scenarios, or print the system message of one."""
     from pathlib import Path
 
     from autoj_reward.formats.criteria import load_scenarios, system_message
@@ -81,16 +87,16 @@ def scenarios(show: str | None, folder: str | None) -> int:
         "--others-below",
         type=float,
         metavar="CONFIDENCE",
-        help="confidence under which the scenario is `others`, 0 to 1",
+        help="confidence, 0 to 1, below which the scenario is `others`",
     ),
 )
 def classify(source: str, output: str, strict: bool, others_below: float | None) -> int:
-    """Add `scenario`, `confidence` and `best` to every row; print how many of each scenario."""
+    """Add `scenario`, `confidence` and `best` to every row; print the count of each scenario."""
     import json
     from collections import Counter
     from dataclasses import asdict
 
-    from autoj_reward.conversation import question
+    from autoj_reward.conversation import last_user_text
     from autoj_reward.errors import ConfigError
     from autoj_reward.io.files import require_apart, write_jsonl
     from autoj_reward.io.rows import join_fields, read_queries, require_usable
@@ -101,7 +107,7 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     require_apart([source], [output])
     rows = read_queries(source)
     require_usable(rows, source, strict)
-    asked = [question(row.query, row.context.turns) for row in rows.rows]
+    asked = [last_user_text(row.query, row.context.turns) for row in rows.rows]
     found = shipped_classifier().classify(asked, others_below)
     pairs = zip(rows.rows, found, strict=True)
     write_jsonl(output, (join_fields(_fields(row), asdict(said)) for row, said in pairs))
@@ -111,6 +117,7 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
 
 
 def _fields(row: QueryRow) -> dict[str, Any]:
+    """Return the fields of the input row, without those that are missing."""
     own = {"query": row.query, "responses": row.responses, "logprobs": row.logprobs}
     return {name: value for name, value in own.items() if value is not None} | row.extra
 
@@ -134,7 +141,7 @@ def scalar(config: str, sets: Sequence[str]) -> int:
     from autoj_reward.io.provenance import as_typed
     from autoj_reward.training.scalar.data import TrainScalarConfig
 
-    checked = load_config(TrainScalarConfig, config, sets)  # before torch takes its seconds
+    checked = load_config(TrainScalarConfig, config, sets)  # before the slow import of torch
     from autoj_reward.training.scalar.train import train_scalar
 
     train_scalar(checked, as_typed())

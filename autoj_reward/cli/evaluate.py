@@ -1,53 +1,54 @@
-"""`autoj evaluate TASK`: the flags of each task, beside what runs it."""
+"""The `autoj evaluate` commands: the flags of each task, and the function that runs it."""
 
 from __future__ import annotations
 
 from autoj_reward.cli.main import CONFIG, SET, STRICT_KEYS, Flag, calling, flag
 
-DATA = flag("--data", metavar="FILE", required=True, help="the rows to measure on")
+DATA = flag("--data", metavar="FILE", required=True, help="rows to evaluate on")
 RESULT = flag(
     "--json",
     metavar="FILE",
     required=True,
     dest="result",
-    help="where the figures go; judged rows and journal go beside it",
+    help="output file of the metrics; judged rows and journal are written next to it",
 )
 RESULTS = flag(
-    "--results", metavar="FILE", nargs="+", required=True, help="results of other evaluations"
+    "--results", metavar="FILE", nargs="+", required=True, help="result files of evaluations"
 )
 
 
 def file(name: str, help: str) -> Flag:
+    """Describe a flag that takes a file."""
     return flag(name, metavar="FILE", help=help)
 
 
 eval_p = calling(
     "autoj_reward.evaluate.pairs:eval_p",
     *(DATA, RESULT, CONFIG, SET, STRICT_KEYS),
-    file("--verdicts", "measure the verdicts of a file, and ask no judge"),
-    file("--swapped-verdicts", "the verdicts on responses in the other order"),
+    file("--verdicts", "evaluate the verdicts in a file instead of asking a judge"),
+    file("--swapped-verdicts", "verdicts on the same responses in swapped order"),
 )
 
 eval_c = calling(
     "autoj_reward.evaluate.critiques:eval_c",
     *(DATA, RESULT, CONFIG, SET, STRICT_KEYS),
-    file("--critiques", "measure the critiques of a file, and ask no judge"),
-    file("--reference", "reference critiques, in place of those in the data"),
-    file("--votes", "count a grader's answers in a file, and ask nobody"),
+    file("--critiques", "evaluate the critiques in a file instead of asking a judge"),
+    file("--reference", "file of reference critiques, in place of those in the data"),
+    file("--votes", "count a grader's answers in a file instead of asking a grader"),
 )
 
 eval_r = calling(
     "autoj_reward.evaluate.selection:eval_r",
     *(DATA, RESULT, CONFIG, SET, STRICT_KEYS),
-    flag("--scores", metavar="NAME", help="rank by these scores of the data, and ask no judge"),
-    flag("--grades", metavar="NAME", help="grade by these scores of the data, and ask no grader"),
+    flag("--scores", metavar="NAME", help="rank by this score in the data instead of a judge"),
+    flag("--grades", metavar="NAME", help="grade by this score in the data instead of a grader"),
 )
 
 ranking = calling(
     "autoj_reward.evaluate.ranking:ranking",
-    flag("--data", metavar="FOLDER", help="outputs in AlpacaEval's form, one file a system"),
-    file("--leaderboard", "CSV with the figures of the systems"),
-    file("--table", "CSV of system, rating and leaderboard figure; ask no judge"),
+    flag("--data", metavar="FOLDER", help="outputs in AlpacaEval's format, one file per system"),
+    file("--leaderboard", "CSV file with each system's leaderboard score"),
+    file("--table", "CSV file of system, rating and leaderboard score, instead of a judge"),
     *(RESULT, CONFIG, SET, STRICT_KEYS),
 )
 
@@ -59,7 +60,7 @@ pairs = calling(
         required=True,
         metavar="NAME",
         dest="form",
-        help="rewardbench, judgebench, llmbar, eval-p, or labelled (PandaLM, HH, yours)",
+        help="rewardbench, judgebench, llmbar, eval-p, or labelled (PandaLM, HH, your own)",
     ),
 )
 
@@ -72,12 +73,12 @@ kappa = calling("autoj_reward.evaluate.agreement:kappa", RESULTS, RESULT)
 leaderboard = calling(
     "autoj_reward.evaluate.leaderboard:leaderboard",
     RESULTS,
-    flag("--output", required=True, metavar="FILE", help="the page"),
+    flag("--output", required=True, metavar="FILE", help="output HTML file"),
     flag(
         "--limit",
         type=int,
         default=500,
         metavar="N",
-        help="judgements of each result that the page holds",
+        help="judgements of each result that the page shows (500)",
     ),
 )

@@ -1,5 +1,4 @@
-"""Commands that run no judge: watch a run, look into a journal, list models, plan a judge's GPUs,
-write a judge format, and show what is read in a judge's texts."""
+"""Commands that run no judge: watch, journal, models, plan, judge new and parse."""
 
 from __future__ import annotations
 
@@ -18,46 +17,57 @@ if TYPE_CHECKING:
     from autoj_reward.journal import Journal
     from autoj_reward.types import JudgeInput
 
-FILE = flag("path", metavar="FILE", help="journal.sqlite of a job, or OUTPUT.journal.sqlite")
-EXPORT = flag("--output", required=True, metavar="FILE", help="JSON lines, oldest first")
+FILE = flag("path", metavar="FILE", help="journal file: journal.sqlite or OUTPUT.journal.sqlite")
+EXPORT = flag("--output", required=True, metavar="FILE", help="output JSON lines, oldest first")
 HEAD = """\
-# Yours to change; docs/judges/formats.md explains every line. To see what the judge is shown, and
-# what is read in its answer: autoj parse --input {folder}/sample.jsonl --format {folder} --show
+# Edit this file freely; docs/judges/formats.md explains every line. To print the judge's prompt
+# and what is read in its answer: autoj parse --input {folder}/sample.jsonl --format {folder} --show
 #
 """
-"""The first lines of a `format.yaml` that `autoj judge new` writes."""
+"""Comment at the top of a `format.yaml` that `autoj judge new` writes."""
 PRECISIONS = ("float32", "bf16", "fp8")
+"""Number types that `autoj plan` knows."""
 OPTIONS: dict[str, tuple[type, str, str]] = {
-    "model": (str, "NAME", "a model known by name, or a folder with config.json (llama-2-13b)"),
-    "tflops": (float, "T", "dense bf16 peak; float32 with float32 weights (gpu custom or cpu)"),
-    "tflops-fp8": (float, "T", "dense fp8 peak (gpu custom; without it fp8 computes in bf16)"),
+    "model": (str, "NAME", "name of a known model, or a folder with config.json (llama-2-13b)"),
+    "tflops": (
+        float,
+        "T",
+        "peak dense bf16 rate; float32 rate for float32 weights (gpu custom or cpu)",
+    ),
+    "tflops-fp8": (float, "T", "peak dense fp8 rate (gpu custom; without it fp8 computes in bf16)"),
     "bandwidth": (float, "GB/S", "memory bandwidth (gpu custom or cpu)"),
-    "memory": (float, "GIB", "memory of a device (gpu custom; cpu: this machine's)"),
-    "template": (int, "TOKENS", "judge's template before the response (40)"),
+    "memory": (float, "GIB", "memory of one device (gpu custom; for cpu: this machine's)"),
+    "template": (int, "TOKENS", "length of the judge's template before the response (40)"),
     "query": (int, "TOKENS", "mean length of a query (115)"),
     "response": (int, "TOKENS", "mean length of a response (235)"),
-    "closing": (int, "TOKENS", "judge's template after the response (60)"),
+    "closing": (int, "TOKENS", "length of the judge's template after the response (60)"),
     "critique": (int, "TOKENS", "mean length of a critique (330); 0 for a rating alone"),
-    "candidates": (int, "N", "responses a query (32)"),
-    "tensor-parallel": (int, "N", "devices an engine (1)"),
-    "memory-share": (float, "SHARE", "of a device's memory for weights and KV cache (0.9)"),
+    "candidates": (int, "N", "responses per query (32)"),
+    "tensor-parallel": (int, "N", "devices per engine (1)"),
+    "memory-share": (float, "SHARE", "share of a device's memory for weights and KV cache (0.9)"),
     "kv-cache-gib": (float, "GIB", "KV cache of an engine, in place of what memory-share leaves"),
-    "max-sequences": (int, "N", "most sequences at once (no limit but memory)"),
-    "efficiency": (float, "SHARE", "share of peak that is reached (1: the roofline)"),
-    "price": (float, "PRICE", "of a device-hour, in your currency: prints the cost"),
+    "max-sequences": (int, "N", "limit on sequences that run at once (default: limited by memory)"),
+    "efficiency": (float, "SHARE", "share of the peak rate that is reached (1: the roofline)"),
+    "price": (float, "PRICE", "price of a device-hour in your currency; prints the cost"),
 }
-"""Flags of `autoj plan` that set a key of PlanConfig of the same name: type, metavar and help."""
+"""Flags of `autoj plan` that set the PlanConfig key of the same name: type, metavar and help."""
 
 watch = calling(
     "autoj_reward.watch.service:main",
-    flag("path", metavar="RUN", help="output of best-of-n, score or train, or a journal"),
-    flag("--port", type=int, default=8310, metavar="N", help="where it listens; 0: any free"),
+    flag("path", metavar="RUN", help="output of best-of-n, score or train, or a journal file"),
+    flag(
+        "--port",
+        type=int,
+        default=8310,
+        metavar="N",
+        help="port of the page (8310); 0 takes any free port",
+    ),
 )
 
 
 @command(FILE)
 def stats(path: str) -> int:
-    """Print what a journal holds, as JSON."""
+    """Print the statistics of a journal as JSON."""
     with _opened_journal(path) as journal:
         print(json.dumps(journal.statistics(), indent=2))
     return 0
@@ -65,7 +75,7 @@ def stats(path: str) -> int:
 
 @command(FILE, EXPORT)
 def export(path: str, output: str) -> int:
-    """Write every judgement of a journal as a JSON line, however many there are."""
+    """Write every judgement of a journal as a JSON line. Memory stays bounded for any journal."""
     from autoj_reward.io.files import require_apart, write_jsonl
 
     require_apart([path], [output])
@@ -76,7 +86,7 @@ def export(path: str, output: str) -> int:
 
 @command(FILE)
 def compact(path: str) -> int:
-    """Make a journal's file as small as it can be; everything in it stays."""
+    """Give the free space in a journal's file back to the disk. All records stay."""
     with _opened_journal(path) as journal:
         before = Path(path).stat().st_size
         journal.compact()
@@ -85,6 +95,7 @@ def compact(path: str) -> int:
 
 
 def _opened_journal(path: str) -> closing[Journal]:
+    """Open a journal that exists, for use in `with`. Raises JournalError if there is no file."""
     from autoj_reward.errors import JournalError
     from autoj_reward.journal import Journal
 
@@ -93,9 +104,9 @@ def _opened_journal(path: str) -> closing[Journal]:
     return closing(Journal(Path(path)))
 
 
-@command(flag("--prepare", action="store_true", help="build the built-in models now"))
+@command(flag("--prepare", action="store_true", help="build the built-in models instead"))
 def models(prepare: bool) -> int:
-    """List the models known by name; with prepare, build the built-in ones first."""
+    """List the known models. With `prepare`, build the built-in ones instead."""
     from autoj_reward.models import BUILT_IN, known_models
 
     if prepare:
@@ -114,12 +125,12 @@ def models(prepare: bool) -> int:
 
 
 def _key(name: str, **options: Any) -> Flag:
-    """Describe a flag that sets a key of PlanConfig, with that key's default and range."""
+    """Describe a flag of `autoj plan`. A flag that is not given leaves PlanConfig's default."""
     return flag(f"--{name}", default=argparse.SUPPRESS, **options)
 
 
 @command(
-    _key("gpu", required=True, metavar="NAME", help="a GPU of the table, custom, or cpu"),
+    _key("gpu", required=True, metavar="NAME", help="name of a GPU in the table, custom, or cpu"),
     *(
         _key(name, type=kind, metavar=metavar, help=text)
         for name, (kind, metavar, text) in OPTIONS.items()
@@ -131,14 +142,21 @@ def _key(name: str, **options: Any) -> Flag:
         type=float,
         metavar="N",
         dest="wanted",
-        help="judgements a minute wanted: prints the devices they take",
+        help="judgements per minute to reach; prints the number of devices needed",
     ),
-    _key("no-sharing", action="store_false", dest="sharing", help="no prefix cache"),
-    _key("measure", action="store_true", help="time a product and a copy here (gpu cpu)"),
-    _key("json", action="store_true", dest="as_json", help="print JSON in place of tables"),
+    _key("no-sharing", action="store_false", dest="sharing", help="plan without a prefix cache"),
+    _key(
+        "measure",
+        action="store_true",
+        help="time a matrix product and a copy on this machine (gpu cpu)",
+    ),
+    _key("json", action="store_true", dest="as_json", help="print JSON instead of tables"),
 )
 def plan(**keys: Any) -> int:
-    """Print the plan. Raises ConfigError or ModelError for what cannot be planned."""
+    """Print the plan.
+
+    Raises ConfigError or ModelError for flags or a model that cannot be planned.
+    """
     from autoj_reward.capacity.plan import PlanConfig, make_plan, render_plan
     from autoj_reward.config import check
 
@@ -149,35 +167,36 @@ def plan(**keys: Any) -> int:
 
 
 @command(
-    flag("folder", metavar="FOLDER", help="where to write it; nothing may be there yet"),
-    flag("--like", default="rubric", metavar="NAME", help="the format to start from"),
+    flag("folder", metavar="FOLDER", help="folder to create"),
+    flag("--like", default="rubric", metavar="NAME", help="format to copy (rubric)"),
 )
 def new(folder: str, like: str) -> int:
-    """Write a judge format's files, and rows to try it on."""
+    """Write the files of a judge format, and sample rows to try it on."""
     copy_format(Path(folder), like)
-    print(f"wrote {folder}/format.yaml, its templates and {folder}/sample.jsonl; see it at work:")
+    print(f"wrote {folder}/format.yaml, its templates and {folder}/sample.jsonl; to try it:")
     print(f"  autoj parse --input {folder}/sample.jsonl --format {folder} --show")
-    print(f"and judge with it: judge: {{model: ..., format: {folder}}}")
+    print(f"to judge with it, in a run file: judge: {{model: ..., format: {folder}}}")
     return 0
 
 
 def copy_format(folder: Path, like: str) -> None:
-    """Copy a format of the package to a new folder, whose name it takes, with `sample.jsonl`.
+    """Copy a format of the package to a new folder, and write `sample.jsonl` there.
 
-    Raises FormatError if the folder exists, or for a format that is none of the package.
+    The format takes the folder's name. Raises FormatError if the folder exists, or if the package
+    has no format `like`.
     """
     import shutil
 
     from autoj_reward.errors import FormatError, did_you_mean
-    from autoj_reward.formats.sample import samples
-    from autoj_reward.formats.schema import FORMATS, available, load_any_format
+    from autoj_reward.formats.sample import make_sample_rows
+    from autoj_reward.formats.schema import FORMATS, format_names, load_any_format
 
     if folder.exists():
         raise FormatError(f"{folder} exists: name a folder that does not")
-    if like not in available():
+    if like not in format_names():
         raise FormatError(
-            f"{like!r} is no format of the package{did_you_mean(like, available())} (known: "
-            f"{', '.join(available())})"
+            f"{like!r} is no format of the package{did_you_mean(like, format_names())} (known: "
+            f"{', '.join(format_names())})"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(FORMATS / like, folder)
@@ -185,12 +204,15 @@ def copy_format(folder: Path, like: str) -> None:
     text, name = path.read_text(encoding="utf-8"), f"name: {json.dumps(folder.name)}"
     text = re.sub(r"(?m)^name: .*$", lambda _: name, text, count=1)
     path.write_text(HEAD.format(folder=folder) + text, encoding="utf-8")
-    rows = [json.dumps(row, ensure_ascii=False) + "\n" for row in samples(load_any_format(like))]
+    rows = [
+        json.dumps(row, ensure_ascii=False) + "\n"
+        for row in make_sample_rows(load_any_format(like))
+    ]
     (folder / "sample.jsonl").write_text("".join(rows), encoding="utf-8")
 
 
 class JudgeText(NamedTuple):
-    """An input row of `autoj parse`: a judge input, the text a judge wrote, or both."""
+    """An input row of `autoj parse`: a judge input, the text that a judge wrote, or both."""
 
     line: int
     item: JudgeInput | None
@@ -203,16 +225,23 @@ class JudgeText(NamedTuple):
         required=True,
         metavar="FILE",
         dest="source",
-        help="rows with `text`, `query` and `response` (or `messages`), or both; - is stdin",
+        help="rows with a judge's `text`, with texts for the judge, or both; - reads stdin",
     ),
-    flag("--format", default="autoj-en", metavar="NAME", dest="format_name", help="judge format"),
-    flag("--pairwise", action="store_true", help="texts without a query compare two responses"),
-    flag("--show", action="store_true", help="print what the judge is shown, too"),
+    flag(
+        "--format",
+        default="autoj-en",
+        metavar="NAME",
+        dest="format_name",
+        help="judge format (autoj-en)",
+    ),
+    flag("--pairwise", action="store_true", help="read texts without a query as comparisons"),
+    flag("--show", action="store_true", help="also print the judge's prompt"),
 )
 def parse(source: str, format_name: str, pairwise: bool, show: bool) -> int:
-    """Print what the parser reads in each judge text, a JSON line each, and a count at the end.
+    """Print what the parser reads in each judge text as a JSON line, and counts at the end.
 
-    A row with a query is read as the judge's own rows are: against what it was shown.
+    The text of a row with a query is read as a judge's own output: a verdict that also stands in
+    the input is not believed.
     """
     from collections import Counter
 
@@ -242,21 +271,24 @@ def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
     from autoj_reward.conversation import ContextColumn
     from autoj_reward.io import checks as check
     from autoj_reward.io.rows import with_query
-    from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
+    from autoj_reward.types import GROUP, PAIRWISE, SINGLE, JudgeInput
 
     fields = check.own_fields({"text": value} if isinstance(value, str) else value)
-    pair = "response_1" in fields
-    fields, turns = with_query(fields, rated=not pair)
+    pair, group = "response_1" in fields, "responses" in fields
+    fields, turns = with_query(fields, rated=not (pair or group))
     if "query" not in fields:
         return JudgeText(line, None, check.text(fields, "text"))
     names = ("response_1", "response_2") if pair else ("response",)
-    protocol = PAIRWISE if pair else SINGLE
+    protocol = GROUP if group else PAIRWISE if pair else SINGLE
     needed = fmt.context(protocol)
     context = check.context(
         fields, [ContextColumn(name, name, must) for name, must in needed.items()]
     )
     query = check.text(fields, "query", blank=False)
-    responses = tuple(check.text(fields, name) for name in names)
+    if group:
+        responses = check.responses(fields) or ()
+    else:
+        responses = tuple(check.text(fields, name) for name in names)
     text = check.text(fields, "text") if "text" in fields else None
     return JudgeText(
         line, JudgeInput(protocol, query, responses, context=context.after(turns)), text
@@ -264,12 +296,12 @@ def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
 
 
 def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]:
-    """Return what is read in a row's text; for a row without one, that it can be shown."""
+    """Return what is read in a row's text, or the outcome `shown` for a row without one."""
     from autoj_reward.engine.base import Generation
     from autoj_reward.formats.protocols import read_slots
     from autoj_reward.formats.read import ParseFailure
     from autoj_reward.formats.render import flags
-    from autoj_reward.judge.thinking import Spoken, read_past
+    from autoj_reward.judge.thinking import SplitAnswer, read_past
     from autoj_reward.types import PAIRWISE, SINGLE
 
     seen: dict[str, object] = {}
@@ -277,7 +309,7 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
         seen["flags"] = list(found)
     if row.text is None:
         return {"outcome": "shown"} | seen
-    spoken = Spoken(Generation(row.text))
+    spoken = SplitAnswer(Generation(row.text))
     if fmt.thinking:
         spoken = read_past(spoken.own, fmt.thinking, inside=False)
         seen |= {"thinking": spoken.thinking} if spoken.thinking else {}
@@ -287,10 +319,12 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
         reason = f"format {fmt.name} has no {protocol} protocol"
         return {"outcome": "unparsable", "reason": reason} | seen
     record: dict[str, object] = {"outcome": "ok"}
-    for name, read in read_slots(fmt.slots(protocol), spoken.text, *shown).items():
+    slots = fmt.slots(protocol, len(row.item.responses) if row.item else None)
+    for name, read in read_slots(slots, spoken.text, *shown).items():
         if spoken.problem or isinstance(read, ParseFailure):
             reason = spoken.problem or getattr(read, "reason", "")
             return {"outcome": "unparsable", "reason": reason} | seen
-        record["start"] = spoken.start + read.start
+        if len(slots) == 1:
+            record["start"] = spoken.start + read.start
         record[name] = read.name if math.isnan(read.value) else read.value
     return record | seen

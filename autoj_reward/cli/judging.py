@@ -1,8 +1,7 @@
-"""`autoj score` and `autoj compare` judge every row of a file, same order out; `autoj serve` judges
-over HTTP.
+"""Commands that judge: `autoj score`, `autoj compare` and `autoj serve`.
 
-The journal of `score` and `compare` stands beside the output file, so the same command after a
-crash goes on where it stopped.
+`score` and `compare` judge every row of a file and keep its order. Their journal stands beside the
+output file, so the same command resumes after a crash.
 """
 
 from __future__ import annotations
@@ -28,22 +27,24 @@ if TYPE_CHECKING:
     from autoj_reward.config import View
     from autoj_reward.io.rows import Stream, TextRow
     from autoj_reward.models.spec import JudgeSpec
-    from autoj_reward.questions.ask import Ask, OneCall
+    from autoj_reward.questions.ask import Ask, OneCall, Question
+    from autoj_reward.questions.listwise import Listwise
+    from autoj_reward.questions.rank import Ranking
+    from autoj_reward.questions.tournament import Tournament
     from autoj_reward.types import Comparison, Judgement
 
 T = TypeVar("T")
 SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
-"""Endings of what goes beside an output."""
+"""Suffixes of the files beside an output."""
 
 serve = calling("autoj_reward.service.serve:main", RUN, SET, STRICT_KEYS)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
-    """Rate query and response of every row."""
+    """Rate the response of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.io.rows import text_rows
-    from autoj_reward.models import context_asked
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.rate import Rate
@@ -51,15 +52,16 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
 
     require_own((source, config), output)
     checked = load_run(ScoreConfig, config, sets, strict)
-    wanted = context_asked(checked.judge, checked.columns, "single")
     spec = judge_spec(checked.judge)
+    wanted = spec.context_columns(checked.columns, "single")
 
     def question(row: TextRow) -> Rate:
         query, response = row.texts
         return Rate(Candidate(query, response, context=row.context), spec.critiques)
 
     rows = text_rows(source, "query", "response", asked=wanted)
-    return _judge(spec, rows, question, rating_fields, output, strict, "rating")
+    size = _inputs_of(question)
+    return _judge(spec, rows, question, size, rating_fields, output, strict, "rating")
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -67,7 +69,6 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     """Compare response_1 and response_2 of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.io.rows import text_rows
-    from autoj_reward.models import context_asked
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.compare import Compare
@@ -75,27 +76,73 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
 
     require_own((source, config), output)
     checked = load_run(ScoreConfig, config, sets, strict)
-    wanted = context_asked(checked.judge, checked.columns, "pairwise")
-
     spec = judge_spec(checked.judge)
+    wanted = spec.context_columns(checked.columns, "pairwise")
 
     def question(row: TextRow) -> Compare:
         query, first, second = row.texts
         return Compare(Pair(query, first, second, row.context), checked.swap, spec.ratings_tie)
 
     rows = text_rows(source, "query", "response_1", "response_2", asked=wanted)
-    return _judge(spec, rows, question, verdict_fields, output, strict)
+    return _judge(spec, rows, question, _inputs_of(question), verdict_fields, output, strict)
+
+
+@command(INPUT, OUTPUT, CONFIG, SET, STRICT)
+def rank(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
+    """Judge the responses of every row together."""
+    from autoj_reward.config import RankConfig, RelativeConfig
+    from autoj_reward.io.rows import group_rows
+    from autoj_reward.models.spec import judge_spec
+    from autoj_reward.models.unused import load_run
+    from autoj_reward.questions.relative import rank_question
+    from autoj_reward.types import Candidate
+
+    require_own((source, config), output)
+    checked = load_run(RankConfig, config, sets, strict)
+    spec = judge_spec(checked.judge).that_reads("expected", "reward")
+    by: Any = "listwise" if spec.max_group else "comparisons"
+    how = checked.relative or RelativeConfig(by=by)
+    spec.require_relative(how)
+    protocol = "group" if how.by == "listwise" else "pairwise"
+    wanted = spec.context_columns(checked.columns, protocol)
+
+    def question(row: TextRow) -> Listwise | Tournament:
+        query, *responses = row.texts
+        candidates = [Candidate(query, text, context=row.context) for text in responses]
+        return rank_question(
+            candidates, how, max_group=spec.max_group, scale=spec.scale, tie=spec.ratings_tie
+        )
+
+    def size(row: TextRow) -> int:
+        return question(row).most_inputs
+
+    rows = group_rows(source, wanted)
+    return _judge(spec, rows, question, size, ranking_fields, output, strict)
+
+
+def ranking_fields(ranking: Ranking) -> dict[str, Any]:
+    """Return the fields that `autoj rank` adds to a row: scores of the responses, and evidence."""
+    known = [score for score in ranking.scores if score is not None]
+    failed = next((own for own in ranking.judgements if not own.ok), None)
+    judge = next((own.judge for own in ranking.judgements), "")
+    return {
+        "outcome": "ok" if known else failed.outcome.value if failed else "unparsable",
+        "best": ranking.scores.index(max(known)) if known else None,
+        **ranking.record(),
+        "critiques": list(ranking.critiques),
+        "judge": judge,
+    }
 
 
 def require_own(read: Sequence[str | None], output: str) -> None:
-    """Refuse an output that is, or has beside it, a file that is read. Raises OutputError."""
+    """Raise OutputError if the output, its summary or its journal is also an input file."""
     from autoj_reward.io.files import require_apart
 
     require_apart(read, (output, output + SUMMARY, output + JOURNAL))
 
 
 def rating_fields(judgement: Judgement) -> dict[str, Any]:
-    """Return what `autoj score` adds to a row."""
+    """Return the fields that `autoj score` adds to a row."""
     return {
         "outcome": judgement.outcome.value,
         "reason": judgement.reason,
@@ -110,13 +157,16 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
 
 
 def thinking_of(judgement: Judgement) -> dict[str, str]:
-    """Return what the judge thought before its answer, for a judge with a thinking block."""
+    """Return the field `thinking` for a judge with a thinking block, else no field."""
     return {"thinking": judgement.thinking} if judgement.thinking else {}
 
 
 def verdict_fields(comparison: Comparison) -> dict[str, Any]:
-    """Return what `autoj compare` adds to a row: the joint verdict, whether the judge compared
-    the two or their ratings decided, and what each order said."""
+    """Return the fields that `autoj compare` adds to a row.
+
+    They are the joint verdict, the rule that decided (a comparison or the ratings), and the verdict
+    and critique of each order.
+    """
     from autoj_reward.questions.compare import BY_RATINGS
 
     first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
@@ -138,17 +188,26 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def _inputs_of(question: Callable[[TextRow], OneCall[T]]) -> Callable[[TextRow], int]:
+    """Return a function that counts the judge inputs of a row."""
+    return lambda row: len(question(row).inputs())
+
+
 def _judge(
     spec: JudgeSpec,
     rows: Stream[TextRow],
-    question: Callable[[TextRow], OneCall[T]],
+    question: Callable[[TextRow], Question[T]],
+    size: Callable[[TextRow], int],
     fields: Callable[[T], dict[str, Any]],
     output: str,
     strict: bool,
     view: View | None = None,
 ) -> int:
-    """Judge row by row, and write each with the fields that were found. view: the number that the
-    judge must give."""
+    """Judge every row and write it with the new fields; write and print the summary. Returns 0.
+
+    size: limit on the judge inputs of a row. view: the number that the judge must give; None where
+    verdicts or scores count.
+    """
     from autoj_reward.evaluate.ask import ask_each
     from autoj_reward.io.claims import judged_by
     from autoj_reward.io.files import filling, to_json, write_json
@@ -159,7 +218,7 @@ def _judge(
 
     def expect(row: TextRow) -> None:
         nonlocal total
-        total += len(question(row).inputs())
+        total += size(row)
 
     left_out = look_through(rows, strict, expect)
     result, journal = Path(output), Path(output + JOURNAL)
@@ -172,9 +231,6 @@ def _judge(
 
         async def answer(ask: Ask, row: TextRow) -> tuple[T, Sequence[Judgement]]:
             return await question(row).answer(ask), ()
-
-        def size(row: TextRow) -> int:
-            return len(question(row).inputs())
 
         ask_each(spec, journal, rows.usable(), answer, done, "judging", size, total, view)
     count, named = outcomes.total(), [to_json(bad) for bad in left_out.first]

@@ -1,8 +1,7 @@
-"""The `autoj` command: its table of commands, the flags that they share, and its exit codes.
+"""The `autoj` command: its table of commands, common flags and exit codes.
 
-Nothing here takes time to import, and only the module of the command that is typed is imported, for
-its flags. The table is where the packages meet: names as text, so that this package does not import
-`rollouts`.
+Importing this module is fast. Only the module of the command that was typed is imported, for its
+flags. The table names functions as text, so this package does not import `rollouts`.
 """
 
 from __future__ import annotations
@@ -19,79 +18,87 @@ from typing import Any, NamedTuple
 from autoj_reward.errors import AutojError, did_you_mean, from_extras
 
 GROUPS = {
-    "train": ("WHAT", "train a policy with the judge as its reward, or a judge"),
-    "evaluate": ("TASK", "measure a judge by human labels and benchmarks"),
-    "judge": ("WHAT", "make a judge format of your own"),
-    "journal": ("WHAT", "look into a journal of judgements, export it or make it smaller"),
+    "train": ("WHAT", "train a policy with a judge as its reward, or train a judge"),
+    "evaluate": ("TASK", "evaluate a judge on human labels and benchmarks"),
+    "judge": ("WHAT", "write your own judge format"),
+    "journal": ("WHAT", "inspect, export or compact a journal of judgements"),
 }
+"""Groups of commands: metavar and help line."""
 MODULES = {
     "rollouts.commands": {
-        "best-of-n": "judge N responses a query, keep the best",
-        "plan": "what a run takes of its GPUs; judgements a minute at most, and their cost",
-        "train ppo": "proximal policy optimization (TRL's PPOTrainer)",
-        "train grpo": "group-relative policy optimization (TRL's GRPOTrainer)",
-        "train rloo": "REINFORCE leave-one-out (TRL's RLOOTrainer)",
-        "train online-dpo": "pairs ordered by the judge (TRL's OnlineDPOTrainer)",
-        "train rejection-sampling": "train on the best of N, round after round (TRL's SFTTrainer)",
+        "best-of-n": "judge N responses per query and keep the best",
+        "plan": "estimate a run's GPU memory, or a judge's maximum rate and cost",
+        "train ppo": "train with proximal policy optimization (TRL's PPOTrainer)",
+        "train grpo": "train with group-relative policy optimization (TRL's GRPOTrainer)",
+        "train rloo": "train with REINFORCE leave-one-out (TRL's RLOOTrainer)",
+        "train online-dpo": "train on pairs ordered by the judge (TRL's OnlineDPOTrainer)",
+        "train rejection-sampling": "train on the best of N in rounds (TRL's SFTTrainer)",
     },
     "autoj_reward.cli.judging": {
         "score": "rate the response of every row (query, response)",
-        "compare": "compare the responses of every row (query, response_1, response_2)",
+        "compare": "compare the two responses of every row (query, response_1, response_2)",
+        "rank": "judge the responses of every row together (query, responses)",
         "serve": "serve a judge over HTTP",
     },
     "autoj_reward.cli.evaluate": {
-        "evaluate eval-p": "agreement and consistency on Eval-P, overall and by scenario group",
-        "evaluate eval-c": "critiques against reference critiques, as a grader sees them",
-        "evaluate eval-r": "best-of-N by the judge's ratings, graded; ratings against grades",
-        "evaluate ranking": "systems ranked by mean rating, against a leaderboard",
-        "evaluate pairs": "agreement on pairs in the form of RewardBench, JudgeBench or LLMBar",
-        "evaluate best-of-four": "the best among several responses, in RewardBench 2's form",
-        "evaluate kappa": "agreement of judges with each other, from results on the same pairs",
-        "evaluate leaderboard": "one HTML page of any number of results",
+        "evaluate eval-p": "measure agreement and consistency on Eval-P, by scenario group",
+        "evaluate eval-c": "compare a judge's critiques with reference critiques, by a grader",
+        "evaluate eval-r": "grade best-of-N by the judge's ratings; correlate ratings and grades",
+        "evaluate ranking": "rank systems by mean rating and compare with a leaderboard",
+        "evaluate pairs": "measure agreement on pairs, such as RewardBench, JudgeBench or LLMBar",
+        "evaluate best-of-four": "measure choices of the best of several responses (RewardBench 2)",
+        "evaluate kappa": "measure how much judges agree, from results on the same pairs",
+        "evaluate leaderboard": "write one HTML page from any number of results",
     },
     "autoj_reward.cli.data": {
-        "collect": "ask a stronger model for judgements to train on",
+        "collect": "collect judgements from a stronger model to train on",
         "scenarios": "list the scenarios, or show one",
-        "classify": "name the scenario of every query",
-        "train judge": "train a judge: critiques, ratings, labelled pairs (paper, section 4.4)",
+        "classify": "classify every query by scenario",
+        "train judge": "train a judge on critiques, ratings, labelled pairs (paper, section 4.4)",
         "train scalar": "train a scalar reward model on labelled pairs (paper, section 6.4)",
     },
     "autoj_reward.cli.inspection": {
-        "watch": "show a run in the browser, while it runs or after",
-        "journal stats": "what a journal holds, and its size",
-        "journal export": "every judgement as a JSON line",
-        "journal compact": "the same judgements in less room",
-        "models": "list the models known by name",
+        "watch": "show a run in the browser, during or after it",
+        "journal stats": "print the number of judgements and the size of a journal",
+        "journal export": "write every judgement as a JSON line",
+        "journal compact": "make a journal's file as small as possible",
+        "models": "list the known models",
         "judge new": "write a judge format to start from",
-        "parse": "show what a judge is shown and what is read in its texts",
+        "parse": "show a judge's prompts and what is read in its texts",
     },
 }
-"""Where each command is, by what is typed, and what it does."""
+"""Help line of every command, by the module that holds it."""
 
 Flag = tuple[str, dict[str, Any]]
+"""A flag: its name, and the options of `add_argument`."""
 
 
 class Command(NamedTuple):
-    """A command: a function with one argument for each flag, which returns the exit code."""
+    """A command of `autoj`."""
 
     run: Callable[..., int]
+    """Function with one argument for each flag. Returns the exit code."""
     flags: tuple[Flag, ...]
+    """Flags of the command."""
 
 
 def flag(name: str, **options: Any) -> Flag:
-    """Describe a flag, with the options of `add_argument`."""
+    """Describe a flag with the options of `add_argument`."""
     return name, options
 
 
 def command(*flags: Flag) -> Callable[[Callable[..., int]], Command]:
-    """Make a function a command with these flags. It imports what is heavy when it is called."""
+    """Return a decorator that makes a function a command with these flags.
+
+    The function should import slow modules only when it is called.
+    """
     return lambda function: Command(function, flags)
 
 
 def calling(target: str, *flags: Flag, **fixed: Any) -> Command:
-    """Make a command of the function `module:name`, imported when the command is run.
+    """Return a command that calls `module:name`. The module is imported when the command runs.
 
-    fixed: arguments beside those of the flags.
+    fixed: arguments of the function in addition to those of the flags.
     """
 
     def run(**given: Any) -> int:
@@ -110,23 +117,23 @@ SET = flag(
     default=[],
     metavar="KEY=VALUE",
     dest="sets",
-    help="override one value, for example judge.model=GAIR/autoj-13b",
+    help="override one key of the run file, for example judge.model=GAIR/autoj-13b",
 )
 STRICT = flag(
     "--strict",
     action="store_true",
-    help="a bad input row, or a config key that has no effect, is an error, at once",
+    help="stop at a bad input row or a config key that has no effect",
 )
-STRICT_ROWS = flag("--strict", action="store_true", help="a bad input row is an error, at once")
-STRICT_KEYS = flag(
-    "--strict", action="store_true", help="a config key that has no effect is an error"
+STRICT_ROWS = flag("--strict", action="store_true", help="stop at a bad input row")
+STRICT_KEYS = flag("--strict", action="store_true", help="stop at a config key that has no effect")
+INPUT = flag(
+    "--input", required=True, metavar="FILE", dest="source", help="input, .jsonl or .parquet"
 )
-INPUT = flag("--input", required=True, metavar="FILE", dest="source", help=".jsonl or .parquet")
-OUTPUT = flag("--output", required=True, metavar="FILE", help="JSON lines, same order")
+OUTPUT = flag("--output", required=True, metavar="FILE", help="output JSON lines, in input order")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that answers an unknown command with the name that is nearest to it."""
+    """Argument parser that suggests the nearest known name for an unknown command."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -136,7 +143,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(typed: Sequence[str]) -> argparse.ArgumentParser:
-    """Build the parser: every command with a line of help, and the typed one with its flags."""
+    """Return a parser with all commands. Only the typed command has its flags."""
     top = Parser(
         prog="autoj", description="LLM judges as reward models: rate, compare and select responses."
     )
@@ -160,13 +167,13 @@ def parser(typed: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def load(module: str, name: str) -> Command:
-    """Import a command from its module, where it stands under its name with `_` for `-`."""
+    """Import a command from its module. Its attribute is its name with `_` for `-`."""
     found: Command = getattr(import_module(module), name.replace("-", "_"))
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. 0: done; 1: an error that is explained; 130: interrupted."""
+    """Run one command and return its exit code: 0 done, 1 an explained error, 130 interrupted."""
     typed = sys.argv[1:] if arguments is None else arguments
     given = vars(parser(typed).parse_args(typed))
     run = given.pop("run")
@@ -175,9 +182,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def explain_errors(name: str, work: Callable[[], int]) -> int:
-    """Call `work` and return its exit code; 1 for an error of this package; 130 if interrupted.
+    """Call `work` and return its exit code: 1 for an error of this package, 130 if interrupted.
 
-    The error is printed on one line that begins with `name`; of a group of errors, the first.
+    The error is printed on one line that begins with `name`. Of a group of errors the first is
+    printed.
     """
     try:
         with from_extras():
@@ -196,7 +204,7 @@ def explain_errors(name: str, work: Callable[[], int]) -> int:
 
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """End the process by way of its clean-up on SIGTERM, so that no replica outlives it."""
+    """Exit through the process's clean-up on SIGTERM, so that no replica outlives it."""
 
     def stop(number: int, frame: Any) -> None:
         sys.exit(128 + number)

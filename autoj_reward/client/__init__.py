@@ -1,1 +1,1 @@
-"""What jobs and trainers hold: bounds, retries, coalesces, records."""
+"""Client of a judge for jobs and trainers: concurrency limits, retries, coalescing, recording."""

@@ -1,4 +1,4 @@
-"""How the client reaches a judge: one seam, and the backend that judges in this process."""
+"""Interface between the client and a judge, and the backend that judges in this process."""
 
 from __future__ import annotations
 
@@ -16,51 +16,62 @@ from autoj_reward.types import JudgeInput, Judgement
 
 
 class Backend(Protocol):
-    """Judges lists of inputs, answering each as soon as it is done."""
+    """Interface of a backend: judges lists of inputs, and yields each judgement when it is done."""
 
     judge: str
-    """Fingerprint of the judge behind it."""
+    """Fingerprint of the judge: it identifies model, format and decoding."""
 
     @property
     def problem(self) -> str:
-        """What keeps an endpoint from answering at the moment; empty if nothing does."""
+        """Return the error that keeps an endpoint from answering now; "" if there is none."""
         return ""
 
     @property
     def place(self) -> str:
-        """Where the judge is, for a log and without secrets."""
+        """Return where the judge runs, for logs and without secrets."""
         return "in this process"
 
     @property
     def distributions(self) -> str:
-        """Where label probabilities come from, for a log; of an endpoint, once `contact` has
-        returned."""
+        """Return where label probabilities come from, for logs.
+
+        For an endpoint this is known after `contact`.
+        """
         return "not told"
 
     async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
-        """Return the numbers that the judge gives, and what to keep of having asked an endpoint.
+        """Return the views that the judge can give, and the probed capabilities of its endpoint.
 
-        known: what was kept before; without it an endpoint is asked. Raises EngineUnavailable if
-        nobody answers, ConfigError for what only the user can mend.
+        Judges without an endpoint have no capabilities: {}. known: capabilities probed earlier; if
+        empty, an endpoint is probed now. Raises EngineUnavailable if the endpoint does not answer,
+        ConfigError for an error that only the user can fix.
         """
         return VIEWS, {}
 
     def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
-        """(index, judgement) in order of completion. EngineUnavailable if a replica is lost."""
+        """Yield (index, judgement) in order of completion.
+
+        Raises EngineUnavailable if a replica is lost.
+        """
 
     async def check(self) -> int:
-        """How many replicas could judge now. EngineUnavailable if none could."""
+        """Return the number of replicas that can judge now. Raises EngineUnavailable for 0."""
 
     async def update(self, spec: JudgeSpec) -> None:
-        """Put another judge in the place of this one. What is under way is finished or asked
-        again; on return every new call goes to the new judge."""
+        """Replace the judge. On return every new call goes to the new one.
+
+        Calls in flight are finished by the old judge or retried on the new one.
+        """
 
     async def close(self) -> None:
-        """Stop what was started for this backend."""
+        """Stop the replicas and connections that were opened for this backend."""
 
 
 class LocalBackend(Backend):
-    """The replica's own code in this process, without Ray: endpoints, scripts and tests."""
+    """Backend that runs the replica code in this process, without Ray.
+
+    It serves endpoints, scripted judges and tests.
+    """
 
     def __init__(self, replica: JudgeReplica) -> None:
         self._replica = replica

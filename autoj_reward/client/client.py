@@ -1,6 +1,6 @@
-"""RewardClient: what samplers and trainers hold. It bounds, retries, coalesces and records.
+"""RewardClient: limits concurrency, retries, coalesces equal inputs and records judgements.
 
-Each candidate is answered exactly once, in order, whatever dies behind the backend.
+Every candidate is answered exactly once, in order, whatever fails behind the backend.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from typing import Any, TypeVar
 
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.in_flight import Progress, Recorder, Slots
-from autoj_reward.config import View
+from autoj_reward.config import RelativeConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
+from autoj_reward.models.views import require_relative
 from autoj_reward.questions.ask import Question
 from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.compare import Compare, compare_all
+from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.questions.relative import rank_question
+from autoj_reward.questions.tournament import Tournament
 from autoj_reward.types import (
     Candidate,
     Comparison,
@@ -32,37 +36,41 @@ from autoj_reward.types import (
 
 T = TypeVar("T")
 Futures = dict[JudgeInput, asyncio.Future[Judgement]]
+"""Judge inputs in flight, each with the future of its judgement."""
 
 
 CLOSED = "the judge was closed: open it again to ask it"
 TRIES = 2
-"""Replicas that may be lost with an input in flight before it is suspected of killing them."""
+"""Replicas that may be lost while they hold an input before that input is suspected of crashing
+them."""
 
-Require = Callable[[frozenset[View]], object]
-"""Called with the numbers that a judge gives; raises where one is missing."""
+ViewsCheck = Callable[[frozenset[View]], object]
+"""Check on the views that a judge can give. Raises if a view that the caller needs is missing."""
 
 
-def no_requirement(views: frozenset[View]) -> None:
-    """Be content with whatever the judge gives."""
+def accept_any_views(views: frozenset[View]) -> None:
+    """Accept any set of views."""
 
 
 class RewardClient:
     """Rates candidates and compares pairs through a backend.
 
-    critiques: k judgements a candidate, averaged. compares: whether the judge can break ties of
-    ratings by comparing. max_in_flight: judge inputs asked at a time; each
-    that is answered makes room at once, so that the slowest of a call keeps no replica waiting.
-    deadline_s: seconds an input may take, retries included, before it is `unavailable`.
-    require: called with the numbers that the judge gives before it is first asked; what it raises
-    ends the call. preferred: the view that the judge's entry names. scale: lowest and highest
-    rating; None where the judge has no scale. tie: with a number, the judge compares two responses
-    by their ratings; see `Compare`.
-    chunk: most inputs of one query in one call; they share the query's prefix in one replica. What
-    several callers ask for at the same time goes together, too.
+    critiques: critiques sampled for each candidate; their ratings are averaged.
+    compares: whether the judge can break ties of ratings by comparing.
+    max_in_flight: limit on judge inputs in flight. Each answer frees its slot at once, so a slow
+        input keeps no replica waiting.
+    deadline_s: seconds for one input, retries included, after which it is `unavailable`.
+    chunk: limit on the inputs of one backend call. Inputs of one query share a call, also across
+        callers, because they share the query's prefix in one replica.
+    require: check on the judge's views, called before its first input; its exception ends the call.
+    preferred: the view that the model's entry in `judges.yaml` names.
+    scale: lowest and highest rating; None where the judge has no scale.
+    tie: if set, the judge compares two responses by their ratings; see `Compare`.
+    max_group: responses that one listwise judgement scores at most; None without a group protocol.
 
-    An input that was in flight when a replica was lost for the second time is not asked for again:
-    it may be what kills them. If it had company, each is first asked for once more alone, one at a
-    time, so that the innocent are answered.
+    An input that was in flight when two replicas were lost is suspected of crashing them, and is
+    not retried with others. The inputs of its call are then retried alone once, one at a time, so
+    that only the one that crashes the replica fails.
     """
 
     def __init__(
@@ -76,13 +84,15 @@ class RewardClient:
         deadline_s: float = 1800.0,
         chunk: int = 32,
         progress: Progress | None = None,
-        require: Require = no_requirement,
+        require: ViewsCheck = accept_any_views,
         preferred: View | None = None,
         scale: tuple[float, float] | None = None,
         tie: float | None = None,
+        max_group: int | None = None,
     ) -> None:
         self.backend = backend
         self.preferred, self.scale, self.tie = preferred, scale, tie
+        self.max_group = max_group
         self.max_in_flight = max_in_flight
         self.journal = journal
         self.critiques = critiques
@@ -111,8 +121,8 @@ class RewardClient:
         await self.close()
 
     async def close(self) -> None:
-        """End every call under way with EngineUnavailable, and refuse later ones. The backend is
-        closed by who opened it."""
+        """End all calls in flight with EngineUnavailable, and refuse later ones. The caller that
+        opened the backend closes it."""
         self._closed = True
         asking = list(self._asking)
         for task in asking:
@@ -121,15 +131,15 @@ class RewardClient:
 
     @property
     def was_asked(self) -> bool:
-        """Whether the judge was asked anything, if only what it can give."""
+        """Return whether the judge was contacted at all, if only to learn its views."""
         return self.backend.judge in self._views
 
     async def views(self) -> frozenset[View]:
-        """Return the numbers that the judge gives. An endpoint is asked once what it can; a finding
-        in the journal counts, whoever asked.
+        """Return the views (`rating`, `expected`, `direct`) that the judge can give.
 
-        Raises EngineUnavailable if nobody answers in time, ConfigError for what only the user can
-        mend, and what `require` raises.
+        An endpoint is probed once. Capabilities in the journal are used instead, whichever process
+        probed them. Raises EngineUnavailable if the endpoint does not answer in time, ConfigError
+        for an error that only the user can fix, and what `require` raises.
         """
         async with self._contact:
             judge = self.backend.judge
@@ -145,13 +155,13 @@ class RewardClient:
             return self._views[judge]
 
     async def finding(self) -> Mapping[str, Any]:
-        """Return what was found out about the judge's endpoint, as JSON values; {} for a judge of
-        another kind. Raises as `views` does."""
+        """Return the endpoint's probed capabilities as JSON values, {} if there is no endpoint.
+        Raises what `views` raises."""
         await self.views()
         return self._finding
 
     async def use_finding(self, finding: Mapping[str, Any]) -> None:
-        """Go by what another process has found out about the endpoint. Raises as `views` does."""
+        """Use the endpoint capabilities that another process probed. Raises what `views` raises."""
         if await self.finding() == finding:
             return
         async with self._contact:
@@ -165,17 +175,18 @@ class RewardClient:
         direct: bool = False,
         view: View | None = None,
     ) -> list[Judgement]:
-        """One judgement a candidate, in order. Identical candidates are judged once.
+        """Return one judgement for each candidate, in order. Identical candidates are judged once.
 
-        direct: only the expected rating right after the prompt, a token or two a candidate.
-        view: the number that is needed. A judgement that lacks it abstains; one on record is asked
-        for again. Raises ConfigError if the very first answers lack it.
+        direct: read only the expected rating right after the prompt: one or two tokens per
+        candidate. view: the number that the caller needs. A judgement without it abstains; one from
+        the journal without it is judged again. Raises ConfigError if view is `expected` and the
+        judge's first ratings come without probabilities.
         """
         questions = [Rate(one, self.critiques, direct, view) for one in candidates]
         return await rate_all(questions, self.judge)
 
     def _require_told(self, answers: Sequence[Judgement]) -> None:
-        """ConfigError if the judge has told no probabilities so far, and these need them."""
+        """Raise ConfigError if neither these ratings nor any earlier one had an expected value."""
         lacking = [own.lacks("expected") for own in answers if own.rating is not None]
         self._tells_expected |= not all(lacking)
         if lacking and not self._tells_expected:
@@ -188,13 +199,18 @@ class RewardClient:
     async def compare(
         self, pairs: Sequence[Pair | tuple[str, str, str]], *, swap: bool = True
     ) -> list[Comparison]:
-        """Compare pairs, or (query, first, second) triples, in both orders unless swap is False."""
+        """Compare pairs, or (query, first, second) triples.
+
+        swap: judge each pair in both orders.
+        """
         questions = [Compare(Pair(*pair), swap, self.tie) for pair in pairs]
         return await compare_all(questions, self.judge)
 
     def question_of_choice(self, candidates: Sequence[Candidate], **asked: Any) -> Choose:
-        """Return the question which candidate is best, with this judge's critiques and its way of
-        comparing. asked: the other fields of `Choose`."""
+        """Return the `Choose` question on these candidates.
+
+        It takes critiques and comparisons as this client does. asked: the other fields of `Choose`.
+        """
         return Choose(
             tuple(candidates),
             critiques=self.critiques,
@@ -203,8 +219,31 @@ class RewardClient:
             **asked,
         )
 
+    async def question_of_rank(
+        self, candidates: Sequence[Candidate], how: RelativeConfig | None = None
+    ) -> Listwise | Tournament:
+        """Return the question that ranks the responses of a group with this judge.
+
+        how: None stands for listwise if the judge's format has a group protocol, else for
+        comparisons. Raises ConfigError if this judge cannot rank that way. The question itself
+        raises InputError for a group that cannot be ranked.
+        """
+        how = how or RelativeConfig(by="comparisons" if self.max_group is None else "listwise")
+        await self.require_relative(how)
+        scale, tie = self.scale, self.tie
+        return rank_question(candidates, how, max_group=self.max_group, scale=scale, tie=tie)
+
+    async def require_relative(self, how: RelativeConfig, key: str = "relative") -> None:
+        """Raise ConfigError naming `key` if this judge cannot rank groups this way."""
+        rates = bool(await self.views())
+        most, compares = self.max_group, self.compares
+        require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
+
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
-        """Answer questions of any kind at the same time, in order. An error of one ends all."""
+        """Answer questions of any kind concurrently, and return the answers in order.
+
+        The first exception cancels the rest and is raised.
+        """
         tasks = [asyncio.ensure_future(question.answer(self.judge)) for question in questions]
         try:
             return list(await asyncio.gather(*tasks))
@@ -214,10 +253,11 @@ class RewardClient:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def judge(self, items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
-        """One judgement an input, in order: from the journal, from a call in flight, or asked.
+        """Return one judgement for each input, in order.
 
-        view: a number that a judgement on record must have, if the judge gives it at all. Raises
-        EngineUnavailable once the client is closed, and what `views` raises.
+        It comes from the journal, from a call in flight, or from a new call. view: a number that a
+        judgement from the journal must have, if the judge gives it at all. Raises EngineUnavailable
+        once the client is closed, and what `views` raises.
         """
         wanted = list(dict.fromkeys(items))
         answers = self.journal.get(self.backend.judge, wanted) if self.journal else {}
@@ -225,7 +265,7 @@ class RewardClient:
             answers = {item: own for item, own in answers.items() if not own.lacks(view)}
         for judgement in answers.values():
             self._recorder.tell(judgement, True)
-        # More than one round only if a call that was asking for some of them is cancelled or fails.
+        # Another round is needed only if another caller's call for some of them fails.
         while missing := [item for item in wanted if item not in answers]:
             elsewhere = {i: self._pending[i] for i in missing if i in self._pending}
             if own := [item for item in missing if item not in elsewhere]:
@@ -263,8 +303,8 @@ class RewardClient:
         return {item: future.result() for item, future in futures.items()}
 
     def _depart(self) -> None:
-        """Ask for what callers have asked for in one turn of the loop: one query's inputs go
-        together, whether one caller asks for them or a thread each."""
+        """Start the calls for all inputs that callers requested in this turn of the event loop.
+        Inputs of one query go together, also those of several threads."""
         fresh, self._fresh = self._fresh, {}
         for group in self._groups(item for item, future in fresh.items() if not future.done()):
             futures = {item: fresh[item] for item in group}
@@ -281,7 +321,7 @@ class RewardClient:
         _fail(futures, None if task.cancelled() else task.exception())
 
     async def _leave(self, futures: Futures) -> None:
-        """End the calls of these where nobody waits any more for what is not answered."""
+        """Cancel each backend call of these futures whose inputs nobody waits for any more."""
         calls = dict(self._calls.pop(f) for f in futures.values() if f in self._calls)
         stopped = []
         for task, company in calls.items():
@@ -292,7 +332,8 @@ class RewardClient:
         await asyncio.gather(*stopped, return_exceptions=True)
 
     def _groups(self, items: Iterable[JudgeInput]) -> list[list[JudgeInput]]:
-        """What shares the judge's prompt up to the responses, in pieces of at most `chunk`."""
+        """Return the inputs grouped by query and context, in lists of at most `chunk`. The inputs
+        of a group share the judge's prompt up to the responses."""
         alike: dict[Hashable, list[JudgeInput]] = {}
         for item in items:
             alike.setdefault((item.query, item.context), []).append(item)
@@ -303,11 +344,11 @@ class RewardClient:
         ]
 
     async def _ask(self, futures: Futures) -> None:
-        """Ask until every input of one call is answered or given up."""
+        """Run one call until each of its inputs is answered or given up."""
         await self._slots.take(len(futures))
         try:
             await self._answer_all(futures, time.monotonic() + self.deadline_s)
-        finally:  # a recorded answer has given its own slot back
+        finally:  # each recorded answer has already freed its slot
             self._recorder.flush()
             self._slots.give(sum(f.cancelled() or not f.done() for f in futures.values()))
 
@@ -327,8 +368,11 @@ class RewardClient:
     async def _ask_until(
         self, left: list[JudgeInput], futures: Futures, deadline: float, tries: int
     ) -> str:
-        """Ask for all that is left, taking off what is answered, until nothing is, the deadline
-        has passed or so many replicas were lost. Why some are left, or an empty string."""
+        """Ask until every input is answered, the deadline passes or `tries` replicas are lost.
+
+        left: open inputs; answered ones are removed. deadline: on `time.monotonic`. Returns why
+        inputs are left, or "" if none is.
+        """
         pause, last = self._first_pause_s, ""
         known: set[str] = set()
         while time.monotonic() < deadline:
@@ -357,7 +401,7 @@ class RewardClient:
 
     async def _ask_once(self, left: list[JudgeInput], futures: Futures) -> None:
         left[:] = [item for item in left if not futures[item].done()]
-        if not left:  # whoever wanted them has gone
+        if not left:  # their callers have gone
             return
         asked = tuple(left)
         stream = self.backend.stream(asked)
@@ -377,7 +421,7 @@ class RewardClient:
 
 
 def _fail(futures: Futures, error: BaseException | None) -> None:
-    """What has no answer gets an error; none is that of a client that was closed."""
+    """Set an exception on every open future: `error`, or that of a closed client if None."""
     for future in futures.values():
         if not future.done():
             future.set_exception(error or EngineUnavailable(CLOSED))

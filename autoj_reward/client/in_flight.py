@@ -1,4 +1,4 @@
-"""Work in flight: how much at a time, its results in order, and judgements put on record."""
+"""Bounded concurrency, results in input order, and recording of judgements in the journal."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from autoj_reward.types import JudgeInput, Judgement
 
 T = TypeVar("T")
 R = TypeVar("R")
-INPUTS_AT_ONCE = 8192
-"""Judge inputs of items under way: enough for the replicas of a cluster, few enough to hold."""
+MAX_INPUTS_IN_FLIGHT = 8192
+"""Default limit on judge inputs in flight: keeps a cluster's replicas busy and fits in memory."""
 Progress = Callable[[Judgement, bool], None]
-"""Called once for every judge input that is answered: (judgement, read from the journal?)."""
+"""Callback for every answered judge input: (judgement, whether it came from the journal)."""
 
 
 class Slots:
-    """A counting semaphore that hands out several slots at a time, first come, first served."""
+    """Counting semaphore that grants several slots at a time, first come, first served."""
 
     def __init__(self, free: int) -> None:
         self._free = free
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, count: int) -> None:
+        """Wait for `count` free slots and take them. On cancellation none is taken."""
         if not self._queue and count <= self._free:
             self._free -= count
             return
@@ -42,6 +43,7 @@ class Slots:
             raise
 
     def give(self, count: int) -> None:
+        """Free `count` slots."""
         self._free += count
         while self._queue and self._queue[0][0] <= self._free:
             needed, turn = self._queue.popleft()
@@ -54,15 +56,19 @@ def as_one(_item: Any) -> int:
     return 1
 
 
-async def in_order(
+async def run_in_order(
     items: Iterable[T],
     work: Callable[[T], Awaitable[R]],
     done: Callable[[R], object],
-    at_once: int = INPUTS_AT_ONCE,
+    at_once: int = MAX_INPUTS_IN_FLIGHT,
     size: Callable[[T], int] = as_one,
 ) -> None:
-    """Items are taken as they are worked on: sizes of `at_once` together are under way, and at most
-    as much again is done and waits for an earlier one. An error of one ends all."""
+    """Run `work` on every item concurrently and pass the results to `done` in input order.
+
+    Items are drawn lazily. The sizes of running items add up to at most `at_once`. Those of
+    finished ones that wait for an earlier item add up to at most as much again. A size outside
+    1..at_once is clamped. The first exception cancels the rest and is raised.
+    """
     room, held = Slots(at_once), 0
     begun: deque[tuple[asyncio.Task[R], int]] = deque()
 
@@ -87,8 +93,11 @@ async def in_order(
 
 
 class Recorder:
-    """Gives judgements to their futures once they are on record; those of one turn of the loop go
-    on record together. Each that is given gives its slot back."""
+    """Writes judgements to the journal and then resolves their futures.
+
+    The judgements of one turn of the event loop are written together. Each resolved future frees
+    one slot.
+    """
 
     def __init__(self, journal: Journal | None, progress: Progress | None, slots: Slots) -> None:
         self._journal, self._progress, self._slots = journal, progress, slots
@@ -98,13 +107,17 @@ class Recorder:
     def add(
         self, judge: str, item: JudgeInput, said: Judgement, future: asyncio.Future[Judgement]
     ) -> None:
+        """Queue a judgement for the journal, with the future that waits for it."""
         if not self._said:
             asyncio.get_running_loop().call_soon(self.flush)
         self._said.append((judge, item, said))
         self._futures.append(future)
 
     def flush(self) -> None:
-        """Record what was added since; what cannot be recorded gives its future the error."""
+        """Record the queued judgements and resolve their futures.
+
+        If recording fails, the futures get the error.
+        """
         said, futures = self._said, self._futures
         self._said, self._futures = [], []
         try:
@@ -113,7 +126,7 @@ class Recorder:
                 kept = self._journal.put_all(said)
             for judgement in kept:
                 self.tell(judgement, False)
-        except Exception as error:  # of the disk, or the caller's own
+        except Exception as error:  # from the disk, or from the progress callback
             for future in futures:
                 if not future.done():
                     future.set_exception(error)
@@ -125,5 +138,6 @@ class Recorder:
                 self._slots.give(1)
 
     def tell(self, judgement: Judgement, reused: bool) -> None:
+        """Report a judgement to the progress callback."""
         if self._progress:
             self._progress(judgement, reused)

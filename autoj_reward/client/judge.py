@@ -1,7 +1,6 @@
-"""`Judge` and `AsyncJudge`: a judge from Python, for scripts and for code with an event loop.
+"""`Judge` and `AsyncJudge`: the Python API of a judge, for scripts and for code with an event loop.
 
-`Judge` runs an `AsyncJudge` on an event loop of its own thread, so it works anywhere, a notebook
-included.
+`Judge` runs an `AsyncJudge` on an event loop in its own thread, so it works in notebooks too.
 """
 
 from __future__ import annotations
@@ -15,23 +14,24 @@ from typing import Any, Self, TypeVar
 
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.session import open_judge, open_service
-from autoj_reward.config import JudgeConfig, ServiceConfig, View
-from autoj_reward.conversation import NOTHING
+from autoj_reward.config import JudgeConfig, RelativeConfig, ServiceConfig, View
+from autoj_reward.conversation import EMPTY_CONTEXT
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Question
 from autoj_reward.questions.choose import Choice
+from autoj_reward.questions.rank import Ranking
 from autoj_reward.types import Candidate, Comparison, Judgement, Pair
 
 T = TypeVar("T")
 
 
 class AsyncJudge:
-    """A judge that starts with `async with`, and stops with it.
+    """A judge for code with an event loop. It starts with `async with` and stops at its end.
 
-    judge: the name of a model, or a config. journal: a file of every judgement, which later runs
-    reuse; None keeps none.
+    judge: name of a model, or a judge config.
+    journal: SQLite file of every judgement, which later runs reuse; None keeps none.
 
     >>> async with AsyncJudge("GAIR/autoj-13b") as judge:
     ...     found = await judge.rate("Why is the sky blue?", "It scatters light.")
@@ -56,17 +56,18 @@ class AsyncJudge:
         judge: JudgeConfig | None = None,
         journal: str | Path | None = None,
     ) -> Self:
-        """Name a running service in place of a judge that starts here.
+        """Return a judge that uses a running service instead of starting a model.
 
-        token_env: environment variable with its bearer token. judge: where the service's format is
-        not the default judge's.
+        token_env: environment variable that holds the service's bearer token.
+        judge: judge config, needed where the service's format differs from the default judge's.
+        journal: SQLite file of every judgement; None keeps none.
         """
         made = cls(judge or JudgeConfig(), journal=journal)
         made._service = ServiceConfig(address=address, token_env=token_env)
         return made
 
     async def __aenter__(self) -> Self:
-        """Open the judge. Raises AutojError with what to do."""
+        """Open the judge. Raises an AutojError that says what to do."""
         async with AsyncExitStack() as stack:
             journal = None
             if self._journal is not None:
@@ -86,7 +87,7 @@ class AsyncJudge:
 
     @property
     def client(self) -> RewardClient:
-        """The client behind it. Raises EngineUnavailable while the judge is not open."""
+        """Return the client of the open judge. Raises EngineUnavailable while it is not open."""
         if self._client is None:
             raise EngineUnavailable(CLOSED)
         return self._client
@@ -96,13 +97,13 @@ class AsyncJudge:
         query: str,
         response: str,
         *,
-        context: Mapping[str, str] = NOTHING,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
         view: View | None = None,
     ) -> Judgement:
-        """Rate one response. A judgement that fails abstains with its outcome and reason.
+        """Rate one response. A judgement that fails abstains, with its outcome and reason.
 
-        context: named texts that the judge's format shows, such as a reference. view: the number
-        that is needed; a judgement without it abstains.
+        context: named texts that the judge's format shows, such as a reference answer.
+        view: the number that the caller needs; a judgement without it abstains.
         """
         [found] = await self.rate_all([Candidate(query, response, context=context)], view=view)
         return found
@@ -110,7 +111,7 @@ class AsyncJudge:
     async def rate_all(
         self, candidates: Sequence[Candidate], *, view: View | None = None
     ) -> list[Judgement]:
-        """Rate many responses at once: one judgement a candidate, in order."""
+        """Rate many responses concurrently. Returns one judgement for each candidate, in order."""
         return await self.client.rate(candidates, view=view)
 
     async def compare(
@@ -119,30 +120,55 @@ class AsyncJudge:
         first: str,
         second: str,
         *,
-        context: Mapping[str, str] = NOTHING,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
         swap: bool = True,
     ) -> Comparison:
-        """Compare two responses, in both orders unless swap is False."""
+        """Compare two responses, in both orders unless `swap` is False.
+
+        context: named texts that the judge's format shows, such as a reference answer.
+        """
         [found] = await self.client.compare([Pair(query, first, second, context)], swap=swap)
         return found
 
     async def choose(
-        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = NOTHING
+        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = EMPTY_CONTEXT
     ) -> Choice:
-        """Choose the best of several responses, as a best-of-N job does."""
+        """Choose the best of several responses, with a best-of-N job's default tie-break rules.
+
+        context: named texts that the judge's format shows, such as a reference answer.
+        """
         client = self.client
         view = resolve_view("auto", "choose", client.preferred, await client.views())
         candidates = [Candidate(query, text, context=context) for text in responses]
         return await client.question_of_choice(candidates, view=view).answer(client.judge)
 
+    async def rank(
+        self,
+        query: str,
+        responses: Sequence[str],
+        *,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
+        relative: RelativeConfig | None = None,
+    ) -> Ranking:
+        """Judge several responses together, and return a score for each.
+
+        relative: how; None stands for listwise if the judge's format has a group protocol, else for
+        comparisons. Raises ConfigError if this judge cannot rank that way, InputError for fewer
+        than two responses.
+        """
+        candidates = [Candidate(query, text, context=context) for text in responses]
+        question = await self.client.question_of_rank(candidates, relative)
+        return await question.answer(self.client.judge)
+
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
-        """Answer questions of any kind at the same time, in order."""
+        """Answer questions of any kind concurrently; return the answers in order."""
         return await self.client.answer(questions)
 
 
 class Judge:
-    """`AsyncJudge` for code without an event loop: the same methods, which return when done. Calls
-    may come from any thread.
+    """A judge for code without an event loop: `AsyncJudge` with blocking methods.
+
+    Methods may be called from any thread.
 
     >>> with Judge("GAIR/autoj-13b") as judge:
     ...     print(judge.rate("Why is the sky blue?", "It scatters light.").rating)
@@ -164,13 +190,13 @@ class Judge:
         judge: JudgeConfig | None = None,
         journal: str | Path | None = None,
     ) -> Self:
-        """Name a running service; see `AsyncJudge.connect`."""
+        """Return a judge that uses a running service; see `AsyncJudge.connect`."""
         made = cls()
         made._judge = AsyncJudge.connect(address, token_env=token_env, judge=judge, journal=journal)
         return made
 
     def __enter__(self) -> Self:
-        """Open the judge. Raises AutojError with what to do."""
+        """Open the judge. Raises an AutojError that says what to do."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="autoj-judge")
         self._thread.daemon = True
@@ -195,7 +221,7 @@ class Judge:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
-        except BaseException:  # of the work, or an interrupt of this thread while it waits
+        except BaseException:  # raised by the work, or an interrupt of the waiting thread
             future.cancel()
             raise
 
@@ -212,7 +238,7 @@ class Judge:
         query: str,
         response: str,
         *,
-        context: Mapping[str, str] = NOTHING,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
         view: View | None = None,
     ) -> Judgement:
         """Rate one response; see `AsyncJudge.rate`."""
@@ -221,7 +247,7 @@ class Judge:
     def rate_all(
         self, candidates: Sequence[Candidate], *, view: View | None = None
     ) -> list[Judgement]:
-        """Rate many responses at once: one judgement a candidate, in order."""
+        """Rate many responses concurrently. Returns one judgement for each candidate, in order."""
         return self._wait(self._judge.rate_all(candidates, view=view))
 
     def compare(
@@ -230,18 +256,29 @@ class Judge:
         first: str,
         second: str,
         *,
-        context: Mapping[str, str] = NOTHING,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
         swap: bool = True,
     ) -> Comparison:
-        """Compare two responses, in both orders unless swap is False."""
+        """Compare two responses; see `AsyncJudge.compare`."""
         return self._wait(self._judge.compare(query, first, second, context=context, swap=swap))
 
     def choose(
-        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = NOTHING
+        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = EMPTY_CONTEXT
     ) -> Choice:
-        """Choose the best of several responses, as a best-of-N job does."""
+        """Choose the best of several responses; see `AsyncJudge.choose`."""
         return self._wait(self._judge.choose(query, responses, context=context))
 
+    def rank(
+        self,
+        query: str,
+        responses: Sequence[str],
+        *,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
+        relative: RelativeConfig | None = None,
+    ) -> Ranking:
+        """Judge several responses together; see `AsyncJudge.rank`."""
+        return self._wait(self._judge.rank(query, responses, context=context, relative=relative))
+
     def answer(self, questions: Sequence[Question[T]]) -> list[T]:
-        """Answer questions of any kind at the same time, in order."""
+        """Answer questions of any kind concurrently; return the answers in order."""
         return self._wait(self._judge.answer(questions))

@@ -1,4 +1,4 @@
-"""A judge as jobs want it: with a progress bar, and one line on what the run uses of it."""
+"""A judge for jobs: with a progress bar, and one log line on the judge that the run uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 
 from tqdm import tqdm
 
-from autoj_reward.client.client import Require, RewardClient, no_requirement
+from autoj_reward.client.client import RewardClient, ViewsCheck, accept_any_views
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.journal import Journal
@@ -21,18 +21,21 @@ from autoj_reward.questions.ask import Ask
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 FIRST = 32
-"""Judgements after which a job says what it uses; one of fewer says it at its end."""
+"""Judgements after which a job logs its judge and view. A shorter job logs them at its end."""
 
 
 @asynccontextmanager
-async def judging(
+async def open_judge_with_progress(
     judge: JudgeConfig | JudgeSpec,
     journal: Journal,
     total: int | None,
     label: str = "judging",
-    require: Require = no_requirement,
+    require: ViewsCheck = accept_any_views,
 ) -> AsyncIterator[RewardClient]:
-    """`open_judge` with a bar over `total` judgements, those from the journal included."""
+    """Open a judge, as `open_judge` does, with a progress bar over its judgements.
+
+    total: expected judgements, those from the journal included; None if unknown.
+    """
     with tqdm(total=total, desc=label, unit="judgement") as bar:
 
         def progress(_judgement: Judgement, _reused: bool) -> None:
@@ -44,25 +47,27 @@ async def judging(
 
 
 @asynccontextmanager
-async def asking(
+async def open_ask(
     spec: JudgeSpec,
     journal: Journal,
     total: int | None = None,
     label: str | None = None,
     view: View | None = None,
-    require: Require | None = None,
+    require: ViewsCheck | None = None,
 ) -> AsyncIterator[Ask]:
-    """Yield a function that judges inputs, from the journal where they are on record.
+    """Yield a function that judges inputs, and takes those that are in the journal from there.
 
-    The judge starts with the first input that the journal lacks. After its first judgements,
-    one line tells the user which judge and view are used.
+    The judge starts with the first input that the journal lacks. After its first judgements, one
+    log line names the judge and the view.
 
-    view: the number of a rating that the caller needs; None where it needs no particular one.
-    Raises ConfigError before anything is judged if the judge cannot give it. require: replaces that
-    check; called with the views that the judge gives, as `RewardClient` calls it.
+    total: expected judgements for the progress bar; None if unknown.
+    label: text of the progress bar.
+    view: the number that the caller needs; None if it needs no particular one. Raises ConfigError
+        before anything is judged if the judge does not give it.
+    require: replaces that check; see `RewardClient`.
     """
     said = label or f"judging: {spec.config.model}"
-    given = partial(resolve_view, view, "choose", None) if view else no_requirement
+    given = partial(resolve_view, view, "choose", None) if view else accept_any_views
     starting = asyncio.Lock()
     opened = list[tuple[RewardClient, FirstJudgements]]()
 
@@ -75,7 +80,7 @@ async def asking(
                     kept = {i for i, own in on_record.items() if not (wanted and own.lacks(wanted))}
                     if kept >= set(items):
                         return [on_record[item] for item in items]
-                    judge = judging(spec, journal, total, said, require or given)
+                    judge = open_judge_with_progress(spec, journal, total, said, require or given)
                     reward = await stack.enter_async_context(judge)
                     opened.append((reward, FirstJudgements(reward, view)))
             reward, first = opened[0]
@@ -90,13 +95,13 @@ async def asking(
             first.end()
 
 
-def used_line(
-    client: RewardClient, view: View | None, judgements: Iterable[Judgement] = (), part: str = ""
+def describe_run(
+    client: RewardClient, view: str | None, judgements: Iterable[Judgement] = (), part: str = ""
 ) -> str:
-    """Return what a run uses and how its judgements ended, without any secret.
+    """Return a log line: the judge, the view, and how the judgements ended. It holds no secrets.
 
-    view: the number that counts; None where verdicts do. part: name of a reward's part, if the
-    reward has several.
+    view: the number that counts, or how groups are ranked; None where verdicts count. part: name of
+    the reward part, if the reward has several.
     """
     backend = client.backend
     head = f"{part}: judge" if part else "judge"
@@ -107,7 +112,7 @@ def used_line(
 
 
 def _ended(outcomes: Counter[Outcome]) -> str:
-    """How judgements ended, those left aside that a budget gave up before they were made."""
+    """Return in words how judgements ended. Abandoned ones are not counted."""
     made = outcomes.total() - outcomes[Outcome.ABANDONED]
     if not made:
         return "no judgement so far"
@@ -121,20 +126,20 @@ def _ended(outcomes: Counter[Outcome]) -> str:
 
 
 class FirstJudgements:
-    """Says once what a job uses, when its first judgements are there.
+    """Logs the judge and view of a job once, after its first judgements.
 
-    A job whose judge was not asked, since all is on record, says nothing.
+    Logs nothing if the judge was not contacted because the journal had every judgement.
     """
 
     def __init__(
-        self, client: RewardClient, view: View | None, say: Callable[[str], object] = announce
+        self, client: RewardClient, view: str | None, say: Callable[[str], object] = announce
     ) -> None:
-        """say: called with the line."""
+        """say: called with the log line."""
         self._client, self._view, self._say = client, view, say
         self._seen: list[Judgement] | None = []
 
     def add(self, judgements: Iterable[Judgement]) -> None:
-        """Take note of judgements in which `no_number` is a failure like the others."""
+        """Count judgements. Those that lack the needed number must have the outcome `no_number`."""
         if self._seen is None:
             return
         self._seen += judgements
@@ -142,7 +147,7 @@ class FirstJudgements:
             self.end()
 
     def end(self) -> None:
-        """Say the line of a job that ends before it has so many judgements."""
+        """Log the line if a shorter job has not reached FIRST judgements."""
         if self._seen and self._client.was_asked:
-            self._say(used_line(self._client, self._view, self._seen))
+            self._say(describe_run(self._client, self._view, self._seen))
             self._seen = None

@@ -1,4 +1,4 @@
-"""A running reward service as a backend: what `make_app` serves, asked over HTTP."""
+"""Backend for a running reward service, over HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autoj_reward.errors import (
 )
 from autoj_reward.formats.render import require_unicode
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
-from autoj_reward.journal import judgement_of
+from autoj_reward.journal import read_judgement
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS
 from autoj_reward.types import (
@@ -40,54 +40,69 @@ from autoj_reward.types import (
 )
 
 JUDGE_HEADER = "x-autoj-judge"
-"""In every answer of a service: the fingerprint of the judge that it asks now."""
+"""Header of every answer of a service: the fingerprint of its current judge."""
 CONNECT_S, PROBE_S, PAUSE_S = 5.0, 5.0, 0.5
-"""Seconds to connect, for a short answer, and between two attempts to find the service."""
+"""Timeouts in seconds: to connect, for a short request, and between two attempts to reach the
+service."""
 LONGEST_WAIT_S = 60.0
-"""Seconds that a busy service's `Retry-After` may ask for."""
+"""Limit in seconds on a busy service's `Retry-After`."""
 PASSING = (408, 429)
-"""Statuses that pass, beside every 5xx but 500, the service's own fault."""
+"""Client error statuses that are retried. Every 5xx except 500 is retried too."""
 SLOTS = {SINGLE: RATING, PAIRWISE: VERDICT}
-"""The slot that an OK judgement must have, of the protocols that every judge has."""
+"""The slot that an OK judgement must have, for the protocols of every generative judge."""
 RATED = (RATING, DIRECT)
-"""Slots whose numbers are on the scale."""
+"""Slots whose numbers lie on the rating scale."""
 NO_JUDGEMENT = (ValueError, KeyError, TypeError, AttributeError, IndexError)
-"""What reading a line raises that holds no judgement."""
+"""Exceptions from reading a line that holds no judgement."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a service says of itself (GET /v1/judge). A service of before has no more than a judge.
+class ServiceDescription:
+    """Description that a service gives of itself (GET /v1/judge).
 
-    judge: its fingerprint. views: the numbers that it gives. preferred: the view that its entry
-    names. in_flight: judge inputs that it takes on at a time. scale: lowest and highest rating.
-    distributions: where they come from, in words. tie: as of `RewardClient`.
+    Older services give only `judge`.
     """
 
     judge: str
+    """Fingerprint of the judge."""
     views: frozenset[View] = VIEWS
+    """The views that the judge can give."""
     preferred: View | None = None
+    """The view that the model's entry in `judges.yaml` names."""
     in_flight: int | None = None
+    """Judge inputs that the service accepts at a time."""
     scale: tuple[float, float] | None = None
+    """Lowest and highest rating; None where the judge has no scale."""
     distributions: str = ""
+    """Where label probabilities come from, in words."""
     tie: float | None = None
+    """If set, the judge compares by ratings; see `RewardClient`."""
+    max_group: int | None = None
+    """Responses that one listwise judgement scores at most; None without a group protocol."""
+    compares: bool | None = None
+    """Whether the judge compares two responses; None if the service does not say."""
 
 
 class HttpBackend:
-    """A running reward service as a backend. Make one with `connect`."""
+    """Backend for a running reward service. Make one with `connect`."""
 
     replicas, problem = 1, ""
 
-    def __init__(self, base: BaseUrl, client: aiohttp.ClientSession, told: Told) -> None:
+    def __init__(
+        self, base: BaseUrl, client: aiohttp.ClientSession, told: ServiceDescription
+    ) -> None:
         self._base, self._client = base, client
         self.address, self.judge, self.told = base.root, told.judge, told
 
     @classmethod
     async def connect(cls, address: str, token: str, start_s: float) -> HttpBackend:
-        """Find the service. Raises EngineUnavailable naming the address if nobody answers within
-        `start_s` seconds, ConfigError for a wrong token or address."""
+        """Connect to a service.
+
+        Raises EngineUnavailable naming the address if no service answers in `start_s` seconds,
+        ConfigError for a wrong token or address.
+        """
         base = parse_base_url(address, "service.address")
-        # Judging takes as long as it takes; the RewardClient keeps the deadline.
+        # No timeout on reading: the RewardClient keeps the deadline.
         client = session(base, headers={"Authorization": f"Bearer {token}"}, connect_s=CONNECT_S)
         deadline = time.monotonic() + start_s
         try:
@@ -114,15 +129,16 @@ class HttpBackend:
         return self.told.distributions or "not told by this service"
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
-        """Answers as the service sends them; what it would reject is not sent. Of two halves of a
-        surrogate pair it could not even know: they would arrive as one character.
+        """Yield (index, judgement) as the service sends them.
 
-        EngineUnavailable if the service refuses for now or is lost itself, ReplicaLost if a replica
-        behind it went while it held the items.
+        An input with a lone surrogate is rejected here and not sent: JSON could join two of them
+        into one character. A body that is too large for the service is split. Raises
+        EngineUnavailable if the service refuses for now or is lost, ReplicaLost if one of its
+        replicas is lost with the items.
         """
         readable = []
         for index, item in enumerate(items):
-            if reason := unfit(item.untrusted):
+            if reason := find_rejection_reason(item.untrusted):
                 yield index, self._rejected(reason)
             else:
                 readable.append(index)
@@ -133,7 +149,7 @@ class HttpBackend:
                 async with aclosing(self._posted([items[n] for n in group])) as answers:
                     async for n, judgement in answers:
                         yield group[n], judgement
-            except InputRejected as error:  # the body of the whole group, so before any answer
+            except InputRejected as error:  # HTTP 413 for the whole group, so before any answer
                 half = len(group) // 2
                 if half:
                     groups += [group[half:], group[:half]]
@@ -163,7 +179,7 @@ class HttpBackend:
             ) from error
 
     async def _require_ok(self, answer: aiohttp.ClientResponse) -> None:
-        """Raise what another status than 200 means."""
+        """Raise the error that a status other than 200 stands for."""
         status = answer.status
         if status == 413:
             raise InputRejected(f"{self.address} takes no body of this input's size")
@@ -176,8 +192,11 @@ class HttpBackend:
             raise EngineError(f"{self.address}: HTTP {status}: {said[:500]}")
 
     def _read(self, line: bytes, items: Sequence[JudgeInput]) -> tuple[int, Judgement]:
-        """The judgement of a line with the index of its input. One that is no sound judgement is
-        the failure of its input alone."""
+        """Return (index, judgement) of an answer line.
+
+        An unsound judgement fails its own input alone, as `unavailable`. Raises the error that the
+        service reports in place of a judgement, and EngineUnavailable for any other line.
+        """
         try:
             found = read_json(line)
             if "judgement" not in found:
@@ -196,7 +215,7 @@ class HttpBackend:
                 f"{self.address} answered what is no judgement: {line[:80]!r}"
             ) from problem
         try:
-            judgement = judgement_of(found["judgement"])
+            judgement = read_judgement(found["judgement"])
             _require_sound(judgement, items[index], self.told.scale)
         except NO_JUDGEMENT as problem:
             reason = f"{self.address} answered what is no judgement ({problem}): {line[:200]!r}"
@@ -204,8 +223,8 @@ class HttpBackend:
         return index, judgement
 
     async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
-        """Return the numbers that the service's judge gives, as it says itself."""
-        if self.judge != self.told.judge:  # it was replaced there
+        """Return the views that the service's current judge can give."""
+        if self.judge != self.told.judge:  # the service has replaced its judge
             self.told = await _ask(self._client, self._base, PROBE_S)
         return self.told.views, {}
 
@@ -229,9 +248,14 @@ class HttpBackend:
         await self._client.close()
 
 
-async def _ask(client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float) -> Told:
-    """Ask a service what it is. Raises EngineUnavailable with the reason if it does not say,
-    ConfigError if it refuses the token."""
+async def _ask(
+    client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float
+) -> ServiceDescription:
+    """Return a service's description of itself.
+
+    Raises EngineUnavailable with the reason if the service gives none, ConfigError if it refuses
+    the token.
+    """
     timeout = aiohttp.ClientTimeout(timeout_s)
     try:
         async with client.get(
@@ -247,7 +271,7 @@ async def _ask(client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float) -
     try:
         said = read_json(body)
         scale = said.get("scale")
-        return Told(
+        return ServiceDescription(
             str(said["judge"]),
             frozenset(said.get("views", VIEWS)),
             said.get("view"),
@@ -255,13 +279,15 @@ async def _ask(client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float) -
             (float(scale[0]), float(scale[1])) if scale else None,
             str(said.get("distributions", "")),
             None if said.get("ratings_tie") is None else float(said["ratings_tie"]),
+            None if said.get("max_group") is None else int(said["max_group"]),
+            said.get("compares"),
         )
     except NO_JUDGEMENT as error:
         raise EngineUnavailable("it answers, but is no reward service") from error
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
-    """The lines of a body, as they arrive and however long they are."""
+    """Yield the lines of a body as they arrive, however long they are."""
     parts: list[bytes] = []
     async for chunk in content.iter_any():
         head, *others = chunk.split(b"\n")
@@ -276,7 +302,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
 def _require_sound(
     judgement: Judgement, item: JudgeInput, scale: tuple[float, float] | None
 ) -> None:
-    """Raise ValueError for a judgement whose numbers cannot be what they claim to be."""
+    """Raise ValueError for a judgement with impossible values, such as a rating off the scale."""
     wanted = SLOTS.get(item.protocol)
     if judgement.ok and wanted and judgement.reading(wanted) is None:
         raise ValueError(f"it is ok and says nothing of the {wanted}")
@@ -304,7 +330,7 @@ def _require_sound_reading(reading: Reading, scale: tuple[float, float] | None) 
 
 
 def _require_shares(shares: Sequence[Any]) -> None:
-    """Raise ValueError for what are no probabilities of alternatives."""
+    """Raise ValueError unless these are probabilities that add up to at most 1."""
     if not all(_is_number(share) and share >= 0 for share in shares) or sum(shares) > 1 + ROUNDING:
         raise ValueError("its probabilities are none")
 
@@ -313,8 +339,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and value is not True and math.isfinite(value)
 
 
-def unfit(texts: Iterable[str]) -> str:
-    """Why a service judges no input with these texts, or an empty string."""
+def find_rejection_reason(texts: Iterable[str]) -> str:
+    """Return why a service rejects an input with these texts, or "" if it does not."""
     for text in texts:
         try:
             require_unicode(text)

@@ -1,5 +1,4 @@
-"""Open a judge by its config: on Ray for vLLM, in this process for endpoints and scripts, or at the
-address of a running service."""
+"""Open a judge from its config: on Ray, in this process, or at the address of a running service."""
 
 from __future__ import annotations
 
@@ -9,15 +8,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from autoj_reward.client.backend import Backend, LocalBackend
-from autoj_reward.client.client import Require, RewardClient, no_requirement
+from autoj_reward.client.client import RewardClient, ViewsCheck, accept_any_views
 from autoj_reward.client.in_flight import Progress
-from autoj_reward.config import JudgeConfig, JudgedConfig, ServiceConfig
+from autoj_reward.config import JudgeConfig, ServiceConfig
 from autoj_reward.config.urls import without_secrets
 from autoj_reward.errors import ConfigError, from_extras
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
-from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.models.spec import JudgeSpec, spec_of
 from autoj_reward.replicas.replica import JudgeReplica
 
 if TYPE_CHECKING:
@@ -30,9 +29,9 @@ def client_of(
     max_in_flight: int,
     journal: Journal | None = None,
     progress: Progress | None = None,
-    require: Require = no_requirement,
+    require: ViewsCheck = accept_any_views,
 ) -> RewardClient:
-    """A client that asks for what this judge is to give, so many inputs at a time."""
+    """Return a client for this judge's backend, with the settings of its spec."""
     return RewardClient(
         backend,
         journal=journal,
@@ -45,6 +44,7 @@ def client_of(
         preferred=spec.preferred,
         scale=spec.scale,
         tie=spec.ratings_tie,
+        max_group=spec.max_group,
     )
 
 
@@ -54,19 +54,21 @@ async def open_judge(
     *,
     journal: Journal | None = None,
     progress: Progress | None = None,
-    require: Require = no_requirement,
+    require: ViewsCheck = accept_any_views,
     cluster: Cluster | None = None,
     gpus: str | None = None,
 ) -> AsyncIterator[RewardClient]:
-    """A client of the judge that a config describes; what was started stops at the end.
+    """Open the judge of a config and yield its client. What was started stops at the end.
 
-    require: as for `RewardClient`. cluster: where to put replicas; by default one of its own, gone
-    at the end. gpus: what the Ray of its own sees, as CUDA_VISIBLE_DEVICES has it.
+    require: as for `RewardClient`.
+    cluster: where to deploy replicas; None starts a cluster and closes it at the end.
+    gpus: GPUs that this cluster may use, in the form of CUDA_VISIBLE_DEVICES; None: those of this
+        process.
 
     >>> async with open_judge(JudgeConfig()) as reward:
     ...     [judgement] = await reward.rate([Candidate("Why is the sky blue?", "It scatters.")])
     """
-    spec = judge if isinstance(judge, JudgeSpec) else judge_spec(judge)
+    spec = spec_of(judge)
     if not spec.config.on_replicas:
         replica = JudgeReplica(make_judge(spec))
         await replica.start()
@@ -93,14 +95,14 @@ async def open_judge(
 
 @asynccontextmanager
 async def open_service(
-    config: ServiceConfig, judge: JudgeConfig, *, journal: Journal | None = None
+    config: ServiceConfig, judge: JudgeConfig | JudgeSpec, *, journal: Journal | None = None
 ) -> AsyncIterator[RewardClient]:
-    """A client of a running service; of `judge` only `serve`, `critiques` and the format's kind
-    and scale count here. As many inputs are in flight as the service takes on, unless
-    `serve.max_ongoing` names a number.
+    """Connect to a running service and yield its client.
 
-    Raises ConfigError without a token or where the scale is not the service's, EngineUnavailable if
-    nobody answers in time.
+    judge: only its `serve`, its `critiques`, and the kind and scale of its format count here. The
+    limit on inputs in flight is `serve.max_ongoing`, else what the service accepts. Raises
+    ConfigError without a token or if the scales differ, EngineUnavailable if no service answers in
+    time.
     """
     from autoj_reward.client.remote import HttpBackend
 
@@ -112,7 +114,7 @@ async def open_service(
         )
     backend = await HttpBackend.connect(config.address, token, config.start_s)
     try:
-        told, spec = backend.told, judge_spec(judge)
+        told, spec = backend.told, spec_of(judge)
         own = spec.scale
         if told.scale and own and told.scale != own:
             raise ConfigError(
@@ -120,9 +122,12 @@ async def open_service(
                 f"{told.scale[1]:g}, and judge.format {spec.format.name} from {own[0]:g} to "
                 f"{own[1]:g}: name the service's format in judge.format"
             )
-        room = judge.serve.max_ongoing or told.in_flight or max_ongoing(judge, 0)
+        ongoing = spec.config.serve.max_ongoing
+        room = ongoing or told.in_flight or max_ongoing(spec.config, 0)
         async with client_of(spec, backend, room, journal) as client:
             client.preferred, client.tie = told.preferred, told.tie
+            client.max_group, client.scale = told.max_group, told.scale
+            client.compares = client.compares if told.compares is None else told.compares
             yield client
     finally:
         await backend.close()
@@ -130,13 +135,19 @@ async def open_service(
 
 @asynccontextmanager
 async def open_reward(
-    config: JudgedConfig, *, journal: Journal | None = None, gpus: str | None = None
+    judge: JudgeSpec,
+    service: ServiceConfig | None,
+    *,
+    journal: Journal | None = None,
+    gpus: str | None = None,
 ) -> AsyncIterator[RewardClient]:
-    """The judge of a reward or of one part: the running service, or one that starts and stops with
-    it. gpus: what a Ray that starts with it sees, as CUDA_VISIBLE_DEVICES has it."""
-    if config.service:
-        opened = open_service(config.service, config.judge, journal=journal)
+    """Open the judge of a reward or of one part: its running service, else the judge itself.
+
+    gpus: GPUs for the replicas, in the form of CUDA_VISIBLE_DEVICES; see `open_judge`.
+    """
+    if service:
+        opened = open_service(service, judge, journal=journal)
     else:
-        opened = open_judge(config.judge, journal=journal, gpus=gpus)
+        opened = open_judge(judge, journal=journal, gpus=gpus)
     async with opened as client:
         yield client

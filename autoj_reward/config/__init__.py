@@ -1,4 +1,4 @@
-"""Run configuration: one YAML file a run, checked at load, unknown keys rejected by name."""
+"""Run configuration: one YAML file per run, checked when loaded. Unknown keys are errors."""
 
 from autoj_reward.config.jobs import (
     JUDGE,
@@ -7,7 +7,9 @@ from autoj_reward.config.jobs import (
     FailureConfig,
     JudgedConfig,
     PartConfig,
+    RankConfig,
     RayDataConfig,
+    RelativeConfig,
     RewardConfig,
     ScoreConfig,
     ServiceConfig,
@@ -37,7 +39,9 @@ __all__ = [
     "OverLong",
     "PartConfig",
     "PolicyConfig",
+    "RankConfig",
     "RayDataConfig",
+    "RelativeConfig",
     "ReplicaConfig",
     "RewardConfig",
     "ScoreConfig",

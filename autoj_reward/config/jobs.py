@@ -1,11 +1,10 @@
-"""Config blocks of what is done with a judge: best-of-N, score and compare, and a trainer's
-reward."""
+"""Config blocks of jobs and rewards: best-of-N, score, compare, and a trainer's reward."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,50 +13,113 @@ from autoj_reward.config.models import JudgeConfig, PolicyConfig
 from autoj_reward.config.urls import Address
 
 View = Literal["rating", "expected", "direct"]
+"""The number of a judgement that counts: the written rating, the mean of its distribution, or the
+expected rating right after the prompt."""
 ViewOrAuto = Literal["auto", "rating", "expected", "direct"]
+"""A view, or `auto`, which `models.views.resolve_view` resolves."""
 TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
+"""A rule that decides between candidates with equal numbers: the highest log-probability under the
+policy, the highest expected rating, a knock-out of comparisons, or the lowest index."""
 JUDGE = "judge"
-"""The name of the reward's own judge among its parts."""
+"""Name of the main judge (`reward.judge`) among the parts of a reward."""
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""Pattern of `module:function`."""
 
 
 class RayDataConfig(Block):
-    """A job in shards, on the machines of a Ray cluster."""
+    """Settings of a job that runs in shards on the machines of a Ray cluster."""
 
     shards: int = Field(ge=1, le=10_000)
-    """Parts of the input, each with a journal and results of its own; the unit of resuming."""
+    """Number of parts that the input is split into. Each has its own journal and results, and is
+    the unit of resuming."""
     concurrency: int = Field(2, ge=1)
-    """Workers that sample, and as many that judge; each has one shard at a time."""
+    """Workers that sample, and as many again that judge. Each works on one shard at a time."""
+
+
+class RelativeConfig(Block):
+    """How the responses of a group are judged together, in place of one by one."""
+
+    by: Literal["listwise", "comparisons"]
+    """`listwise`: one judgement scores all responses; needs a format with a `group` protocol, such
+    as `listwise`. `comparisons`: pairs of responses are compared."""
+    orders: int | Literal["both", "alternate"] | None = None
+    """Orders that are judged, against position bias. listwise: their number; null is 2.
+    comparisons: `both` orders of each pair, or `alternate`: one order, in which each response is
+    first as often as second; null is `both`."""
+    schedule: Literal["all", "circular", "pivot", "swiss"] = "circular"
+    """Pairs that are compared. `all` pairs; `circular`: each response and its next `neighbours` in
+    a seeded circle; `pivot`: each response and one other; `swiss`: in rounds, neighbours in the
+    current ranking."""
+    neighbours: int = Field(4, ge=1)
+    """Of `circular`: number of next responses in the circle that each response is compared with."""
+    rounds: int = Field(5, ge=1)
+    """Of `swiss`: limit on the rounds. The tournament stops earlier once all responses differ by
+    two standard errors."""
+    pivot: Literal["best", "reference"] = "best"
+    """Of `pivot`: the response that all others are compared with. `best` has the highest rating in
+    a first pass; `reference` is the row's reference answer."""
+    seed: int = 0
+    """Seed of orders and circles."""
+
+    @property
+    def protocol(self) -> str:
+        """The protocol that judges the responses."""
+        return "group" if self.by == "listwise" else "pairwise"
+
+    @model_validator(mode="after")
+    def _fitting(self) -> RelativeConfig:
+        of_comparisons = {"schedule", "neighbours", "rounds", "pivot"}
+        if self.by == "listwise":
+            if unused := sorted(of_comparisons & self.model_fields_set):
+                raise ValueError(f"by is listwise, which does not use {', '.join(unused)}")
+            if isinstance(self.orders, str) or (self.orders is not None and self.orders < 1):
+                raise ValueError(f"orders is {self.orders!r}: listwise judges 1 or more orders")
+            return self
+        if isinstance(self.orders, int):
+            raise ValueError(f"orders is {self.orders}: comparisons take both or alternate")
+        for name, own in (("neighbours", "circular"), ("rounds", "swiss"), ("pivot", "pivot")):
+            if name in self.model_fields_set and self.schedule != own:
+                raise ValueError(
+                    f"{name} is of the schedule {own}, and schedule is {self.schedule}"
+                )
+        return self
 
 
 class BestOfNConfig(Block):
-    """A best-of-N job."""
+    """Settings of a best-of-N job."""
 
     input: str
-    """.jsonl, .parquet, a saved dataset folder or hf://owner/name?split=train."""
+    """A .jsonl or .parquet file, a saved dataset folder, or hf://owner/name?split=train."""
     output: Path
     """Folder for selections, judgements, summary and report."""
     journal: Path | None = None
-    """SQLite file of every judgement. Several runs may name the same one and then share what they
-    have judged. null: in the output folder."""
+    """SQLite file of every judgement. Runs that name the same file share their judgements. null: a
+    file in the output folder."""
     policy: PolicyConfig | None = None
-    """Who answers rows without `responses`. null if every row brings its own."""
+    """The model that samples responses for rows without `responses`. null if every row brings its
+    own."""
     judge: JudgeConfig = JudgeConfig()
-    """The judge of the candidates."""
+    """The judge that rates the candidates."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of the input by context field of the judge's format, where it has another name, such
-    as `reference: answer`."""
+    """Input column for each context field of the judge's format, where the names differ, such as
+    `reference: answer`."""
     view: ViewOrAuto = "auto"
-    """The number that ranks candidates. `auto` is the one that the judge's entry names, else
-    `rating`."""
+    """The number that ranks candidates. `rating`: as the judge wrote it. `expected`: mean of the
+    rating's distribution. `direct`: expected rating right after the prompt. `auto` takes the view
+    of the model's entry in `judges.yaml`, else `rating`."""
     tie_break: tuple[TieBreak, ...] = ("policy_logprob", "expected_rating", "pairwise", "first")
-    """Rules that decide among equals, in order."""
+    """Tie-break rules, applied in the given order. `policy_logprob`: highest log-probability under
+    the policy. `expected_rating`: highest expected rating. `pairwise`: knock-out of comparisons.
+    `first`: lowest index."""
     budget: float | None = Field(None, gt=0, le=1)
-    """Share of the tokens that full judging of a query would write. Critiques then go only to
-    candidates that can still win, and the rest is abandoned and recorded as such. null: full
-    judging."""
+    """Token budget, as a share of the tokens that full judging of a query would write. Critiques
+    then go only to candidates that can still win; the others get the outcome `abandoned`. null:
+    every candidate is judged in full."""
+    relative: RelativeConfig | None = None
+    """Judge the responses of a query together and rank them by their scores, in place of a view.
+    null: each is rated alone."""
     ray_data: RayDataConfig | None = None
-    """In shards, by Ray Data. null: in one process."""
+    """Run in shards on Ray Data. null: run in one process."""
 
     @model_validator(mode="after")
     def _shared_out(self) -> BestOfNConfig:
@@ -80,6 +142,18 @@ class BestOfNConfig(Block):
         return self
 
     @model_validator(mode="after")
+    def _one_way(self) -> BestOfNConfig:
+        if self.relative and self.budget is not None:
+            raise ValueError(
+                "budget saves critiques of single responses: leave relative out, or it"
+            )
+        if self.relative and self.view != "auto":
+            raise ValueError(
+                f"view is {self.view}, and relative ranks in place of it: leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _ends(self) -> BestOfNConfig:
         if len(set(self.tie_break)) != len(self.tie_break):
             raise ValueError(f"tie_break names a rule twice: {list(self.tie_break)}")
@@ -87,62 +161,73 @@ class BestOfNConfig(Block):
 
 
 class ScoreConfig(Block):
-    """`autoj score` and `autoj compare`; files come by flag."""
+    """Settings of `autoj score` and `autoj compare`. Flags name the input and output files."""
 
     judge: JudgeConfig = JudgeConfig()
-    """The judge of the rows."""
+    """The judge that rates or compares the rows."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Input column for each context field of the judge's format, where the names differ, such as
+    `reference: answer`."""
+    swap: bool = True
+    """Whether `autoj compare` judges a pair in both orders."""
+
+
+class RankConfig(Block):
+    """`autoj rank`; files come by flag."""
+
+    judge: JudgeConfig = JudgeConfig()
+    """The judge of the groups."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Column of the input by context field of the judge's format, where it has another name, such
     as `reference: answer`."""
-    swap: bool = True
-    """Whether `autoj compare` asks for both orders of a pair."""
+    relative: RelativeConfig | None = None
+    """How a group is judged. null: `listwise` where the judge's format can, else by comparisons."""
 
 
 class ServiceConfig(Block):
-    """A running reward service."""
+    """Address of a running reward service."""
 
     address: Address = Field(repr=False)
-    """Its URL, for example http://127.0.0.1:8300."""
+    """URL of the service, for example http://127.0.0.1:8300."""
     token_env: str = "AUTOJ_TOKEN"
-    """Environment variable that holds its bearer token."""
+    """Environment variable that holds the service's bearer token."""
     start_s: float = Field(10.0, gt=0)
-    """Seconds to wait for it when a run begins."""
+    """Seconds to wait for the service when a run starts."""
 
 
 class FailureBudgetConfig(Block):
-    """How many judgements may fail before a training run stops."""
+    """Failure budget: the share of judgements that may fail before a training run stops."""
 
     budget: float = Field(0.05, ge=0, le=1)
-    """Share of failures among `window` judgements beyond which the run stops."""
+    """Largest share of failed judgements among the last `window`. A larger share stops the run."""
     window: int = Field(1000, ge=1)
-    """Latest judgements that are counted."""
+    """Number of latest judgements that are counted."""
 
 
 class FailureConfig(FailureBudgetConfig):
-    """Settings of a training run for judgements that are not ok: what stands in for their rewards,
-    and how many may fail."""
+    """Failure budget of a training run, and the reward of a failed judgement."""
 
     fallback: Literal["neutral", "group"] | float = "neutral"
-    """The number for trainers that must have one. `neutral`: the shaped middle of the judge's
-    scale, 0 for a scalar model, 0.5 for several parts. `group`: mean of the valid rewards of the
-    same query in the call, else neutral; for trainers that ask for all of them at once. Or a
-    number."""
+    """Reward of a failed judgement, for trainers that need a number. `neutral`: the middle of the
+    judge's scale after shaping (0 for a scalar model, 0.5 for several parts). `group`: the mean of
+    the valid rewards of the same query in the call, else neutral; it needs a trainer that asks for
+    all responses of a query in one call. A number: that number."""
 
 
 class ShapingConfig(Block):
-    """From the raw reward to the one that is learned from, in this order."""
+    """Shaping of the raw reward. The steps run in the order of the keys."""
 
     length_penalty: float = 0.0
-    """Subtracted for every 1,000 characters of the response."""
+    """Amount that is subtracted for every 1,000 characters of the response."""
     scale: float = 1.0
-    """Factor of the reward."""
+    """Factor that the reward is multiplied by."""
     shift: float = 0.0
-    """Added to the scaled reward."""
+    """Amount that is added to the scaled reward."""
     clip: tuple[float, float] | None = None
-    """Lowest and highest value. null: no bounds."""
+    """Lowest and highest reward. null: no bounds."""
     whiten: Literal["none", "group"] = "none"
     """`group` subtracts the mean of the rewards of the same query and divides by their standard
-    deviation, so a trainer must ask for all of them at once."""
+    deviation. It needs a trainer that asks for all responses of a query in one call."""
 
     @model_validator(mode="after")
     def _order(self) -> ShapingConfig:
@@ -152,34 +237,47 @@ class ShapingConfig(Block):
 
 
 class JudgedConfig(Block):
-    """A judge and the number of it that counts."""
+    """A judge, and the number of its judgements that counts."""
 
     judge: JudgeConfig = JudgeConfig()
-    """The judge."""
+    """The judge that rates."""
     service: ServiceConfig | None = None
-    """A running service that judges. null starts `judge` on Ray with the run and stops it with the
-    run."""
+    """A running service to use as the judge. null: the run starts and stops `judge` itself."""
     view: ViewOrAuto = "auto"
-    """The number that rewards. `auto` is the view that the judge's entry names, else `expected`,
-    which tells more responses apart than whole ratings, else `rating` where the judge gives no
-    distribution."""
+    """The number that is the reward; see `view` of BestOfNConfig. `auto` takes the view of the
+    model's entry in `judges.yaml`, else `expected`, else `rating` where the judge gives no
+    distribution. `expected` tells more responses apart than whole ratings."""
+    relative: RelativeConfig | None = None
+    """Judge the responses of a group together. The reward is then a score of 0 to 1, in place of a
+    view. null: each response is rated alone."""
+
+    @property
+    def protocol(self) -> str:
+        """The protocol that judges the responses."""
+        return self.relative.protocol if self.relative else "single"
+
+    @model_validator(mode="after")
+    def _one_number(self) -> Self:
+        if self.relative and self.view != "auto":
+            raise ValueError(f"view is {self.view}, and relative rewards have none: leave it out")
+        return self
 
 
 class PartConfig(JudgedConfig):
-    """A part of a reward beside the reward's own judge: another judge, a scalar model, or a
+    """A further part of a reward, next to the main judge: another judge, a scalar model or a
     function."""
 
     function: str | None = None
-    """`module:function`, called with a Candidate; it returns a number, None where it does not
-    apply. In place of a judge."""
+    """`module:function`, used in place of a judge. It is called with a Candidate and returns a
+    number, or None where it does not apply."""
     weight: float = Field(1.0, gt=0)
-    """Weight in the mean, where the reward's own judge has 1."""
+    """Weight of the part in the mean. The main judge has weight 1."""
     range: tuple[float, float] | None = None
-    """The two values that count as 0 and as 1; others lie on the line through them, and a falling
-    pair makes less better. null: a judge counts by its scale, a scalar model by the probability of
-    being preferred to a score of 0, a function as it is."""
+    """The two values that are mapped to 0 and 1; other values are mapped linearly. With a falling
+    pair, lower values are better. null: a judge is mapped by its scale, a scalar model by the
+    probability of being preferred to a score of 0. A function's number then counts unchanged."""
     failures: FailureBudgetConfig = FailureBudgetConfig()
-    """The part's own failure budget."""
+    """Failure budget of this part."""
 
     @model_validator(mode="after")
     def _one(self) -> PartConfig:
@@ -203,25 +301,25 @@ class PartConfig(JudgedConfig):
 
 
 class RewardConfig(JudgedConfig):
-    """A judge as a trainer's reward, alone or with other parts."""
+    """Settings of a trainer's reward: a judge, alone or with other parts."""
 
     parts: dict[str, PartConfig] = Field(default_factory=dict)
-    """Parts beside the judge, by name. The reward is then one number of 0..1 before shaping: each
-    part counts from 0 to 1, and one that abstains is left out."""
+    """Parts beside the main judge, by name. With parts, the reward before shaping is one number
+    from 0 to 1. Each part is mapped to 0 to 1, and a part that abstains is left out."""
     reduce: Literal["mean", "min"] = "mean"
-    """`mean`, by weight, or `min`: the strictest part decides."""
+    """How parts are combined: `mean`, weighted, or `min`, where the strictest part decides."""
     shaping: ShapingConfig = ShapingConfig()
-    """How the reward is shaped."""
+    """Shaping of the reward."""
     failures: FailureConfig = FailureConfig()
-    """The failure budget, and the reward of a failed judgement."""
+    """Failure budget, and the reward of a failed judgement."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of the trainer's data by context field of a judge's format, where it has another name,
-    such as `reference: answer`."""
+    """Column of the trainer's data for each context field of a judge's format, where the names
+    differ, such as `reference: answer`."""
     journal: Path | None = None
     """SQLite file of every judgement. null: none."""
     journal_max_gib: float | None = Field(20.0, gt=0)
-    """Size of the journal at which the oldest judgements make room for new ones; 20 GiB are some
-    four million judgements. null: it grows."""
+    """Size of the journal in GiB at which new judgements replace the oldest ones. 20 GiB hold about
+    four million judgements. null: no limit."""
 
     @field_validator("parts")
     @classmethod
@@ -245,11 +343,16 @@ class RewardConfig(JudgedConfig):
 
     @property
     def judged(self) -> dict[str, JudgedConfig]:
-        """The judges that are asked, by the names of their parts, the reward's own first."""
+        """Return the parts that are judges, by name, with the main judge first."""
         others = {name: own for name, own in self.parts.items() if own.function is None}
         return {JUDGE: self, **others}
 
+    @staticmethod
+    def key_of(name: str) -> str:
+        """Return where a part's judge stands in a run file, by the part's name."""
+        return "reward" if name == JUDGE else f"reward.parts.{name}"
+
     @property
     def started(self) -> list[JudgeConfig]:
-        """The judges that start and stop with the run."""
+        """Return the judges that the run starts and stops itself, so those without a service."""
         return [own.judge for own in self.judged.values() if own.service is None]

@@ -1,5 +1,4 @@
-"""Config blocks: the base class, and how one is read from a YAML file with overrides and
-checked."""
+"""Base class of config blocks, and functions that read them from YAML files with overrides."""
 
 from __future__ import annotations
 
@@ -14,15 +13,20 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from autoj_reward.errors import ConfigError, did_you_mean
 
 MAX_YAML = 2**18
-"""Characters of a YAML text, and size of its document with aliases written out: the characters of
-its values, and VALUE for each value. Time and memory go by the latter."""
+"""Limit of a YAML text in characters, and of its document with aliases written out.
+
+The size of a document is the characters of its values plus VALUE for each value. Parsing takes time
+and memory in proportion to that size.
+"""
 VALUE = 8
+"""Size that each value adds to a document."""
 KEY_TAGS = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
-"""Tags of `<<` and `=`, keys of which no value is made."""
+"""Tags of the keys `<<` and `=`, which stand for no value."""
 
 
 class Block(BaseModel):
-    """A config block: frozen. Unknown keys and numbers that are not finite are errors."""
+    """Base class of config blocks. Blocks are frozen; unknown keys and infinite or NaN numbers are
+    errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -31,17 +35,20 @@ T = TypeVar("T", bound=Block)
 
 
 def load_config(kind: type[T], path: str | Path | None, sets: Sequence[str] = ()) -> T:
-    """Read a YAML config and check it; `sets` are overrides such as `judge.max_tokens=256`.
+    """Read a YAML config and check it.
 
-    path None starts from an empty config. Relative paths inside stay relative to the working
-    directory. Raises ConfigError naming file, key, value and what was expected.
+    path: None starts from an empty config. sets: overrides such as `judge.max_tokens=256`. Relative
+    paths in the config stay relative to the working directory. Raises ConfigError naming file, key,
+    value and what was expected.
     """
     return check(kind, read_config(path, sets), str(path or "command line"))
 
 
 def read_config(path: str | Path | None, sets: Sequence[str]) -> dict[str, Any]:
-    """Read a YAML config with its overrides, unchecked. Raises ConfigError for what is no
-    config."""
+    """Read a YAML config with its overrides, unchecked.
+
+    Raises ConfigError if the file cannot be read or is not a mapping.
+    """
     data: Any = {}
     if path is not None:
         try:
@@ -57,7 +64,7 @@ def read_config(path: str | Path | None, sets: Sequence[str]) -> dict[str, Any]:
 
 
 def read_yaml(path: str | Path, tags: Mapping[str, Callable[[str], Any]] | None = None) -> Any:
-    """Read one YAML file that a user wrote; see `parse_yaml`. Raises OSError, ConfigError."""
+    """Read a YAML file that a user wrote; see `parse_yaml`. Raises OSError or ConfigError."""
     with open(path, encoding="utf-8") as file:
         try:
             text = file.read(MAX_YAML + 1)
@@ -69,11 +76,11 @@ def read_yaml(path: str | Path, tags: Mapping[str, Callable[[str], Any]] | None 
 def parse_yaml(
     text: str, source: str, tags: Mapping[str, Callable[[str], Any]] | None = None
 ) -> Any:
-    """Parse a YAML text into plain data, of which no two places share an object.
+    """Parse a YAML text into plain data. Aliases are copied, so that no two places share an object.
 
-    source: what errors name the text by. tags: what to make of the text of a scalar with one of
-    these tags. Raises ConfigError for text that is no YAML, a key that stands twice in a mapping,
-    and a text that is too long, too deep, or too large with its aliases written out.
+    source: name of the text in errors. tags: functions that turn the text of a scalar into a value,
+    by tag. Raises ConfigError for invalid YAML and for a key that stands twice in a mapping. Raises
+    it too for a text that is too long, too deep, or too large with its aliases written out.
     """
     if len(text) > MAX_YAML:
         raise ConfigError(f"{source}: longer than {MAX_YAML:,} characters: is it the right file?")
@@ -86,7 +93,8 @@ def parse_yaml(
 
 
 class _Loader(yaml.SafeLoader):
-    """Builds plain data only, and refuses what `parse_yaml` refuses while it reads."""
+    """YAML loader that builds plain data only and applies the limits of `parse_yaml` while it
+    reads."""
 
     def __init__(self, text: str, source: str, tags: Mapping[str, Callable[[str], Any]]) -> None:
         super().__init__(text)
@@ -95,7 +103,7 @@ class _Loader(yaml.SafeLoader):
         self._sizes: dict[yaml.Node, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a value, and add up what the document comes to with its aliases written out."""
+        """Compose a value, and add up the document's size with its aliases written out."""
         before, is_alias = self._expanded, self.check_event(yaml.AliasEvent)
         node = super().compose_node(parent, index)
         if node is None:
@@ -116,7 +124,8 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Compose a mapping. YAML keeps the last value of a key that stands twice; we refuse it."""
+        """Compose a mapping, and refuse a key that stands twice. PyYAML would keep the last
+        value."""
         node = super().compose_mapping_node(anchor)
         lines: dict[Any, int] = {}
         for key, _ in node.value:
@@ -147,7 +156,7 @@ def _line(node: yaml.Node) -> int:
 
 
 def _unshared(value: Any) -> Any:
-    """Copy what aliases share, so that a change in one place is a change of that place alone."""
+    """Copy the containers that aliases share, so that changing one place changes no other."""
     if isinstance(value, dict):
         return {key: _unshared(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -156,7 +165,10 @@ def _unshared(value: Any) -> Any:
 
 
 def check(kind: type[T], data: dict[str, Any], source: str) -> T:
-    """Build a block from plain data; ConfigError lists every wrong key at once."""
+    """Build a block from plain data. Raises ConfigError that lists every wrong key.
+
+    source: name of the config in errors.
+    """
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -175,8 +187,10 @@ def _explain(kind: type[Block], item: dict[str, Any]) -> str:
 
 
 def _known(kind: type[Block], loc: Sequence[int | str]) -> str:
-    """Name the key that was meant, of the same block or else of another one, and then all keys that
-    the block knows."""
+    """Return a hint for an unknown key: the key that was probably meant, and the keys known there.
+
+    The suggestion comes from the same block, else from another block of the config.
+    """
     *above, last = loc
     types: list[Any] = [kind]
     for key in above:
@@ -189,7 +203,7 @@ def _known(kind: type[Block], loc: Sequence[int | str]) -> str:
 
 
 def _below(kind: Any, key: int | str) -> list[Any]:
-    """Return the types of what stands under a key, an index or a name of the user's own."""
+    """Return the types of the value under a block's key, a list index or a user-chosen name."""
     if _is_block(kind):
         field = kind.model_fields.get(str(key))
         return _options(field.annotation) if field else []
@@ -198,7 +212,7 @@ def _below(kind: Any, key: int | str) -> list[Any]:
 
 
 def _options(annotation: Any) -> list[Any]:
-    """Return the types of a union, or the one type."""
+    """Return the types of a union, or the one type in a list."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _options(inner[0])

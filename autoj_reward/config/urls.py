@@ -1,4 +1,4 @@
-"""Addresses in config keys: checked once, with their secrets kept apart from what is shown."""
+"""URLs in config keys: checked once, with their secrets kept out of logs and results."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ from pydantic import PlainSerializer
 from autoj_reward.errors import ConfigError
 
 SECRET_CHARS = 6
-"""Characters from which a password or a value of an address's query is looked for in texts."""
+"""Length from which a password or query value is replaced in texts that are shown."""
 IN_TEXT = re.compile(r"://([^\s'\"<>]+)")
-"""What follows an address's scheme. The search for it takes linear time, whatever stands before."""
+"""The part of a URL after its scheme. The search takes linear time in any text."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseUrl:
-    """An endpoint's address.
-
-    root: scheme, host, port and path, without a slash at its end and without any secret, so that
-        logs and errors can show it.
-    query: sent with every request (Azure's `api-version`).
-    authorization: the header that user and password of the address stand for; empty without them.
-    secrets: the password and the values of the query, which a server's answer may repeat.
-    """
+    """The URL of an endpoint, with its secrets apart from what may be shown."""
 
     root: str
+    """Scheme, host, port and path, without a slash at the end and without secrets: safe for logs
+    and errors."""
     query: str = field(default="", repr=False)
+    """Query string that is sent with every request (Azure's `api-version`)."""
     authorization: str = field(default="", repr=False)
+    """Authorization header for the user and password of the URL; empty if it has none."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    """The password, the query string and its values, which a server's answer may repeat."""
 
     def at(self, path: str) -> str:
-        """Return the full address of a path below the root, such as `/chat/completions`."""
+        """Return the full URL of a path below the root, such as `/chat/completions`."""
         return f"{self.root}{path}" + (f"?{self.query}" if self.query else "")
 
     def hide_secrets(self, text: str, *more: str) -> str:
-        """Return a server's words with the secrets of this address, and these, replaced."""
+        """Return a server's text with the secrets of this URL, and `more`, replaced by
+        `[hidden]`."""
         for secret in (*more, *self.secrets):
             text = text.replace(secret, "[hidden]") if secret else text
         return text
 
 
 def parse_base_url(url: str, key_name: str) -> BaseUrl:
-    """Read the address that a config key holds. Raises ConfigError naming the key for an address
-    that is not http or https or has no host."""
+    """Parse the URL that a config key holds.
+
+    Raises ConfigError naming the key if the URL is not http or https or has no host.
+    """
     parts = _split(url)
     if parts is None:
         raise ConfigError(
@@ -59,14 +60,13 @@ def parse_base_url(url: str, key_name: str) -> BaseUrl:
         words = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
         authorization = f"Basic {b64encode(words.encode()).decode()}"
         secrets.append(unquote(parts.password or ""))
-    # A short value is none, and would be found in any text.
+    # A short value is no secret, and replacing it would garble any text.
     long = tuple(s for s in (parts.query, *secrets) if len(s) >= SECRET_CHARS)
     return BaseUrl(_shown(parts).rstrip("/"), parts.query, authorization, long)
 
 
 def without_secrets(text: str) -> str:
-    """Return an address, or a text with addresses in it, without user, password, query and
-    fragment."""
+    """Return a URL, or a text that contains URLs, without user, password, query and fragment."""
     if "://" in text:
         return IN_TEXT.sub(_masked, text)
     user, at, _ = text.partition("@")
@@ -84,10 +84,10 @@ def _masked(found: re.Match[str]) -> str:
 
 
 def _split(url: str) -> SplitResult | None:
-    """The parts of an http(s) address with a host, or None."""
+    """Return the parts of an http(s) URL with a host, or None for any other text."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # raises ValueError for what is no port
+        _ = parts.port  # raises ValueError for an invalid port
     except ValueError:
         return None
     broken = any(c.isspace() or not c.isprintable() for c in url)
@@ -99,5 +99,5 @@ def _shown(parts: SplitResult) -> str:
 
 
 Address = Annotated[str, PlainSerializer(without_secrets)]
-"""An address in a config block. Every dump of the config leaves its secrets out, so that results,
-claims and reports can hold it; the attribute keeps them. Give its field `repr=False`."""
+"""A URL in a config block. Every dump of the config leaves its secrets out, so results, claims and
+reports can hold the dump; the attribute keeps them. Declare the field with `repr=False`."""

@@ -62,8 +62,11 @@ class CollectConfig(Block):
     protocol: Literal["pairwise", "single"]
     """`pairwise` compares, `single` criticises one response of each row in three questions."""
     teacher: TeacherConfig
+    """The model that writes the judgements."""
     sources: tuple[SourceConfig, ...] = Field(min_length=1)
+    """Preference data to draw from."""
     output: Path
+    """Folder of answers, training rows and statistics."""
     folder: Path | None = None
     """Where relative paths start, as in the training of judges; null takes AUTOJ_DATA."""
     scenarios: Path | None = None
@@ -79,6 +82,7 @@ class CollectConfig(Block):
     near_duplicate: float | None = Field(0.8, gt=0, le=1)
     """Jaccard similarity from which texts count as the same, null for equal texts."""
     budget: TeacherBudget = TeacherBudget()
+    """Limit on what the teacher may cost."""
     seed: int = 0
     """Draws the order of a scenario's rows."""
 

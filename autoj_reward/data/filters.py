@@ -48,7 +48,7 @@ PERMUTATIONS = 128
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A row that is left out."""
+    """A row that a filter removed, with the reason."""
 
     row: Preference
     reason: str
@@ -66,10 +66,11 @@ class FilteredRows:
 def filter_rows(
     rows: Iterable[Preference], measured: Sequence[str], near_duplicate: float | None
 ) -> FilteredRows:
-    """Drop what is not English, contradicts itself, was seen before, or measures judges.
+    """Remove rows that are not English, contradict each other, repeat a row, or evaluate judges.
 
-    measured: queries that evaluate, exact and near ones of which are dropped. near_duplicate:
-    Jaccard similarity that counts as the same, None for exact texts (case and white space aside).
+    measured: queries of evaluation sets; rows with the same or nearly the same query are removed.
+    near_duplicate: Jaccard similarity from which texts count as duplicates, None for equal texts
+    (ignoring case and white space).
     Raises ConfigError if near duplicates cannot be found on this machine.
     """
     kept: list[Preference] = []

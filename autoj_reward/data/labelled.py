@@ -25,7 +25,7 @@ from autoj_reward.formats.read import ParseFailure
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, parse_comparison, parse_rating
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
-from autoj_reward.io.rows import Rows, Stream, gathered, read_rows
+from autoj_reward.io.rows import Rows, Stream, read_all, read_rows
 from autoj_reward.types import Verdict
 
 LABELS = (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)
@@ -66,7 +66,7 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two responses and the human label."""
+    """A pair of responses with its human label."""
 
     source: str
     line: int
@@ -146,7 +146,7 @@ def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
 
 def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Rows[Compared]:
     """Read all rows of `compared` at once."""
-    return gathered(compared(source, fmt, margins=margins))
+    return read_all(compared(source, fmt, margins=margins))
 
 
 def compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Stream[Compared]:

@@ -53,7 +53,7 @@ class GenerativeClassifier:
         self._engine, self._tokenizer, self._known = engine, tokenizer, known
 
     async def classify(self, queries: Sequence[str]) -> list[str | None]:
-        """Name each query's scenario; None where the answer names none, or none came.
+        """Return each query's scenario; None if the answer names none or is missing.
 
         `default` is the published name of `others`. Raises EngineUnavailable if nobody answers.
         """

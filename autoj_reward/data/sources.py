@@ -37,6 +37,7 @@ class SourceConfig(Block):
     """A file or dataset of preferences."""
 
     form: PreferenceForm
+    """Layout of the source's rows."""
     path: str
     """As for every input; relative paths start in the data folder."""
     name: str | None = None
@@ -45,7 +46,7 @@ class SourceConfig(Block):
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Two responses to one query, and which one people prefer."""
+    """A pair of responses to one query, with the human preference."""
 
     query: str
     responses: tuple[str, str]

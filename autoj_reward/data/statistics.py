@@ -26,10 +26,10 @@ def statistics(
     spent: TeacherCost,
     stopped: bool,
 ) -> dict[str, Any]:
-    """Count what a collection brought.
+    """Count the results of a collection.
 
-    bad: malformed rows. dropped: rows left out before asking, by reason. rows: what could be asked.
-    asked: questions put in this run. spent: by all runs. stopped: whether the budget ended it.
+    bad: malformed rows. dropped: rows that filters removed, with their reasons. rows: usable rows.
+    asked: questions of this run. spent: cost of all runs. stopped: whether the budget ended it.
     """
     kept = [result.training for result in results if result.training is not None]
     if protocol == "pairwise":

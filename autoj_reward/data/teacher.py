@@ -40,8 +40,11 @@ class TeacherConfig(EngineConfig):
     max_tokens: int = Field(1024, ge=1)
     """Tokens of one answer, at most."""
     temperature: float = Field(0.0, ge=0)
+    """Sampling temperature."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus sampling: probability mass of the tokens considered."""
     seed: int = 0
+    """Sampling seed."""
     price_in: float = Field(0.0, ge=0)
     """US dollars a million input tokens, 0 for a model of one's own."""
     price_out: float = Field(0.0, ge=0)
@@ -174,7 +177,7 @@ def question_key(teacher: str, prompt: Prompt) -> str:
 
 
 class OutOfBudget(Exception):
-    """Raised before a question that might cost more than is left; it is no error."""
+    """Exception before a question that may exceed the budget. The run then ends normally."""
 
 
 def estimated_tokens(prompt: Prompt) -> int:
@@ -204,11 +207,11 @@ class Teacher:
         """Questions put in this run; those answered in earlier runs are not put again."""
 
     async def ask(self, prompt: Prompt, meta: dict[str, Any]) -> Answer | None:
-        """Return the answer, from the record if it is there; None if nobody answered this time.
+        """Return the answer, from the record if possible; None if the teacher did not answer.
 
-        Raises OutOfBudget before a question that might not be affordable, EngineUnavailable when
-        nobody answers within `start_s` at the start or `patience` questions in a row, and
-        ConfigError for what an endpoint refuses whatever it is asked.
+        Raises OutOfBudget before a question that may exceed the budget. Raises EngineUnavailable if
+        there is no answer within `start_s` at the start, or to `patience` questions in a row.
+        Raises ConfigError if the endpoint refuses every question.
         """
         key = question_key(self._name, prompt)
         if known := self._log.get(key):
@@ -262,7 +265,7 @@ class Teacher:
 
 
 def teacher_name(config: TeacherConfig) -> str:
-    """Name everything that can change a teacher's answer."""
+    """Return a name that changes with everything that can change a teacher's answer."""
     kept = {"max_tokens", "temperature", "top_p", "seed", "script", "max_model_len", "revision"}
     return f"{resolve(config).identity}:{config.model_dump_json(include=kept)}"
 

@@ -1,1 +1,2 @@
-"""Who answers: vLLM here, any OpenAI-compatible endpoint, or a script. One seam: `base.Engine`."""
+"""Inference engines: vLLM, transformers, OpenAI-compatible endpoints and scripts, behind
+`base.Engine` and `base.Scorer`."""

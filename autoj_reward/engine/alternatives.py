@@ -1,7 +1,7 @@
-"""Label probabilities from the alternatives of tokens, told as text and not as ids.
+"""Label probabilities from the text of token alternatives, for endpoints that return no token ids.
 
-An endpoint that tokenizes by itself tells which texts might have come next. A label may be one
-token or several, and a token may hold a label together with what surrounds it (`[[7`, `7]]`).
+An endpoint that tokenizes by itself returns the texts that might have come next. A label may be one
+token or several. A token may hold a label together with neighbouring text (`[[7`, `7]]`).
 """
 
 from __future__ import annotations
@@ -13,25 +13,32 @@ from collections.abc import Awaitable, Callable, Sequence
 from autoj_reward.engine.base import Alternatives, LabelProbs, WrittenToken
 from autoj_reward.types import Usage
 
-Following = Callable[[str], Awaitable[tuple[Alternatives | None, Usage]]]
-"""Alternatives of the next token after the slot and the text of a label begun; None where the
-endpoint does not tell them."""
+ReadAlternatives = Callable[[str], Awaitable[tuple[Alternatives | None, Usage]]]
+"""Return the alternatives of the next token after the slot and the given beginning of a label.
+
+The alternatives are None where the endpoint does not return them.
+"""
 SMALL = 1e-4
-"""Probability below which nothing more is asked to share it out between labels."""
+"""Probability below which no further request is made to divide it among longer labels."""
 _GOES_ON = re.compile(r"\w|\.\d")
 
 
-async def read_labels(labels: Sequence[str], following: Following) -> LabelProbs | None:
-    """Return the probability of each label at a slot; None where nothing is told there.
+async def read_labels(labels: Sequence[str], following: ReadAlternatives) -> LabelProbs | None:
+    """Return the probability of each label at a slot, or None if the endpoint returns no
+    alternatives.
 
-    As `labels.trie_probs` has it, P(1) is what P("1") leaves to the labels that go on from there.
-    What cannot be shared out is `unknown`: P("1") where 10 is a label too, the endpoint's tokenizer
-    may write it as "1" and "0", and what follows "1" is not told.
+    As in `labels.trie_probs`, P(1) is what P("1") leaves to the labels that continue it.
+    Probability that cannot be assigned to a label is `unknown`. For example, P("1") is unknown if
+    10 is a label too, "10" may be the tokens "1" and "0", and the alternatives after "1" are not
+    returned.
     """
     probs, unknown, usage = dict.fromkeys(labels, 0.0), 0.0, Usage()
 
     async def share_out(begun: str, mass: float) -> bool:
-        """Share the probability of what has begun; what is left over is a label that ends here."""
+        """Divide the probability of a begun label among the labels that continue it.
+
+        What remains belongs to the label that ends here. Return False if no alternatives are known.
+        """
         nonlocal unknown, usage
         told, cost = await following(begun)
         usage += cost
@@ -44,11 +51,11 @@ async def read_labels(labels: Sequence[str], following: Following) -> LabelProbs
             part = mass * math.exp(logprob)
             whole = _complete(text, labels, begun.lstrip())
             longer = _longer(text, labels, texts)
-            if not text or (begun and not text.strip()):  # what follows cannot be asked for
+            if not text or (begun and not text.strip()):  # its continuation cannot be requested
                 unknown += part
                 continue
             if text == begun or not (whole or longer):
-                continue  # no label goes on with this token
+                continue  # no label continues with this token
             left -= part
             if longer and part >= SMALL:
                 await share_out(text, part)
@@ -66,15 +73,19 @@ async def read_labels(labels: Sequence[str], following: Following) -> LabelProbs
 
 
 def _said(begun: str, token: bytes) -> str:
-    """The label's text with one more token; white space before a label is none of it, and stands
-    for itself while nothing follows."""
+    """Return the label's text with one more token.
+
+    White space before a label is dropped, but kept while nothing follows it.
+    """
     text = begun + token.decode("utf-8", "replace")
     return text.lstrip() or text
 
 
 def _complete(text: str, labels: Sequence[str], begun: str) -> str | None:
-    """The longest label, longer than what has begun, with which the text begins and that ends
-    within it or at its end."""
+    """Return the longest label that the text begins with and completes, or None.
+
+    The label must be longer than what has begun, and end within the text or at its end.
+    """
     ended = (
         label
         for label in labels
@@ -86,19 +97,21 @@ def _complete(text: str, labels: Sequence[str], begun: str) -> str | None:
 
 
 def _longer(text: str, labels: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """The labels that may come of the text with the next tokens. One that is a token itself does
-    not come of a shorter label's token."""
+    """Return the labels that the next tokens may complete from this text.
+
+    A label that is a token itself does not continue a shorter label's token.
+    """
     found = [label for label in labels if label != text and label.startswith(text.lstrip())]
     if text not in labels:
         return found
     return [label for label in found if not any(one.startswith(label) for one in texts)]
 
 
-def written_slot(tokens: Sequence[WrittenToken], text: str, at: int) -> Following:
-    """Return what the written tokens tell of the label that begins at text[at].
+def read_written_slot(tokens: Sequence[WrittenToken], text: str, at: int) -> ReadAlternatives:
+    """Return a reader of the alternatives of written tokens, for the label that begins at text[at].
 
-    text: what the endpoint gave as the answer; its tokens may say more, such as thinking before it
-    or white space around it. Where the two cannot be aligned nothing is told.
+    text: the answer as the endpoint returned it. The tokens may hold more, such as thinking before
+    it or white space around it. Where text and tokens cannot be aligned, the reader returns None.
     """
     said = b"".join(token.text for token in tokens)
     start = said.rfind(text.encode())
@@ -115,15 +128,18 @@ def written_slot(tokens: Sequence[WrittenToken], text: str, at: int) -> Followin
         token = tokens[number]
         head = token.text[: place - (ends[number] - len(token.text))].rstrip()
         if begun and head:
-            return None, Usage()  # the label goes on inside a token, which tells no alternatives
+            return None, Usage()  # the label continues inside a token, which has no alternatives
         return _after(head, token.alternatives()), Usage()
 
     return following
 
 
 def _after(head: bytes, alternatives: Alternatives) -> Alternatives:
-    """Alternatives of a token without its head, which stands before the label. One that is only the
-    head, or a part of it, says nothing of what would follow."""
+    """Return the alternatives of a token without its head, the text before the label.
+
+    An alternative that is the head alone, or part of it, gives no information about the label: its
+    text becomes empty.
+    """
     found = []
     for text, logprob in alternatives:
         if text.startswith(head):

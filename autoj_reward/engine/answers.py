@@ -1,7 +1,7 @@
-"""What the JSON of an OpenAI-compatible endpoint says: texts, alternatives of tokens, costs.
+"""Readers of an OpenAI-compatible endpoint's JSON: texts, token alternatives and usage.
 
-Every reader raises ValueError, KeyError, IndexError, TypeError or AttributeError for an answer that
-is no completion.
+Every reader raises ValueError, KeyError, IndexError, TypeError or AttributeError if the JSON is not
+a completion.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from autoj_reward.engine.base import Alternatives, Generation, WrittenToken
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.types import Usage
 
-ENDS = {"stop": "", "length": ""}
-"""Ends of a text that need no words: its own, and max_tokens."""
+NORMAL_FINISH_REASONS = {"stop": "", "length": ""}
+"""Finish reasons that need no explanation: the model's own end, and `max_tokens`."""
 
 
 def read_generations(answer: dict[str, Any], queued_s: float) -> list[Generation]:
-    """Return the answers of a completion, chat or plain. queued_s: its wait for a free request."""
+    """Return the answers of a completion, plain or chat.
+
+    queued_s: seconds that the request waited for a free slot.
+    """
     choices = answer["choices"]
     if not choices:
         raise ValueError("no choices")
@@ -28,8 +31,10 @@ def read_generations(answer: dict[str, Any], queued_s: float) -> list[Generation
 
 
 def read_whole_generation(answer: dict[str, Any], queued_s: float) -> Generation:
-    """Return the one answer of a chat completion, with the alternatives of every token read once,
-    so that an endpoint whose alternatives cannot be read is known by its first answer."""
+    """Return the one answer of a chat completion, after reading every token's alternatives once.
+
+    An endpoint with unreadable alternatives is thus detected by its first answer.
+    """
     [own] = read_generations(answer, queued_s)
     for token in _told(answer["choices"][0]):
         _alternatives(token)
@@ -39,7 +44,7 @@ def read_whole_generation(answer: dict[str, Any], queued_s: float) -> Generation
 def _generation(choice: dict[str, Any], usage: Usage) -> Generation:
     message = choice.get("message") or {}
     text = (message["content"] or "") if "message" in choice else choice["text"]
-    # Endpoints have two names for what a model thought.
+    # Endpoints use two names for the model's thinking.
     thought = message.get("reasoning_content") or message.get("reasoning") or ""
     if not isinstance(text, str) or not isinstance(thought, str):
         raise ValueError("no text")
@@ -50,12 +55,12 @@ def _generation(choice: dict[str, Any], usage: Usage) -> Generation:
         usage=usage,
         reasoning=thought,
         tokens=read_tokens(choice) if "message" in choice else (),
-        ended=ENDS.get(why, f"finish_reason {why:.40}"),
+        ended=NORMAL_FINISH_REASONS.get(why, f"finish_reason {why:.40}"),
     )
 
 
 def read_tokens(choice: dict[str, Any]) -> tuple[WrittenToken, ...]:
-    """Return the tokens of a chat choice with their alternatives; () where none are told."""
+    """Return the tokens of a chat choice with their alternatives; () if the endpoint sent none."""
     return tuple(
         WrittenToken(_bytes(one), partial(_alternatives_or_error, one)) for one in _told(choice)
     )
@@ -64,8 +69,10 @@ def read_tokens(choice: dict[str, Any]) -> tuple[WrittenToken, ...]:
 def read_next_tokens(
     answer: dict[str, Any], queued_s: float
 ) -> tuple[list[tuple[bytes, Alternatives]], Usage]:
-    """Return each token of a chat answer with its alternatives, [] where none are told, and the
-    cost."""
+    """Return (each token of a chat answer with its alternatives, usage).
+
+    The list is empty if the endpoint sent no tokens.
+    """
     told = _told(answer["choices"][0])
     return [(_bytes(one), _alternatives(one)) for one in told], read_usage(answer, queued_s, 1)
 
@@ -73,8 +80,10 @@ def read_next_tokens(
 def read_top_logprobs(
     answer: dict[str, Any], queued_s: float
 ) -> tuple[dict[str, float] | None, Usage]:
-    """Return the log-probabilities at the first token of a plain completion by the token's name,
-    None where none are told, and the cost."""
+    """Return (token name to log-probability at the first token of a plain completion, usage).
+
+    The mapping is None if the endpoint sent no log-probabilities.
+    """
     told = answer["choices"][0].get("logprobs")
     if not told or not told.get("top_logprobs"):
         return None, read_usage(answer, queued_s, 1)
@@ -83,7 +92,10 @@ def read_top_logprobs(
 
 
 def read_usage(answer: dict[str, Any], queued_s: float, share: int) -> Usage:
-    """Return the cost of one of so many answers."""
+    """Return one answer's share of a request's usage.
+
+    share: the number of answers in the request.
+    """
     told = answer.get("usage") or {}
     cached = (told.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     return Usage(
@@ -95,7 +107,7 @@ def read_usage(answer: dict[str, Any], queued_s: float, share: int) -> Usage:
 
 
 def _told(choice: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    """The tokens of a chat choice as JSON has them; () where none are told."""
+    """Return the tokens of a chat choice as JSON objects; () if there are none."""
     return (choice.get("logprobs") or {}).get("content") or ()
 
 
@@ -113,13 +125,16 @@ def _alternatives(token: dict[str, Any]) -> Alternatives:
 
 
 def _bytes(token: dict[str, Any]) -> bytes:
-    """A token as UTF-8. Its bytes tell a character that several tokens share; text does not."""
+    """Return a token as UTF-8 bytes.
+
+    Only its `bytes` show a character that spans several tokens; its text does not.
+    """
     raw = token.get("bytes")
     return bytes(raw) if raw is not None else str(token["token"]).encode("utf-8", "replace")
 
 
 def _logprob(value: Any) -> float:
     found = float(value)
-    if not found <= 1e-6:  # NaN is none either
+    if not found <= 1e-6:  # also true for NaN
         raise ValueError(f"{found} is no log-probability")
     return min(0.0, found)

@@ -1,4 +1,4 @@
-"""The engine seam: what a generative judge and what a scalar reward model need of a backend."""
+"""Engine interface: what a judge, a policy or a scalar reward model needs of a backend."""
 
 from __future__ import annotations
 
@@ -14,79 +14,80 @@ from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
 
 ROUNDING = 0.01
-"""By how much a probability in half precision may pass 1."""
+"""Amount by which a probability in half precision may exceed 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to decode. logprob asks for the summed log-probability of what was sampled.
-
-    frequency_penalty: what a token's logit loses for each time that the answer has it already.
-    alternatives: whether label probabilities at a written verdict will be asked for.
-    """
+    """Decoding parameters of a request."""
 
     max_tokens: int
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
     n: int = 1
+    """Number of answers."""
     logprob: bool = False
+    """Whether to return the summed log-probability of each sampled answer."""
     frequency_penalty: float = 0.0
+    """Amount that a token's logit loses for each earlier occurrence in the answer."""
     alternatives: bool = False
+    """Whether label probabilities will be requested at a verdict that the judge wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A prompt ready to be asked: token ids where the engine tokenizes, and if it was cut.
-
-    tail: the end of what the model reads, as text; None where an endpoint puts it together.
-    """
+    """A prompt that fits the context window, tokenized if the engine tokenizes."""
 
     prompt: Prompt
     ids: tuple[int, ...] = ()
+    """Token ids; empty if an endpoint tokenizes."""
     truncated: bool = False
+    """Whether a response was cut to fit."""
     tail: str | None = None
+    """Last part of the model's input as text; None if an endpoint assembles the prompt."""
 
 
 Alternatives = tuple[tuple[bytes, float], ...]
-"""Next tokens as UTF-8 bytes, each with its natural log-probability."""
+"""Possible next tokens as UTF-8 bytes, each with its natural log-probability."""
 
 
 class WrittenToken(NamedTuple):
-    """One token that an endpoint wrote, as UTF-8 bytes.
-
-    alternatives: reads what it might have written there. Of hundreds of tokens with 20 alternatives
-    each, only those at the verdict are read. Raises EngineUnavailable for what is none.
-    """
+    """One token that an endpoint generated."""
 
     text: bytes
+    """The token as UTF-8 bytes."""
     alternatives: Callable[[], Alternatives]
+    """Read the alternatives at this token. Raises EngineUnavailable if they are malformed.
+
+    Reading is deferred because only the tokens at the verdict are needed, of hundreds with 20
+    alternatives each.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One answer. finished is False when it ran into max_tokens, or ended for another reason than
-    its own end, such as a content filter.
-
-    logprob: natural log of the probability of the whole answer under the model at temperature 1 and
-        top_p 1, if asked.
-    reasoning: what an endpoint says that the model thought before the text.
-    tokens: the written tokens with their alternatives, where an endpoint sent them.
-    ended: what an endpoint says of an end that is neither its own nor max_tokens.
-    """
+    """One generated answer."""
 
     text: str
     ids: tuple[int, ...] = ()
+    """Token ids of the answer; empty if an endpoint tokenizes."""
     finished: bool = True
+    """False if the answer reached max_tokens, or ended early for a reason such as a
+    content filter."""
     logprob: float | None = None
+    """Natural log-probability of the whole answer at temperature 1 and top_p 1, if requested."""
     usage: Usage = Usage()
     reasoning: str = ""
+    """Thinking that an endpoint returned apart from the text."""
     tokens: tuple[WrittenToken, ...] = ()
+    """Generated tokens with their alternatives, if an endpoint sent them."""
     ended: str = ""
+    """Reason of an end that is neither the model's own nor max_tokens; else empty."""
 
 
-def counted(found: list[Generation], n: int) -> list[Generation]:
-    """The n answers that were asked for. EngineUnavailable if there are more or fewer."""
+def require_count(found: list[Generation], n: int) -> list[Generation]:
+    """Return the answers if there are exactly n. Raises EngineUnavailable otherwise."""
     if len(found) != n:
         raise EngineUnavailable(f"the engine gave {len(found)} answers in place of {n}")
     return found
@@ -94,15 +95,17 @@ def counted(found: list[Generation], n: int) -> list[Generation]:
 
 @dataclass(frozen=True, slots=True)
 class LabelProbs:
-    """Probability of each label as the continuation at a slot, not renormalised, and the cost.
+    """Probability of each label as the continuation at a slot, not renormalised.
 
-    unknown: probability, 0..1, of which the engine does not tell to which label it belongs, if any.
-    Raises EngineUnavailable for what is no probability: a number made of it would be none either.
+    Raises EngineUnavailable for a value that is no probability, so that no number is computed from
+    it.
     """
 
     probs: tuple[tuple[str, float], ...]
+    """(label, probability) pairs."""
     usage: Usage = Usage()
     unknown: float = 0.0
+    """Probability, 0..1, that the engine cannot assign to one label."""
 
     def __post_init__(self) -> None:
         for label, p in (*self.probs, ("unknown", self.unknown)):
@@ -115,35 +118,35 @@ class LabelProbs:
 
     @property
     def mass(self) -> float:
-        """Probability of the labels together."""
+        """Summed probability of the labels."""
         return sum(p for _, p in self.probs)
 
     @property
     def outside(self) -> float:
-        """Probability of everything that is no label, the unknown included."""
+        """Probability of everything that is no label, including `unknown`."""
         return min(1.0, max(0.0, 1.0 - self.mass))
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The one output of a sequence classifier with one label, without any activation."""
+    """Output of a sequence classifier with one label, without any activation function."""
 
     value: float
     usage: Usage = Usage()
 
 
-class Backing(Protocol):
-    """What every engine can do.
+class BaseEngine(Protocol):
+    """Methods that every engine has.
 
-    Every method of an engine raises InputRejected for an input that can never be answered and
-    EngineUnavailable when nobody answers.
+    Each raises InputRejected for an input that can never be answered, and EngineUnavailable if the
+    engine or endpoint does not answer.
     """
 
     async def start(self) -> None:
-        """Load the model or reach the endpoint."""
+        """Load the model, or prepare the connection to the endpoint."""
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
-        """Tokenize and make the prompt fit beside max_tokens of output."""
+        """Tokenize the prompt and make it fit beside max_tokens of output."""
 
     async def check(self) -> None:
         """Raise EngineUnavailable if the engine is dead."""
@@ -152,55 +155,66 @@ class Backing(Protocol):
         """Free the model."""
 
 
-class Engine(Backing, Protocol):
-    """Answers prompts with text."""
+class Engine(BaseEngine, Protocol):
+    """Engine that answers prompts with text."""
 
     @property
     def problem(self) -> str:
-        """What keeps an endpoint from answering at the moment; empty if nothing does."""
+        """Reason why an endpoint does not answer at the moment; empty if it does."""
         return ""
 
     @property
     def abilities(self) -> Abilities:
-        """Where label probabilities can be told; of an endpoint, once `contact` has returned."""
+        """Positions at which label probabilities can be read; for an endpoint, once `contact`
+        returned."""
         return Abilities()
 
     async def contact(self, sampling: Sampling, known: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask an endpoint once, and find out what it can unless `known` says; return what is known
-        then, for JSON. Nothing is to be found out of an engine in this process.
+        """Send an endpoint its first request and return its capabilities, as JSON-compatible
+        values.
 
-        Raises EngineUnavailable if nobody answers, ConfigError for what only the user can mend.
+        known: capabilities from an earlier contact, which are not tested again. An engine in this
+        process returns {}. Raises EngineUnavailable if the endpoint does not answer, and
+        ConfigError for a fault that only the user can correct.
         """
         return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
-        """Answer once, or sampling.n times."""
+        """Return `sampling.n` answers to the prompt."""
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
-        """The prompt with what the judge wrote and, as if it had written that too, the text. Asked
-        only of an engine whose prompts have a tail."""
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+        """Return the prompt followed by the judge's answer `own` and by `text`, as if the judge had
+        written both.
+
+        Only for prompts whose `tail` is known.
+        """
 
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
     ) -> LabelProbs | None:
-        """Probabilities of the labels after own.text[:keep] + slot; None if it cannot be known."""
+        """Return the probabilities of the labels after own.text[:keep] + slot, or None if
+        unavailable."""
 
 
-class Scorer(Backing, Protocol):
-    """Answers prompts with one number each."""
+class Scorer(BaseEngine, Protocol):
+    """Engine that answers each prompt with one number."""
 
     async def score(self, prepared: Prepared) -> Score:
-        """The number for a query with its response."""
+        """Return the score of a prompt that holds a query and a response."""
 
 
-def fitted(
+def fit_prompt(
     tokens: PromptTokenizer,
     prompt: Prompt,
     max_model_len: int,
     max_tokens: int,
     over_long: OverLong,
 ) -> Prepared:
-    """Tokenize; cut over-long responses as told, or raise InputRejected with the numbers."""
+    """Tokenize a prompt that leaves max_tokens of the context window for output.
+
+    over_long: how to shorten responses that do not fit. With "reject", raises InputRejected with
+    the token counts instead.
+    """
     budget = max_model_len - max_tokens
     if over_long != "reject":
         prompt, ids, cut = tokens.fit(prompt, budget, over_long)
@@ -214,9 +228,13 @@ def fitted(
     return Prepared(prompt, tuple(ids), tail=tokens.tail(ids))
 
 
-def continued(tokens: PromptTokenizer, prepared: Prepared, own: Generation, text: str) -> Prepared:
-    """The prompt with what the judge wrote and the text after it, by the ids that it wrote where
-    they are known."""
+def extend_prompt(
+    tokens: PromptTokenizer, prepared: Prepared, own: Generation, text: str
+) -> Prepared:
+    """Return the prompt followed by the judge's answer and by `text`.
+
+    Uses the answer's own token ids where they are known, else tokenizes its text.
+    """
     more = [*own.ids, *tokens.written(text)] if own.ids else tokens.written(own.text + text)
     ids = (*prepared.ids, *more)
     return replace(prepared, ids=ids, tail=tokens.tail(ids))

@@ -1,4 +1,4 @@
-"""A scalar reward model on transformers, for architectures that vLLM does not know."""
+"""Scalar reward model on transformers, for architectures that vLLM does not support."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ import time
 from typing import Any
 
 from autoj_reward.config import EngineConfig, OverLong
-from autoj_reward.engine.base import Prepared, Score, fitted
+from autoj_reward.engine.base import Prepared, Score, fit_prompt
 from autoj_reward.errors import EngineUnavailable, ModelError
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel
-from autoj_reward.models.classifier import pad_of_classifier, scores
+from autoj_reward.models.classifier import check_classifier, scores
 from autoj_reward.models.settings import dtype_of
 from autoj_reward.types import Usage
 
 BATCH = 16
-"""Prompts in one forward pass."""
+"""Maximum prompts in one forward pass."""
 
 Waiting = tuple[tuple[int, ...], asyncio.Future[tuple[float, float]]]
-"""Token ids, and where their score is told with the time at which its batch began."""
+"""Token ids of a queued prompt, and the future of (score, `time.monotonic()` at the batch's start).
+"""
 
 
 class TransformersScorer:
-    """One AutoModelForSequenceClassification. What waits is scored together, by length."""
+    """Engine over one AutoModelForSequenceClassification; queued prompts are scored in batches,
+    shortest first."""
 
     def __init__(self, config: EngineConfig, model: ResolvedModel, wrapper: str) -> None:
         self.config = config
@@ -40,7 +42,7 @@ class TransformersScorer:
         config = self.config
         if config.tensor_parallel > 1 or config.quantization:
             raise ModelError("kind transformers has no tensor_parallel and no quantization")
-        self._pad = pad_of_classifier(self.model, config)
+        self._pad = check_classifier(self.model, config)
         options = {"revision": self.model.revision, "trust_remote_code": config.trust_remote_code}
         dtype = getattr(torch, dtype_of(config, self.model.device))
         tokenizer = AutoTokenizer.from_pretrained(self.model.path, **options)
@@ -51,7 +53,7 @@ class TransformersScorer:
         self._net.eval().to(self.model.device)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
-        return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
+        return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def score(self, prepared: Prepared) -> Score:
         asked = time.monotonic()
@@ -64,7 +66,7 @@ class TransformersScorer:
 
     async def _work(self) -> None:
         while self._waiting:
-            await asyncio.sleep(0)  # let those who are about to ask join the batch
+            await asyncio.sleep(0)  # let other ready tasks add their prompts to the batch
             self._waiting.sort(key=lambda waiting: len(waiting[0]))
             batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
             batch = [waiting for waiting in batch if not waiting[1].done()]
@@ -75,7 +77,7 @@ class TransformersScorer:
                 values = await asyncio.to_thread(
                     scores, self._net, [ids for ids, _ in batch], self._pad
                 )
-            except Exception as error:  # whatever it is, somebody waits for each answer
+            except Exception as error:  # any error must reach the callers that wait for an answer
                 for _, answer in batch:
                     if not answer.done():
                         answer.set_exception(EngineUnavailable(f"transformers failed: {error}"))
@@ -85,7 +87,7 @@ class TransformersScorer:
                     answer.set_result((value, began))
 
     async def check(self) -> None:
-        """It lives in the process that asks."""
+        """Do nothing: the model runs in the caller's process."""
 
     async def close(self) -> None:
         if self._working is not None:

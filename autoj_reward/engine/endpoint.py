@@ -1,8 +1,8 @@
-"""Requests to an OpenAI-compatible endpoint: retried while that helps, refused in the right words.
+"""HTTP requests to an OpenAI-compatible endpoint, with retries and classified errors.
 
-A fault that passes (no connection, 408, 409, 425, 429, any 5xx, an answer that is none) is asked
-again until the deadline of the judgement. What the server refuses of this input is InputRejected;
-what it refuses of a parameter, a key or the model is a ConfigError with its words.
+Temporary faults are retried until the judgement's deadline: no connection, status 408, 409, 425,
+429 or 5xx, or a malformed completion. If the server refuses this input, InputRejected is raised. If
+it refuses a parameter, the key or the model, ConfigError is raised with the server's message.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from autoj_reward.processes import processes
 
 T = TypeVar("T")
 REFUSED = (400, 413, 422)
+"""Statuses with which an endpoint refuses a request."""
 PASSING = (408, 409, 425, 429)
-"""Statuses that pass, beside every 5xx."""
-INSTEAD: Mapping[str, str | None] = {
+"""Statuses that are retried, besides every 5xx."""
+PARAMETER_FALLBACKS: Mapping[str, str | None] = {
     "max_tokens": "max_completion_tokens",
     "temperature": None,
     "top_p": None,
@@ -38,50 +39,55 @@ INSTEAD: Mapping[str, str | None] = {
     "top_logprobs": None,
     "return_tokens_as_token_ids": None,
 }
-"""Parameters that some endpoints do not know: what is sent in their place, or nothing."""
+"""Parameters that some endpoints do not support: the name to send in their place, or None to omit
+them."""
 UNKNOWN = re.compile(
     r"un(?:supported|recognized|known|expected)|not (?:be )?(?:supported|permitted|allowed|enabled)"
     r"|(?:does|do)(?: not|n't) support|extra (?:inputs|fields)|no longer",
     re.IGNORECASE,
 )
+"""Wording of a refusal that is about an unsupported parameter."""
 LOGPROBS = ("logprobs", "top_logprobs")
 INPUT = ("messages", "prompt", "seed")
-"""What differs from one request to the next."""
-GOING_ON = {"continue_final_message": True, "add_generation_prompt": False}
-"""Makes vLLM and SGLang go on with the assistant's last message."""
-TINY = [{"role": "user", "content": "Say OK."}]
+"""Body fields that differ from one request to the next."""
+CONTINUE_PARAMETERS = {"continue_final_message": True, "add_generation_prompt": False}
+"""Parameters that make vLLM and SGLang continue the assistant's last message."""
+TEST_MESSAGES = [{"role": "user", "content": "Say OK."}]
+"""Messages of a minimal test request."""
 CONNECT_S, ANSWER_S = 10.0, 600.0
-"""Seconds until a connection, and an answer, is given up and asked for again."""
+"""Timeouts in seconds for a connection and for an answer; afterwards the request is retried."""
 LONGEST_PAUSE_S, LONGEST_WAIT_S = 30.0, 600.0
-"""Seconds between two attempts at most: by our own growing pauses, and by Retry-After."""
+"""Maximum seconds between two attempts: by exponential backoff, and by Retry-After."""
 TOLD_EVERY_S = 60.0
-"""Seconds between two lines in the log on an endpoint that does not answer."""
+"""Minimum seconds between two warnings about an endpoint that does not answer."""
 MINUTE_S = 60.0
 
 
 class Endpoint:
-    """The HTTP side of one endpoint.
-
-    problem: what keeps it from answering at the moment; empty if nothing does. instead: parameters
-    that it refused, with what is sent in their place.
-    """
+    """HTTP client of one endpoint. Limits concurrency and request rate, retries, and learns which
+    parameters are supported."""
 
     def __init__(
         self, config: EngineConfig, at_once: int, deadline_s: float, first_pause_s: float
     ) -> None:
-        """at_once: requests in flight. deadline_s: seconds that one request may take, retries
-        included. first_pause_s: wait before the second attempt; it doubles from one to the next."""
+        """Create the client; `open` must follow.
+
+        at_once: maximum requests in flight. deadline_s: seconds for one request, including retries.
+        first_pause_s: seconds before the second attempt; the pause doubles with each attempt.
+        """
         self._config, self._deadline_s = config, deadline_s
         self._free = asyncio.Semaphore(at_once)
-        self._pace = Pace(config.requests_per_minute, config.tokens_per_minute)
+        self._pace = RateLimiter(config.requests_per_minute, config.tokens_per_minute)
         self._first_pause_s = first_pause_s
         self._key, self._told_at = "", -TOLD_EVERY_S
         self._taken: set[str] = set()
         self.instead: dict[str, str | None] = {}
+        """Parameters that the endpoint refused, with what is sent in their place."""
         self.problem = ""
+        """Reason why the endpoint does not answer at the moment; empty if it does."""
 
     def open(self) -> None:
-        """Read the key and make the session; nobody is asked yet. Raises ConfigError."""
+        """Read the API key and create the session, without any request. Raises ConfigError."""
         headers = {}
         if name := self._config.api_key_env:
             self._key = _key_in(name)
@@ -96,11 +102,11 @@ class Endpoint:
 
     @property
     def lacks_logprobs(self) -> bool:
-        """Whether it refused to tell log-probabilities."""
+        """Whether the endpoint refused to return log-probabilities."""
         return "logprobs" in self.instead
 
     def address(self, path: str) -> str:
-        """The URL of a path, as logs and errors show it."""
+        """Return the URL of a path as logs and errors show it."""
         return f"{self._base.root}{path}"
 
     async def post(
@@ -111,11 +117,12 @@ class Endpoint:
         deadline_s: float | None = None,
         tiny: bool = False,
     ) -> T:
-        """Return what `read` makes of the answer and of the seconds of waiting for a free request.
+        """Send a request and return `read(answer, seconds that it waited for a free slot)`.
 
-        deadline_s: by default that of a judgement. tiny: whether the input is known to be good, so
-        that a refusal is about the rest. Raises EngineUnavailable when it has passed,
-        InputRejected and ConfigError as the module says.
+        deadline_s: seconds before giving up; by default the judgement's. tiny: whether the input is
+        known to be acceptable, so that a refusal concerns the parameters. Raises EngineUnavailable
+        when the deadline has passed. Raises InputRejected or ConfigError as the module's docstring
+        says.
         """
         wait_s, pause_s, size = 0.0, self._first_pause_s, _size(body)
         started = time.monotonic()
@@ -145,7 +152,7 @@ class Endpoint:
                     f"{self.address(path)} answered {self._said(status, data)}; check base_url, "
                     "model and api_key_env"
                 )
-            if status == 429:  # it is there, and busy
+            if status == 429:  # the endpoint is up, and busy
                 deadline = max(deadline, started + self._deadline_s)
             self._tell(path, problem or f"status {self._said(status, data)}")
             pause = max(retry_after_s(headers, LONGEST_WAIT_S), pause_s * random.uniform(0.5, 1.5))
@@ -160,7 +167,10 @@ class Endpoint:
     async def _send(
         self, path: str, body: Mapping[str, Any]
     ) -> tuple[int, bytes, Mapping[str, str], str]:
-        """Status (0 without an answer), body and headers of one answer, and why there is none."""
+        """Send one request. Return (status, body, headers, problem).
+
+        Without an answer the status is 0 and `problem` says why.
+        """
         sent = {"model": self._config.model, **self._adapted(body)}
         try:
             async with post(self._session, self._base.at(path), sent) as reply:
@@ -169,7 +179,7 @@ class Endpoint:
             return 0, b"", {}, self._masked(error_text(error))
 
     def _adapted(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The body with the parameters that this endpoint takes."""
+        """Return the body with the parameters that this endpoint supports."""
         names = ((self.instead.get(name, name), value) for name, value in body.items())
         return {name: value for name, value in names if name is not None}
 
@@ -182,12 +192,15 @@ class Endpoint:
         deadline: float,
         tiny: bool,
     ) -> None:
-        """Find out what a refusal is about: return if a parameter was taken back, so that the same
-        request may be sent again; else raise InputRejected or ConfigError."""
+        """Handle a refusal. Return if a parameter was removed or renamed, so that the request can
+        be sent again.
+
+        Otherwise raise InputRejected or ConfigError.
+        """
         said = f"{self.address(path)} answered {self._said(status, data)}"
         if (name := _parameter(data, self._adapted(body))) is not None:
             old = next((k for k, v in self.instead.items() if v == name), name)
-            other = INSTEAD[old] if old == name else None
+            other = PARAMETER_FALLBACKS[old] if old == name else None
             together = LOGPROBS if old in LOGPROBS else (old,)
             self.instead |= dict.fromkeys(together, other)
             LOG.warning(
@@ -204,10 +217,10 @@ class Endpoint:
         raise InputRejected(said)
 
     async def _takes_anything(self, path: str, body: Mapping[str, Any], deadline: float) -> bool:
-        """Whether the endpoint answers a tiny request with the same parameters."""
-        tiny = {name: value for name, value in body.items() if name not in GOING_ON}
+        """Return whether the endpoint answers a minimal request with the same parameters."""
+        tiny = {name: value for name, value in body.items() if name not in CONTINUE_PARAMETERS}
         if "messages" in tiny:
-            tiny["messages"] = TINY
+            tiny["messages"] = TEST_MESSAGES
         else:
             tiny["prompt"] = body["prompt"][:1]
         pause_s = self._first_pause_s
@@ -228,14 +241,14 @@ class Endpoint:
         if (now := time.monotonic()) - self._told_at >= TOLD_EVERY_S:
             self._told_at = now
             LOG.warning(
-                "%s does not answer (%s): asking again, for up to %g s a judgement",
+                "%s does not answer (%s): retrying for up to %g s per judgement",
                 self.address(path),
                 problem,
                 self._deadline_s,
             )
 
     def _said(self, status: int, data: bytes) -> str:
-        """Status and the head of the body, without what it must not repeat."""
+        """Return the status and the start of the body, without secrets."""
         return f"{status}: {self._masked(data.decode('utf-8', 'replace'))[:300]}"
 
     def _masked(self, text: str) -> str:
@@ -243,7 +256,7 @@ class Endpoint:
 
 
 def _parameters(body: Mapping[str, Any]) -> str:
-    """What a request asks for, whatever its input."""
+    """Return a request's parameters, without its input, as canonical JSON."""
     own = {name: value for name, value in body.items() if name not in INPUT}
     return json.dumps(own, sort_keys=True)
 
@@ -258,9 +271,9 @@ def _key_in(name: str) -> str:
 
 
 def _parameter(data: bytes, body: Mapping[str, Any]) -> str | None:
-    """The parameter of the body that a refusal says the endpoint does not know, if it may be left
-    out or sent by another name."""
-    may_go = {*INSTEAD, *(other for other in INSTEAD.values() if other)}
+    """Return the body parameter that a refusal calls unsupported; None if it may not be omitted or
+    renamed."""
+    may_go = {*PARAMETER_FALLBACKS, *(other for other in PARAMETER_FALLBACKS.values() if other)}
     names = [name for name in body if name in may_go]
     text = data.decode("utf-8", "replace")
     try:
@@ -283,7 +296,7 @@ def _parameter(data: bytes, body: Mapping[str, Any]) -> str | None:
 
 
 def _size(body: Mapping[str, Any]) -> int:
-    """Tokens that a request may cost, by a rough count before it is sent."""
+    """Estimate the tokens that a request may cost."""
     prompt = body.get("prompt")
     given = len(prompt) if prompt else sum(len(m["content"]) for m in body["messages"]) // 4
     return given + int(body["max_tokens"]) * int(body.get("n", 1))
@@ -294,21 +307,21 @@ def _tokens(answer: dict[str, Any]) -> int | None:
     return told if isinstance(told, int) else None
 
 
-class Pace:
-    """Lets requests through as fast as the limits allow, evenly over the minute.
+class RateLimiter:
+    """Rate limiter: spreads requests evenly over the minute.
 
-    The processes of one run divide the limits between them.
+    The processes of one run share the limits equally.
     """
 
     def __init__(self, requests: float | None, tokens: float | None) -> None:
-        """requests, tokens: most of them a minute; None: no limit."""
+        """Set the limits. requests, tokens: maximum per minute; None means no limit."""
         share_s = MINUTE_S * processes()
         self._request_s = share_s / requests if requests else 0.0
         self._token_s = share_s / tokens if tokens else 0.0
         self._free_at = 0.0
 
     async def take(self, tokens: int) -> None:
-        """Wait for the turn of a request that may cost so many tokens."""
+        """Wait until a request that may cost `tokens` tokens is allowed."""
         if not (self._request_s or self._token_s):
             return
         now = time.monotonic()
@@ -317,7 +330,10 @@ class Pace:
         await asyncio.sleep(turn - now)
 
     def correct(self, expected: int, spent: int | None) -> None:
-        """Give back what a request did not cost. spent: tokens; None where it is not told."""
+        """Return the unused part of a request's estimate to the limit.
+
+        expected, spent: tokens; `spent` is None if the endpoint did not report them.
+        """
         if spent is not None and spent < expected:
             over = max(self._request_s, expected * self._token_s)
             self._free_at -= over - max(self._request_s, spent * self._token_s)

@@ -1,21 +1,23 @@
-"""A scripted judge, generative or scalar, for logic, faults and scale in tests and dry runs.
+"""Scripted judge, generative or scalar, for dry runs and for tests of logic, faults and scale.
 
-It proves nothing of vLLM.
+It shows nothing about vLLM's behaviour.
 
 The script (config key `script`) may hold:
-  ratings: {response text: judge text or rating}; otherwise the rating follows the response length.
-  direct: {response text: rating} that the slot right after the prompt shows; otherwise it is even.
-  words: a rating that a program can check: 10 for a response of that many words, one less for every
-    word more or less, at least 1.
-  verdicts: `longer` (default) or `first`, how pairs are decided.
-  comparisons: {response text: judge text} for pairs with this response.
-  thinking: what the judge thinks before it speaks, in its format's marks; a word is a token.
+  ratings: {response text: judge text or rating}; by default the response length sets the rating.
+    They are the scores of a group, too.
+  direct: {response text: rating} read at the slot right after the prompt; by default all ratings
+    are equally likely there.
+  words: a rating that a program can check: 10 for a response of that many words, one less for
+    every word more or less, at least 1.
+  verdicts: `longer` (default) or `first`: which response of a pair wins.
+  comparisons: {response text: judge text} for pairs that hold this response.
+  thinking: the judge's thinking, written between its format's marks; a word is a token.
   fail: {response text: unavailable | unparsable | truncated | rejected | hang}.
-  fail_share: {one of these: share of all responses that meet it}, chosen by the response's hash.
-  latency_s: seconds an answer takes; with latency_spread, their median: a log-normal of that sigma,
-    drawn by the response's hash.
-  concurrent: answers under way at a time; the others wait, as they do for an engine that is full.
-  logprobs: false makes label probabilities unknown, as with a plain chat endpoint.
+  fail_share: {one of these faults: share of responses that get it}, chosen by the response's hash.
+  latency_s: seconds per answer. With `latency_spread` it is the median of a log-normal
+    distribution with that sigma, drawn by the response's hash.
+  concurrent: maximum answers in flight; the others wait, as for an engine at capacity.
+  logprobs: false makes label probabilities unavailable, as for a plain chat endpoint.
   log: a file to which every answered response is appended as a JSON line.
 """
 
@@ -41,9 +43,12 @@ from autoj_reward.io.files import text_digest
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
 
+GROUP_WORDS = "Score of response"
+"""What stands before each score in the shipped formats that judge a group together."""
+
 
 class _Script:
-    """What both scripted engines share."""
+    """Base class of the scripted engines: reads the script, limits concurrency, raises faults."""
 
     def __init__(self, config: EngineConfig, marks: Sequence[str] = ()) -> None:
         self._script: dict[str, Any] = config.script
@@ -52,7 +57,7 @@ class _Script:
         self._turn = asyncio.Semaphore(self._script.get("concurrent", sys.maxsize))
 
     async def start(self) -> None:
-        """Nothing to load."""
+        """Do nothing: there is no model to load."""
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         words = sum(len(message.text.split()) for message in prompt)
@@ -61,8 +66,11 @@ class _Script:
         return Prepared(prompt, truncated=words + max_tokens > self._limit, tail="")
 
     async def _meet(self, responses: list[str]) -> tuple[str | None, float]:
-        """Take the scripted time; raise or hang if told so; else the fault of the text, if any,
-        and the seconds of the wait for a turn."""
+        """Wait for a turn and the scripted latency, then apply the scripted fault.
+
+        Raises or hangs if the fault says so. Otherwise returns (fault or None, seconds waited for a
+        turn).
+        """
         asked = time.monotonic()
         async with self._turn:
             queued = time.monotonic() - asked
@@ -94,21 +102,21 @@ class _Script:
                 file.write(json.dumps(responses) + "\n")
 
     def _rating(self, response: str) -> Any:
-        """The scripted rating of a response, or the judge's whole text."""
+        """Return the scripted rating of a response, or the judge's whole text."""
         default = 1 + len(response) % 10
         if "words" in self._script:
             default = max(1, 10 - abs(len(response.split()) - self._script["words"]))
         return self._script.get("ratings", {}).get(response, default)
 
     async def check(self) -> None:
-        """A script never dies."""
+        """Do nothing: a script never dies."""
 
     async def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
 
 def latency_s(script: Mapping[str, Any], response: str) -> float:
-    """Seconds that an answer to this response takes, without its wait for a turn."""
+    """Return the seconds that an answer to this response takes, without its wait for a turn."""
     median = float(script.get("latency_s", 0))
     spread = float(script.get("latency_spread", 0))
     z = NormalDist().inv_cdf(min(max(_drawn(response), 1e-6), 1 - 1e-6)) if spread else 0.0
@@ -116,12 +124,12 @@ def latency_s(script: Mapping[str, Any], response: str) -> float:
 
 
 def _drawn(response: str) -> float:
-    """A number that the response decides, evenly spread over 0..1."""
+    """Return a number in 0..1 that is uniform over responses and fixed for each."""
     return int.from_bytes(text_digest(response)[:8], "big") / 2**64
 
 
 class FakeEngine(_Script):
-    """A generative judge, or a policy, by script; see the module's docstring."""
+    """Scripted generative judge or policy; the module's docstring describes the script."""
 
     problem = ""
 
@@ -146,13 +154,16 @@ class FakeEngine(_Script):
             usage, finished = Usage(queued_s=queued), fault == "unparsable"
             return [Generation("a critique without an end", finished=finished, usage=usage)]
         self._log(responses)
-        text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
+        if GROUP_WORDS in prepared.prompt[-1].text:
+            text = self._group(prepared.prompt)
+        else:
+            text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
         if self._marks and not prepared.tail:
             return [self._thought(text, sampling.max_tokens, queued)]
         return [Generation(text, usage=Usage(10, 0, len(text.split()), queued_s=queued))]
 
     def _thought(self, text: str, room: int, queued: float) -> Generation:
-        """The scripted thoughts, and the text if there is room for it."""
+        """Return the scripted thinking, followed by the text if `room` tokens hold the thinking."""
         opened, closed = self._marks
         words = self._script.get("thinking", "").split()
         usage = Usage(10, 0, min(room, len(words)), queued_s=queued)
@@ -160,7 +171,7 @@ class FakeEngine(_Script):
             return Generation(" ".join([opened, *words[:room]]), finished=False, usage=usage)
         return Generation(" ".join([opened, *words, closed, text]), usage=usage)
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
         return replace(prepared, tail=f"{prepared.tail}{own.text}{text}")
 
     def _single(self, response: str) -> str:
@@ -168,6 +179,14 @@ class FakeEngine(_Script):
         if isinstance(given, str):
             return given
         return f"Scripted critique of {len(response)} characters.\nRating: [[{given}]]"
+
+    def _group(self, prompt: Prompt) -> str:
+        """Score the responses by their labels; an empty one is no part of the prompt."""
+        shown = {p.name: p.text for m in prompt for p in m.parts if p.response}
+        labels = re.findall(r"<response (\w+)>", prompt[-1].text)
+        scores = [self._rating(shown.get(f"response_{n}", "")) for n in range(1, len(labels) + 1)]
+        lines = [f"{GROUP_WORDS} {label}: {s}" for label, s in zip(labels, scores, strict=True)]
+        return "\n".join(["Scripted critique of a group.", *lines])
 
     def _pair(self, responses: list[str]) -> str:
         given: dict[str, str] = self._script.get("comparisons", {})
@@ -203,7 +222,7 @@ def _says(written: str, label: str) -> bool:
 
 
 class FakeScorer(_Script):
-    """A scalar reward model by script: the score is the rating, not a number for a fault."""
+    """Scripted scalar reward model: the score is the rating, and NaN for a fault."""
 
     async def score(self, prepared: Prepared) -> Score:
         [response] = [p.text for m in prepared.prompt for p in m.parts if p.response]

@@ -1,8 +1,7 @@
-"""Probabilities of labels at a verdict slot, exact also where a label is several tokens.
+"""Probabilities of labels at a verdict slot, exact even if a label has several tokens.
 
-With a tokenizer that splits digits, P(10) = P("1") P("0" | "1") and
-P(1) = P("1") (1 - P("0" | "1")).
-The labels form a trie of token ids; one next-token read per inner node gives every probability.
+If the tokenizer splits digits, P(10) = P("1") P("0" | "1") and P(1) = P("1") (1 - P("0" | "1")).
+The labels form a trie of token ids. One next-token read at each inner node gives every probability.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from autoj_reward.types import Usage, concurrent_usage
 
 Ids = tuple[int, ...]
 Read = Callable[[list[int], list[int]], Awaitable[tuple[dict[int, float], Usage]]]
-"""(context ids, ids asked for) -> ({id: natural log-probability}, cost)."""
+"""(context ids, candidate next ids) -> ({id: natural log-probability}, usage)."""
 
 
 def slot_tokens(
@@ -28,10 +27,10 @@ def slot_tokens(
     slot: str,
     labels: Sequence[str],
 ) -> tuple[list[int], dict[str, tuple[int, ...]]]:
-    """Context ids up to the slot, and each label's ids after it.
+    """Return (context ids up to the slot, {label: its ids after the context}).
 
-    What the labels' tokenizations share with the slot goes to the context, so that a merge such
-    as " Response" after "is" is taken as the model would write it.
+    Leading ids that all labels share move to the context. A merge such as " Response" after "is" is
+    thus tokenized as the model would write it.
     """
     kept, covered = tokens.own_prefix(own.text, own.ids, keep)
     tail = own.text[covered:keep] + slot
@@ -44,8 +43,11 @@ def slot_tokens(
 async def trie_probs(
     context: list[int], labels: dict[str, tuple[int, ...]], read: Read
 ) -> LabelProbs:
-    """Probability of each label after the context. Ids that end a label inside another label
-    (the 1 of 10) keep what their longer siblings leave. Where a read fails, the others end too."""
+    """Return the probability of each label after the context.
+
+    A label that another one extends (the 1 of 10) gets what its extensions leave. If one read
+    fails, the others are cancelled.
+    """
     children = inner_nodes(labels)
     reads = [asyncio.ensure_future(read([*context, *n], c)) for n, c in children.items()]
     try:
@@ -60,7 +62,7 @@ async def trie_probs(
 
 
 def inner_nodes(labels: Mapping[str, Ids]) -> dict[Ids, list[int]]:
-    """The inner nodes of the labels' trie, each with the ids that go on from it."""
+    """Return the inner nodes of the labels' trie, each with the ids that continue it."""
     nodes = sorted({ids[:n] for ids in labels.values() for n in range(len(ids))})
     return {
         node: sorted(
@@ -77,7 +79,10 @@ def inner_nodes(labels: Mapping[str, Ids]) -> dict[Ids, list[int]]:
 def probabilities(
     labels: Mapping[str, Ids], logprobs: Mapping[Ids, Mapping[int, float]]
 ) -> tuple[tuple[str, float], ...]:
-    """Each label's probability from what was read at every inner node: {id: log-probability}."""
+    """Return (label, probability) pairs.
+
+    logprobs: for every inner node, {next id: natural log-probability}.
+    """
     children, probs = inner_nodes(labels), []
     for label, ids in labels.items():
         p = math.exp(sum(logprobs[ids[:n]].get(ids[n], -math.inf) for n in range(len(ids))))

@@ -1,12 +1,14 @@
-"""Any OpenAI-compatible endpoint as an engine.
+"""Engine that asks any OpenAI-compatible endpoint.
 
-With `tokenizer` set (a folder or hub name that matches the served model) prompts go to
-/completions as token ids: control tokens in untrusted text are impossible, and label probabilities
-are read at any slot. Without it, messages go to /chat/completions: the endpoint tokenizes, so the
-spelling of control tokens in untrusted text is broken up first. Label probabilities then come from
-a second request of one token where the endpoint goes on with an assistant's message (vLLM, SGLang),
-else from the alternatives of the written tokens, else from nowhere. Which of these an endpoint
-offers is found out by asking it once.
+With `tokenizer` set (a folder or hub name that matches the served model), prompts go to
+/completions as token ids. Control tokens in untrusted text are then impossible, and label
+probabilities can be read at any slot.
+
+Without it, messages go to /chat/completions and the endpoint tokenizes. Control tokens spelled out
+in untrusted text are therefore broken up first. Label probabilities come from a second request of
+one token if the endpoint continues an assistant's message (vLLM, SGLang). Otherwise they come from
+the alternatives of the generated tokens, or are unavailable. The first contact finds out which of
+these an endpoint offers.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from autoj_reward.config import EngineConfig, OverLong
-from autoj_reward.engine.alternatives import read_labels, written_slot
+from autoj_reward.engine.alternatives import read_labels, read_written_slot
 from autoj_reward.engine.answers import (
     read_generations,
     read_next_tokens,
@@ -28,32 +30,33 @@ from autoj_reward.engine.base import (
     LabelProbs,
     Prepared,
     Sampling,
-    continued,
-    fitted,
+    extend_prompt,
+    fit_prompt,
 )
-from autoj_reward.engine.endpoint import GOING_ON, TINY, Endpoint
+from autoj_reward.engine.endpoint import CONTINUE_PARAMETERS, TEST_MESSAGES, Endpoint
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
-from autoj_reward.formats.render import Prompt, broken_up, defuse
+from autoj_reward.formats.render import Prompt, break_control_tokens, broken_up
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
 
 T = TypeVar("T")
 TOP = (20, 5)
-"""Log-probabilities that are asked for: OpenAI's and vLLM's most, and what others take."""
+"""Numbers of log-probabilities to request: the maximum of OpenAI and vLLM, then that of others."""
 OK_TOKENS = 16
-"""Tokens of the answer to the first request."""
+"""Maximum tokens of the answer to the first request."""
 BEGUN = {"role": "assistant", "content": "The first letters of the alphabet are A, B, C,"}
+"""Assistant's message that an endpoint is asked to continue, to test whether it can."""
 CHAT, COMPLETIONS = "/chat/completions", "/completions"
 
 
 class _NoLogprobs(Exception):
-    """The endpoint answers, but without log-probabilities."""
+    """Raised when the endpoint answers without log-probabilities."""
 
 
 class OpenAIEngine:
-    """A client of one endpoint."""
+    """Generative engine over one OpenAI-compatible endpoint."""
 
     def __init__(
         self,
@@ -66,10 +69,13 @@ class OpenAIEngine:
         asks_logprobs: bool = True,
         first_pause_s: float = 0.5,
     ) -> None:
-        """marks: those of the judge's thinking block. at_once: requests in flight. deadline_s:
-        seconds that one request may take, retries included. asks_logprobs: whether they are wanted.
-        first_pause_s: wait before a request is sent for the second time; it doubles from one
-        attempt to the next."""
+        """Create the engine; `start` must follow.
+
+        marks: opening and closing marks of the judge's thinking block. at_once: maximum requests in
+        flight. deadline_s: seconds for one request, including retries. asks_logprobs: whether to
+        request log-probabilities. first_pause_s: seconds before the second attempt; the pause
+        doubles with each attempt.
+        """
         self.config, self.wrapper, self.marks = config, wrapper, marks
         self._asks_logprobs = asks_logprobs
         self._endpoint = Endpoint(config, at_once, deadline_s, first_pause_s)
@@ -93,7 +99,7 @@ class OpenAIEngine:
         return Abilities(True, False, about)
 
     async def start(self) -> None:
-        """Make what requests need. Nobody is asked before `contact` or the first request."""
+        """Create the session and the tokenizer, without any request to the endpoint."""
         self._endpoint.open()
         if self.config.tokenizer:
             from transformers import AutoTokenizer
@@ -102,8 +108,11 @@ class OpenAIEngine:
             self.tokens = PromptTokenizer(tokenizer, self.wrapper, self.marks)
 
     async def contact(self, sampling: Sampling, known: Mapping[str, Any]) -> dict[str, Any]:
-        """Find out what the endpoint can: whether it answers within `start_s`, which parameters it
-        takes, whether it tells log-probabilities and goes on with an assistant's message."""
+        """Find out what the endpoint supports, and return it.
+
+        Tests whether it answers within `start_s`, which parameters it accepts, and whether it
+        returns log-probabilities and continues an assistant's message.
+        """
         if known:
             self._top, self._goes_on = int(known["top"]), bool(known["goes_on"])
             self._endpoint.instead = dict(known["instead"])
@@ -124,8 +133,11 @@ class OpenAIEngine:
         }
 
     async def _first_request(self, sampling: Sampling, is_known: bool) -> bool:
-        """Send a request of two words by the parameters of a judgement, and ask for as many
-        log-probabilities as the endpoint tells; return whether the model thought first."""
+        """Send a request of two words with the parameters of a judgement.
+
+        Requests as many log-probabilities as the endpoint returns. Returns whether the model
+        thought before its answer.
+        """
         most = TOP[0] if self._asks_logprobs else 0
         sizes = [self._top] if is_known else [n for n in (*TOP, 0) if n <= most]
         for top in sizes:
@@ -140,24 +152,24 @@ class OpenAIEngine:
         raise AssertionError("the last size raises or returns")
 
     async def _try(self, sampling: Sampling, top: int) -> tuple[bool, bool]:
-        """Whether log-probabilities were told, and whether the model thought."""
+        """Return (whether log-probabilities were returned, whether the model thought)."""
         body = self._decoding(sampling) | self._logprobs(top)
         if self.tokens is not None:
             body |= {"prompt": self.tokens.written("Say OK."), "max_tokens": 1}
             found, _ = await self._first(COMPLETIONS, body, read_top_logprobs)
             return found is not None, False
-        body |= {"messages": TINY, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
+        body |= {"messages": TEST_MESSAGES, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
         answer = await self._first(CHAT, body, read_whole_generation)
         return bool(answer.tokens), bool(answer.reasoning)
 
     async def _first(
         self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any], float], T]
     ) -> T:
-        """A request of the first contact, whose input is known to be good."""
+        """Send a request of the first contact, whose input is known to be acceptable."""
         return await self._endpoint.post(path, body, read, self.config.start_s, tiny=True)
 
     def _logprobs(self, top: int) -> dict[str, Any]:
-        """The parameters that ask for so many alternatives of each token."""
+        """Return the parameters that request `top` alternatives of each token."""
         if not top:
             return {}
         if self.tokens is not None:
@@ -165,17 +177,18 @@ class OpenAIEngine:
         return {"logprobs": True, "top_logprobs": top}
 
     async def _continues(self) -> bool:
-        """Whether the endpoint goes on with an assistant's message.
+        """Return whether the endpoint continues an assistant's message.
 
-        One that does reads fewer tokens than where it ends the message and begins another. One that
-        ignores the parameters reads as many, and its answer says nothing of the slot.
+        An endpoint that does reads fewer prompt tokens than if it ends the message and begins
+        another. One that ignores the parameters reads as many, and its answer says nothing about
+        the slot.
         """
         if not self._top:
             return False
-        body = {"messages": [*TINY, BEGUN], "max_tokens": 1, "temperature": 0}
+        body = {"messages": [*TEST_MESSAGES, BEGUN], "max_tokens": 1, "temperature": 0}
         body |= self._logprobs(self._top)
         try:
-            with_it = await self._prompt_tokens(body | GOING_ON)
+            with_it = await self._prompt_tokens(body | CONTINUE_PARAMETERS)
         except (ConfigError, InputRejected):
             return False
         try:
@@ -191,7 +204,7 @@ class OpenAIEngine:
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         if self.tokens is None:
             return Prepared(prompt)
-        return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
+        return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         body = self._decoding(sampling) | {"max_tokens": sampling.max_tokens}
@@ -212,7 +225,7 @@ class OpenAIEngine:
         }
         if sampling.seed is not None:
             body["seed"] = sampling.seed
-        if sampling.frequency_penalty:  # not every endpoint knows it
+        if sampling.frequency_penalty:  # not every endpoint supports it
             body["frequency_penalty"] = sampling.frequency_penalty
         return body
 
@@ -221,15 +234,16 @@ class OpenAIEngine:
             {
                 "role": m.role,
                 "content": "".join(
-                    p.text if p.trusted else broken_up(defuse(p.text), self.marks) for p in m.parts
+                    p.text if p.trusted else broken_up(break_control_tokens(p.text), self.marks)
+                    for p in m.parts
                 ),
             }
             for m in prompt
         ]
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
-        assert self.tokens is not None  # without, no prompt has a tail
-        return continued(self.tokens, prepared, own, text)
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+        assert self.tokens is not None  # without a tokenizer, no prompt has a tail
+        return extend_prompt(self.tokens, prepared, own, text)
 
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
@@ -245,28 +259,29 @@ class OpenAIEngine:
                 return await self._slot(prepared, own.text[:keep] + slot, labels)
             at = keep + len(slot)
             if own.tokens and own.text[keep:at] == slot:
-                return await read_labels(labels, written_slot(own.tokens, own.text, at))
+                return await read_labels(labels, read_written_slot(own.tokens, own.text, at))
         except _NoLogprobs:
             return None
         except InputRejected:
-            if not own.text:  # with a text, the input itself was taken: only its slot is not
+            if not own.text:  # else the endpoint accepted the input and refuses only its slot
                 raise
         return None
 
     async def _slot(
         self, prepared: Prepared, begun: str, labels: Sequence[str]
     ) -> LabelProbs | None:
-        """The label probabilities after what the assistant has begun to say."""
+        """Return the label probabilities after a text that the assistant has begun."""
         messages = self._messages(prepared.prompt)
 
         async def following(text: str) -> tuple[Alternatives | None, Usage]:
-            # The judge may quote what a response says. Templates strip the white space at its end:
-            # where it is a token of a label, such as that of "Response 1", the judge writes it.
-            said = {"role": "assistant", "content": defuse(begun + text).rstrip()}
+            # The judge may quote the response, so control tokens are broken up here too. Templates
+            # strip white space at the end. If it is a token of a label, as in "Response 1", the
+            # judge must write it.
+            said = {"role": "assistant", "content": break_control_tokens(begun + text).rstrip()}
             space = text[len(text.rstrip()) :]
             steps = 2 if space else 1
             body = {"messages": [*messages, said], "max_tokens": steps, "temperature": 0}
-            body |= GOING_ON | self._logprobs(self._top)
+            body |= CONTINUE_PARAMETERS | self._logprobs(self._top)
             tokens, usage = await self._endpoint.post(CHAT, body, read_next_tokens)
             if not tokens:
                 raise _NoLogprobs
@@ -289,20 +304,22 @@ class OpenAIEngine:
         return {}, usage
 
     async def check(self) -> None:
-        """Each request finds out for itself whether the endpoint answers."""
+        """Do nothing: each request detects by itself whether the endpoint answers."""
 
     async def close(self) -> None:
         await self._endpoint.close()
 
 
 def name_by_id(_: Any, token: int) -> str:
-    """Return the name that vLLM gives a token where it is asked for ids."""
+    """Return vLLM's name of a token when it is asked for token ids."""
     return f"token_id:{token}"
 
 
 def name_by_piece(tokenizer: Any, token: int) -> str:
-    """Return the name that vLLM gives a token where it does not know of ids: with the space that
-    decoding a SentencePiece token alone leaves out."""
+    """Return vLLM's name of a token when it does not support token ids.
+
+    The name keeps the space that decoding a SentencePiece token alone drops.
+    """
     piece = tokenizer.convert_ids_to_tokens(token)
     spaces = len(piece) - len(piece.lstrip("\u2581"))
     text = name_by_text(tokenizer, token)
@@ -310,5 +327,5 @@ def name_by_piece(tokenizer: Any, token: int) -> str:
 
 
 def name_by_text(tokenizer: Any, token: int) -> str:
-    """Return the name that other endpoints give a token."""
+    """Return other endpoints' name of a token."""
     return str(tokenizer.decode([token]))

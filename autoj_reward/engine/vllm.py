@@ -1,5 +1,4 @@
-"""The judge, the policy or a scalar reward model on vLLM's AsyncLLM, on GPUs or on the CPU build.
-vllm's only import."""
+"""Engines on vLLM's AsyncLLM, for GPUs and for vLLM's CPU build. Only this module imports vllm."""
 
 from __future__ import annotations
 
@@ -17,33 +16,36 @@ from autoj_reward.engine.base import (
     Prepared,
     Sampling,
     Score,
-    continued,
-    fitted,
+    extend_prompt,
+    fit_prompt,
 )
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel
-from autoj_reward.models.classifier import pad_of_classifier
-from autoj_reward.models.device import Device, device_here
-from autoj_reward.models.settings import CPU_KV_GIB, settled
+from autoj_reward.models.classifier import check_classifier
+from autoj_reward.models.device import Device, detect_device
+from autoj_reward.models.settings import CPU_KV_GIB, resolve_engine_settings
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
 
 UNMEASURED = 0.01
-"""The share of a GPU that vLLM demands to find free where the KV cache has a size of its own."""
+"""Share of a GPU that vLLM requires to be free if the KV cache has a size of its own."""
 IN_ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-"""What vLLM runs a model with on one GPU. By the name `uni` a CPU build starts a worker beside the
-engine's process nonetheless, which imports all of vLLM once more, only to bind threads to cores."""
+"""vLLM's executor for one device in the engine's process.
+
+With the short name `uni`, a CPU build still starts a worker beside the engine's process. That
+worker imports all of vLLM again, only to bind threads to cores.
+"""
 
 
 def engine_arguments(
     config: EngineConfig, model: ResolvedModel, device: Device | None = None
 ) -> dict[str, Any]:
-    """vLLM's engine arguments for a config on a device; None: on this machine's."""
-    device = device or device_here()
-    config = settled(config, device)
+    """Return vLLM's engine arguments for a config. device: None means this machine's."""
+    device = device or detect_device()
+    config = resolve_engine_settings(config, device)
     arguments: dict[str, Any] = {
         "model": model.path,
         "revision": model.revision,
@@ -65,7 +67,7 @@ def engine_arguments(
         return arguments
     if config.tensor_parallel == 1:
         arguments["distributed_executor_backend"] = IN_ONE_PROCESS
-    # The CPU's default block of 128 tokens would share too little of a query's prefix.
+    # With the CPU's default block of 128 tokens, too little of a query's prefix would be cached.
     return arguments | {
         "kv_cache_memory_bytes": int((config.kv_cache_gib or CPU_KV_GIB) * 2**30),
         "block_size": 32,
@@ -78,7 +80,7 @@ def engine_arguments(
 
 
 class _VllmModel:
-    """One AsyncLLM, whatever it computes."""
+    """Base class of the vLLM engines: one AsyncLLM."""
 
     runner: Literal["auto", "pooling"] = "auto"
 
@@ -110,16 +112,17 @@ class _VllmModel:
                 "cause is in the engine's own lines above; common ones are a wrong model name, too "
                 "little memory (lower kv_cache_gib or max_model_len) and a missing GPU"
             ) from error
-        # At the latest before the interpreter goes: later vLLM could not, and would say so.
+        # Runs before the interpreter exits: later, vLLM's shutdown would fail and log an error.
         self._shut_down = weakref.finalize(self, _shut_down, self._llm)
         self.tokens = PromptTokenizer(self._llm.get_tokenizer(), self.wrapper, self.marks)
 
     def arguments(self) -> dict[str, Any]:
-        """What vLLM's engine is made of."""
+        """Return vLLM's engine arguments."""
         return engine_arguments(self.config, self.model)
 
     def _check_wrapper(self) -> None:
-        """ModelError for a tokenizer that the wrapper cannot use, before any weights are loaded."""
+        """Raise ModelError if the wrapper cannot use the tokenizer, before any weights are
+        loaded."""
         from transformers import AutoTokenizer
 
         if self.wrapper != "chat":
@@ -132,10 +135,10 @@ class _VllmModel:
         PromptTokenizer(tokenizer, self.wrapper)
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
-        return fitted(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
+        return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def _last(self, outputs: AsyncIterator[Any]) -> tuple[Any, float]:
-        """Return the finished output of one request, and the seconds that it waited in vLLM."""
+        """Return (finished output of one request, seconds that it waited in vLLM's queue)."""
         from vllm.exceptions import VLLMValidationError
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -149,7 +152,7 @@ class _VllmModel:
             raise EngineUnavailable(f"the vLLM engine died: {error}") from error
         if last is None:
             raise EngineUnavailable("vLLM ended a request without an answer")
-        times = getattr(last, "metrics", None)  # pooling outputs have none
+        times = getattr(last, "metrics", None)  # pooling outputs have no metrics
         return last, max(0.0, times.scheduled_ts - times.queued_ts) if times else 0.0
 
     async def check(self) -> None:
@@ -165,34 +168,40 @@ class _VllmModel:
 
 
 def _timing_only() -> type:
-    """Return a stat logger of vLLM's that keeps nothing. With any, outputs say when their request
-    was queued and scheduled; this one stands in for Prometheus metrics that nobody would read."""
+    """Return a vLLM stat logger class that keeps nothing.
+
+    vLLM reports when a request was queued and scheduled only if it has a stat logger. This one
+    replaces Prometheus metrics that nobody would read.
+    """
     from vllm.v1.metrics.loggers import PrometheusStatLogger
 
     class TimingOnly(PrometheusStatLogger):
         def __init__(self, vllm_config: Any, engine_indexes: Any = None) -> None:
-            """Make no metrics."""
+            """Create no metrics."""
 
         def record(self, *args: Any, **kwargs: Any) -> None:
-            """Count nothing."""
+            """Ignore the record."""
 
         def log_engine_initialized(self) -> None:
-            """Tell nothing of the engine."""
+            """Log nothing."""
 
         def record_admission_rejection(self, reason: str) -> None:
-            """Count nothing."""
+            """Ignore the rejection."""
 
     return TimingOnly
 
 
 def _shut_down(llm: Any) -> None:
     llm.shutdown()
-    # Its destructor calls this once more, maybe when its modules are taken apart.
+    # Its destructor calls this again, possibly after its modules were unloaded.
     llm.shutdown = lambda: None
 
 
 class VllmEngine(_VllmModel):
-    """Text. Only final outputs come back; log-probabilities only where a slot is read."""
+    """Generative engine on vLLM.
+
+    Only finished outputs are returned. Log-probabilities are computed only at slots.
+    """
 
     abilities, problem = Abilities(), ""
 
@@ -225,8 +234,8 @@ class VllmEngine(_VllmModel):
             for o in sorted(output.outputs, key=lambda o: o.index)
         ]
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
-        return continued(self.tokens, prepared, own, text)
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+        return extend_prompt(self.tokens, prepared, own, text)
 
     async def label_probs(
         self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
@@ -253,21 +262,21 @@ class VllmEngine(_VllmModel):
 
 
 class VllmScorer(_VllmModel):
-    """One number a prompt, by a pooling model with a classification head of one label."""
+    """Scalar reward model on vLLM: a pooling model with a classification head of one label."""
 
     runner = "pooling"
 
     async def start(self) -> None:
-        self._pad = pad_of_classifier(self.model, self.config)
-        # Pooling outputs do not say when they were scheduled: who finds the engine full waits here.
+        self._pad = check_classifier(self.model, self.config)
+        # Pooling outputs have no scheduling time, so requests beyond capacity wait here.
         self._places = asyncio.Semaphore(self.arguments()["max_num_seqs"])
         await super().start()
 
     async def score(self, prepared: Prepared) -> Score:
         from vllm import PoolingParams
 
-        # transformers, and so the model's training, reads the last token that is not the pad token;
-        # vLLM reads the last one.
+        # transformers, and so the model's training, reads the last token that is not padding;
+        # vLLM reads the last token.
         ids = list(prepared.ids)
         while len(ids) > 1 and ids[-1] == self._pad:
             ids.pop()

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from autoj_reward.client.client import Require
-from autoj_reward.client.in_flight import in_order
-from autoj_reward.client.judging import asking
+from autoj_reward.client.client import ViewsCheck
+from autoj_reward.client.in_flight import run_in_order
+from autoj_reward.client.judging import open_ask
 from autoj_reward.config import View
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
@@ -71,7 +71,7 @@ def ask_each(
     size: Callable[[T], int],
     total: int | None = None,
     view: View | None = None,
-    require: Require | None = None,
+    require: ViewsCheck | None = None,
 ) -> JudgementCost:
     """Ask a judge a question about every row, pass each row on with its answer, in order, and
     return what the answers cost.
@@ -94,8 +94,8 @@ def ask_each(
         done(row, found)
 
     async def answer_all(record: Journal) -> None:
-        async with asking(spec, record, total, label, view, require) as ask:
-            await in_order(rows, lambda row: answer(ask, row), pass_on, size=size)
+        async with open_ask(spec, record, total, label, view, require) as ask:
+            await run_in_order(rows, lambda row: answer(ask, row), pass_on, size=size)
 
     with closing(Journal(journal)) as record:
         asyncio.run(answer_all(record))
@@ -128,6 +128,7 @@ def rate_each(
 async def rate_candidates(
     ask: Ask, candidates: Sequence[Candidate], critiques: int, view: View
 ) -> list[Judgement]:
-    """Return one rating a candidate, in order: the mean over so many critiques. One without the
-    view's number abstains as `no_number`."""
+    """Return one judgement a candidate, in order, with the mean rating of `k` critiques.
+
+    A judgement without the view's number abstains as `no_number`."""
     return await rate_all([Rate(one, critiques, view=view) for one in candidates], ask)

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from autoj_reward.config import View
-from autoj_reward.conversation import NOTHING, Context, ContextColumn
+from autoj_reward.conversation import EMPTY_CONTEXT, Context, ContextColumn
 from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, text_list
 from autoj_reward.evaluate.runner import EvaluateConfig, Task, open_run, run_task
@@ -26,8 +26,6 @@ from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import text_digest
 from autoj_reward.io.rows import Stream
-from autoj_reward.models import context_asked
-from autoj_reward.models.spec import judge_spec
 from autoj_reward.types import Candidate
 
 TIES = "Ties"
@@ -53,7 +51,7 @@ class ChoiceRow:
     subset: str
     responses: tuple[str, ...]
     correct: int
-    context: Context = NOTHING
+    context: Context = EMPTY_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +82,16 @@ def best_of_four(
 ) -> int:
     """Measure accuracy by subset, and the mean over subsets."""
     checked, files = open_run(BestOfFourConfig, config, sets, strict, result, data=data)
-    checked = checked.rating_by(checked.view)
-    require_protocol(judge_spec(checked.judge), "single")
-    wanted = context_asked(checked.judge, checked.columns, "single")
+    judge = checked.judge_for(checked.view)
+    require_protocol(judge, "single")
+    wanted = judge.context_columns(checked.columns, "single")
     choices = measured(read_choices(data, wanted)).drawn(checked.sample, checked.seed)
 
     def candidates(row: ChoiceRow) -> list[Candidate]:
         return [Candidate(row.query, text, context=row.context) for text in row.responses]
 
     def answer(done: Callable[[ChoiceRow, Scores], None]) -> ResultFields:
-        judge, view = checked.judge, checked.view
-        cost = rate_each(
-            judge_spec(judge), files.journal, choices, candidates, done, "rating", view
-        )
+        cost = rate_each(judge, files.journal, choices, candidates, done, "rating", checked.view)
         return {"cost": cost.fields()}
 
     return run_task(
@@ -104,7 +99,7 @@ def best_of_four(
             "best-of-four",
             checked,
             files,
-            judges=[checked.judge],
+            judges=[judge],
             answer=answer,
             keep=_keep,
             metrics=partial(subset_metrics, draws=checked.draws),

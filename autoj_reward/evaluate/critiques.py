@@ -36,7 +36,7 @@ from autoj_reward.formats.schema import load_format, parse_comparison
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import Spool, text_digest
-from autoj_reward.models.spec import judge_spec
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare
 from autoj_reward.questions.rate import Rate
@@ -126,8 +126,9 @@ def eval_c(
     read = {"data": data, "critiques": critiques, "reference": reference, "votes": votes}
     checked, files = open_run(CritiquesConfig, config, sets, strict, result, **read)
     if votes is None:
-        judges = [critiques or checked.judge, checked.grader]
-        answer = _grading(checked, files)
+        judge, grader = judge_spec(checked.judge), judge_spec(checked.grader)
+        judges = [critiques or judge, grader]
+        answer = _grading(checked, files, judge, grader)
     else:
         if critiques is not None or reference is not None:
             raise ConfigError("--votes counts votes alone: drop --critiques and --reference")
@@ -163,7 +164,9 @@ def _counting(data: str, votes: str) -> Callable[[MatchDone], ResultFields]:
     return count
 
 
-def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], ResultFields]:
+def _grading(
+    config: CritiquesConfig, files: RunFiles, judge: JudgeSpec, grader: JudgeSpec
+) -> Callable[[MatchDone], ResultFields]:
     """The judge's critiques, or those of a file, and then the grader's verdicts on them."""
     data, critiques = files.sources["data"], files.sources.get("critiques")
     every, sample = read_cases(data), (config.sample, config.seed)
@@ -172,19 +175,18 @@ def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], 
     ).drawn(*sample)
     given = read_critiques(critiques, data, every).drawn(*sample) if critiques else None
     if given is None:
-        require_protocol(judge_spec(config.judge), "single")
-        if not config.judge.critique:
+        require_protocol(judge, "single")
+        if not judge.config.critique:
             raise ConfigError("judge.critique is false: such a judge writes no critique to compare")
-    graded_by = judge_spec(config.grader)
-    require_protocol(graded_by, "pairwise")
-    tie = graded_by.ratings_tie
+    require_protocol(grader, "pairwise")
+    tie = grader.ratings_tie
     cases = every.drawn(*sample)
 
     def answer(done: MatchDone) -> ResultFields:
-        judge, journal, written = JudgementCost(), files.journal, Spool[str]()
+        writing, journal, written = JudgementCost(), files.journal, Spool[str]()
         if given is None:
-            judge = ask_each(
-                judge_spec(config.judge),
+            writing = ask_each(
+                judge,
                 journal,
                 cases,
                 _criticise,
@@ -197,8 +199,8 @@ def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], 
             for case, mine, other in zip(cases, given or written, references, strict=True):
                 yield Match(case, (mine, other), is_exchanged(case, config.seed))
 
-        grader = ask_each(
-            graded_by,
+        grading = ask_each(
+            grader,
             journal,
             MeasuredRows(matches, range(len(cases))),
             _grading_by(tie),
@@ -206,8 +208,10 @@ def _grading(config: CritiquesConfig, files: RunFiles) -> Callable[[MatchDone], 
             "comparing critiques",
             size=lambda match: len(question.inputs()) if (question := match.question(tie)) else 0,
         )
-        cost = {"judge": judge.fields(), "grader": grader.fields()}
-        return {"grader": graded_by.name, "cost": cost}
+        return {
+            "grader": grader.name,
+            "cost": {"judge": writing.fields(), "grader": grading.fields()},
+        }
 
     return answer
 

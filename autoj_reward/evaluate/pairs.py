@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from autoj_reward.config import JudgeConfig, View
-from autoj_reward.conversation import NOTHING, Context, ContextColumn
+from autoj_reward.config import View
+from autoj_reward.conversation import EMPTY_CONTEXT, Context, ContextColumn
 from autoj_reward.data.labelled import LABELS, Compared, compared
 from autoj_reward.errors import ConfigError, did_you_mean
 from autoj_reward.evaluate.agreement import (
@@ -49,7 +49,6 @@ from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.formats.schema import load_format
 from autoj_reward.io.checks import context, text
 from autoj_reward.io.files import text_digest
-from autoj_reward.models import context_asked
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare, compare_all, swap_consistent
@@ -74,10 +73,11 @@ class PairsConfig(EvaluateConfig):
 
 @dataclass(frozen=True, slots=True)
 class LabelledPair:
-    """Two responses with the label FIRST, SECOND or TIE; group: what metrics are reported by.
+    """A labelled pair of responses.
 
-    fields: those of the row that name it, to check files of answers against. context: of the row,
-    for a judge that shows it.
+    label: FIRST, SECOND or TIE. group: name under which metrics are reported. fields: the row's
+    identifying fields, which files of answers are checked against. context: context fields of the
+    row, for a judge that shows them.
     """
 
     line: int
@@ -87,7 +87,7 @@ class LabelledPair:
     group: str
     id: str | int | None
     fields: Fields
-    context: Context = NOTHING
+    context: Context = EMPTY_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,9 @@ def eval_p(
         return _run_judge("eval-p", checked, files)
     if checked.sample is not None:
         raise ConfigError("sample: verdicts from a file are measured on all rows; drop it")
-    pairs = read_pairs(data, "eval-p", _context_fields(checked))
+    kind = "pairwise" if checked.protocol == "pairwise" else "single"
+    shown = judge_spec(checked.judge).context_columns(checked.columns, kind)
+    pairs = read_pairs(data, "eval-p", shown)
     found = read_verdicts(verdicts, data, pairs)
     other = read_verdicts(swapped_verdicts, data, pairs) if swapped_verdicts else None
 
@@ -167,14 +169,14 @@ def pairs(
 
 def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
     is_compared = config.protocol == "pairwise"
-    if not is_compared:
-        config = config.rating_by(config.view)
-    spec = judge_spec(config.judge)
+    spec = judge_spec(config.judge) if is_compared else config.judge_for(config.view)
     if config.tie_threshold is None:
         config = config.model_copy(update={"tie_threshold": spec.ratings_tie or 0.0})
-    every = read_pairs(files.sources["data"], form, _context_fields(config))
+    kind = "pairwise" if is_compared else "single"
+    asked = spec.context_columns(config.columns, kind)
+    every = read_pairs(files.sources["data"], form, asked)
     rows = every.drawn(config.sample, config.seed)
-    require_protocol(spec, "pairwise" if is_compared else "single")
+    require_protocol(spec, kind)
 
     def metrics(judged: Sequence[JudgedPair]) -> ResultFields:
         found = pair_metrics(judged, config.draws)
@@ -193,14 +195,14 @@ def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
         )
         return {"cost": cost.fields()}
 
-    return _run(form, config, files, config.judge, answer, metrics)
+    return _run(form, config, files, spec, answer, metrics)
 
 
 def _run(
     form: str,
     config: PairsConfig,
     files: RunFiles,
-    judge: JudgeConfig | str,
+    judge: JudgeSpec | str,
     answer: Callable[[PairDone], ResultFields],
     metrics: Callable[[Sequence[JudgedPair]], ResultFields],
 ) -> int:
@@ -300,11 +302,6 @@ def judged_pair(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
         (count_markup(first), count_markup(second)),
         answer[0],
     )
-
-
-def _context_fields(config: PairsConfig) -> tuple[ContextColumn, ...]:
-    kind = "pairwise" if config.protocol == "pairwise" else "single"
-    return context_asked(config.judge, config.columns, kind)
 
 
 def _labelled_pair(row: Compared) -> LabelledPair:

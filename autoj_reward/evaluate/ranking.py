@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputError
 from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.rows import Fields, Unique, drawn, read_strict
@@ -38,7 +38,7 @@ from autoj_reward.evaluate.statistics import (
 from autoj_reward.io import checks as check
 from autoj_reward.io.chart import scatter
 from autoj_reward.io.checks import BadField, text
-from autoj_reward.models.spec import judge_spec
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.types import Candidate
 
 CORRELATIONS: dict[str, Correlation] = {
@@ -90,10 +90,10 @@ def ranking(
         return _run(checked, files, table, lambda _done: {}, lambda _rows: found)
     if data is None or leaderboard is None or table is not None:
         raise ConfigError("name either --table, or both --data and --leaderboard")
-    checked = checked.rating_by(checked.view)
+    judge = checked.judge_for(checked.view)
     outputs = read_system_outputs(data)
     reference = read_leaderboard(leaderboard, checked.column, outputs)
-    require_protocol(judge_spec(checked.judge), "single")
+    require_protocol(judge, "single")
     instructions = drawn(list(next(iter(outputs.values()))), checked.sample, checked.seed)
 
     def candidates(instruction: str) -> list[Candidate]:
@@ -101,10 +101,8 @@ def ranking(
         return [Candidate(instruction, own[instruction]) for own in outputs.values()]
 
     def answer(done: RatingsDone) -> ResultFields:
-        judge, view, label = checked.judge, checked.view, "rating systems"
-        cost = rate_each(
-            judge_spec(judge), files.journal, instructions, candidates, done, label, view
-        )
+        view, label = checked.view, "rating systems"
+        cost = rate_each(judge, files.journal, instructions, candidates, done, label, view)
         return {"instructions": len(instructions), "cost": cost.fields()}
 
     def metrics(rows: Sequence[Scores]) -> ResultFields:
@@ -112,13 +110,13 @@ def ranking(
             dict(zip(outputs, np.array(rows, dtype=float).T, strict=True)), reference, checked
         )
 
-    return _run(checked, files, checked.judge, answer, metrics)
+    return _run(checked, files, judge, answer, metrics)
 
 
 def _run(
     config: RankingConfig,
     files: RunFiles,
-    judge: JudgeConfig | str,
+    judge: JudgeSpec | str,
     answer: Callable[[RatingsDone], ResultFields],
     metrics: Callable[[Sequence[Scores]], ResultFields],
 ) -> int:

@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.io.files import write_json
 from autoj_reward.io.provenance import as_typed, describe_machine, installed_versions
-from autoj_reward.models.spec import judge_spec
+from autoj_reward.models.spec import JudgeSpec
 
 ROWS = ".rows.jsonl"
 """Ending of the file of judged rows beside a result."""
@@ -31,28 +30,28 @@ def path_beside(result: str, ending: str) -> Path:
     return path.with_name(path.name.removesuffix(".json") + ending)
 
 
-def answerer_name(judge: JudgeConfig | str) -> str:
+def answerer_name(judge: JudgeSpec | str) -> str:
     """Return the full name of a judge, or the file that its answers come from."""
-    return judge if isinstance(judge, str) else judge_spec(judge).name
+    return judge if isinstance(judge, str) else judge.name
 
 
 def write_result(
     result: str,
     task: str,
-    judge: JudgeConfig | str,
+    judge: JudgeSpec | str,
     sources: Mapping[str, str],
     settings: Mapping[str, Any],
     fields: ResultFields,
 ) -> None:
-    """Write a result file: its fields after what was measured, how, and on which machine.
+    """Write a result file: the measured judge, the command, the machine, and the result fields.
 
-    judge: the config of the judge that is measured, or the file that its answers come from.
+    judge: the judge that is measured, or the file that its answers come from.
     sources: files or folders that were read, by role. settings: the config of the evaluation.
     """
     content = {
         "task": task,
         "judge": answerer_name(judge),
-        "name": judge.model if isinstance(judge, JudgeConfig) else Path(judge).stem,
+        "name": judge.config.model if isinstance(judge, JudgeSpec) else Path(judge).stem,
         "sources": {role: _source(path) for role, path in sources.items()},
         "settings": settings,
         "command": as_typed(),

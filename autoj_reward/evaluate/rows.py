@@ -14,7 +14,7 @@ from autoj_reward.errors import InputError
 from autoj_reward.formats.criteria import load_scenarios
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
-from autoj_reward.io.rows import Stream, gathered, look_through, require_clean
+from autoj_reward.io.rows import Stream, look_through, read_all, require_clean
 
 Fields = dict[str, Any]
 NAMING = ("id", "scenario", "prompt")
@@ -40,7 +40,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 def read_strict(source: str, build: Callable[[int, Fields], T]) -> tuple[T, ...]:
     """Return a record of every row. InputError names every bad row with line, field and value."""
-    rows = gathered(strictly(source, build))
+    rows = read_all(strictly(source, build))
     require_clean(rows)
     return rows.rows
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import Field
 
@@ -19,8 +19,8 @@ from autoj_reward.evaluate.results import PLOT, ROWS, answerer_name, path_beside
 from autoj_reward.evaluate.statistics import Draws, ResultFields
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import filling, require_apart, write_text
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.unused import load_run
-from autoj_reward.models.views import with_readings
 
 RowT = TypeVar("RowT")
 AnswerT = TypeVar("AnswerT")
@@ -46,22 +46,21 @@ class EvaluateConfig(Block):
         """Resamples of the intervals, and their seed."""
         return Draws(self.bootstrap, self.seed)
 
-    def rating_by(self, view: View, tie_break: Collection[TieBreak] = ()) -> Self:
-        """Return the config with a judge that reads what a view, and rules among equals, need."""
-        judge = with_readings(self.judge, view, "choose", tie_break)
-        return self.model_copy(update={"judge": judge})
+    def judge_for(self, view: View, tie_break: Collection[TieBreak] = ()) -> JudgeSpec:
+        """Return the resolved judge, which reads what the view and the tie-break rules need."""
+        return judge_spec(self.judge).that_reads(view, "choose", tie_break)
 
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """Files of one run: what it reads, by role, its result and its journal."""
+    """Files of one evaluation: its sources by role, its result and its journal."""
 
     sources: Mapping[str, str]
     result: str
     journal: Path
 
     def beside(self, ending: str) -> Path:
-        """Return a file that is written beside the result."""
+        """Return the path of a file beside the result, with another ending."""
         return path_beside(self.result, ending)
 
 
@@ -97,7 +96,7 @@ class Task(Generic[RowT, AnswerT, KeptT]):
     """The task of the result; results of one task are compared."""
     config: EvaluateConfig
     files: RunFiles
-    judges: Sequence[JudgeConfig | str]
+    judges: Sequence[JudgeSpec | str]
     """The judge that is measured, then its grader, if any; a path stands for a file of answers."""
     answer: Callable[[Callable[[RowT, AnswerT], None]], ResultFields]
     """Passes every row and its answer on, in the order of the rows; returns result fields of its

@@ -42,14 +42,13 @@ from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import Spool, text_digest
-from autoj_reward.models import format_of
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.budget import require_cheap_pass
 from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.compare import Compare
-from autoj_reward.questions.tie_break import Meet, choose
+from autoj_reward.questions.tie_break import PlayMatch, choose
 from autoj_reward.types import Candidate, Judgement, Outcome, Pair, Verdict
 
 SINGLE_RULES = ("policy_logprob", "expected_rating", "first")
@@ -124,25 +123,26 @@ def eval_r(
     """Measure best-of-N by a judge's ratings, graded, and the correlation of ratings with
     grades."""
     checked, files = open_run(SelectionConfig, config, sets, strict, result, data=data)
-    checked = checked.rating_by(checked.view, checked.tie_break)
+    judge = checked.judge_for(checked.view, checked.tie_break)
+    grader = judge_spec(checked.grader)
     rows = read_candidates(data, max(checked.sizes)).drawn(checked.sample, checked.seed)
     _require_scores(rows, {"--scores": scores, "--grades": grades}, data)
-    _require_protocols(checked, scores, grades)
+    _require_protocols(checked, judge, grader, scores, grades)
 
     def answer(done: SelectedDone) -> ResultFields:
-        judge, grader = JudgementCost(), JudgementCost()
+        judging, grading = JudgementCost(), JudgementCost()
         if scores:
             selected = asyncio.run(choose_by_scores(rows, scores, checked))
         else:
-            judge, selected = choose_by_ratings(rows, checked, files.journal)
+            judging, selected = choose_by_ratings(rows, checked, judge, files.journal)
         items = MeasuredRows(lambda: zip(rows, selected, strict=True), range(len(rows)))
         if grades:
             for row, own in items:
                 done((row, own), row.scores[grades])
         else:
-            grader = _grade(items, checked, files.journal, done)
-        cost = {"judge": judge.fields(), "grader": grader.fields()}
-        return {"grader": grades or judge_spec(checked.grader).name, "cost": cost}
+            grading = _grade(items, checked, grader, files.journal, done)
+        cost = {"judge": judging.fields(), "grader": grading.fields()}
+        return {"grader": grades or grader.name, "cost": cost}
 
     def keep(item: SelectedRow, given: Scores) -> GradedRow:
         row, own = item
@@ -154,7 +154,7 @@ def eval_r(
             "eval-r",
             checked,
             files,
-            judges=[scores or checked.judge, grades or checked.grader],
+            judges=[scores or judge, grades or grader],
             answer=answer,
             keep=keep,
             metrics=partial(selection_metrics, draws=checked.draws),
@@ -218,10 +218,10 @@ def _score(value: Any, where: str) -> float | None:
 
 
 def choose_by_ratings(
-    rows: MeasuredRows[Candidates], config: SelectionConfig, journal: Path
+    rows: MeasuredRows[Candidates], config: SelectionConfig, spec: JudgeSpec, journal: Path
 ) -> tuple[JudgementCost, Spool[Selected]]:
     """Rate every candidate that some N considers, and choose among them."""
-    found, spec = Spool[Selected](), judge_spec(config.judge)
+    found = Spool[Selected]()
     k, tie = spec.critiques, spec.ratings_tie
     most = max(config.sizes)
 
@@ -273,7 +273,7 @@ async def choose_among(
     row: Candidates,
     judgements: Sequence[Judgement],
     config: SelectionConfig,
-    meet: Meet | None = None,
+    meet: PlayMatch | None = None,
 ) -> Chosen:
     """Choose from a row by each tie-break and for each N."""
     rules = {CONFIGURED: tuple(config.tie_break)} | {rule: (rule, "first") for rule in SINGLE_RULES}
@@ -294,7 +294,7 @@ async def choose_among(
 async def choose_within(
     ask: Ask, row: Candidates, config: SelectionConfig, spec: JudgeSpec
 ) -> Selected:
-    """Choose for each N on a budget of its own, with the ratings that the largest N paid for."""
+    """Choose for each N, each with its own token budget. The ratings are those of the largest N."""
     found = {
         n: await Choose(
             tuple(_candidates(row)[:n]),
@@ -324,7 +324,11 @@ def _candidates(row: Candidates) -> list[Candidate]:
 
 
 def _grade(
-    items: MeasuredRows[SelectedRow], config: SelectionConfig, journal: Path, done: SelectedDone
+    items: MeasuredRows[SelectedRow],
+    config: SelectionConfig,
+    grader: JudgeSpec,
+    journal: Path,
+    done: SelectedDone,
 ) -> JudgementCost:
     """The grader's rating of what any rule chose, or of every candidate; None for the others."""
 
@@ -337,22 +341,26 @@ def _grade(
         given = dict(zip(own.to_grade(config), grades, strict=True))
         done(item, tuple(given.get(i) for i in range(len(row.responses))))
 
-    return rate_each(
-        judge_spec(config.grader), journal, items, candidates, graded, "grading", "rating"
-    )
+    return rate_each(grader, journal, items, candidates, graded, "grading", "rating")
 
 
-def _require_protocols(config: SelectionConfig, scores: str | None, grades: str | None) -> None:
-    if config.budget is not None and (scores or isinstance(format_of(config.judge), ScalarFormat)):
+def _require_protocols(
+    config: SelectionConfig,
+    judge: JudgeSpec,
+    grader: JudgeSpec,
+    scores: str | None,
+    grades: str | None,
+) -> None:
+    if config.budget is not None and (scores or isinstance(judge.format, ScalarFormat)):
         raise ConfigError("budget saves critiques, and nobody writes any here: leave it out")
     if scores is None:
-        require_protocol(judge_spec(config.judge), "single")
+        require_protocol(judge, "single")
     if "pairwise" in config.tie_break:
         if scores is not None:
             raise ConfigError("tie_break: pairwise asks the judge, and --scores asks nobody")
-        require_protocol(judge_spec(config.judge), "pairwise")
+        require_protocol(judge, "pairwise")
     if grades is None:
-        require_protocol(judge_spec(config.grader), "single")
+        require_protocol(grader, "single")
 
 
 def _require_scores(rows: Iterable[Candidates], given: Mapping[str, str | None], data: str) -> None:

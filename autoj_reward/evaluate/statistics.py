@@ -123,8 +123,8 @@ def _members(groups: Sequence[Hashable]) -> tuple[Indices, Indices]:
 
 
 def share(hits: ArrayLike) -> Statistic:
-    """Return the statistic that is the share of rows with a hit, or the mean of numbers; nan rows
-    are left out."""
+    """Return a statistic: the share of rows that are true, or the mean of numbers. It skips NaN
+    rows."""
     array = np.asarray(hits, dtype=float)
     return lambda rows: mean(array[rows])
 

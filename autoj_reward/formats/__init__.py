@@ -1,1 +1,1 @@
-"""Judge formats: what a judge is shown, token by token, and how its answer is read."""
+"""Judge formats: how a judge's prompt is built, token by token, and how its output is read."""

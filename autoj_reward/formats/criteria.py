@@ -1,10 +1,10 @@
-"""Scenarios and the criteria by which responses to their queries are judged (paper, section 3.1).
+"""Scenarios of queries, each with the criteria for judging responses (paper, section 3.1).
 
-There are 58 scenarios of the paper (Table 6) in eight groups, and those that a user adds. Each is
-one file `NAME.yaml` in the published dialect: a block `scenario` (group, description, other names)
-and sections that map names to criteria. A criterion has `content` (the sentence), `type` (`basic`,
-`content`, `format` or `style`) and an optional `weight`, which the authors gave up and nobody
-reads. A section may be `!include some/file.yaml`. Reading a file runs nothing.
+The paper's 58 scenarios (Table 6) in eight groups come with the package, and users can add more. A
+scenario is one file `NAME.yaml` in the published dialect: a block `scenario` (group, description,
+aliases) and sections that map names to criteria. A criterion has `content` (a sentence), `type`
+(`basic`, `content`, `format` or `style`) and an optional `weight`. The weight is ignored, as the
+authors gave it up. A section may be `!include some/file.yaml`. Reading a file runs no code.
 """
 
 from __future__ import annotations
@@ -31,61 +31,69 @@ ScenarioGroup = Literal[
     "general_communication",
     "nlp_tasks",
 ]
+"""Group of scenarios (paper, Table 6)."""
 SCENARIO_GROUPS: tuple[ScenarioGroup, ...] = get_args(ScenarioGroup)
 SCENARIO_FILES = Path(__file__).parent / "scenarios"
-"""The package's scenarios; `basics/` holds the criteria that they include."""
+"""Folder of the package's scenarios. Its `basics/` holds criteria that several of them include."""
 OTHER_SCENARIO = "others"
-"""The scenario of a query that belongs to no other."""
+"""Scenario of a query that fits no other one."""
 CriterionKind = Literal["basic", "content", "format", "style"]
+"""Aspect of a response that a criterion is about."""
 CRITERION_KINDS: tuple[CriterionKind, ...] = get_args(CriterionKind)
 CRITERION_FIELDS = {"content", "type", "weight"}
+"""Keys that a criterion may have."""
 MAX_FILES = 200
-"""Files read for one scenario, included ones counted each time."""
+"""Maximum number of files read for one scenario. A file included twice counts twice."""
 SYSTEM_MESSAGE = (SCENARIO_FILES / "system.txt").read_text(encoding="utf-8")
+"""Template of a teacher's system message."""
 SPECIFIC = (
     "The following are the specific criteria for this type of query, focusing on the {} aspect:"
 )
+"""Heading of one aspect's criteria."""
 HEADINGS: dict[CriterionKind, str] = {
     "content": SPECIFIC.format("content"),
     "format": SPECIFIC.format("format"),
     "style": SPECIFIC.format("style"),
     "basic": "The following are the basic and general criteria:",
 }
-"""Aspects in their order; Table 9 shows no style, which stands with the other specific ones."""
+"""Headings by aspect, in the order of the message.
+
+The paper's Table 9 shows no style. Here it stands with the other specific aspects.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One thing that a good response does."""
+    """One property of a good response."""
 
     name: str
     text: str
-    """One sentence."""
+    """The criterion as one sentence."""
     kind: CriterionKind
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A kind of query."""
+    """Kind of query, with the criteria for responses to it."""
 
     name: str
     group: ScenarioGroup
     description: str
     criteria: tuple[Criterion, ...]
     aliases: tuple[str, ...] = ()
-    """Other names for it in released data."""
+    """Other names of the scenario in released data."""
 
     @property
     def needs_reasoning(self) -> bool:
-        """Whether a teacher first solves the task itself: the exam group (paper, section 3.3)."""
+        """Whether a teacher solves the task first, as in the exam group (paper, section 3.3)."""
         return self.group == "exam_questions"
 
 
 class Scenarios:
-    """Scenarios by name or alias, in the order of their groups, then by name."""
+    """Scenarios by name or alias, ordered by group, then by name."""
 
     def __init__(self, scenarios: Iterable[Scenario]) -> None:
-        """Raises ConfigError where two scenarios share a name or an alias."""
+        """Raise ConfigError if two scenarios share a name or an alias."""
         self._all = tuple(sorted(scenarios, key=lambda s: (SCENARIO_GROUPS.index(s.group), s.name)))
         self._named: dict[str, Scenario] = {}
         for scenario in self._all:
@@ -95,7 +103,7 @@ class Scenarios:
                 self._named[name] = scenario
 
     def __getitem__(self, name: str) -> Scenario:
-        """Raises ConfigError with the nearest names for one that is unknown."""
+        """Return a scenario. Raises ConfigError with similar names if there is none."""
         if found := self._named.get(name):
             return found
         near = difflib.get_close_matches(name, self._named, 3) or sorted(self._named)
@@ -112,7 +120,7 @@ class Scenarios:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The scenarios' own names, aliases left out."""
+        """Return the names of the scenarios, without aliases."""
         return tuple(scenario.name for scenario in self._all)
 
 
@@ -124,10 +132,10 @@ class _Head(Block):
 
 @lru_cache
 def load_scenarios(folder: Path | None = None) -> Scenarios:
-    """Load the package's scenarios, and every `NAME.yaml` of a folder on top.
+    """Load the package's scenarios, and on top every `NAME.yaml` of a folder.
 
-    A file of the folder replaces the package's scenario of the same name. Its includes are taken
-    from the folder first, then from the package. Raises ConfigError naming the file at fault.
+    A file of the folder replaces the package's scenario of the same name. Its includes are looked
+    up in the folder first, then in the package. Raises ConfigError that names the faulty file.
     """
     files = {path.stem: path for path in SCENARIO_FILES.glob("*.yaml")}
     if folder is not None:
@@ -154,10 +162,11 @@ def _scenario(path: Path, roots: tuple[Path, ...]) -> Scenario:
 
 
 def read_criteria(path: Path, *roots: Path) -> dict[str, Any]:
-    """Read the mapping in a file, its includes filled in from the first root that has them.
+    """Read the mapping in a file, with includes looked up in the roots in turn.
 
-    Raises ConfigError naming the file for text that is no YAML or no mapping, a key that stands
-    twice, an include that leaves the roots, and a file that includes itself, however indirectly.
+    Raises ConfigError, with the file's name, for text that is no YAML mapping or has a duplicate
+    key. It is also raised for an include outside the roots, and for a file that includes itself,
+    directly or not.
     """
     return _read(path.resolve(), tuple(root.resolve() for root in roots), (), [])
 
@@ -191,7 +200,10 @@ def _read(
 
 
 def criteria_in(data: dict[str, Any], source: str) -> tuple[Criterion, ...]:
-    """Return all criteria of a file's sections, in their order. ConfigError names a wrong one."""
+    """Return the criteria of all sections, in order.
+
+    Raises ConfigError that names an invalid one.
+    """
     return tuple(_walk(data, source))
 
 
@@ -216,7 +228,10 @@ def _walk(data: dict[str, Any], source: str) -> Iterator[Criterion]:
 
 
 def criteria_text(scenario: Scenario) -> str:
-    """Render the criteria as numbered lists, one an aspect; aspects without any are left out."""
+    """Return the criteria as one numbered list for each aspect.
+
+    Aspects without criteria are left out.
+    """
     blocks = []
     for kind, heading in HEADINGS.items():
         chosen = [c for c in scenario.criteria if c.kind == kind]
@@ -227,6 +242,6 @@ def criteria_text(scenario: Scenario) -> str:
 
 
 def system_message(scenario: Scenario) -> str:
-    """Render description and criteria as a teacher's system message (paper, Tables 8 and 9)."""
+    """Return a teacher's system message with description and criteria (paper, Tables 8 and 9)."""
     values = {"description": scenario.description, "criteria": criteria_text(scenario)}
     return PLACEHOLDER.sub(lambda m: values[m[1]], SYSTEM_MESSAGE)

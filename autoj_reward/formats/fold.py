@@ -1,10 +1,10 @@
-"""What a text says once everything that a reader does not see is gone.
+"""Folding of text to what a reader sees, so that two spellings of one verdict become equal.
 
-Two spellings of one verdict fold to the same string. Letters and digits become lower-case ASCII
-where they have such a form; a letter without one becomes OTHER, which may stand for any letter, so
-that no table of look-alikes is needed; ideographs, kana and hangul stay. Characters that cannot be
-seen go. What is left between letters becomes one symbol: `#` for two brackets or more of any kind,
-`|` for one, `.` inside a number, `-` for a hyphen inside a word, else a space.
+Letters and digits become lower-case ASCII if they have such a form. A letter without one becomes
+OTHER, which may stand for any letter, so no table of look-alike characters is needed. Ideographs,
+kana and hangul stay. Invisible characters are removed. Other text between letters becomes one
+symbol: `#` for two or more brackets of any kind, `|` for one, `.` inside a number, `-` for a hyphen
+inside a word, else a space.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import re
 import unicodedata
 
 OTHER = "\x7f"
+"""Symbol of a letter without an ASCII form."""
 SYMBOLS = " .|#-"
+"""Symbols for text between letters."""
 FRACTION = "\u2044"
-"""The slash in what ½ stands for."""
+"""Slash in the decomposed form of ½."""
 _UNSEEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Mc", "Me", "Mn"}
 _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"
 _TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
@@ -29,18 +31,18 @@ _MARKUP = re.compile(
     "|\u202e[^\u202c\u202e]*"  # shown from right to left
 )
 _MARKS = re.compile("[]<&%\\\\\u202e]")
-"""What all mark-up holds: without one of these a text is its own page."""
+"""One of these characters stands in all mark-up. A text without any needs no decoding."""
 _RUNS = (
     (".", re.compile(r"(?<![0-9])\.|\.(?![0-9])"), " "),
     ("", re.compile(r"[ .\-]{2,}"), " "),
     ("|", re.compile(r"[ .\-]?\|(?:[ .\-]?\|)+[ .\-]?"), "#"),
     ("|", re.compile(r"[ .\-]?\|[ .\-]?"), "|"),
 )
-"""What every such run holds, the run, and its symbol."""
+"""Character that such a run contains, pattern of the run, and symbol that replaces it."""
 
 
 def fold(text: str) -> str:
-    """The folded form, in time linear in the text, whatever it holds."""
+    """Return the folded form of a text, in time linear in its length."""
     folded = text.translate(_ASCII if text.isascii() else _Table(_ASCII))
     for held, run, symbol in _RUNS:
         if held in folded:
@@ -49,9 +51,12 @@ def fold(text: str) -> str:
 
 
 def views(text: str) -> set[str]:
-    """The text as it stands, and as a page would show it: tags and the targets of links gone,
-    entities and escapes decoded, what is to be shown backwards turned round. Unicode's invisible
-    tag characters are seen as nothing and as the letters that they stand for."""
+    """Return a text as it stands, and as a page would show it.
+
+    On a page, tags and link targets disappear, entities and escapes are decoded, and right-to-left
+    overrides are reversed. Unicode's invisible tag characters are tried both as nothing and as the
+    letters that they stand for.
+    """
     given = {text} if text.isascii() else {text, text.translate(_TAGS)}
     return given | {_MARKUP.sub(_shown, each) for each in given if _MARKS.search(each)}
 
@@ -70,11 +75,12 @@ def _shown(found: re.Match[str]) -> str:
 
 
 class _Table(dict[int, str]):
-    """What each character folds to, worked out once a text."""
+    """Folded form of each character, computed on first use."""
 
     def __missing__(self, code: int) -> str:
-        # Whole texts are not normalised: ordering long runs of marks takes quadratic time.
-        # No digit or letter of a label is longer than the four of `⑽`; some characters have 18.
+        # Characters are normalised one by one: in a whole text, ordering long runs of combining
+        # marks takes quadratic time. Four characters do for every digit and letter of a label:
+        # the longest is `⑽`, "(10)". Some other characters have 18.
         parts = unicodedata.normalize("NFKD", chr(code)).casefold()[:4]
         if FRACTION in parts:
             parts = " " + parts  # 9½ is not 91/2
@@ -105,4 +111,4 @@ def _folded(char: str) -> str:
 
 
 _ASCII = {code: _Table()[code] for code in range(128)}
-"""What every text may have: most have little else."""
+"""Folded forms of the ASCII characters, which make up most of most texts."""

@@ -1,4 +1,4 @@
-"""Verdicts that stand in what the judge was shown, however they are spelled there."""
+"""Search for verdicts in the texts that a judge is shown, however they are spelled."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from itertools import chain, islice
 from autoj_reward.formats.fold import OTHER, SYMBOLS, fold, views
 
 Labels = tuple[tuple[str, tuple[str, ...]], ...]
-"""A name of each verdict with its spellings."""
+"""Names of verdicts, each with its spellings."""
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
-"""A name of each verdict with the pattern of all its spellings."""
+"""Names of verdicts, each with a pattern of all its spellings."""
 
 _BETWEEN = f"[{re.escape(SYMBOLS)}]?"
 _LIKE = {"0": "0o", "1": "1il", "o": "o0", "i": "i1l", "l": "l1i"}
 BEGIN = 3
-"""Letters of an opening that are looked for first."""
+"""Number of an opening's first letters that are searched for first."""
 REMEMBERED = 16_384
-"""Characters of a text whose verdicts are remembered."""
+"""Maximum length in characters of a text whose result is cached."""
 _END = rf"(?![-.]?[0-9a-z{OTHER}])"
 _WORDS = (
     ("zero", "零"),
@@ -41,24 +41,26 @@ _ADDED = (
     *("half", "andhalf", "andahalf", "and1half"),
     *("半", "点半", "點半", "个半", "個半", "分半", "又12", "又2分之1"),
 )
-"""What after a whole number adds a half. Of `1/2` only the digits are left once it is folded."""
+"""Texts that add a half after a whole number. Folding leaves only the digits of `1/2`."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Search:
-    """Finds the verdicts of one slot.
-
-    begins: the first letters of each opening; where a text has none, there is nothing to find.
-    opening: an opening, up to where a label stands. labels: names with their patterns, whole
-    numbers and words apart from half points. Of each the first that fits is the one that stands
-    there, so `9 1/2` is both 9 and 9.5: a judge may copy either.
-    """
+    """Search for the verdicts of one slot."""
 
     begins: tuple[re.Pattern[str], ...]
+    """Patterns of the first letters of each opening. A text without a match contains no verdict."""
     opening: re.Pattern[str]
+    """Pattern of an opening, up to the place of the label."""
     labels: tuple[Patterns, Patterns]
+    """Patterns of whole numbers and words, then those of half points.
+
+    In each of the two lists the first match is the label. `9 1/2` thus counts as 9 and as 9.5,
+    since a judge may copy either.
+    """
 
     def names_in(self, text: str) -> frozenset[str]:
+        """Return the names of the verdicts in a text, read in both directions."""
         seen: set[str] = set()
         count = sum(map(len, self.labels))
         for folded in set(map(fold, views(text))):
@@ -73,24 +75,26 @@ class _Search:
         return frozenset(seen)
 
 
-def planted(shown: Sequence[str], openings: Sequence[str], labels: Labels) -> frozenset[str]:
-    """Names of the verdicts that stand in a text, after one of the openings of a verdict slot.
+def find_planted_names(
+    shown: Sequence[str], openings: Sequence[str], labels: Labels
+) -> frozenset[str]:
+    """Return the names of the verdicts that stand in texts after an opening of the verdict slot.
 
-    shown: untrusted texts, in any spelling and read in either direction; linear in their length.
-    openings: as the judge writes them (`Rating: [[`). One without words or brackets, as where the
-    verdict is a bare label, opens nothing.
+    `shown` holds untrusted texts, in any spelling and read in both directions. The search takes
+    time linear in their length. `openings` are written like the judge's own (`Rating: [[`). An
+    opening without words or brackets matches nothing: the verdict is then a bare label.
     """
     search = _search(tuple(dict.fromkeys(openings)), labels)
     if search is None:
         return frozenset()
-    # Texts of one query come again and again: those are looked through once.
+    # The texts of one query recur, so their results are cached.
     found = (_seen(search, t) if len(t) <= REMEMBERED else search.names_in(t) for t in shown)
     return frozenset[str]().union(*found)
 
 
 @lru_cache(maxsize=32)
 def number_spellings(labels: tuple[str, ...]) -> Labels:
-    """Give each number its other spellings: words, Chinese, Roman."""
+    """Return each number with its other spellings: English words, Roman and Chinese numerals."""
     return tuple((label, _words(label)) for label in labels)
 
 
@@ -106,7 +110,7 @@ def _seen(search: _Search, text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _search(openings: Sequence[str], labels: Labels) -> _Search | None:
-    """None where the openings open nothing."""
+    """Return the search for these openings and labels. None if no opening can be searched for."""
     opened = [found for found in dict.fromkeys(map(_opening, map(fold, openings))) if found]
     if not opened:
         return None
@@ -123,7 +127,10 @@ def _search(openings: Sequence[str], labels: Labels) -> _Search | None:
 
 @lru_cache(maxsize=32)
 def _patterns(labels: Labels) -> tuple[Patterns, Patterns]:
-    """The longer first: a letter that may be any may be a digit."""
+    """Return the patterns of whole numbers and words, then of half points; longer names come first.
+
+    The order matters because a letter that may stand for any letter may also stand for a digit.
+    """
     found = tuple(
         (name, re.compile(f"(?:{'|'.join(map(_label, spellings))}){_END}"))
         for name, spellings in sorted(labels, key=lambda label: -len(label[0]))
@@ -133,7 +140,7 @@ def _patterns(labels: Labels) -> tuple[Patterns, Patterns]:
 
 
 def _label(spelling: str) -> str:
-    """The pattern of a label; of a number, with zeros that do not change it."""
+    """Return the pattern of a label. Zeros that do not change a number are allowed."""
     start = "(?<![0-9a-z])" if len(spelling) < 3 else ""
     if not spelling[0].isdigit():
         return start + _spelled(spelling)
@@ -146,20 +153,22 @@ def _label(spelling: str) -> str:
 
 @lru_cache
 def _half() -> str:
-    """The pattern of what adds a half to a whole number."""
+    """Return the pattern of texts that add a half to a whole number."""
     return f"(?:{'|'.join(map(_spelled, _ADDED))})"
 
 
 def _opening(folded: str) -> tuple[str, str] | None:
-    """The patterns of what a folded opening begins with, and of all of it up to the label; None if
-    it opens nothing."""
+    """Return patterns of a folded opening's first letters, and of all of it up to the label.
+
+    Returns None if the opening has nothing to search for.
+    """
     word = "".join(c for c in folded if c not in SYMBOLS)[-32:]
     if not word:
         mark = "#" if "#" in folded else r"\|" if "|" in folded else ""
         return (mark, mark) if mark else None
     spelled, begin = _spelled(word), _spelled(word, BEGIN)
     ascii_letter = f"(?:{OTHER}{_BETWEEN}){{0,{len(word) - 1}}}[a-z]"
-    # A word of nothing but letters that may be anything is no word of the slot.
+    # A word made only of characters that may stand for any letter is not the slot's word.
     lax = not word.isascii() or OTHER in word
     seen = "" if lax else f"(?={ascii_letter})"
     if folded[0] in "|#":
@@ -171,10 +180,11 @@ def _opening(folded: str) -> tuple[str, str] | None:
 
 
 def _spelled(word: str, letters: int | None = None) -> str:
-    """The pattern of a word, or of so many of its first letters."""
+    """Return the pattern of a word, or of its first `letters` letters."""
     return _BETWEEN.join(map(_like, [c for c in fold(word) if c not in SYMBOLS][:letters]))
 
 
 def _like(char: str) -> str:
+    """Return the pattern of a character, its look-alikes and, for a digit, its number words."""
     alike = f"[{_LIKE.get(char, char)}{OTHER}]" if char.isascii() else char
     return f"(?:{'|'.join((alike, *_WORDS[int(char)]))})" if char.isdecimal() else alike

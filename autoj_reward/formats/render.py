@@ -1,12 +1,13 @@
-"""One-pass rendering: a judge input becomes messages whose untrusted parts stay marked.
+"""Rendering: fill a format's templates for a judge input, with untrusted text marked as such.
 
-Placeholders are filled once and never searched again, so `{response}` inside a query stays text.
+Placeholders are filled once, and the result is not searched again. A `{response}` inside a query
+stays text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -15,55 +16,66 @@ from autoj_reward.errors import InputRejected
 from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import PLAIN, Turns
-from autoj_reward.types import PLANTED, JudgeInput
+from autoj_reward.types import PLANTED_FLAG, JudgeInput
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a message. Untrusted text can never become a control token; `response` marks
-    what may be cut when the whole is over-long. name: of the field that it is the text of. turn:
-    the place, from 1, of the turn of a conversation that it belongs to, if that may be left out
-    when the whole is over-long."""
+    """Piece of a message."""
 
     text: str
     trusted: bool = True
+    """Whether the text is the template's own. Untrusted text never becomes a control token."""
     response: bool = False
+    """Whether this is a response, which is cut if the prompt is too long."""
     name: str = ""
+    """Name of the field that the text comes from. Empty for text of the template."""
     turn: int = 0
+    """Index from 1 of a conversation's turn that may be left out if the prompt is too
+    long. Else 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """Chat message made of parts."""
+
     role: str
     parts: tuple[Part, ...]
 
     @property
     def text(self) -> str:
+        """All parts as one text."""
         return "".join(part.text for part in self.parts)
 
 
 Prompt = tuple[Message, ...]
+"""Messages of one model call."""
 Values = dict[str, tuple[Part, ...]]
-"""What stands for each name."""
+"""Parts that replace a placeholder, by its name."""
 
 
 def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
-    """Messages for one judge input: the format's system message if it has one, then the user's.
+    """Return the messages for a judge input: the format's system message, if any, and the user's.
 
-    Raises InputRejected for responses that the protocol does not lay out, and for a context that
-    lacks a field or has one that the format never shows.
+    Raises InputRejected for a wrong number of responses, and for a context that lacks a required
+    field or has one that the format never shows.
     """
     protocol = fmt.protocol(item.protocol)
     protocol.require(item)
     require_context(item, fmt)
-    names = protocol.response_names()
+    names = protocol.response_names(len(item.responses))
     values: Values = {name: (Part(text),) for name, text in fmt.constants.items()}
     values |= {name: (Part(text, False, name=name),) for name, text in item.context.items()}
-    values |= {n: (Part(r, False, True, n),) for n, r in zip(names, item.responses, strict=True)}
     values["query"] = (Part(item.query, False, name="query"),)
+    for place, (name, text) in enumerate(zip(names, item.responses, strict=True), 1):
+        head, tail = protocol.around(place)
+        own = name if len(set(names)) == len(names) else f"response_{place}"
+        shown = (Part(head), Part(text, False, True, own), Part(tail))
+        values[name] = values.get(name, ()) + tuple(part for part in shown if part.text)
     if how := _turns(item, fmt):
         values["query"] = _conversation(item.turns or (Turn("user", item.query),), how)
-        values = {name: _inert(parts, how) for name, parts in values.items()}
+        values = {name: _inert(parts, how.inert) for name, parts in values.items()}
+    values = {name: _inert(parts, protocol.inert) for name, parts in values.items()}
     fields = protocol.fields.items()
     placed = {place: _placed(place, values.get(name), protocol) for place, name in fields}
     messages = []
@@ -76,7 +88,10 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
 def _placed(
     place: str, value: tuple[Part, ...] | None, protocol: JudgeProtocol
 ) -> tuple[Part, ...]:
-    """What stands at a placeholder: the value, in its optional part if it has one, or nothing."""
+    """Return the parts for a placeholder. Empty if there is no value.
+
+    An optional field's value stands inside its optional text.
+    """
     if value is None:
         return ()
     own = protocol.optional
@@ -84,12 +99,12 @@ def _placed(
 
 
 def _turns(item: JudgeInput, fmt: JudgeFormat) -> Turns | None:
-    """How the query is shown in turns; None where it is one text."""
+    """Return how the query's turns are shown. None if the query is one text."""
     return fmt.turns or (PLAIN if item.turns else None)
 
 
 def _conversation(turns: Sequence[Turn], how: Turns) -> tuple[Part, ...]:
-    """All turns. All but the system's and the last may be left out."""
+    """Return the parts of all turns. All but system turns and the last one may be left out."""
     parts: list[Part] = []
     for n, turn in enumerate(turns, 1):
         place = 0 if turn.role == "system" or n == len(turns) else n
@@ -99,12 +114,12 @@ def _conversation(turns: Sequence[Turn], how: Turns) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _inert(parts: tuple[Part, ...], how: Turns) -> tuple[Part, ...]:
-    return tuple(p if p.trusted else replace(p, text=how.inert(p.text)) for p in parts)
+def _inert(parts: tuple[Part, ...], broken_up: Callable[[str], str]) -> tuple[Part, ...]:
+    return tuple(p if p.trusted else replace(p, text=broken_up(p.text)) for p in parts)
 
 
 def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
-    """InputRejected for a context that lacks a field or has one that the format never shows."""
+    """Raise InputRejected for a context with a missing, unknown or blank field."""
     needed = {name for name, required in fmt.context(item.protocol).items() if required}
     if not needed and not item.context:
         return
@@ -126,8 +141,10 @@ def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
 def answered_prompt(
     query: str, response: str, fmt: ScalarFormat | None = None, turns: Sequence[Turn] = ()
 ) -> Prompt:
-    """A query, or a conversation, with its response, as a scalar reward model reads them; without a
-    format, or one that has no template, as a chat."""
+    """Return a query or conversation followed by its response, as a scalar reward model reads it.
+
+    Without a format, or if the format has no template, the messages are a chat.
+    """
     answer = (Part(response, trusted=False, response=True, name="response"),)
     if fmt is None or fmt.template is None:
         asked = _chat(turns or (Turn("user", query),))
@@ -135,13 +152,15 @@ def answered_prompt(
     values: Values = {"query": (Part(query, False, name="query"),), "response": answer}
     if turns:
         values["query"] = _conversation(turns, PLAIN)
-        values = {name: _inert(parts, PLAIN) for name, parts in values.items()}
+        values = {name: _inert(parts, PLAIN.inert) for name, parts in values.items()}
     return (Message("user", fill(fmt.template, values)),)
 
 
 def _chat(turns: Sequence[Turn]) -> Prompt:
-    """Turns as messages. What may be left out goes from one turn of the user's to the next, since
-    templates want the user first."""
+    """Return turns as messages.
+
+    Turns are left out from one user turn up to the next, since chat templates want the user first.
+    """
     last = max((n for n, turn in enumerate(turns, 1) if turn.role == "user"), default=0)
     found, place = [], 0
     for n, turn in enumerate(turns, 1):
@@ -152,7 +171,10 @@ def _chat(turns: Sequence[Turn]) -> Prompt:
 
 
 def fill(template: str, values: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
-    """The parts of a template with its placeholders filled; `{unknown}` stays as it is."""
+    """Return a template's parts with its placeholders filled.
+
+    An unknown `{name}` stays as it is.
+    """
     parts: list[Part] = []
     for name, own in _pieces(template):
         parts += values.get(name, (own,)) if name else (own,)
@@ -161,14 +183,19 @@ def fill(template: str, values: Mapping[str, tuple[Part, ...]]) -> tuple[Part, .
 
 @lru_cache(maxsize=64)
 def _pieces(template: str) -> tuple[tuple[str, Part], ...]:
-    """A placeholder's name, or nothing, and what stands there unless a value does."""
+    """Return (placeholder name, part) pairs of a template. The name is empty for plain text.
+
+    The part of a placeholder is used if there is no value for it.
+    """
     split = enumerate(PLACEHOLDER.split(template))
     return tuple((p, Part("{" + p + "}")) if n % 2 else ("", Part(p)) for n, p in split)
 
 
 def user_prompt(asked: str | Sequence[Turn], system: str | None = None) -> Prompt:
-    """A plain chat turn, or the turns of a conversation, as the policy sees them. A conversation's
-    own system turn stands in place of the policy's."""
+    """Return a query, or the turns of a conversation, as the policy's prompt.
+
+    A system turn of the conversation replaces `system`.
+    """
     turns = (Turn("user", asked),) if isinstance(asked, str) else asked
     own = system is None or turns[0].role == "system"
     head = () if own else (Message("system", (Part(system or ""),)),)
@@ -177,38 +204,42 @@ def user_prompt(asked: str | Sequence[Turn], system: str | None = None) -> Promp
 
 _SAID = re.compile(r"[^\W_]")
 CALL = re.compile(r"^\[calls [^\n]*\]$", re.MULTILINE)
-"""A tool that a response calls, as `conversation.message_text` writes it."""
+"""Tool call in a response, as `conversation.message_text` writes it."""
 CONTROL = re.compile(
     r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
     r"|\[/?INST\]|<</?SYS>>|\[gMASK\]|<sop>"
 )
+"""Spellings of known control tokens and of text marks around turns."""
 
 
 def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
-    """What the responses of an input try on the judge, for the record; judging goes on.
+    """Return the flags for attempts of the responses to influence the judge.
 
-    `planted_verdict`: text that reads as the judge's verdict slot. `template_delimiter`: a line
-    of the judge's own template, or a mark of its thinking block. `control_token`: the spelling of a
-    known control token. `empty_response`: nothing but white space, punctuation
-    and calls of tools. `forged_turn`:
-    a line that begins as a turn of the conversation does, in any text.
+    The input is judged all the same.
+
+    - `planted_verdict`: text that looks like the judge's verdict slot.
+    - `template_delimiter`: a line of the judge's own template, or a mark of its thinking block.
+    - `control_token`: the spelling of a known control token.
+    - `empty_response`: only white space, punctuation and tool calls.
+    - `forged_turn`: a line, in any text, that begins like a turn of the conversation.
     """
-    openings = [slot.open_re for slot in fmt.slots(item.protocol)]
+    openings = [slot.open_re for slot in fmt.slots(item.protocol, len(item.responses))]
     marks = (fmt.thinking.open, fmt.thinking.close) if fmt.thinking else ()
-    found = set(text_flags(item))
+    own, found = fmt.protocol(item.protocol), set(text_flags(item))
     how, spoken = _turns(item, fmt), [turn.text for turn in item.turns] or [item.query]
     if how and any(map(how.forged, (*spoken, *item.responses, *item.context.values()))):
         found.add("forged_turn")
     for response in item.responses:
         if any(opening.search(response) for opening in openings):
-            found.add(PLANTED)
-        if any(line in response for line in (*fmt.headings(item.protocol), *marks)):
+            found.add(PLANTED_FLAG)
+        delimiters = (*fmt.headings(item.protocol), *marks)
+        if any(line in response for line in delimiters) or own.inert(response) != response:
             found.add("template_delimiter")
     return tuple(sorted(found))
 
 
 def require_readable(item: JudgeInput, max_chars: int) -> None:
-    """InputRejected for an input with a text that is too long, or that no tokenizer can read."""
+    """Raise InputRejected for a text over `max_chars` characters or with invalid Unicode."""
     for text in item.untrusted:
         if len(text) > max_chars:
             raise InputRejected(
@@ -218,7 +249,7 @@ def require_readable(item: JudgeInput, max_chars: int) -> None:
 
 
 def require_unicode(text: str) -> None:
-    """InputRejected for text that no tokenizer can read: half of a surrogate pair."""
+    """Raise InputRejected for text with half of a surrogate pair, which no tokenizer can read."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -226,7 +257,7 @@ def require_unicode(text: str) -> None:
 
 
 def text_flags(item: JudgeInput) -> tuple[str, ...]:
-    """Those of `flags` that no template plays a part in: `control_token`, `empty_response`."""
+    """Return the flags that do not depend on a template: `control_token` and `empty_response`."""
     found = set()
     for response in item.responses:
         if CONTROL.search(response):
@@ -236,11 +267,11 @@ def text_flags(item: JudgeInput) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def defuse(text: str, marks: Collection[str] | None = None) -> str:
-    """Break the spelling of control tokens with a zero-width space after their first character.
+def break_control_tokens(text: str, marks: Collection[str] | None = None) -> str:
+    """Break control tokens in a text by a zero-width space after their first character.
 
-    For endpoints that tokenize on their side, where no other way keeps text from becoming control,
-    and for templates whose marks are text. marks: break up these alone.
+    This is for endpoints that tokenize on their side, and for templates whose marks are ordinary
+    text. With `marks` only these spellings are broken.
     """
 
     def broken(found: re.Match[str]) -> str:
@@ -251,7 +282,7 @@ def defuse(text: str, marks: Collection[str] | None = None) -> str:
 
 
 def broken_up(text: str, marks: Collection[str]) -> str:
-    """Break every mark with a zero-width space after its first character."""
+    """Break each mark in a text by a zero-width space after its first character."""
     for mark in marks:
         text = text.replace(mark, f"{mark[0]}\u200b{mark[1:]}")
     return text

@@ -1,4 +1,4 @@
-"""Rows to try a judge format on: what it is asked, and what a judge might say that is read."""
+"""Sample rows for trying a judge format: an input, and an output that the format can parse."""
 
 from __future__ import annotations
 
@@ -7,32 +7,41 @@ from itertools import product
 from typing import Any
 
 from autoj_reward.formats.protocols import read_slots
-from autoj_reward.formats.read import Written
+from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.types import PAIRWISE, SINGLE
+from autoj_reward.types import GROUP, PAIRWISE, SINGLE
 
 QUERY, RIGHT, WRONG = "What is 12 times 12?", "12 times 12 is 144.", "12 times 12 is 124."
+"""Question, right response and wrong response of the sample rows."""
 REASON = "12 times 12 is 144, and so it says."
+"""Critique of the sample output."""
 THOUGHTS = "10 times 12 is 120, and 24 more."
+"""Text of the sample output's thinking block."""
 KNOWN = {"reference": "144"}
-"""What a row has for the context fields that a format must have."""
+"""Values for context fields that a format requires."""
 CLOSINGS = ("", "]]", "]]</answer>", "</score>", "}", ">", ")", '"')
-"""How verdicts may end."""
+"""Texts that may end a verdict."""
 
 
-def samples(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
-    """A row for each protocol, with `text` where one is found that reads as the best verdict."""
+def make_sample_rows(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
+    """Return sample rows for a format, one per protocol, with the best verdict written in `text`.
+
+    A row has no `text` if no sample output parses.
+    """
     one = {"query": QUERY, "response": RIGHT}
     two = {"query": QUERY, "response_1": RIGHT, "response_2": WRONG}
     if isinstance(fmt, ScalarFormat):
         return [one]
-    rows = []
+    rows: list[dict[str, Any]] = []
     if fmt.single:
         best = max(fmt.scale.labels, key=fmt.scale.value)
         rows.append(one | _context(fmt, SINGLE) | _text(fmt, SINGLE, best))
     if fmt.pairwise:
         best = next(iter(fmt.pairwise.canonical), "9 2")
         rows.append(two | _context(fmt, PAIRWISE) | _text(fmt, PAIRWISE, best))
+    if GROUP in fmt.protocols:
+        both: dict[str, Any] = {"query": QUERY, "responses": [RIGHT, WRONG]}
+        rows.append(both | _context(fmt, GROUP) | _group_text(fmt))
     return rows
 
 
@@ -46,13 +55,26 @@ def _text(fmt: JudgeFormat, protocol: str, label: str) -> dict[str, str]:
     head = f"{thought.open}\n{THOUGHTS}\n{thought.close}\n\n" if thought else ""
     for text in _said(fmt, protocol, label):
         read = read_slots(fmt.slots(protocol), text, (RIGHT, WRONG), (QUERY,))
-        if all(isinstance(own, Written) for own in read.values()):
+        if all(isinstance(own, WrittenVerdict) for own in read.values()):
             return {"text": head + text}
     return {}
 
 
+def _group_text(fmt: JudgeFormat) -> dict[str, str]:
+    """Scores of a right and a wrong response, as the slots have them."""
+    low, *_, high = sorted(fmt.scale.labels, key=fmt.scale.value)
+    slots = fmt.slots(GROUP)
+    for closing in CLOSINGS:
+        labels = zip(slots, (high, low), strict=True)
+        text = REASON + "".join(slot.force + label + closing for slot, label in labels)
+        read = read_slots(slots, text, (RIGHT, WRONG), (QUERY,))
+        if all(isinstance(own, WrittenVerdict) for own in read.values()):
+            return {"text": text}
+    return {}
+
+
 def _said(fmt: JudgeFormat, protocol: str, label: str) -> Iterator[str]:
-    """A verdict with its reason before or behind it, as the slot has it, ended in several ways."""
+    """Yield outputs with the label and a reason, in the slot's order and with various endings."""
     own = fmt.protocol(protocol)
     first = [f"{label}\n{REASON}", f"{label}: {REASON}", label]
     texts = first if own.comes_first else [f"{REASON}{own.force}{label}"]

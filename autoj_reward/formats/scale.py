@@ -1,4 +1,4 @@
-"""The numbers that a judge may give, or the words that stand for them."""
+"""Rating scales: numbers, or words that stand for numbers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from pydantic import Field, model_validator
 from autoj_reward.config import Block
 
 WORD = re.compile(r"[^\W_](?:.*[^\W_])?")
+"""Pattern of a word on a scale: it begins and ends with a letter or digit."""
 MAX_LABELS = 1000
-"""Labels of a slot: each is searched for, and its probability asked for."""
+"""Maximum number of labels of a slot. Each is searched for, and its probability is requested."""
 MAX_LABEL_CHARS = 100
+"""Maximum length of a label."""
 
 
 def require_few(labels: Collection[str], what: str) -> None:
-    """Raise ValueError for more or longer labels than a slot may have. what: what they are."""
+    """Raise ValueError if there are too many labels or one is too long.
+
+    `what` names them in the error.
+    """
     if len(labels) > MAX_LABELS:
         raise ValueError(f"{len(labels)} {what}: write at most {MAX_LABELS}")
     if long := [label for label in labels if len(label) > MAX_LABEL_CHARS]:
@@ -29,16 +34,20 @@ def require_few(labels: Collection[str], what: str) -> None:
 
 
 class Scale(Block):
-    """Whole ratings from low to high; half_points also allows 5.5 and the like.
-
-    words: in place of numbers the labels that the judge writes, each with its number, such as
-        `{correct: 1, incorrect: 0}`. low and high follow from them; several may share a number.
-    """
+    """Ratings that a judge may give: whole numbers from low to high, or words."""
 
     low: int | float = 1
+    """Lowest rating."""
     high: int | float = 10
+    """Highest rating."""
     half_points: bool = False
+    """Whether 5.5 and the like are allowed too."""
     words: dict[str, int | float] = Field(default_factory=dict, exclude_if=lambda words: not words)
+    """Labels that the judge writes in place of numbers, each with its number.
+
+    For example `{correct: 1, incorrect: 0}`. low and high follow from them. Several words may share
+    a number.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -57,7 +66,7 @@ class Scale(Block):
     def _size(self) -> Scale:
         require_few(self.words, "words")
         count = (self.high - self.low) * (1 + self.half_points) + 1
-        # A rating is read in three digits at most.
+        # The parser reads at most three digits.
         if not self.words and (count > MAX_LABELS or self.high >= MAX_LABELS):
             raise ValueError(
                 f"scale {self.low}..{self.high} is too long: it has at most {MAX_LABELS} labels, "
@@ -79,21 +88,22 @@ class Scale(Block):
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
+        """Return the whole numbers or words of the scale, as text."""
         whole = range(int(self.low), int(self.high) + 1)
         return tuple(self.words) or tuple(str(n) for n in whole)
 
     @cached_property
     def steps(self) -> tuple[str, ...]:
-        """The labels and, where they are legal, the half points between them."""
+        """Labels and, if allowed, the half points between them."""
         halves = range(int(self.low), int(self.high)) if self.half_points else ()
         return (*self.labels, *(f"{n}.5" for n in halves))
 
     def value(self, label: str) -> float:
-        """The number of a label."""
+        """Return the number of a label."""
         return float(self.words[label] if self.words else label)
 
     def numbered(self, probs: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-        """Probabilities of labels as probabilities of their numbers, in the labels' order."""
+        """Return probabilities of labels as probabilities of their numbers, in the same order."""
         found: dict[str, float] = {}
         for label, p in probs:
             name = f"{self.words[label]:g}" if self.words else label
@@ -101,11 +111,12 @@ class Scale(Block):
         return tuple(found.items())
 
     def with_half(self, value: float) -> tuple[str, ...]:
-        """The labels, and the value if it is a half point that is legal."""
+        """Return the labels, and the value too if it is an allowed half point."""
         half = self.half_points and self.admits(value) and not value.is_integer()
         return (*self.labels, f"{value:g}") if half else self.labels
 
     def admits(self, value: float) -> bool:
+        """Return whether a number is on the scale."""
         if self.words:
             return value in self.words.values()
         on_step = (value * (2 if self.half_points else 1)).is_integer()

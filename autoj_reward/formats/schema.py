@@ -1,8 +1,8 @@
-"""Judge formats: template files, rating scale, verdict slot and labels, loaded from YAML.
+"""Judge formats loaded from YAML: template files, rating scale, verdict slots and labels.
 
-A format is a folder or file `format.yaml` with template files beside it. `load_format` takes the
-name of one in this package (`autoj-en`) or a path to one's own. The format of a scalar reward
-model is smaller: see `ScalarFormat`.
+A format is a folder with `format.yaml` and its template files, or the path of such a YAML file.
+`load_format` takes the name of a format in this package (`autoj-en`) or a path to your own. The
+format of a scalar reward model is smaller: see `ScalarFormat`.
 """
 
 from __future__ import annotations
@@ -19,50 +19,57 @@ from pydantic import Field, SerializeAsAny, create_model, field_validator, model
 
 from autoj_reward.config import Block, check
 from autoj_reward.config.load import read_yaml
-from autoj_reward.conversation import NAME, is_own
+from autoj_reward.conversation import NAME, is_reserved_name
 from autoj_reward.errors import ConfigError, FormatError, did_you_mean
-from autoj_reward.formats.protocols import PROTOCOLS, JudgeProtocol, Pairwise, Single
-from autoj_reward.formats.read import ParseFailure, Written, read_slot
+from autoj_reward.formats.protocols import LABEL, PROTOCOLS, JudgeProtocol, Pairwise, Single
+from autoj_reward.formats.read import ParseFailure, WrittenVerdict, read_slot
 from autoj_reward.formats.scale import Scale
 from autoj_reward.formats.slots import Slot
 from autoj_reward.formats.turns import Turns
 from autoj_reward.types import PAIRWISE, SINGLE
 
 FORMATS = Path(__file__).parent / "shipped"
+"""Folder of the package's formats."""
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
+"""Placeholder in a template, such as `{query}`."""
 
 
 class Thinking(Block):
-    """The marks around what a judge writes to itself before it speaks, such as `<think>` and
-    `</think>`. Nothing up to the last close is ever a verdict."""
+    """Marks around a judge's thinking before its answer, such as `<think>` and `</think>`.
+
+    Text up to the last closing mark is never read as a verdict.
+    """
 
     open: str = Field(min_length=2)
+    """Mark before the thinking."""
     close: str = Field(min_length=2)
+    """Mark after the thinking."""
 
 
 class JudgeFormat(Block):
-    """Everything that makes a judge's input and output readable, and nothing of the model.
-
-    protocols: how it does each protocol that it has; in format.yaml each stands under its own name
-        (`single`, `pairwise`).
-    constants: texts by name, each in place where a judge input's context has none of its name.
-    thinking: the block in which the judge thinks before it speaks; None: it has none.
-    turns: how the query is shown, which is a conversation then; None: plainly.
-    """
+    """Layout of a judge's prompt and output. It says nothing about the model."""
 
     name: str
+    """Name of the format, shown in errors and fingerprints."""
     language: str = "en"
+    """Language of the templates."""
     scale: Scale = Scale()
+    """Ratings that the judge may give."""
     constants: dict[str, str] = Field(default_factory=dict)
+    """Texts by name. A text of the same name in a judge input's context replaces the constant."""
     protocols: dict[str, SerializeAsAny[JudgeProtocol]] = Field(min_length=1)
+    """Protocols by name. In format.yaml each stands under its own name (`single`, `pairwise`)."""
     thinking: Thinking | None = Field(None, exclude_if=lambda block: block is None)
+    """Marks of the judge's thinking block. None if it has no such block."""
     turns: Turns | None = Field(None, exclude_if=lambda shown: shown is None)
+    """Marks around a conversation's turns. With them every query is shown as a conversation."""
     texts: dict[str, str] = Field(default_factory=dict, exclude=True)
+    """Contents of the template files by file name."""
 
     @model_validator(mode="before")
     @classmethod
     def _by_name(cls, data: Any) -> Any:
-        """Gather the protocols, each read by its own class."""
+        """Collect the blocks of protocols under `protocols`."""
         if not isinstance(data, dict) or "protocols" in data:
             return data
         found = {name: data[name] for name in PROTOCOLS if data.get(name) is not None}
@@ -81,35 +88,38 @@ class JudgeFormat(Block):
 
     @property
     def single(self) -> Single | None:
-        """The protocol that rates one response; None if the format has none."""
+        """Protocol that rates one response. None if the format has none."""
         found = self.protocols.get(SINGLE)
         return found if isinstance(found, Single) else None
 
     @property
     def pairwise(self) -> Pairwise | None:
-        """The protocol that compares two responses; None if the format has none."""
+        """Protocol that compares two responses. None if the format has none."""
         found = self.protocols.get(PAIRWISE)
         return found if isinstance(found, Pairwise) else None
 
     def protocol(self, name: str) -> JudgeProtocol:
-        """The protocol of a name; FormatError if the format lacks it."""
+        """Return a protocol by name. Raises FormatError if the format lacks it."""
         if name not in self.protocols:
             raise FormatError(f"format {self.name!r} has no {name} protocol")
         return self.protocols[name]
 
-    def slots(self, name: str) -> tuple[Slot, ...]:
-        """The slots of a protocol, in the order in which they are read."""
-        if name not in self._slots:
-            self._slots[name] = self.protocol(name).slots(self.scale)
-        return self._slots[name]
+    def slots(self, name: str, count: int | None = None) -> tuple[Slot, ...]:
+        """Return the slots of a protocol for `count` responses, in the order of reading.
+
+        None stands for the smallest number of responses.
+        """
+        key = name, count or self.protocol(name).responses
+        if key not in self._slots:
+            self._slots[key] = self.protocol(name).slots(self.scale, key[1])
+        return self._slots[key]
 
     @cached_property
-    def _slots(self) -> dict[str, tuple[Slot, ...]]:
+    def _slots(self) -> dict[tuple[str, int], tuple[Slot, ...]]:
         return {}
 
     def context(self, protocol: str | None = None) -> dict[str, bool]:
-        """The context fields that a protocol, or any of them, shows, and whether it must have
-        each."""
+        """Return the context fields of a protocol, or of any, and whether each is required."""
         if protocol not in self._contexts:
             self._contexts[protocol] = self._context(protocol)
         return self._contexts[protocol]
@@ -119,7 +129,7 @@ class JudgeFormat(Block):
         found: dict[str, bool] = {}
         for own in shown:
             for placeholder, name in own.fields.items():
-                if not is_own(name):
+                if not is_reserved_name(name):
                     free = placeholder in own.optional or name in self.constants
                     found[name] = found.get(name, False) or not free
         return found
@@ -129,7 +139,7 @@ class JudgeFormat(Block):
         return {}
 
     def headings(self, protocol: str) -> tuple[str, ...]:
-        """The lines of a protocol's template that set its parts apart."""
+        """Return the lines of a protocol's template that begin its sections."""
         if protocol not in self._headings:
             own = self.protocol(protocol)
             texts = (self.texts[own.template], *own.optional.values())
@@ -145,16 +155,16 @@ class JudgeFormat(Block):
 
     @property
     def neutral(self) -> float:
-        """The middle of the scale."""
+        """Middle of the scale."""
         return (self.scale.low + self.scale.high) / 2
 
     def share(self, value: float) -> float:
-        """Where a rating lies on the scale, 0..1."""
+        """Return the position of a rating on the scale, 0..1."""
         return (value - self.scale.low) / (self.scale.high - self.scale.low)
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the definition and every template byte."""
+        """SHA-256 of the definition and of every template."""
         body = self.model_dump_json() + "".join(
             f"\0{k}\0{v}" for k, v in sorted(self.texts.items())
         )
@@ -162,16 +172,18 @@ class JudgeFormat(Block):
 
 
 class ScalarFormat(Block):
-    """How a scalar reward model reads a query with its response.
-
-    template: text with {query} and {response} and the model's own control tokens, BOS among them,
-        for example `<|prompter|>{query}<|endoftext|><|assistant|>{response}<|endoftext|>`. null:
-        the tokenizer's chat template, the query as the user's message, the response as the answer.
-    """
+    """Layout of query and response for a scalar reward model."""
 
     name: str
+    """Name of the format, shown in errors and fingerprints."""
     kind: Literal["scalar"]
+    """Tells this layout from that of a judge that writes."""
     template: str | None = None
+    """Text with {query}, {response} and the model's own control tokens, BOS included.
+
+    For example `<|prompter|>{query}<|endoftext|><|assistant|>{response}<|endoftext|>`. With null
+    the tokenizer's chat template is used: the query is the user's message, the response the answer.
+    """
 
     @model_validator(mode="after")
     def _places(self) -> ScalarFormat:
@@ -181,33 +193,33 @@ class ScalarFormat(Block):
         return self
 
     def context(self, protocol: str | None = None) -> dict[str, bool]:
-        """It shows no context field."""
+        """Return no context fields: a scalar format shows none."""
         return {}
 
     @property
     def neutral(self) -> float:
-        """What stands for a score where none is known."""
+        """Score that replaces an unknown one."""
         return 0.0
 
     def share(self, value: float) -> float:
-        """The probability of being preferred to a response of score 0 (Bradley-Terry), 0..1."""
+        """Return the probability of being preferred to a response with score 0 (Bradley-Terry)."""
         return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
 
     @property
     def wrapper(self) -> str:
+        """Wrapper that the template needs; see `PromptTokenizer`."""
         return "template" if self.template else "chat"
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the definition."""
+        """SHA-256 of the definition."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
 def load_format(name: str) -> JudgeFormat:
-    """Load a generative judge's format: one of the package by name, or one's own by path to its
-    folder or YAML file.
+    """Load a generative judge's format, by name or by the path of a folder or YAML file.
 
-    Raises FormatError naming the file and what is wrong.
+    Raises FormatError that names the file and the fault.
     """
     found = load_any_format(name)
     if isinstance(found, ScalarFormat):
@@ -219,20 +231,23 @@ def load_format(name: str) -> JudgeFormat:
 
 @lru_cache
 def load_any_format(name: str) -> JudgeFormat | ScalarFormat:
-    """Load the format of a judge or of a scalar reward model, once a process; see `load_format`."""
+    """Load the format of a generative judge or a scalar reward model, once per process.
+
+    See `load_format`.
+    """
     return read_format(name)
 
 
 def read_format(name: str) -> JudgeFormat | ScalarFormat:
-    """Read the files of a format as they are now; see `load_any_format`."""
+    """Read a format's files as they are now; see `load_any_format`."""
     path = FORMATS / name / "format.yaml"
     if not path.is_file():
         path = Path(name)
         path = path / "format.yaml" if path.is_dir() else path
     if not path.is_file():
         raise FormatError(
-            f"no judge format {name!r}{did_you_mean(name, available())} (known: "
-            f"{', '.join(available())}; of your own name the folder or its format.yaml)"
+            f"no judge format {name!r}{did_you_mean(name, format_names())} (known: "
+            f"{', '.join(format_names())}; of your own name the folder or its format.yaml)"
         )
     try:
         data = read_yaml(path)
@@ -258,21 +273,22 @@ def read_format(name: str) -> JudgeFormat | ScalarFormat:
     return parsed.model_copy(update={"texts": texts})
 
 
-def available() -> tuple[str, ...]:
-    """Names of the formats in the package."""
+def format_names() -> tuple[str, ...]:
+    """Return the names of the package's formats."""
     return tuple(sorted(p.parent.name for p in FORMATS.glob("*/format.yaml")))
 
 
 def _read(folder: Path, file: str) -> str:
-    """Read a template. Raise FormatError for one outside the format's folder.
+    """Read a template. Raises FormatError for a file outside the format's folder.
 
-    Otherwise a format that somebody else wrote could send any file of this machine to an endpoint.
+    Without this check, a format by somebody else could send any file of this machine to an
+    endpoint.
     """
     try:
         path = (folder / file).resolve()
         if path.is_relative_to(folder.resolve()):
             return path.read_bytes().decode("utf-8")
-    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, or no path at all
+    except (OSError, RuntimeError, ValueError) as error:  # circular links, or no valid path
         raise FormatError(
             f"judge format {folder}: cannot read template {file!r}: {error}"
         ) from error
@@ -286,10 +302,14 @@ def _check_protocol(own: JudgeProtocol, texts: dict[str, str], path: Path) -> No
     shown = texts[own.template] + (texts[own.system] if own.system else "")
     if missing := set(own.fields) - set(PLACEHOLDER.findall(shown)):
         raise FormatError(f"{path}: {own.template} has no placeholder for {sorted(missing)}")
-    responses = set(own.response_names())
+    responses = set(own.response_names(own.responses))
     for placeholder, name in own.fields.items():
-        other = is_own(name) and name not in {"query", *responses}
-        if other or not NAME.fullmatch(name) or (is_own(name) and placeholder in own.optional):
+        other = is_reserved_name(name) and name not in {"query", *responses}
+        if (
+            other
+            or not NAME.fullmatch(name)
+            or (is_reserved_name(name) and placeholder in own.optional)
+        ):
             raise FormatError(
                 f"{path}: field {placeholder!r} is {name!r}: write query, {sorted(responses)}, or "
                 "the name of a constant or a context field, which alone may be optional"
@@ -298,7 +318,8 @@ def _check_protocol(own: JudgeProtocol, texts: dict[str, str], path: Path) -> No
         raise FormatError(f"{path}: optional names {sorted(unknown)}, which fields do not have")
     if unseen := {"query", *responses} - set(own.fields.values()):
         raise FormatError(f"{path}: {own.template} never shows {sorted(unseen)}")
-    for pattern in (own.open, own.close, getattr(own, "scores", "")):
+    opening = own.open.replace(LABEL, "A")
+    for pattern in (opening, own.close, getattr(own, "scores", "")):
         try:
             re.compile(pattern)
         except re.error as error:
@@ -312,8 +333,8 @@ def parse_rating(
     fmt: JudgeFormat,
     policy_texts: Sequence[str] = (),
     given_texts: Sequence[str] = (),
-) -> Written | ParseFailure:
-    """Read the rating of one response; see `read_slot`."""
+) -> WrittenVerdict | ParseFailure:
+    """Parse the rating of one response; see `read_slot`."""
     if fmt.single is None:
         return ParseFailure(f"format {fmt.name} has no rating", len(text))
     [slot] = fmt.slots(SINGLE)
@@ -325,8 +346,8 @@ def parse_comparison(
     fmt: JudgeFormat,
     policy_texts: Sequence[str] = (),
     given_texts: Sequence[str] = (),
-) -> Written | ParseFailure:
-    """Read which of two responses a judge preferred; see `read_slot`."""
+) -> WrittenVerdict | ParseFailure:
+    """Parse the verdict between two responses; see `read_slot`."""
     if fmt.pairwise is None:
         return ParseFailure(f"format {fmt.name} has no comparison", len(text))
     [slot] = fmt.slots(PAIRWISE)

@@ -1,4 +1,4 @@
-"""Slots: the places in a judge's text where a verdict stands, and the labels that may be there."""
+"""Slots: places in a judge's output where a verdict stands, and the labels allowed there."""
 
 from __future__ import annotations
 
@@ -21,99 +21,114 @@ _SAID_OUT = re.compile(
     re.IGNORECASE,
 )
 _LEAD = re.compile(r"""[\s*_`"'“‘(（\\]*""")
-"""What may stand between a slot's opening and its label: space, mark-up, quotes, a bracket."""
+"""Characters allowed between a slot's opening and its label: space, mark-up, quotes, a bracket."""
 _NEXT_OPTION = re.compile(r"\s*/")
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A label in a text.
-
-    name: what it means. start, end: of the label. value: the number that it stands for; NaN if
-    none. until: where what belongs to it ends, such as `is better` or `out of 10`. alone: whether
-    it has a line for itself, so that nothing need close its slot.
-    """
+    """A label found in a judge's output."""
 
     name: str
+    """Name of the label (`7.5`, `first`)."""
     start: int
+    """Offset of the label's first character."""
     end: int
+    """Offset after the label's last character."""
     until: int
+    """Offset after the words that belong to the label, such as `is better` or `out of 10`."""
     value: float = math.nan
+    """Number of the label; NaN if it has none."""
     alone: bool = False
+    """Whether the label has a line of its own, so that its slot needs no closing text."""
 
 
 @dataclass(frozen=True)
 class Slot(ABC):
-    """One verdict of a judge call.
-
-    name: of its reading. open, close: regular expressions around the label in the judge's own
-    text. force: text that brings an unfinished judgement to the label.
-    """
+    """Base class of slots. A slot holds one verdict of a judge call."""
 
     name: str
+    """Name of the slot's reading."""
     open: str
+    """Regular expression of the text before the label in the judge's output."""
     close: str
+    """Regular expression of the text after the label."""
     force: str
+    """Text appended to an unfinished judgement so that the next token is the label."""
 
     numeric: ClassVar[bool] = False
-    """Whether the names of labels are numbers."""
+    """Whether the names of the labels are numbers."""
     unopened: ClassVar[str] = "no final decision"
-    """Why a text in which the slot never opens has no verdict."""
+    """Failure reason for a text in which the slot never opens."""
 
     @cached_property
     def open_re(self) -> re.Pattern[str]:
+        """Compiled `open`."""
         return re.compile(self.open)
 
     @property
     def comes_first(self) -> bool:
-        """Whether the verdict opens the judge's text, so that its reason follows."""
+        """Whether the verdict begins the judge's output, so that its reason follows."""
         return self.open.startswith(r"\A")
 
     @property
     def missing(self) -> str:
-        """Why an open slot without a label has no verdict."""
+        """Failure reason for an open slot without a label."""
         return "not a verdict after the final decision"
 
     @property
     @abstractmethod
     def labels(self) -> tuple[str, ...]:
-        """The labels whose probabilities are read at the slot. Empty where no one slot knows the
-        verdict: then it can neither be forced nor has a distribution."""
+        """Labels whose probabilities are read at the slot.
+
+        Empty if no single slot holds the verdict. Such a verdict cannot be forced and has no
+        distribution.
+        """
 
     @abstractmethod
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        """Return the labels to be told apart where the judge wrote one. name: of what it wrote."""
+        """Return the labels whose probabilities are read at a label that the judge wrote.
+
+        `name` is the name of the written label, and `written` its spelling in the text.
+        """
 
     def labels_near(self, name: str) -> tuple[str, ...]:
-        """Return the labels to be told apart where nothing is written and this name is the
-        likeliest."""
+        """Return the labels whose probabilities are read if the judge wrote none.
+
+        `name` is the most probable label so far.
+        """
         return self.labels
 
     @abstractmethod
     def by_name(
         self, labels: Sequence[str], shares: Sequence[float]
     ) -> tuple[tuple[str, float], ...]:
-        """Return the probabilities of labels, as `labels_beside` or `labels_near` gives them, by
-        the names of the labels."""
+        """Return (name, probability) pairs for labels from `labels_beside` or `labels_near`."""
 
     @property
     @abstractmethod
     def spelled(self) -> Labels:
-        """Every name with its spellings, as they may be planted in what the judge was shown."""
+        """Return the verdicts' names, each with the spellings that a prompt text may contain."""
 
     @abstractmethod
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
-        """Yield the labels that may stand in the slot whose opening ends at a place of the judge's
-        text, the likeliest first, or why none can."""
+        """Yield the labels that may stand in the slot opened at offset `opened`, most likely first.
+
+        Yields the failure reason as a text if the slot holds no valid label.
+        """
 
     def against(self, name: str, earlier: Collection[str], planted: Collection[str]) -> set[str]:
-        """Return the names of verdicts before this one that it cannot outweigh."""
+        """Return the names of earlier verdicts that make the verdict `name` doubtful.
+
+        Those are other verdicts that do not stand in a policy's text. For a rating they are the
+        lower ones.
+        """
         return set(earlier) - set(planted) - {name}
 
 
 @dataclass(frozen=True)
 class RatingSlot(Slot):
-    """A number of the scale, or a word that stands for one."""
+    """Slot of a number on the scale, or of a word that stands for one."""
 
     scale: Scale
 
@@ -130,7 +145,7 @@ class RatingSlot(Slot):
         return self.scale.labels
 
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        return self.scale.with_half(self.scale.value(name))  # 5.5 begins like 5
+        return self.scale.with_half(self.scale.value(name))  # "5.5" begins like "5"
 
     def labels_near(self, name: str) -> tuple[str, ...]:
         return self.scale.with_half(float(name) + 0.5)
@@ -147,7 +162,7 @@ class RatingSlot(Slot):
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
         start = _after_lead(text, opened)
         if self.scale.words:
-            # Of two words that fit, the longer.
+            # If two words match, the longer one is meant.
             for word in sorted(self.scale.words, key=len, reverse=True):
                 if found := label_re(word).match(text, start):
                     yield Label(word, start, found.end(), found.end(), self.scale.value(word))
@@ -171,16 +186,17 @@ class RatingSlot(Slot):
 
 @dataclass(frozen=True)
 class ChoiceSlot(Slot):
-    """One of several named labels. choices: every name with its spellings, the canonical first."""
+    """Slot of one of several named labels."""
 
     choices: tuple[tuple[str, tuple[str, ...]], ...]
+    """Names of the labels with their spellings, the canonical one first."""
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
         return tuple(spellings[0] for _, spellings in self.choices)
 
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        """The written one as the judge spelled it, the others in the spelling of the same place."""
+        """Return the label as the judge spelled it, and the others in the matching spelling."""
         own = dict(self.choices)[name]
         place = next((n for n, one in enumerate(own) if label_re(one).fullmatch(written)), 0)
         return tuple(
@@ -213,11 +229,11 @@ class ChoiceSlot(Slot):
 
 @dataclass(frozen=True)
 class ScoresSlot(Slot):
-    """Two numbers of the scale, alone on their line; the higher one wins. between: the regular
-    expression of what stands between them."""
+    """Slot of two numbers on one line. The response with the higher number wins."""
 
     scale: Scale
     between: str
+    """Regular expression of the text between the two numbers."""
 
     labels: ClassVar[tuple[str, ...]] = ()
     spelled: ClassVar[Labels] = ()
@@ -252,7 +268,9 @@ def _after_lead(text: str, opened: int) -> int:
 
 @lru_cache
 def label_re(spelling: str) -> re.Pattern[str]:
-    """Return the pattern of a label in any case, its words any space apart, that no letter or digit
-    follows."""
+    """Return the pattern of a label: in any case, with any space between words.
+
+    No letter or digit may follow the label.
+    """
     words = r"\s*".join(map(re.escape, spelling.split()))
     return re.compile(words + r"(?![0-9A-Za-z])", re.IGNORECASE)

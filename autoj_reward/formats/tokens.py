@@ -1,9 +1,10 @@
-"""From messages to token ids, with untrusted text that can never become a control token.
+"""Tokenization of prompts in which untrusted text never becomes a control token.
 
-Text between the template's own control tokens is tokenized in one piece with special tokens
-split, so ordinary text gets exactly the ids that the model was trained on (merges across the
-border of template and response included), while `</s>` in a response stays three characters. Where
-a template's own marks are text (`[INST]` of Llama 2), the same marks in a response are broken up.
+Text between two control tokens of the template is tokenized in one piece, with special tokens
+split. Ordinary text so gets the ids that the model was trained on, merges across the border of
+template and response included. A `</s>` in a response stays ordinary characters. Some templates
+mark turns with ordinary text (`[INST]` of Llama 2). There the same marks in a response are broken
+up.
 """
 
 from __future__ import annotations
@@ -19,28 +20,48 @@ from typing import Any
 
 from autoj_reward.config import OverLong
 from autoj_reward.errors import InputRejected, ModelError
-from autoj_reward.formats.own_words import OwnWords
-from autoj_reward.formats.render import CONTROL, Message, Part, Prompt, broken_up, defuse
+from autoj_reward.formats.output_tokenizer import OutputTokenizer
+from autoj_reward.formats.render import (
+    CONTROL,
+    Message,
+    Part,
+    Prompt,
+    break_control_tokens,
+    broken_up,
+)
 
 WRAPPERS = Path(__file__).parent / "wrappers"
+"""Folder of the wrappers' template files."""
 TURNS = {"vicuna": ("USER:", "ASSISTANT:")}
-"""What separates the turns of a wrapper where it is plain words."""
+"""Plain words that separate the turns, by wrapper."""
 ELLIPSIS = " … "
+"""Text that replaces the part cut from a response."""
 LEFT_OUT = "[…]\n\n"
-"""What stands in the place of turns that were left out."""
+"""Text in place of turns that were left out."""
 
 
-class PromptTokenizer(OwnWords):
-    """A Hugging Face tokenizer and a wrapper (`chat`, `llama2`, `vicuna`, `none` or `template`).
+class PromptTokenizer(OutputTokenizer):
+    """Hugging Face tokenizer with a wrapper, which turns messages into the model's input.
 
-    `chat` uses the tokenizer's chat template, and asks for an answer unless the prompt brings one;
-    `llama2` is the Auto-J wrapper, `vicuna` that of Vicuna 1.5; `none` sends the user message as it
-    is. The tokens that the tokenizer puts before any text (BOS) come first. `template` sends the
-    message as it is, control tokens of its trusted parts included, so it names its own BOS.
+    Wrappers:
+
+    - `chat`: the tokenizer's chat template. It asks for an answer unless the prompt ends with one.
+    - `llama2`: the wrapper of Auto-J.
+    - `vicuna`: the wrapper of Vicuna 1.5.
+    - `none`: the messages' text alone, the system message first.
+    - `template`: the text of the one message. Control tokens in its trusted parts are kept, so it
+      brings its own BOS.
+
+    With `llama2`, `vicuna` and `none` the ids begin with the tokenizer's BOS, if it adds one.
     """
 
     def __init__(self, tokenizer: Any, wrapper: str, marks: Sequence[str] = ()) -> None:
-        """marks: what the judge writes around its thinking, tokens of their own or not."""
+        """Check the wrapper.
+
+        `marks` are the texts around the judge's thinking, special tokens or not.
+
+        Raises ModelError for `chat` if the tokenizer has no chat template.
+        """
         if wrapper == "chat" and not tokenizer.chat_template:
             raise ModelError(
                 f"{tokenizer.name_or_path}: the tokenizer has no chat template; "
@@ -55,7 +76,14 @@ class PromptTokenizer(OwnWords):
         )
 
     def ids(self, prompt: Prompt) -> list[int]:
-        """Token ids of a whole prompt, ready for generation unless the assistant had its turn."""
+        """Return the token ids of a prompt.
+
+        They are ready for generation unless the prompt ends with an assistant's message.
+
+        Raises InputRejected for text that the tokenizer cannot keep apart from a control token. It
+        is also raised for a conversation that the wrapper or the chat template cannot show. Raises
+        ModelError for a chat template that fails on any prompt.
+        """
         if self.wrapper not in ("chat", "template"):
             return [*self._bos(), *self._text(self._wrapped(prompt))]
         ids: list[int] = []
@@ -76,7 +104,7 @@ class PromptTokenizer(OwnWords):
         ids = self._encode(text) if start else self.continuation(text)
         planted = self._planted(ids, text)
         if planted and self._control_re:
-            # Some tokenizers keep added tokens whole that are not flagged special.
+            # Some tokenizers keep added tokens whole if they are not flagged as special.
             cuts = [m.start() + 1 for m in self._control_re.finditer(text)]
             bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
             head, *rest = [text[a:b] for a, b in bounds]
@@ -96,7 +124,10 @@ class PromptTokenizer(OwnWords):
         return ids
 
     def _planted(self, ids: list[int], text: str) -> list[int]:
-        """Control ids among the ids of a text; an unknown character is none."""
+        """Return the control ids among the ids of a text.
+
+        The id of an unknown character does not count.
+        """
         unknown = self.tokenizer.unk_token_id
         if unknown is not None and self.tokenizer.unk_token in text:
             unknown = None
@@ -124,17 +155,17 @@ class PromptTokenizer(OwnWords):
         return "".join(p.text if p.trusted else self._inert(p.text, shell) for p in parts)
 
     def _inert(self, text: str, shell: str) -> str:
-        """Untrusted text with the marks of a shell broken up that the tokenizer has no tokens for.
+        """Return untrusted text in which the template's marks are broken up if they are no tokens.
 
-        Llama 2 writes `[/INST]` in letters like any other text, so ids cannot keep a response's
-        apart from the template's own.
+        Llama 2 spells `[/INST]` in ordinary text, so ids cannot tell a response's mark from the
+        template's.
         """
         marks = (*self._marks, *TURNS.get(self.wrapper, ()))
         plain = broken_up(text, [mark for mark in marks if mark not in self._added])
-        return defuse(plain, set(CONTROL.findall(shell)) - set(self._added))
+        return break_control_tokens(plain, set(CONTROL.findall(shell)) - set(self._added))
 
     def _pieces(self, prompt: Prompt) -> list[int | str]:
-        """Control ids of the template and the runs of text between them."""
+        """Return the template's control ids and the runs of text between them, in order."""
         nonce = secrets.token_hex(8)
         untrusted: list[str] = []
         messages = []
@@ -169,7 +200,7 @@ class PromptTokenizer(OwnWords):
             shell: str = self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=asks
             )
-        except Exception as error:  # jinja raises what the template's author chose
+        except Exception as error:  # a chat template may raise any exception
             said = f"the chat template refused the judge's messages: {error}"
             turns = [m["role"] for m in messages if m["role"] != "system"]
             if turns in (["user"], ["user", "assistant"]):
@@ -180,13 +211,14 @@ class PromptTokenizer(OwnWords):
     def fit(
         self, prompt: Prompt, budget: int, cut: OverLong = "truncate"
     ) -> tuple[Prompt, list[int], bool]:
-        """Make the prompt have at most `budget` tokens: leave out the oldest turns of a
-        conversation, then cut the responses, the longest of them first, until they are equally
-        long.
+        """Shorten a prompt to at most `budget` tokens.
 
-        cut: what a response loses: its middle, its end or its start.
-        Returns the prompt, its ids and whether anything was cut. InputRejected if the rest of the
-        prompt alone does not fit.
+        First the oldest turns of a conversation are left out. Then the responses are cut to equal
+        length, the longest first. `cut` says where a response is cut: in the middle, at its end or
+        at its start.
+
+        Returns the prompt, its ids and whether anything was cut. Raises InputRejected if the
+        responses would have to be cut to fewer than 16 tokens.
         """
         ids = self.ids(prompt)
         if len(ids) <= budget:
@@ -219,7 +251,7 @@ class PromptTokenizer(OwnWords):
         )
 
     def _forgetting(self, prompt: Prompt, ids: list[int], budget: int) -> tuple[Prompt, list[int]]:
-        """The prompt without as many of its oldest turns as must go, and its ids."""
+        """Return the prompt and its ids without as many of the oldest turns as necessary."""
         sizes: Counter[int] = Counter()
         for part in (p for m in prompt for p in m.parts if p.turn):
             sizes[part.turn] += len(self._text(part.text))
@@ -229,7 +261,7 @@ class PromptTokenizer(OwnWords):
             if over <= 0 or turn == max(sizes):
                 left = _without_turns(prompt, turn)
                 ids = self.ids(left)
-                # Twice what is over, so that few rounds do where sizes were taken too large.
+                # Estimated sizes may be too large. Doubling the excess keeps the rounds few.
                 over = 2 * (len(ids) - budget)
                 if over <= 0:
                     break
@@ -248,12 +280,12 @@ class PromptTokenizer(OwnWords):
         return replace(part, text=text)
 
     def _whole(self, runs: list[list[int]]) -> str:
-        """The text of the first of the runs that breaks the fewest characters."""
+        """Return the text of the first run of ids with the fewest broken characters."""
         return str(min(map(self.tokenizer.decode, runs), key=lambda text: text.count("\ufffd")))
 
 
 def _without_turns(prompt: Prompt, last: int) -> Prompt:
-    """The prompt without the turns up to that one; where they stood among others is marked."""
+    """Return the prompt without the turns up to `last`. LEFT_OUT marks a gap inside a message."""
     found = []
     for message in prompt:
         kept = tuple(part for part in message.parts if not 0 < part.turn <= last)
@@ -265,18 +297,19 @@ def _without_turns(prompt: Prompt, last: int) -> Prompt:
 
 
 def _given(part: Part) -> bool:
+    """Return whether a part is a named text other than a response."""
     return bool(part.name) and not part.response
 
 
 def _listed(sizes: dict[str, int]) -> str:
-    """Fields by name with their tokens, where there are several."""
+    """Return the fields, with their token counts if there are several."""
     if len(sizes) < 2:
         return f"the {next(iter(sizes), 'query')}"
     return ", ".join(f"the {name} ({size} tokens)" for name, size in sizes.items())
 
 
 def _level(lengths: Sequence[int], room: int) -> int:
-    """The length to which the longer are cut, so that all of them take at most `room`."""
+    """Return the length to which longer items are cut so that their sum is at most `room`."""
     level = 0
     for left, length in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
         level = room // left

@@ -1,4 +1,4 @@
-"""How a format shows a conversation: marks around each turn, which no text of a turn can forge."""
+"""Marks around the turns of a conversation in a prompt. No turn's text can forge them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,28 @@ from autoj_reward.conversation import NAME
 from autoj_reward.errors import InputRejected
 
 TEXT = "{text}"
+"""Placeholder of a turn's text."""
 LINE = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-"""What ends a line."""
+"""Characters that end a line."""
 
 
 class Turns(Block):
-    """What stands around the text of a turn, by the role that speaks, and between two turns.
+    """Text around each turn, by role, and between two turns.
 
-    Each begins on a line of its own, so that a text which begins a line as a turn begins can be
-    told and broken up. system, tool: null where a format knows no such turns.
+    Each turn begins on a new line. A text with a line that begins like a turn is thus found, and
+    its mark broken up.
     """
 
     user: str
+    """Text of a user's turn with `{text}` once, after a mark."""
     assistant: str
+    """The same for the assistant."""
     system: str | None = Field(None, exclude_if=lambda shown: shown is None)
+    """The same for the system. null if the format shows no such turns."""
     tool: str | None = Field(None, exclude_if=lambda shown: shown is None)
+    """The same for a tool. null if the format shows no such turns."""
     between: str = "\n\n"
+    """Text between two turns."""
 
     @model_validator(mode="after")
     def _told_apart(self) -> Turns:
@@ -41,12 +47,15 @@ class Turns(Block):
 
     @property
     def shown(self) -> dict[str, str]:
-        """What is shown for each role that the format knows."""
+        """Return the text of a turn for each role that the format knows."""
         found = {role: getattr(self, role) for role in ("user", "assistant", "system", "tool")}
         return {role: shown for role, shown in found.items() if shown is not None}
 
     def around(self, role: str) -> tuple[str, str]:
-        """What stands before and after the text of a turn. InputRejected for an unknown role."""
+        """Return the texts before and after a turn's own text.
+
+        Raises InputRejected for an unknown role.
+        """
         shown = self.shown
         if role not in shown:
             raise InputRejected(
@@ -62,11 +71,11 @@ class Turns(Block):
         return re.compile(rf"((?:^|[{LINE}])[ \t]{{0,40}})({spelled})", re.IGNORECASE)
 
     def forged(self, text: str) -> bool:
-        """Whether a line of a text begins as a turn does."""
+        """Return whether a line of the text begins like a turn."""
         return self._forged.search(text) is not None
 
     def inert(self, text: str) -> str:
-        """The text, with a zero-width space in each mark of a turn that begins a line of it."""
+        """Return the text with a zero-width space in each mark that begins a line like a turn."""
         return self._forged.sub(lambda m: f"{m[1]}{m[2][0]}\u200b{m[2][1:]}", text)
 
 
@@ -81,5 +90,8 @@ PLAIN = _AnyRole(
     user=f"User: {TEXT}", assistant=f"Assistant: {TEXT}", system=f"System: {TEXT}",
     tool=f"Tool: {TEXT}",
 )  # fmt: skip
-"""Of formats that have no turns of their own: `conversation.plain`, with what is forged broken up.
-A role that trainers made up goes by its name, which is a word."""
+"""Turns for formats that define none: written as by `conversation.plain`, with forged marks broken
+up.
+
+A custom role that is a single word is shown by its name.
+"""

@@ -1,1 +1,1 @@
-"""Rows in, results out: input files read and checked, result files whole or absent, pages."""
+"""Input and output: validated input rows, atomic result files, HTTP requests, charts and markup."""

@@ -1,7 +1,6 @@
-"""Drawings as SVG: curves and points that stand alone, and the frame of every plot.
+"""Charts as SVG: line and scatter charts that stand alone, and the frame of every plot.
 
-What stands around the data has classes for a page's style sheet, and attributes for where there is
-none.
+Axes and labels have classes for a page's style sheet, and attributes for use without one.
 """
 
 from __future__ import annotations
@@ -16,12 +15,13 @@ COLOURS = (
     "#2563a8", "#c2541b", "#2c7a4b", "#8a3f8f", "#8c7a1f",
     "#4a4a4a", "#1f9aa8", "#d1478a", "#7ba428", "#5b54c9",
 )  # fmt: skip
+"""Colours of the series, in order."""
 Scale = Callable[[float], float]
-"""Where a value stands, in pixels."""
+"""Map a value to a pixel coordinate."""
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Three to seven round numbers that cover low..high inside it."""
+    """Return three to seven round numbers within low..high."""
     raw = (high - low) / 5 or 1.0
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * m for m in (1, 2, 5, 10) if power * m >= raw * 0.999)
@@ -30,20 +30,20 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def scale(low: float, high: float, start: float, end: float) -> Scale:
-    """The scale that puts low at start and high at end."""
+    """Return the linear scale that maps low to start and high to end."""
     span = (high - low) or 1.0
     return lambda value: start + (value - low) / span * (end - start)
 
 
 def padded(values: Sequence[float]) -> tuple[float, float]:
-    """The lowest and the highest value, with some room beyond both."""
+    """Return (minimum, maximum) of the values, each moved outwards by a margin."""
     pad = 0.06 * ((max(values) - min(values)) or 1.0)
     return min(values) - pad, max(values) + pad
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The size of a drawing and its margins, in pixels."""
+    """Size and margins of a chart, in pixels."""
 
     width: int = 640
     height: int = 320
@@ -53,15 +53,16 @@ class Frame:
     bottom: int = 42
 
     def x(self, low: float, high: float, inset: float = 0) -> Scale:
-        """The scale from the left margin to the right one, or that far inside them."""
+        """Return the horizontal scale between the margins, or `inset` pixels inside them."""
         return scale(low, high, self.left + inset, self.width - self.right - inset)
 
     def y(self, low: float, high: float, inset: float = 0) -> Scale:
-        """The scale from the bottom margin, or that far above it, to the top one."""
+        """Return the vertical scale from the bottom margin, or `inset` pixels above it, to the top
+        margin."""
         return scale(low, high, self.height - self.bottom - inset, self.top)
 
     def y_axis(self, marks: Iterable[float], y: Scale, write: Callable[[float], str] = num) -> str:
-        """A line and a number for each mark."""
+        """Return SVG with a grid line and a label for each mark."""
         left, right = self.left, self.width - self.right
         return "".join(
             f'<path class="grid" stroke="#ddd" d="M{left} {y(mark):.1f}H{right}"/>'
@@ -70,7 +71,7 @@ class Frame:
         )
 
     def x_tick(self, x: float, text: str) -> str:
-        """A mark with its text."""
+        """Return SVG with a tick and its label."""
         foot = self.height - self.bottom
         return (
             f'<path class="axis" stroke="#999" d="M{x:.1f} {foot}v4"/>'
@@ -80,9 +81,10 @@ class Frame:
     def svg(
         self, body: Iterable[str], x_name: str, y_name: str, label: str = "", alone: bool = True
     ) -> str:
-        """The drawing with the names of its axes; label: what it shows, for who cannot see it.
+        """Return the whole chart as SVG, with its axis names.
 
-        alone: as a file of its own, not as part of a page.
+        label: description for screen readers. alone: whether the chart is a file of its own, not
+        part of a page.
         """
         head, ground = "", ""
         if alone:
@@ -107,12 +109,11 @@ def curves(
     dashed: Collection[str] = (),
     log_x: bool = False,
 ) -> str:
-    """One line a series of (x, y) points, on common axes, with a legend of two series or more.
+    """Return a line chart with one line for each series of (x, y) points.
 
-    log_x: x on a logarithmic scale, with a mark at each x of a point.
-
-    Series whose names have the same first word share a colour; those named in dashed are dashed,
-    and a single point is a dot, hollow if dashed. ValueError without a point.
+    Series whose names have the same first word share a colour; two or more colours get a legend. A
+    series in `dashed` is dashed. A single point is a dot, hollow if dashed. log_x: logarithmic x
+    axis with a tick at each point's x. Raises ValueError without a point.
     """
     points = [point for line in series.values() for point in line]
     if not points:
@@ -154,7 +155,10 @@ def curves(
 
 
 def scatter(points: Sequence[tuple[str, float, float]], x_name: str, y_name: str) -> str:
-    """One dot for each (name, x, y), its name shown on hovering. ValueError without a point."""
+    """Return a scatter chart with a dot for each (name, x, y).
+
+    The name appears on hovering. Raises ValueError without a point.
+    """
     if not points:
         raise ValueError("no points")
     wide, tall = padded([x for _, x, _ in points]), padded([y for _, _, y in points])

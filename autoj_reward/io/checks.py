@@ -1,8 +1,7 @@
-"""Checks of the fields of an input row. Every check returns the typed value or raises BadField.
+"""Validation of input rows' fields. Every check returns the typed value or raises BadField.
 
-A row's own fields outlive the reading: they are written next to the verdict later, so they must
-have a JSON form. A number that is not finite (NaN, Infinity, 1e999) or a lone surrogate therefore
-makes its row bad wherever it stands.
+All fields of a row are written next to its verdict later, so they must have a JSON form. Any number
+that is not finite (NaN, Infinity, 1e999) and any lone surrogate therefore makes its row bad.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ from typing import Any
 from autoj_reward.conversation import Context, ContextColumn
 
 MAX_DEPTH = 64
+"""Maximum nesting depth of a field's value."""
 MAX_RESPONSES = 1024
-"""Of one query."""
+"""Maximum responses to one query."""
 _repr = Repr()
 _repr.maxstring = _repr.maxother = _repr.maxlong = 40
 _repr.maxlist = _repr.maxdict = 6
@@ -26,28 +26,32 @@ _repr.maxlevel = 3
 
 
 class BadField(Exception):
-    """A row that is bad: the field at fault ("" for the row as a whole) and the reason."""
+    """Raised for a bad row."""
 
     def __init__(self, field: str, reason: str) -> None:
+        """Create the error. field: the field at fault; "" for the row as a whole."""
         super().__init__(field, reason)
         self.field = field.encode("utf-8", "backslashreplace").decode()
         self.reason = reason
 
 
 def show(value: Any) -> str:
-    """Abbreviate a value for a message, as printable text."""
+    """Return a value abbreviated for a message, as printable text."""
     return "null" if value is None else _repr.repr(value)
 
 
 def own_fields(value: Any) -> dict[str, Any]:
-    """Return all fields of a row in their order, each in its JSON form."""
+    """Return all fields of a row in order, each in its JSON form."""
     if not isinstance(value, dict):
         raise BadField("", f"not a JSON object: {show(value)}; write one object a line")
     return {_writable(k, k): _writable(v, k) for k, v in value.items()}
 
 
 def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
-    """Return a required text; blank: whether it may be empty or all white space."""
+    """Return a required text field.
+
+    blank: whether it may be empty or all white space.
+    """
     if name not in fields:
         raise BadField(name, f"missing; the row has {show(list(fields))}")
     value = _checked(fields[name], name)
@@ -57,8 +61,11 @@ def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
 
 
 def context(fields: dict[str, Any], asked: Sequence[ContextColumn]) -> Context:
-    """Return the context fields that are asked for. A number counts as its text; null, like a
-    missing column, is no field, and so is one that is asked for and must be there a bad row."""
+    """Return the requested context fields of a row.
+
+    A number becomes its text. A missing or null column gives no field, but makes the row bad if the
+    field is required.
+    """
     found = {}
     for one in asked:
         value = fields.get(one.column)
@@ -87,7 +94,7 @@ def responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
 
 
 def numbers(fields: dict[str, Any], name: str, count: int | None) -> tuple[float, ...] | None:
-    """Return as many finite numbers as there are responses, or None if the field is absent or
+    """Return a list field of finite numbers, one for each response, or None if it is absent or
     null."""
     value = fields.get(name)
     if value is None:
@@ -119,7 +126,8 @@ def _checked(value: Any, name: str) -> str:
 
 
 def _writable(value: Any, field: str, depth: int = 0) -> Any:
-    """The value as JSON can hold it: dates, times and decimals become text, tuples lists."""
+    """Return a value in its JSON form: dates, times and decimals become text, tuples
+    become lists."""
     if depth > MAX_DEPTH:
         raise BadField(field, f"nested more than {MAX_DEPTH} levels deep")
     match value:

@@ -1,8 +1,8 @@
-"""Claims on outputs: an output belongs to one process at a time, and to one judge.
+"""Locks on outputs: an output belongs to one process at a time, and to one judge.
 
-The claim is a hidden file in the folder, or beside the file, that the run writes. It is locked as
-long as its process lives, however that ends, and says which one it is and which judge's results
-are there. To make it is also to try whether anything can be written there at all.
+A claim is a hidden file in the run's output folder, or beside its output file. It is locked while
+its process lives, however the process ends. It names that process, and the judge whose results the
+output holds. Creating it also tests whether the output can be written.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from autoj_reward.errors import ConfigError, OutputError
 from autoj_reward.io.files import cannot_write, write_text
 
 CLAIM = ".claim"
+"""File name of a folder's claim, and suffix of a file's."""
 MAX_CLAIM_BYTES = 2**16
-"""Most bytes that are read of a claim."""
+"""Maximum bytes read from a claim."""
 START = b'{"judge": '
-"""How a claim begins."""
+"""First bytes of a claim."""
 LOCK = "hhqqi4x"
-"""Linux' `struct flock`."""
+"""Layout of Linux' `struct flock`."""
 _KEPT: dict[Path, int] = {}
-"""Claims of this process until it ends, and their open files."""
+"""Claims that this process holds until it ends, with their file descriptors."""
 
 
 def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
-    """Claim a run's folder for this process until it ends, and for this config, which is kept
-    there.
+    """Lock a run's folder for this process until it ends, and save the run's config there.
 
-    changeable: keys that may differ when a run goes on. Raises ConfigError for another run's.
+    changeable: config keys that may differ when the run is resumed. Raises ConfigError if the
+    folder holds a run with another config.
     """
     path = claim_path(folder, in_folder=True)
-    # Of several training processes the first one speaks for all.
+    # Among several training processes, rank 0 holds the claim for all.
     if path not in _KEPT and os.environ.get("RANK", "0") == "0":
         _KEPT[path] = _locked(path, folder)
     kept = folder / "config.json"
@@ -59,12 +60,13 @@ def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
 def judged_by(
     judge: str, output: Path, result: Path, total: int = 0, journal: Path | None = None
 ) -> Iterator[None]:
-    """Hold a folder, or a file, that the results of this judge go to.
+    """Lock an output folder or file for this judge's results within this context.
 
-    result: the file that is there once there are results. For those who watch, total: judge inputs
-    to come; journal: where it is, if not beside the results. Raises ConfigError while another
-    process is at work there, or for results of another judge; OutputError where nothing can be
-    written.
+    output: the folder or file. result: the file that exists once there are results. total: number
+    of judge inputs, for progress displays. journal: its path if it is not beside the results.
+
+    Raises ConfigError if another process writes there, or if the results are another judge's.
+    Raises OutputError if nothing can be written.
     """
     path = claim_path(output, in_folder=output != result)
     held = _locked(path, output)
@@ -82,16 +84,19 @@ def judged_by(
 
 
 def claim_path(output: Path, in_folder: bool) -> Path:
-    """Return where the claim of a folder, or of a file, is: beside what its links lead to, so that
-    one output has one claim."""
+    """Return the claim's path for a folder or a file.
+
+    Links are resolved, so that one output has one claim.
+    """
     real = Path(os.path.realpath(output))
     return real / CLAIM if in_folder else real.with_name(f".{real.name}{CLAIM}")
 
 
 def holder(path: Path) -> int | None:
-    """Return the id of another process of this machine that holds a claim, or None.
+    """Return the id of another process on this machine that holds a claim, or None.
 
-    A process that holds the claim itself must not call it: closing the file ends its lock.
+    A process that holds the claim itself must not call this: closing the file would release its
+    lock.
     """
     question = struct.pack(LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
@@ -107,10 +112,10 @@ def holder(path: Path) -> int | None:
 
 
 def _locked(path: Path, output: Path) -> int:
-    """Return the open file of a claim that no other process holds."""
+    """Return the file descriptor of a claim, locked for this process."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # What a link leads to is not ours to write, and a pipe is not waited for.
+        # A link's target must not be overwritten, and opening a pipe must not block.
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         held = os.open(path, flags, 0o666)
     except OSError as error:
@@ -147,7 +152,7 @@ def _lock(held: int, path: Path, output: Path) -> None:
 
 
 def _read(held: int, path: Path) -> dict[str, Any]:
-    """Return what a claim says: nothing if it is new, or was cut off when its disk was full."""
+    """Return a claim's content; {} if it is new, or was cut off on a full disk."""
     text = os.pread(held, MAX_CLAIM_BYTES, 0).rstrip(b"\0")
     if not text.startswith(START) and not START.startswith(text):
         raise _odd(path)

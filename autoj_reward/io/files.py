@@ -1,5 +1,4 @@
-"""Files of a run: results that are whole or absent, records as JSON holds them, and records that
-wait on disk for a second pass."""
+"""File output: atomic writes, conversion of records to JSON, and temporary record storage."""
 
 from __future__ import annotations
 
@@ -37,7 +36,8 @@ _REMEDY = {
     errno.ELOOP: "a link stands in the place of a file of the run's own: remove it",
 }
 COMPANIONS = ("{}", ".{}.part", ".{}.claim", "{}-wal", "{}-shm")
-"""Files of a file: itself, what is written of it so far, its claim, and the log of a journal."""
+"""Name patterns of a file's related files: itself, its unfinished part, its claim, and SQLite's two
+journal files."""
 StrPath = str | os.PathLike[str]
 
 
@@ -46,11 +46,11 @@ def require_apart(
     written: Iterable[StrPath | None] = (),
     folder: StrPath | None = None,
 ) -> None:
-    """Refuse a command that would write over what it reads, by whatever names and links.
+    """Raise OutputError if a command would overwrite its inputs, under any of their names and
+    links.
 
-    read: files and folders; None, and what is on no disk here, is left out. written: files. folder:
-    the output of a run, in which nothing that it reads may lie. Raises OutputError; nothing is
-    opened.
+    read: input files and folders; None and names that do not exist here are skipped. written:
+    output files. folder: output folder, in which no input may lie. No file is opened.
     """
     files = [name for one in written if one is not None for name in _companions(one)]
     own, entries = os.path.realpath(folder) if folder is not None else None, list[Path]()
@@ -87,12 +87,12 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def write_jsonl(path: StrPath, records: Iterable[Any]) -> None:
-    """Write one JSON object a line, atomically. Raises OutputError."""
+    """Write one JSON object per line, atomically. Raises OutputError."""
     _write(path, map(_line, records))
 
 
 class OutputFile:
-    """A result file that is being written; see `filling`."""
+    """Result file that is being written; created by `filling`."""
 
     def __init__(self, path: StrPath, file: BinaryIO) -> None:
         self._path, self._file = path, file
@@ -102,19 +102,21 @@ class OutputFile:
             self._file.write(data)
 
     def line(self, record: Any) -> None:
-        """Add a record as a JSON line."""
+        """Append a record as a JSON line."""
         self.add(_line(record))
 
 
 @contextmanager
 def filling(path: StrPath) -> Iterator[OutputFile]:
-    """Yield a file that is there, whole, once the block has ended without an error. For one process
-    at a time. Raises OutputError."""
+    """Yield a file to write, which replaces the target only when the context ends without an error.
+
+    Only one process may write a target at a time. Raises OutputError.
+    """
     target = _target(path)
     part = target.with_name(f".{target.name}.part")
 
     def opened() -> BinaryIO:
-        part.unlink(missing_ok=True)  # what a killed process left, or a link to another's file
+        part.unlink(missing_ok=True)  # left by a killed process, or a link to another file
         return part.open("xb")
 
     with _replacing(path, part, opened) as file:
@@ -133,23 +135,23 @@ def write_text(path: StrPath, text: str) -> None:
 
 
 def cannot_write(path: StrPath, error: OSError) -> OutputError:
-    """Return an error with the reason that the system gives and what to do about it."""
+    """Return an OutputError with the system's reason and a remedy."""
     remedy = _REMEDY.get(error.errno or 0, "name another output folder")
     return OutputError(f"cannot write {os.fspath(path)}: {error.strerror or str(error)}: {remedy}")
 
 
 def _line(record: Any) -> bytes:
     try:
-        # What JSON writes as it stands is not copied first, which takes longer than the writing.
+        # Encoded without a copy if possible: copying takes longer than writing.
         text = _WRITTEN.encode(record) if isinstance(record, dict) else ""
-    except (TypeError, ValueError):  # NaN, or keys that are no text
+    except (TypeError, ValueError):  # NaN, or keys that are not strings
         text = ""
     text = text or json.dumps(to_json(record), ensure_ascii=True, allow_nan=False)
     return f"{text}\n".encode("ascii")
 
 
 def _target(path: StrPath) -> Path:
-    # A link is followed: replacing it would cut it off from the file that it names.
+    # Links are followed: replacing one would detach it from its target.
     return Path(os.path.realpath(path))
 
 
@@ -165,7 +167,8 @@ def _write(path: StrPath, chunks: Iterable[bytes]) -> None:
 def _replacing(
     path: StrPath, temporary: Path, opened: Callable[[], BinaryIO]
 ) -> Iterator[BinaryIO]:
-    """Write beside the target, flush to disk, then take the target's place."""
+    """Yield a temporary file beside the target, which then is flushed to disk and replaces the
+    target."""
     target = _target(path)
     with _explained(path):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -179,7 +182,7 @@ def _replacing(
             file.close()
             temporary.replace(target)
     except BaseException:
-        with suppress(OSError):  # of what it could not write either
+        with suppress(OSError):  # closing flushes, which may fail again
             file.close()
         temporary.unlink(missing_ok=True)
         raise
@@ -194,7 +197,7 @@ def _explained(path: StrPath) -> Iterator[None]:
 
 
 def _refuse_special(target: Path) -> None:
-    """Keep a device or pipe from being replaced by a regular file."""
+    """Raise OSError if the target is a folder, device or pipe, which a file must not replace."""
     if not target.exists():
         return
     mode = target.stat().st_mode
@@ -205,8 +208,10 @@ def _refuse_special(target: Path) -> None:
 
 
 class Spool(Generic[T]):
-    """Records kept in a temporary file, so that a second pass over them needs no memory. Iterate
-    once all are added, as often as needed: they come in their order."""
+    """Records kept in a temporary file, so that further passes over them need no memory.
+
+    Add all records first, then iterate over them as often as needed; they keep their order.
+    """
 
     def __init__(self) -> None:
         self._file, self._count = TemporaryFile(), 0  # noqa: SIM115, it lives as long as this
@@ -219,18 +224,17 @@ class Spool(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         at = 0
         for _ in range(self._count):
-            self._file.seek(at)  # another reader may be elsewhere
+            self._file.seek(at)  # another iterator may have moved the position
             record = pickle.load(self._file)
             at = self._file.tell()
             yield record
 
 
 def to_plain(value: Any) -> Any:
-    """Return the value as JSON can hold it: records to dicts, enums to their values, tuples to
-    lists.
+    """Return a value as plain JSON types: records become dicts, enums their values, tuples lists.
 
-    Numbers that JSON lacks (NaN, infinity) become null. Array scalars and arrays become numbers
-    and lists; anything else that is foreign to JSON becomes its text.
+    NaN and infinity become null. Array scalars and arrays become numbers and lists. Any other value
+    becomes its text.
     """
     if isinstance(value, Enum):
         return to_plain(value.value)
@@ -252,8 +256,8 @@ def to_plain(value: Any) -> Any:
 def to_json(record: Any) -> dict[str, Any]:
     """Return a record (dataclass or mapping) as a dict that `json` can write.
 
-    Lone surrogates stay in the text; the writers here escape everything outside ASCII, so they
-    survive the file.
+    Lone surrogates stay in the text. They survive in a file because the writers of this module
+    escape everything outside ASCII.
     """
     result = to_plain(record)
     if not isinstance(result, dict):
@@ -262,9 +266,11 @@ def to_json(record: Any) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """Return a record, or a tuple of them, as `json.dumps` takes it: by its own `record` method if
-    it has one, else `dataclasses.asdict` without its deep copies, which cost more than all the rest
-    of an answer."""
+    """Return a record, or a tuple of records, in a form that `json.dumps` accepts.
+
+    Uses the record's own `record` method if it has one. Otherwise it converts the dataclass without
+    the deep copies of `dataclasses.asdict`, which cost more than the rest of an answer.
+    """
     kind = type(value)
     if hasattr(kind, "record"):
         return value.record()
@@ -286,10 +292,10 @@ _WRITTEN = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=to_plain
 
 
 def encoded(text: str) -> bytes:
-    """Encode a text as UTF-8 that holds lone surrogates too."""
+    """Return a text as UTF-8 bytes, including lone surrogates."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def text_digest(text: str) -> bytes:
-    """Return the SHA-256 of a text, lone surrogates included."""
+    """Return the SHA-256 digest of a text, including lone surrogates."""
     return hashlib.sha256(encoded(text)).digest()

@@ -1,4 +1,4 @@
-"""HTTP as this package's clients use it: thousands of small JSON requests on one event loop."""
+"""HTTP client functions for thousands of small JSON requests on one event loop."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from autoj_reward.config.urls import BaseUrl, without_secrets
 from autoj_reward.errors import ConfigError
 
 NO_ANSWER = (aiohttp.ClientError, OSError)
-"""Errors of a request without a whole answer: not connected, lost, or not in time."""
+"""Exceptions of a request without a complete answer: no connection, a lost one, or a timeout."""
 KEEP_ALIVE_S = 4.0
-"""How long an idle connection is kept. uvicorn closes one after 5 s, and a request that is sent
-just then is lost."""
+"""Seconds that an idle connection is kept. uvicorn closes it after 5 s, and a request sent just
+then is lost."""
 DNS_S = 30
-"""How long the addresses of a name are kept, so that a service may move."""
+"""Seconds that a host's addresses are cached, so that a service may move."""
 LARGE_BODY_BYTES = 2**20
-"""Bytes of a body that is sent piece by piece, so that other requests go on beside it."""
+"""Body size from which a body is sent in chunks, so that other requests can proceed meanwhile."""
 JSON = {"Content-Type": "application/json"}
 
 
@@ -39,13 +39,14 @@ def session(
     total_s: float | None = None,
     proxies: bool = False,
 ) -> aiohttp.ClientSession:
-    """Open a session for one server, without a limit of its own on connections: the caller's
-    semaphore is the limit. Use it in one event loop, and close it there.
+    """Open a session for one server. Use and close it in the same event loop.
 
-    connect_s: time to connect, apart from total_s, which a request with its answer may take.
-    headers: an Authorization among them counts before that of the address.
-    proxies: go through the proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY name for this
-    server. It is looked up once, here; `~/.netrc` is never read. No cookies are kept.
+    It has no connection limit of its own; the caller's semaphore is the limit.
+
+    headers: an Authorization header here overrides the one of the address. connect_s: seconds to
+    connect. total_s: seconds for a request with its answer; None means no limit. proxies: whether
+    to use the proxy of HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, which is looked up now.
+    `~/.netrc` is never read, and no cookies are kept.
     """
     known = {"Authorization": base.authorization} if base.authorization else {}
     return aiohttp.ClientSession(
@@ -63,17 +64,17 @@ def session(
 def post(
     client: aiohttp.ClientSession, url: str, body: Mapping[str, Any]
 ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-    """Post JSON; a redirect is an answer like any other, not followed."""
+    """Send a JSON body. Redirects are returned as answers, not followed."""
     text = json.dumps(body, separators=(",", ":")).encode()
     data = text if len(text) < LARGE_BODY_BYTES else BytesIO(text)
     return client.post(url, data=data, headers=JSON, allow_redirects=False)
 
 
 def read_json(body: bytes) -> Any:
-    """Read a JSON body. Raises ValueError for what is none.
+    """Parse a JSON body. Raises ValueError if it is invalid.
 
-    pydantic's parser takes half the time of `json` on log-probabilities. `json` is left what only
-    it reads: half of a surrogate pair.
+    pydantic's parser takes half the time of `json` on log-probabilities. `json` is the fallback,
+    because only it accepts half of a surrogate pair.
     """
     try:
         return from_json(body)
@@ -85,16 +86,16 @@ def read_json(body: bytes) -> Any:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the type and message of an error, without secrets of an address in it."""
+    """Return an error's type and message, without secrets in addresses."""
     said = without_secrets(str(error))
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def retry_after_s(headers: Mapping[str, str], cap_s: float, now: float | None = None) -> float:
-    """Return for how many seconds a server asks not to be asked again, at most cap_s.
+    """Return the seconds that a server asks clients to wait before a retry, at most cap_s.
 
-    `Retry-After` holds seconds or a date; 0 without it, and for what is neither. now: seconds
-    since the epoch.
+    `Retry-After` holds seconds or a date. Returns 0 without the header, or if it is malformed. now:
+    seconds since the epoch.
     """
     asked = headers.get("Retry-After", "").strip()
     try:
@@ -112,7 +113,7 @@ def _seconds_until(date: str, now: float) -> float:
 
 
 def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for an address."""
+    """Return the environment's proxy for an address, or None."""
     parts = urlsplit(url)
     found = getproxies()
     proxy = found.get(parts.scheme) or found.get("all")

@@ -1,6 +1,6 @@
 """Text and numbers as HTML, and tables as Markdown.
 
-In HTML everything that a model or a file wrote passes through `esc`.
+In HTML, every text from a model or a file passes through `esc`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from string import Template
 
-# Controls but tab and newline, bidirectional overrides and isolates (which can show text in an
-# order that is not its own), lone surrogates, and the two noncharacters that XML forbids.
+# Control characters except tab and newline, bidirectional overrides and isolates (which can
+# reorder displayed text), lone surrogates, and the two noncharacters that XML forbids.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 
 
 def page(package: str, name: str, **parts: str) -> str:
-    """`NAME.html` of a package with its parts put in: those given, and the script that stands
-    beside it, `NAME.js`, which runs by its hash and no other."""
+    """Return a package's `NAME.html` with the given parts inserted, and its script `NAME.js`.
+
+    The script is allowed by its hash; no other script runs.
+    """
     folder = files(package)
     script = folder.joinpath(f"{name}.js").read_text("utf-8")
     text = Template(folder.joinpath(f"{name}.html").read_text("utf-8"))
@@ -31,7 +33,7 @@ def page(package: str, name: str, **parts: str) -> str:
 
 
 def hashed(text: str) -> str:
-    """What a page's policy names a script or a style of its own by."""
+    """Return the hash source of a script or style for a Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -43,23 +45,27 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def visible(text: object) -> str:
-    """Plain text whose controls, overrides and surrogates can be seen; not yet safe in HTML."""
+    """Return plain text with visible control characters, direction overrides and surrogates.
+
+    The result is not safe in HTML; see `esc`.
+    """
     return _UNSEEN.sub(_visible, str(text).replace("\r\n", "\n"))
 
 
 def esc(text: object) -> str:
-    """Text safe in an element or a quoted attribute; what cannot be seen becomes visible."""
+    """Return text that is safe in an element or a quoted attribute, with invisible characters made
+    visible."""
     return html.escape(visible(text), quote=True)
 
 
 def data_block(value: object) -> str:
-    """A JSON value as text that no script or comment tag inside it can leave."""
+    """Return a value as JSON text from which no script or comment tag can escape."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def num(value: float | None) -> str:
-    """A number with at most two decimals; a dash for None."""
+    """Return a number as text with at most two decimals; a dash for None."""
     if value is None:
         return "\u2013"
     text = f"{value:,.2f}".rstrip("0").rstrip(".")
@@ -67,24 +73,26 @@ def num(value: float | None) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """A count with its noun: 1 query, 2 queries, 3 candidates."""
+    """Return a count with its noun: 1 query, 2 queries, 3 candidates."""
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} " + (noun[:-1] + "ies" if noun.endswith("y") else noun + "s")
 
 
 Table = list[Sequence[str]]
-"""Rows of cells, the head first."""
+"""Rows of cells, headings first."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table. A bar in a cell is escaped; a line break in it becomes a space."""
+    """Return the lines of a Markdown table. Bars in cells are escaped; line breaks become
+    spaces."""
     lines = (head, ["---"] * len(head), *rows)
     return ["| " + " | ".join(map(_cell, line)) + " |" for line in lines]
 
 
 def section(title: str, rows: Table, note: str = "") -> list[str]:
-    """The lines of a section with a table and a note; nothing for a table without rows."""
+    """Return the lines of a Markdown section with a table and a note; [] if the table has
+    no rows."""
     if len(rows) < 2:
         return []
     return [f"## {title}", "", *table(rows[0], rows[1:]), "", *([note, ""] if note else [])]

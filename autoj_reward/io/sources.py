@@ -1,7 +1,8 @@
-"""Sources of input rows: JSON lines, Parquet, a saved dataset, or one on the hub.
+"""Sources of input rows: JSON lines or arrays, Parquet, a saved dataset, or a hub dataset.
 
-A source yields each row's number, from 1, and a loader; the loader raises BadField when only that
-row cannot be read. A fault of the source as a whole is an InputError.
+A source yields each row's number, from 1, and a function that loads the row. That function raises
+BadField if only this row cannot be read. InputError means that the source as a whole cannot be
+read.
 """
 
 from __future__ import annotations
@@ -24,22 +25,25 @@ from autoj_reward.errors import InputError
 from autoj_reward.io.checks import BadField, show
 
 DAMAGED = (OSError, ValueError, EOFError, zlib.error)
-"""Errors of a text file that is cut off, of another encoding, or damaged where it is packed."""
-# Table readers also raise what their own dependencies do: codecs, cache, network.
+"""Errors of a text file that is truncated, wrongly encoded, or damaged within its compression."""
+# Table readers pass on exceptions of their dependencies: codecs, cache, network.
 ANY = (Exception,)
 Numbered = Iterator[tuple[int, Callable[[], Any]]]
+"""(row number, function that loads the row) pairs."""
 TEXT_SUFFIXES = (".jsonl", ".ndjson", ".json")
 CONVERSATIONS = ("messages", "prompt")
 """Columns that may hold a row's query as messages."""
 BATCH_ROWS = 256
+"""Rows of a table that are read at a time."""
 HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def numbered(source: str, required: tuple[str, ...]) -> Numbered:
-    """Yield the number and the loader of each row. A table must have the required columns.
+    """Yield the number and the loading function of each row.
 
-    Raises InputError for a source that is missing, of no known kind, or unreadable.
+    required: columns that a table must have. Raises InputError if the source is missing, unreadable
+    or of an unknown format.
     """
     suffix = Path(source.lower().removesuffix(".gz")).suffix
     if source.startswith("hf://"):
@@ -61,14 +65,15 @@ def numbered(source: str, required: tuple[str, ...]) -> Numbered:
 
 @dataclass(slots=True)
 class _Place:
-    """The last line of a source that was read whole; 0: none, or it has no lines."""
+    """Number of the last line that was read completely; 0 if none was, or if the source has no
+    lines."""
 
     line: int = 0
 
 
 @contextmanager
 def _readable(source: str, errors: tuple[type[Exception], ...]) -> Iterator[_Place]:
-    """Turn these errors of opening and reading a source into InputError."""
+    """Turn these exceptions of opening and reading a source into InputError."""
     place = _Place()
     try:
         yield place
@@ -85,7 +90,7 @@ def _readable(source: str, errors: tuple[type[Exception], ...]) -> Iterator[_Pla
 
 
 def _lines(source: str) -> Numbered:
-    """Every line that is not blank; a byte order mark may open the first."""
+    """Yield every line that is not blank; the first may begin with a byte order mark."""
     with (
         _readable(source, DAMAGED) as place,
         nullcontext(sys.stdin.buffer) if source == "-" else _opened(source) as stream,
@@ -109,7 +114,7 @@ def _is_array(source: str) -> bool:
 
 
 def _array(source: str) -> Numbered:
-    """The items of one JSON array, numbered from 1."""
+    """Yield the items of one JSON array, numbered from 1."""
     with _readable(source, DAMAGED):
         with _opened(source) as stream:
             text = stream.read().decode("utf-8-sig")
@@ -133,7 +138,7 @@ def _array(source: str) -> Numbered:
 
 
 def _item(text: str, at: int) -> tuple[Callable[[], Any], int]:
-    """The loader of the value that begins there, and where the value ends."""
+    """Return (loading function, end position) of the JSON value that begins at `at`."""
     try:
         item, end = _UNIQUE.raw_decode(text, at)
     except BadField as error:
@@ -170,7 +175,7 @@ def _decode(line: bytes) -> Any:
         raise BadField("", f"invalid JSON at column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise BadField("", "invalid JSON: nested too deeply") from None
-    except ValueError as error:  # an integer of more digits than Python converts
+    except ValueError as error:  # an integer with more digits than Python converts
         raise BadField("", f"invalid JSON: {error}") from None
 
 
@@ -213,7 +218,7 @@ def _load_saved(source: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class HubDataset:
-    """A dataset on the hub; code that comes with it is never run."""
+    """Dataset on the hub; its own loading code is never run."""
 
     path: str
     split: str
@@ -223,7 +228,7 @@ class HubDataset:
     def load(self) -> Any:
         import datasets
 
-        # A path without the address of the hub would be a folder of that name, where there is one.
+        # Without the `hf://` prefix, a local folder of that name would be loaded instead.
         return datasets.load_dataset(
             f"hf://datasets/{self.path}",
             name=self.config,
@@ -233,10 +238,10 @@ class HubDataset:
 
 
 def hub_dataset(source: str) -> HubDataset:
-    """Parse the dataset that `hf://owner/name?split=...&config=...&revision=...` names.
+    """Parse `hf://owner/name?split=...&config=...&revision=...`.
 
-    split defaults to train, the others to the hub's own defaults. Raises InputError for any
-    other parameter, a repeated one, or an address that is not an owner and a name.
+    split defaults to train, the others to the hub's own defaults. Raises InputError for any other
+    parameter, a repeated one, or an address that is not an owner and a name.
     """
     address, _, parameters = source.removeprefix("hf://").partition("?")
     pairs = [part.partition("=") for part in parameters.split("&")] if parameters else []
@@ -252,7 +257,10 @@ def hub_dataset(source: str) -> HubDataset:
 
 
 def _check_columns(source: str, schema: Any, required: tuple[str, ...]) -> None:
-    """InputError for a table that lacks one of the columns. Messages are a query and a response."""
+    """Raise InputError if a table lacks a required column.
+
+    Messages count as a query and a response.
+    """
     columns = schema.names
     talks = any(f.name in CONVERSATIONS and "list<" in str(f.type) for f in schema)
     said = ("query", "response") if talks else ()
@@ -273,7 +281,8 @@ def _cells(batches: Any) -> Numbered:
 
 
 def _row(batch: Any, index: int) -> dict[str, Any]:
-    """One row of an Arrow table; a NaN cell is a missing value, as pandas writes it."""
+    """Return one row of an Arrow table. NaN cells become None, since pandas writes missing values
+    so."""
     try:
         (row,) = batch.slice(index, 1).to_pylist()
     except (ValueError, OverflowError) as error:  # text that is not UTF-8, a date out of range

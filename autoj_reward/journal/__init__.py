@@ -1,10 +1,10 @@
-"""The record of every judgement: SQLite in WAL mode, written before a judgement is used.
+"""Journal: every judgement in an SQLite file in WAL mode, written before the judgement is used.
 
-One file serves resuming, caching across runs and auditing. A key is the SHA-256 of the judge's
-fingerprint and the exact inputs, so another judge or another byte is another entry. What is on
-record stays: of two judgements of one input the first good one counts, whoever wrote it, and a
-checksum a row tells what is no longer as it was written. Texts are compressed, and those of inputs
-are stored once. A file of an earlier form is refused.
+One file serves resuming, caching across runs and auditing. A row's key is the SHA-256 of the
+judge's fingerprint and the exact input, so another judge or a changed byte is another row. Records
+stay: of several judgements of one input the first OK one counts, whoever wrote it. Each row has a
+checksum, which detects damage. Texts are compressed, and those of inputs are stored once. Files of
+an earlier format are refused.
 """
 
 from __future__ import annotations
@@ -18,34 +18,36 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autoj_reward.journal import tables
-from autoj_reward.journal.errors import BROKEN, damaged, explained, of_another_form
+from autoj_reward.journal.errors import BROKEN, damaged, explain_error, make_format_error
 from autoj_reward.journal.records import (
-    Sampled,
+    SampledResponses,
     digest,
     judgement_cell,
     judgement_key,
-    judgement_of,
     judgement_record,
+    read_judgement,
 )
 from autoj_reward.journal.texts import Texts
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 
-__all__ = ["Journal", "Sampled", "judgement_key", "judgement_of"]
+__all__ = ["Journal", "SampledResponses", "judgement_key", "read_judgement"]
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Said = tuple[str, JudgeInput, Judgement]
-"""The judge's fingerprint, what it was asked, and its judgement."""
+"""The judge's fingerprint, the input, and the judgement."""
 PATIENCE_S = 60
-"""How long to wait for other processes that have the file."""
+"""Seconds to wait while other processes hold the file."""
 DROPPED = 256
-"""Judgements that go at a time: few enough to pause nobody, enough to be seldom."""
+"""Judgements dropped at a time when the file is full: few enough for a short pause, enough that
+drops are rare."""
 
 
 class Journal:
-    """One open journal file. Use it from one thread; several processes may share the file.
+    """An open journal file. Use it from one thread; several processes may share the file.
 
-    max_gib: when the file holds more, the oldest judgements make room for new ones; None: it grows.
+    max_gib: size in GiB at which new judgements replace the oldest ones; None for no limit. Raises
+    JournalError if the file cannot be opened or is not a journal of this format.
     """
 
     def __init__(self, path: Path, max_gib: float | None = None) -> None:
@@ -55,16 +57,16 @@ class Journal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
-            # A damaged text must be told by its checksum, not by an error of its decoding.
+            # Damage is detected by the checksum, so decoding must not fail first.
             self._db.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
             self._write_ahead()
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._make_tables()
         except (OSError, *BROKEN) as error:
-            raise explained(path, error, opening=True) from error
+            raise explain_error(path, error, opening=True) from error
 
     def _write_ahead(self) -> None:
-        """Set WAL mode. Where others set it too, SQLite gives up at once and not after its wait."""
+        """Set WAL mode. While other processes set it too SQLite fails without waiting, so retry."""
         last = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -76,7 +78,7 @@ class Journal:
                 time.sleep(0.01)
 
     def _make_tables(self) -> None:
-        """Make the tables that are missing. Raises JournalError for a file of another form."""
+        """Create missing tables. Raises JournalError for a file of another format."""
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")  # several processes may open a new file at once
             made = self._db.execute(tables.MADE).fetchone()
@@ -89,12 +91,12 @@ class Journal:
             if made is None:
                 self._db.execute(tables.SET_FORM)
             elif made != (tables.FORM,):
-                raise of_another_form(self.path)
+                raise make_format_error(self.path)
             for index in tables.BY_AGE if self._most is not None else ():
                 self._db.execute(index)
 
     def get(self, judge: str, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
-        """What is on record for these inputs. `unavailable` is recorded but never given back."""
+        """Return the judgements on record, by input. Those that are `unavailable` are left out."""
         keys = {judgement_key(judge, item): item for item in items}
         found: dict[JudgeInput, Judgement] = {}
         for chunk in _chunks(list(keys), 500):
@@ -111,15 +113,16 @@ class Journal:
         return self.put_all([(judge, item, judgement)])[0]
 
     def put_all(self, said: Sequence[Said]) -> list[Judgement]:
-        """Store judgements, all on disk when this returns, whatever kills the process later.
+        """Store judgements. All are on disk when this returns.
 
-        Returns what is on record for each: an earlier one of this input, if that is ok, or if it
-        failed as this one did.
+        Returns the judgement on record for each input. That is an earlier one if it was OK, or if
+        it failed and the new one failed too. An earlier OK one without an expected rating is
+        replaced by an OK one that has it.
         """
         with self._writing():
             at = time.time()
             kept = [self._put(*one, at) for one in said]
-            # The file itself is never moved: others have it open, and its log goes by its name.
+            # The file itself is never replaced: other processes have it open.
             if self._most is not None and self._execute(tables.USED, ())[0][0] > self._most:
                 self._execute(tables.DROP_OLDEST, (DROPPED + len(said),))
                 self._execute(tables.DROP_TEXTS, ())
@@ -132,20 +135,22 @@ class Journal:
         kept = self.get(judge, [item]).get(item, judgement)
         if not kept.lacks("expected") or judgement.lacks("expected") or not judgement.ok:
             return kept
-        key, _, _, _, cell, _, _ = row  # it was asked again for the number that is missing there
+        key, _, _, _, cell, _, _ = row  # the recorded one lacks a number, so it was judged again
         [(input_cell,)] = self._execute("SELECT input FROM judgements WHERE key = ?", (key,))
         sealed = _sealed(key, judge, str(judgement.outcome), input_cell, cell, at)
         self._execute(tables.REPLACE, (cell, at, sealed[-1], key))
         return judgement
 
     def finding(self, judge: str) -> dict[str, Any]:
-        """Return what was found out about the endpoint of a judge; empty if nothing was yet."""
+        """Return the endpoint capabilities on record for a judge; {} if there are none."""
         rows = self._execute(tables.FINDING, (judge,))
         return self._read(rows[0], lambda row: dict(json.loads(row[1]))) if rows else {}
 
     def keep_finding(self, judge: str, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Store what was found out about an endpoint. Returns what is on record: the first finding,
-        which counts for every process that shares the file."""
+        """Store the endpoint capabilities of a judge, and return those on record.
+
+        The first ones stored count for every process that shares the file.
+        """
         with self._writing():
             row = _sealed(judge, json.dumps(dict(found), sort_keys=True), time.time())
             self._execute(tables.PUT_FINDING, row)
@@ -156,14 +161,15 @@ class Journal:
         cells = judge, said.outcome.value, given, judgement_cell(judge, said), at
         return _sealed(judgement_key(judge, item), *cells)
 
-    def get_samples(self, policy: str, query: str) -> Sampled | None:
-        """The responses a policy gave to a query in an earlier run, or None."""
+    def get_samples(self, policy: str, query: str) -> SampledResponses | None:
+        """Return the responses on record of a policy to a query, or None."""
         wanted = f"SELECT {tables.COLUMNS['samples']} FROM samples WHERE key = ?"
         rows = self._execute(wanted, (digest(policy, query),))
         return self._read(rows[0], self._texts.read_sampled)[1] if rows else None
 
-    def put_samples(self, policy: str, query: str, sampled: Sampled) -> Sampled:
-        """Store the responses to one query. Returns those on record: the first that came."""
+    def put_samples(self, policy: str, query: str, sampled: SampledResponses) -> SampledResponses:
+        """Store the responses to one query. Returns those on record, which are the first ones
+        stored."""
         with self._writing():
             cells = self._texts.keep_samples(query, sampled)
             row = _sealed(digest(policy, query), policy, *cells, time.time())
@@ -171,14 +177,18 @@ class Journal:
         return self.get_samples(policy, query) or sampled
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Every judgement as a plain record, oldest first, read as it is asked for."""
+        """Yield every judgement as a plain record, oldest first. Rows are read lazily."""
         for row in self._rows(f"{tables.JUDGED} ORDER BY at"):
             item, said = self._read(row, self._texts.read_judged)
-            judgement = judgement_of(said).record()
+            judgement = read_judgement(said).record()
             yield {"at": row[5], "input": item.record(), **judgement, "judge": row[1]}
 
     def statistics(self) -> dict[str, Any]:
-        """What the file holds, and of what size it is; bytes a judgement count samples in."""
+        """Return counts by judge and outcome, sizes in bytes, and the times of the oldest and
+        newest row.
+
+        `bytes_a_judgement` includes the bytes of samples and texts.
+        """
         by_judge: dict[str, dict[str, int]] = {}
         for judge, outcome, count in self._execute(tables.COUNTS, ()):
             by_judge.setdefault(judge, {})[outcome] = count
@@ -195,29 +205,29 @@ class Journal:
         }
 
     def compact(self) -> None:
-        """Give free pages back.
+        """Return free pages to the disk.
 
-        Needs the room of another such file while it works; killed, it leaves all as it was.
+        Needs free disk space of the file's size. If it is killed, the file stays as it was.
         """
         self._execute("VACUUM", ())
         self._execute("PRAGMA wal_checkpoint(TRUNCATE)", ())
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """One transaction, whole or not at all."""
+        """Run a `with` block as one transaction: all of it or nothing is written."""
         self._execute("BEGIN IMMEDIATE", ())
-        self._texts.forget()  # others may have written since
+        self._texts.forget()  # other processes may have written since
         try:
             yield
             self._execute("COMMIT", ())
         finally:
             if self._db.in_transaction:
-                # An error of the disk may end the transaction itself; the first error is the cause.
+                # A disk error may have ended the transaction already; keep the first error.
                 with suppress(*BROKEN):
                     self._db.rollback()
 
     def _read(self, row: Row, parse: Callable[[Row], T]) -> T:
-        """What a row says that is as it was written."""
+        """Return what `parse` reads from a row. Raises JournalError if the row is damaged."""
         *written, checksum = row
         try:
             if checksum == digest(*written):
@@ -234,17 +244,17 @@ class Journal:
         try:
             yield from self._db.execute(sql)
         except BROKEN as error:
-            raise explained(self.path, error) from error
+            raise explain_error(self.path, error) from error
 
     def _execute(self, sql: str, values: Sequence[Any]) -> list[Row]:
         try:
             return self._db.execute(sql, values).fetchall()
         except BROKEN as error:
-            raise explained(self.path, error) from error
+            raise explain_error(self.path, error) from error
 
 
 def _judgement(row: Row) -> Judgement:
-    return judgement_of(judgement_record(row[4], row[1]))
+    return read_judgement(judgement_record(row[4], row[1]))
 
 
 def _sealed(*cells: Any) -> Row:

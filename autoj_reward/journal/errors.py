@@ -1,4 +1,4 @@
-"""What is wrong with a journal's file, and a remedy that loses nothing of it."""
+"""Errors of a journal's file, each with a remedy that loses no record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from autoj_reward.errors import JournalError
 from autoj_reward.io.files import cannot_write
 
 BROKEN = (sqlite3.Error, UnicodeDecodeError)
-"""What sqlite3 raises; the latter where the name in an error's own words is damaged."""
+"""Exceptions of sqlite3. UnicodeDecodeError is raised where a damaged name is part of an error
+message."""
 _PERMISSION = "give this user write permission for the file and its folder, or name another journal"
 _REMEDY = {
     sqlite3.SQLITE_FULL: "free disk space",
@@ -27,8 +28,9 @@ _REMEDY = {
 _AGAIN = "start the same command again: what was stored before is safe"
 
 
-def explained(path: Path, error: Exception, opening: bool = False) -> JournalError:
-    """Return the error of a journal for one of BROKEN, or for an OSError where it is opened."""
+def explain_error(path: Path, error: Exception, opening: bool = False) -> JournalError:
+    """Return the JournalError that explains an sqlite3 error, or an OSError when the file is
+    opened."""
     start = f"journal {path}: cannot be opened" if opening else f"journal {path}"
     if isinstance(error, OSError):
         return JournalError(f"{start}: {cannot_write(path.parent, error)}")
@@ -48,12 +50,12 @@ def explained(path: Path, error: Exception, opening: bool = False) -> JournalErr
 
 
 def damaged(path: Path, problem: str) -> JournalError:
-    """Return the error of a file that is not as it was written."""
+    """Return the error of a file that has been damaged."""
     return JournalError(f"journal {path}: damaged: {problem}; {_keep(path)}")
 
 
-def of_another_form(path: Path) -> JournalError:
-    """Return the error of a journal whose rows this version does not read."""
+def make_format_error(path: Path) -> JournalError:
+    """Return the error of a journal in a format that this version does not read."""
     return JournalError(
         f"journal {path}: another version of autoj-reward wrote it, in a form that this one does "
         "not read: delete it or name another file; its judgements are made anew"

@@ -1,4 +1,4 @@
-"""A journal as those read it who never write: what is new since the last look, and rows by key."""
+"""Read access to a journal while others write it: entries since the last read, and rows by key."""
 
 from __future__ import annotations
 
@@ -10,34 +10,38 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.errors import JournalError
-from autoj_reward.journal.errors import BROKEN, of_another_form
-from autoj_reward.journal.records import digest, judgement_of
+from autoj_reward.journal.errors import BROKEN, make_format_error
+from autoj_reward.journal.records import digest, read_judgement
 from autoj_reward.journal.tables import FORM, JUDGED, MADE
 from autoj_reward.journal.texts import Texts
 from autoj_reward.types import JudgeInput, Judgement
 
 NEXT = "SELECT rowid, key, at FROM judgements WHERE rowid > ? ORDER BY rowid LIMIT ?"
+"""Keys and times of the rows after a row id."""
 
 Known = Callable[[Sequence[str]], Mapping[str, float]]
-"""The times of those keys that the caller has."""
+"""Function that returns the times of those keys that the caller has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One judgement on record. at: when it was made, seconds of the Unix epoch."""
+    """One judgement on record."""
 
     key: str
+    """Key of the row; see `judgement_key`."""
     at: float
+    """Time of the judgement, in seconds of the Unix epoch."""
     judge: str
+    """Fingerprint of the judge."""
     item: JudgeInput
     judgement: Judgement
 
 
 class Reader:
-    """Reads one journal file beside its writers. damaged: rows that are not as they were written.
+    """Reads a journal file while other processes write it.
 
-    Each look opens the file anew. One that nobody has open is read as it lies, so that no file
-    appears beside it.
+    Its attribute `damaged` holds the keys of damaged rows. Each read opens the file anew. A file
+    that no process has open is read as immutable, so that SQLite creates no file beside it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,8 +51,11 @@ class Reader:
         self._left: object = None
 
     def newer(self, most: int, known: Known) -> list[Entry]:
-        """What the caller does not have, or not as it is: `most` or so at a time, and none once it
-        has all. JournalError for a file that cannot be read."""
+        """Return entries that the caller lacks or has in an older version; [] once it has all.
+
+        most: about how many to return in one call. known: returns the times of the caller's
+        entries. Raises JournalError if the file cannot be read.
+        """
         now = [_stamp(path) for path in (self.path, _log(self.path))]
         if now == self._left:
             return []
@@ -57,12 +64,12 @@ class Reader:
             if made is None:
                 return []
             if made != (FORM,):
-                raise of_another_form(self.path)
+                raise make_format_error(self.path)
             found = db.execute(NEXT, (self._last, most)).fetchall()
             if found:
                 self._last = found[-1][0]
                 return self._rows(db, [key for _, key, _ in found])
-            # A judgement may take the place of one that failed: a round over what was there.
+            # A judgement may have replaced a failed one: go through the known rows again.
             found = db.execute(NEXT, (self._again, 4 * most)).fetchall()
             self._again = found[-1][0] if found else 0
             self._left = now if not found else None
@@ -71,7 +78,7 @@ class Reader:
             return self._rows(db, [key for key in changed if key not in self.damaged])
 
     def entries(self, keys: Sequence[str]) -> dict[str, Entry]:
-        """The rows with these keys, as far as they are there and can be read."""
+        """Return the entries with these keys. Missing and damaged ones are left out."""
         with self._opened() as db:
             return {entry.key: entry for entry in self._rows(db, keys)}
 
@@ -91,7 +98,7 @@ class Reader:
         try:
             if checksum == digest(*row[:-1]):
                 item, said = texts.read_judged(row)
-                return Entry(key, at, judge, item, judgement_of(said))
+                return Entry(key, at, judge, item, read_judgement(said))
         except (ValueError, TypeError, KeyError, AttributeError):
             pass
         self.damaged.add(key)
@@ -110,7 +117,10 @@ class Reader:
 
 
 def _log(path: Path) -> Path:
-    """Its write-ahead log, which is there while somebody has the journal open, or was killed."""
+    """Return the path of the write-ahead log.
+
+    It exists while a process has the journal open, and after such a process was killed.
+    """
     return path.with_name(f"{path.name}-wal")
 
 

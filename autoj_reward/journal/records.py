@@ -1,4 +1,4 @@
-"""What stands in a journal, as Python holds it and as a file does: keys, records, packed texts."""
+"""Records of a journal, in Python and as stored: keys, judgements and compressed texts."""
 
 from __future__ import annotations
 
@@ -31,25 +31,30 @@ USUAL = (
     b'"tokens_cached": 400, "tokens_out": 100, "latency_s": 1.0, "queued_s": 0.0}, "flags": [], '
     b'"thinking": ""}'
 )
-"""What packed texts are likely to hold. Files are read by it: it must stay as it is."""
+"""Compression dictionary of likely text. It must not change: stored texts are read with it."""
 
 KEPT = ("outcome", "reason", "critique", "readings", "usage", "judge", "flags", "thinking")
-"""The fields of a judgement's record that a journal keeps; the others follow from the readings."""
+"""Fields of a judgement's record that a journal stores. The others follow from the readings."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """Responses of a policy to one query, with their log-probabilities and the tokens spent."""
+class SampledResponses:
+    """Responses of a policy to one query."""
 
     responses: tuple[str, ...]
     logprobs: tuple[float | None, ...]
+    """Sequence log-probability of each response under the policy (natural log); None if unknown."""
     finished: tuple[bool, ...]
+    """Whether each response stopped by itself, and not at the token limit."""
     tokens_out: int
+    """Tokens of all responses together."""
 
 
 def judgement_key(judge: str, item: JudgeInput) -> str:
-    """SHA-256 over the judge's fingerprint and the exact inputs. What an input does not have leaves
-    no trace."""
+    """Return the key of a judgement: SHA-256 over the judge's fingerprint and the exact input.
+
+    Optional fields that an input does not have do not enter it.
+    """
     added: list[Any] = ["direct"] if item.direct else []
     added += [{"context": dict(item.context)}] if item.context else []
     added += [{"turns": messages_of(item.turns)}] if item.turns else []
@@ -57,9 +62,9 @@ def judgement_key(judge: str, item: JudgeInput) -> str:
 
 
 def digest(*parts: Any) -> str:
-    """SHA-256 of values that JSON can hold, and of bytes, as hexadecimal digits."""
+    """Return the SHA-256 of JSON values and bytes as hexadecimal digits."""
     plain = [part.decode("latin-1") if isinstance(part, bytes) else part for part in parts]
-    # Escaped, a split surrogate pair would read like the character that it spells.
+    # Escaped, two lone surrogates would give the same digest as the character that they spell.
     return hashlib.sha256(encoded(_UNESCAPED.encode(plain))).hexdigest()
 
 
@@ -67,12 +72,13 @@ _UNESCAPED = json.JSONEncoder(ensure_ascii=False)
 
 
 def packed(text: str) -> bytes:
+    """Return a text compressed with the dictionary USUAL."""
     made = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS, 6, zlib.Z_DEFAULT_STRATEGY, USUAL)
     return made.compress(encoded(text)) + made.flush()
 
 
 def unpacked(body: bytes) -> str:
-    """The inverse of `packed`. Raises ValueError."""
+    """Return the text of `packed` bytes. Raises ValueError for damaged bytes."""
     try:
         found = zlib.decompressobj(-zlib.MAX_WBITS, USUAL)
         text = found.decompress(body) + found.flush()
@@ -84,24 +90,29 @@ def unpacked(body: bytes) -> str:
 
 
 def judgement_cell(judge: str, judgement: Judgement) -> bytes:
-    """The record of a judgement for its row: what `judgement_of` needs. The judge stands beside it,
-    and here only if it is another."""
+    """Return a judgement as the bytes of its row.
+
+    judge: fingerprint in the row's own column; the bytes hold the judgement's only if it differs.
+    """
     said = judgement.record()
     kept = {name: said[name] for name in KEPT if name != "judge" or said[name] != judge}
     return packed(json.dumps(kept))
 
 
 def judgement_record(cell: bytes, judge: str) -> dict[str, Any]:
-    """The inverse: a record as `judgement_of` reads it."""
+    """Return the record in a row's bytes, for `read_judgement`. The inverse of `judgement_cell`."""
     found = json.loads(unpacked(cell))
     if not isinstance(found, dict):
         raise TypeError(f"{type(found).__name__} in place of an object")
     return {"judge": judge} | found
 
 
-def judgement_of(data: Mapping[str, Any]) -> Judgement:
-    """The inverse of `Judgement.record`, which JSON may have been through. Raises ValueError,
-    KeyError or TypeError for what is no record of a judgement."""
+def read_judgement(data: Mapping[str, Any]) -> Judgement:
+    """Return the judgement of a record, also after a round trip through JSON.
+
+    The inverse of `Judgement.record`. Raises ValueError, KeyError or TypeError for an invalid
+    record.
+    """
     return Judgement(
         Outcome(data["outcome"]),
         data["reason"],

@@ -1,4 +1,4 @@
-"""The tables of a journal, and what is asked of them."""
+"""Tables and SQL statements of a journal."""
 
 from __future__ import annotations
 
@@ -15,23 +15,27 @@ TABLES = {
         id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL,
         at REAL NOT NULL""",
 }
+"""Columns of each table."""
 KEYS = {"judgements": "key", "samples": "key", "findings": "judge", "texts": "digest"}
-"""A column by which a table is known to be a journal's."""
+"""A column of each table that shows that it belongs to a journal."""
 BY_AGE = (
     "CREATE INDEX IF NOT EXISTS judgements_by_age ON judgements (at)",
     "CREATE INDEX IF NOT EXISTS texts_by_age ON texts (at)",
 )
+"""Indexes for dropping the oldest rows."""
 COLUMNS = {
     "judgements": "key, judge, outcome, input, judgement, at, checksum",
     "samples": "key, policy, query, samples, at, checksum",
     "findings": "judge, found, at, checksum",
 }
+"""Columns in the order of a row's tuple."""
 FORM = 2
-"""The form of a journal's rows, kept as the file's `user_version`; those before had none."""
+"""Version of the row format, stored as the file's `user_version`. The first format had no
+version."""
 MADE = """
 SELECT user_version FROM sqlite_master, pragma_user_version() WHERE name = 'judgements'
 """
-"""The form of the file; no row where it has no judgements yet."""
+"""Query of the file's format version. It returns no row for a file without the table."""
 SET_FORM = f"PRAGMA user_version = {FORM}"
 JUDGED = f"SELECT {COLUMNS['judgements']} FROM judgements"
 PUT = f"""
@@ -42,6 +46,7 @@ ON CONFLICT (key) DO UPDATE SET
 WHERE outcome = 'unavailable' OR (outcome != 'ok' AND excluded.outcome = 'ok')
 RETURNING key
 """
+"""Stores a judgement. It replaces an `unavailable` one, and a failed one by an OK one."""
 REPLACE = "UPDATE judgements SET judgement = ?, at = ?, checksum = ? WHERE key = ?"
 PUT_FINDING = "INSERT INTO findings VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 FINDING = f"SELECT {COLUMNS['findings']} FROM findings WHERE judge = ?"
@@ -60,7 +65,9 @@ DROP_OLDEST = """
 DELETE FROM judgements WHERE key IN (SELECT key FROM judgements ORDER BY at LIMIT ?)
 """
 DROP_TEXTS = "DELETE FROM texts WHERE at < (SELECT min(at) FROM judgements)"
-"""A text is as young as the youngest row that shows it, so no row shows one older than all rows."""
+"""A text's time is that of the newest row that refers to it, so texts older than all rows are
+unused."""
 SEEN = "UPDATE texts SET at = max(at, ?) WHERE digest = ? RETURNING id"
+"""Sets the time of a text that a new row refers to."""
 KEEP = "INSERT INTO texts (at, digest, body) VALUES (?, ?, ?) RETURNING id"
 TEXT = "SELECT body FROM texts WHERE id = ?"

@@ -1,4 +1,4 @@
-"""The texts of a journal, each stored once, however many rows show it."""
+"""The texts of a journal. Each text is stored once, and rows refer to it by number."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autoj_reward.conversation import Context, Turn, plain
+from autoj_reward.conversation import Context, Turn, to_plain_text
 from autoj_reward.io.files import as_json, text_digest
 from autoj_reward.journal.records import (
-    Sampled,
+    SampledResponses,
     digest,
     judgement_key,
     judgement_record,
@@ -20,16 +20,17 @@ from autoj_reward.journal.tables import KEEP, SEEN, TEXT
 from autoj_reward.types import JudgeInput
 
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+"""Function that runs an SQL statement and returns its rows."""
 AT_HAND = 512
-"""Texts whose numbers are known without asking."""
+"""Limit on texts whose numbers are cached."""
 FOR_GOOD = float("inf")
-"""The time of a text that never makes room."""
+"""Time of a text that is never dropped."""
 
 
 class Texts:
-    """The table `texts`: SHA-256, the text compressed, and when a row last came that shows it.
+    """Table of texts: SHA-256, compressed text, and the time of the newest row that refers to it.
 
-    What is read is not checked here: the row that shows it has a checksum, or its key, over it.
+    Texts are not verified here: the checksum or the key of the row that refers to them does that.
     """
 
     def __init__(self, execute: Execute) -> None:
@@ -37,12 +38,16 @@ class Texts:
         self._kept: dict[str, tuple[float, int]] = {}
 
     def forget(self) -> None:
-        """A transaction begins: what an earlier one kept may have gone."""
+        """Clear the cache of numbers when a transaction begins: cached texts may have been
+        dropped."""
         self._kept.clear()
 
     def keep(self, text: str, at: float) -> int:
-        """The number of a text that is there from now on. Within a transaction that writes, which
-        keeps each text once: all rows of a query show it."""
+        """Store a text and return its number. Call it within a write transaction.
+
+        at: time of the row that refers to it. A text that is there is not stored again; it gets the
+        later time.
+        """
         kept_at, number = self._kept.get(text, (-1.0, 0))
         if kept_at < at:
             key = text_digest(text)
@@ -54,14 +59,14 @@ class Texts:
         return number
 
     def read(self, number: Any) -> str:
-        """The text of a number. Raises ValueError."""
+        """Return the text of a number. Raises ValueError if it is missing or damaged."""
         rows = self._execute(TEXT, (number,))
         if not rows:
             raise ValueError(f"its text {number!r} is missing")
         return unpacked(rows[0][0])
 
     def keep_input(self, item: JudgeInput, at: float) -> dict[str, Any]:
-        """The record of an input with numbers in place of its texts."""
+        """Store the texts of an input, and return its record with numbers in their place."""
         record = item.record()
         for message in record.get("messages", ()):
             message["content"] = self.keep(message["content"], at)
@@ -73,9 +78,9 @@ class Texts:
         return record
 
     def read_judged(self, row: Sequence[Any]) -> tuple[JudgeInput, dict[str, Any]]:
-        """What a judge was asked by a row of judgements, and the record of what it said.
+        """Return the input and the judgement's record of a row of `judgements`.
 
-        Raises ValueError, KeyError, TypeError or AttributeError.
+        Raises ValueError, KeyError, TypeError or AttributeError for a damaged row.
         """
         key, judge, _, given, said, *_ = row
         record = json.loads(given)
@@ -84,7 +89,7 @@ class Texts:
         turns = tuple(Turn(m["role"], read(m["content"])) for m in said_before)
         item = JudgeInput(
             record["protocol"],
-            plain(turns) if turns else read(record["query"]),
+            to_plain_text(turns) if turns else read(record["query"]),
             tuple(read(text) for text in record["responses"]),
             record["sample"],
             record.get("direct", False),
@@ -94,18 +99,24 @@ class Texts:
             raise ValueError("its texts are not what was written")
         return item, judgement_record(said, judge)
 
-    def keep_samples(self, query: str, sampled: Sampled) -> tuple[str, str]:
-        """The cells `query` and `samples` of their row. Their texts never make room."""
+    def keep_samples(self, query: str, sampled: SampledResponses) -> tuple[str, str]:
+        """Store sampled responses, and return the columns `query` and `samples` of their row.
+
+        Their texts are never dropped.
+        """
         kept = as_json(sampled)
         kept["responses"] = [self.keep(text, FOR_GOOD) for text in sampled.responses]
         kept["digest"] = digest(query, *sampled.responses)
         return json.dumps(self.keep(query, FOR_GOOD)), json.dumps(kept)
 
-    def read_sampled(self, row: Sequence[Any]) -> tuple[str, Sampled]:
-        """The inverse, of a whole row; else as `read_judged`."""
+    def read_sampled(self, row: Sequence[Any]) -> tuple[str, SampledResponses]:
+        """Return the query and the responses of a row of `samples`.
+
+        Raises what `read_judged` raises.
+        """
         query, kept = self.read(json.loads(row[2])), json.loads(row[3])
         responses = tuple(self.read(text) for text in kept["responses"])
         if kept["digest"] != digest(query, *responses):
             raise ValueError("its texts are not what was written")
         numbers = tuple(kept["logprobs"]), tuple(kept["finished"]), kept["tokens_out"]
-        return query, Sampled(responses, *numbers)
+        return query, SampledResponses(responses, *numbers)

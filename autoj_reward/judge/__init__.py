@@ -1,1 +1,2 @@
-"""One judge input in, one judgement out."""
+"""Judges: a generative one and a scalar reward model. Each turns one judge input into one
+judgement."""

@@ -1,7 +1,9 @@
-"""The generative judge: it renders a prompt, lets its engine write, and reads every slot of it."""
+"""Generative judge: renders a prompt, lets the engine generate, and reads every slot of the
+verdict."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,21 +11,21 @@ from functools import lru_cache
 from typing import Any
 
 from autoj_reward.config import JudgeConfig, View
-from autoj_reward.conversation import Context, question
+from autoj_reward.conversation import Context, last_user_text
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
 from autoj_reward.formats.protocols import read_slots
-from autoj_reward.formats.read import ParseFailure, Written
+from autoj_reward.formats.read import ParseFailure, WrittenVerdict
 from autoj_reward.formats.render import flags, render, require_readable
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.formats.slots import Slot
-from autoj_reward.judge.thinking import CUT, Spoken, silent, speak
+from autoj_reward.judge.thinking import CUT, SplitAnswer, generate_answer, skip_thinking
 from autoj_reward.models import CRITERIA, max_output_tokens
 from autoj_reward.models.views import distributions_of, views_of
 from autoj_reward.types import (
     DIRECT,
-    PLANTED,
+    PLANTED_FLAG,
     JudgeInput,
     Judgement,
     Outcome,
@@ -32,11 +34,11 @@ from autoj_reward.types import (
 )
 
 MIN_MASS = 0.01
-"""Least probability on valid labels for a slot to count as an answer."""
+"""Minimum probability on valid labels for a slot to count as answered."""
 
 
 class GenerativeJudge:
-    """Judges one input at a time; many at once is the caller's business."""
+    """Judge that answers one input at a time. The caller decides how many run concurrently."""
 
     def __init__(
         self,
@@ -52,17 +54,21 @@ class GenerativeJudge:
 
     @property
     def views(self) -> frozenset[View]:
-        """The numbers that this judge gives; of an endpoint, once `contact` has returned."""
+        """Numbers that this judge gives; for an endpoint, once `contact` returned."""
         return views_of(self.config, self.format, self.engine.abilities)
 
     @property
     def distributions(self) -> str:
-        """Where label probabilities come from, for a log."""
+        """Source of label probabilities, as text for a log."""
         return distributions_of(self.config, self.format, self.engine.abilities)
 
     async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask an endpoint what it can, unless `known` says; return what is known then. Raises
-        EngineUnavailable if nobody answers, ConfigError for what only the user can mend."""
+        """Send an endpoint its first request and return its capabilities.
+
+        known: capabilities from an earlier contact, which are not tested again. Raises
+        EngineUnavailable if the endpoint does not answer, and ConfigError for a fault that only the
+        user can correct.
+        """
         return await self.engine.contact(self._sampling(0), known)
 
     def _sampling(self, sample: int) -> Sampling:
@@ -77,11 +83,11 @@ class GenerativeJudge:
         )
 
     async def judge(self, item: JudgeInput) -> Judgement:
-        """Rate one response, or compare two in the given order. A `direct` input is rated at the
-        slot right after the prompt, the same prompt that a critique would follow.
+        """Rate one response, or compare two in the given order.
 
-        Raises EngineUnavailable when the engine does not answer; every other failure comes back
-        as a judgement that abstains with its outcome and reason.
+        A `direct` input is rated at the slot right after the prompt that a critique would follow.
+        Raises EngineUnavailable if the engine does not answer. Every other failure returns a
+        judgement that abstains, with its outcome and reason.
         """
         started = time.monotonic()
         if self.config.criteria and CRITERIA in self.format.context(item.protocol):
@@ -97,16 +103,18 @@ class GenerativeJudge:
     async def _asked(self, item: JudgeInput) -> Judgement:
         config = self.config
         require_readable(item, config.max_text_chars)
-        # Room for the forced slot: its own words and the label's tokens.
+        # Leave tokens for a forced slot: its opening words and the label.
         output = max_output_tokens(config, self.format) + 32
         prepared = await self.engine.prepare(render(item, self.format), output, config.over_long)
-        spoken, critique = Spoken(Generation("")), config.critique and not item.direct
+        spoken, critique = SplitAnswer(Generation("")), config.critique and not item.direct
         marks = self.format.thinking
         if critique:
             sampling = self._sampling(item.sample)
-            spoken = await speak(self.engine, prepared, sampling, marks, config.thinking_tokens)
+            spoken = await generate_answer(
+                self.engine, prepared, sampling, marks, config.thinking_tokens
+            )
         else:
-            prepared = silent(self.engine, prepared, marks)
+            prepared = skip_thinking(self.engine, prepared, marks)
         if spoken.problem:
             judgement = _abstain(spoken.own, spoken.problem, None, spoken.own.usage, ())
         else:
@@ -118,17 +126,23 @@ class GenerativeJudge:
         return replace(judgement, critique=spoken.text, thinking=spoken.thinking, flags=seen)
 
     async def _read(
-        self, item: JudgeInput, prepared: Prepared, spoken: Spoken, critique: bool
+        self, item: JudgeInput, prepared: Prepared, spoken: SplitAnswer, critique: bool
     ) -> Judgement:
-        """Read every slot of the verdict in order; one that the judge left out is forced."""
-        own, slots = spoken.own, self.format.slots(item.protocol)
+        """Read every slot of the verdict in order; force a slot that the judge left out."""
+        own, protocol = spoken.own, self.format.protocol(item.protocol)
+        slots = self.format.slots(item.protocol, len(item.responses))
         places = read_slots(slots, spoken.text, item.policy_texts, item.given_texts)
-        flags = (PLANTED,) if any(place.planted for place in places.values()) else ()
+        flags = (PLANTED_FLAG,) if any(place.planted for place in places.values()) else ()
         readings, usage, said = list[Reading](), own.usage, ""
+        places = {s.name: _finished(places[s.name], s, spoken) for s in slots}
+        written = [(s, p) for s in slots if isinstance(p := places[s.name], WrittenVerdict)]
+        reads = await asyncio.gather(*(self._beside(s, p, prepared, spoken) for s, p in written))
+        beside = {slot.name: read for (slot, _), read in zip(written, reads, strict=True)}
+        lost: list[Judgement] = []
         for slot in slots:
-            place = _finished(places[slot.name], slot, spoken)
-            if isinstance(place, Written):
-                read = await self._beside(slot, place, prepared, spoken)
+            place = places[slot.name]
+            if isinstance(place, WrittenVerdict):
+                read = beside[slot.name]
                 usage += read.usage if read else Usage()
                 readings.append(_written(slot, place, read))
                 continue
@@ -136,10 +150,13 @@ class GenerativeJudge:
             read = await self._forced(slot, prepared, spoken, place.end, opening)
             usage += read.usage if read else Usage()
             if read is None or not _counts(read):
-                return _abstain(own, place.reason, read, usage, flags)
+                lost.append(_abstain(own, place.reason, read, usage, flags))
+                if len(slots) - len(lost) < protocol.least_readings(len(slots)):
+                    return lost[0]
+                continue
             readings.append(_likeliest(slot, read, critique))
             said = opening + readings[-1].label
-        if self.format.protocol(item.protocol).direct:
+        if protocol.direct:
             before: Reading | None = replace(readings[0], slot=DIRECT)
             if critique:
                 before, cost = await self._before(slots[0], prepared)
@@ -148,9 +165,10 @@ class GenerativeJudge:
         return Judgement(Outcome.OK, readings=tuple(readings), usage=usage, flags=flags)
 
     async def _beside(
-        self, slot: Slot, place: Written, prepared: Prepared, spoken: Spoken
+        self, slot: Slot, place: WrittenVerdict, prepared: Prepared, spoken: SplitAnswer
     ) -> LabelProbs | None:
-        """The probabilities at a verdict that the judge wrote, if they are wanted and known."""
+        """Return the label probabilities at a verdict that the judge wrote, or None if unwanted or
+        unknown."""
         labels = slot.labels_beside(place.name, spoken.text[place.start : place.end])
         if self.config.distribution is False or not labels:
             return None
@@ -158,10 +176,13 @@ class GenerativeJudge:
         return await self._probs(slot, prepared, spoken, place.opened, opening, labels)
 
     async def _forced(
-        self, slot: Slot, prepared: Prepared, spoken: Spoken, keep: int, opening: str
+        self, slot: Slot, prepared: Prepared, spoken: SplitAnswer, keep: int, opening: str
     ) -> LabelProbs | None:
-        """The probabilities of a slot where the judge wrote nothing; of a rating with the half
-        point told apart that begins like the likeliest number."""
+        """Return the label probabilities of a slot where the judge wrote nothing.
+
+        On a scale with half points, the slot is read again with one more label: the half point that
+        begins like the likeliest number (5.5 begins like 5).
+        """
         if not slot.labels:
             return None
         read = await self._probs(slot, prepared, spoken, keep, opening, slot.labels)
@@ -172,11 +193,12 @@ class GenerativeJudge:
         return replace(again, usage=read.usage + again.usage) if again else read
 
     async def _before(self, slot: Slot, prepared: Prepared) -> tuple[Reading | None, Usage]:
-        """The rating at the slot right after the prompt, beside a critique, and its cost."""
+        """Return the rating at the slot right after the prompt, in addition to a critique, and its
+        usage."""
         if not self.config.direct:
             return None, Usage()
-        at_once = silent(self.engine, prepared, self.format.thinking)
-        nothing, opening = Spoken(Generation("")), slot.force.lstrip()
+        at_once = skip_thinking(self.engine, prepared, self.format.thinking)
+        nothing, opening = SplitAnswer(Generation("")), slot.force.lstrip()
         read = await self._forced(slot, at_once, nothing, 0, opening)
         if read is None or not _counts(read):
             return None, read.usage if read else Usage()
@@ -186,12 +208,12 @@ class GenerativeJudge:
         self,
         slot: Slot,
         prepared: Prepared,
-        spoken: Spoken,
+        spoken: SplitAnswer,
         keep: int,
         opening: str,
         labels: Sequence[str],
     ) -> LabelProbs | None:
-        """The probabilities of labels after text[:keep] and the opening, by the labels' names."""
+        """Return the probabilities of labels after text[:keep] and the opening, by label name."""
         at = spoken.start + keep
         read = await self.engine.label_probs(prepared, spoken.own, at, opening, labels)
         if read is None:
@@ -199,8 +221,13 @@ class GenerativeJudge:
         return replace(read, probs=slot.by_name(labels, [share for _, share in read.probs]))
 
 
-def _finished(place: Written | ParseFailure, slot: Slot, spoken: Spoken) -> Written | ParseFailure:
-    """A verdict behind its reason stands only at the end of a text that has one."""
+def _finished(
+    place: WrittenVerdict | ParseFailure, slot: Slot, spoken: SplitAnswer
+) -> WrittenVerdict | ParseFailure:
+    """Return a parse failure for a verdict in an unfinished text, unless the slot comes first.
+
+    A verdict that follows its reason is valid only if the judge finished its text.
+    """
     if spoken.own.finished or slot.comes_first or isinstance(place, ParseFailure):
         return place
     reason = "the verdict stands in a text without an end"
@@ -211,7 +238,7 @@ def _top(read: LabelProbs) -> str:
     return max(read.probs, key=lambda label: label[1])[0]
 
 
-def _written(slot: Slot, place: Written, read: LabelProbs | None) -> Reading:
+def _written(slot: Slot, place: WrittenVerdict, read: LabelProbs | None) -> Reading:
     value = place.value if slot.numeric else None
     label = place.name if value is None else f"{value:g}"
     return _reading(slot, label, value, read, False)
@@ -234,7 +261,7 @@ def _reading(
 
 
 def _counts(read: LabelProbs) -> bool:
-    """Whether enough of the probability lies on labels, and more than on what is unknown."""
+    """Return whether labels hold enough of the probability, and at least as much as is unknown."""
     return read.mass >= MIN_MASS and read.mass >= read.unknown
 
 
@@ -258,17 +285,18 @@ def _abstain(
 
 
 def with_criteria(item: JudgeInput) -> JudgeInput:
-    """The input with the criteria of its query's scenario, unless it brings its own."""
+    """Return the input with the criteria of its query's scenario, unless it has criteria
+    already."""
     if CRITERIA in item.context:
         return item
-    known = dict(item.context) | {CRITERIA: criteria_of(question(item.query, item.turns))}
+    known = dict(item.context) | {CRITERIA: criteria_of(last_user_text(item.query, item.turns))}
     return replace(item, context=Context(known, item.turns))
 
 
-@lru_cache(maxsize=256)  # responses to one query come together
+@lru_cache(maxsize=256)  # responses to one query are judged close together
 def criteria_of(query: str) -> str:
-    """The criteria of the scenario that the shipped classifier finds."""
-    from autoj_reward.models.scenarios import shipped_classifier  # numpy, which others do without
+    """Return the criteria of the scenario that the bundled classifier predicts for a query."""
+    from autoj_reward.models.scenarios import shipped_classifier  # imports numpy only if needed
 
     [found] = shipped_classifier().classify([query])
     return criteria_text(load_scenarios()[found.scenario])

@@ -1,4 +1,4 @@
-"""Judge health: figures over the last judgements, and alarms when they leave what is normal.
+"""Judge health: metrics over recent judgements, and alarms when they are out of bounds.
 
 The service exports them as metrics; trainers write them into their logs.
 """
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from autoj_reward.types import Judgement
 
 CHECK_EVERY = 100
-"""Judgements between two looks for alarms: one look costs half a millisecond."""
+"""Judgements between two checks for alarms; a check takes half a millisecond."""
 BOUNDS = {"failure_rate": 0.05, "forced_rate": 0.2, "saturation": 0.6, "length_drift": 0.3}
-"""The highest value of a figure that raises no alarm; see `JudgeHealth.figures`."""
+"""Highest value of each metric that raises no alarm; see `JudgeHealth.figures`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,36 +28,41 @@ class _Seen:
 
 
 class JudgeHealth:
-    """Watches ratings of single responses over a sliding window.
-
-    window: judgements that the figures are of. least: judgements before there is any alarm. Not
-    for several threads at once.
-    """
+    """Metrics of single-response ratings over a sliding window. Not thread-safe."""
 
     def __init__(self, window: int = 1000, least: int = 100) -> None:
+        """Create an empty window.
+
+        window: number of judgements in it. least: judgements before any alarm is raised.
+        """
         self._least = least
         self._seen: deque[_Seen] = deque(maxlen=window)
         self._first: float | None = None
         self._count = 0
 
     def observe(self, judgement: Judgement, characters: int) -> None:
-        """Take note of a judgement of a response of so many characters; pairs count only as
-        failed, forced or neither."""
+        """Add a judgement to the window.
+
+        characters: length of the response. A pair counts only as failed, forced or neither.
+        """
         value = judgement.view("rating")
         self._seen.append(_Seen(judgement.ok, judgement.forced, value, characters))
         self._count += 1
-        # The judge's own liking of length, before the policy has learned anything from it.
+        # The judge's initial preference for length, before the policy has learned from it.
         if self._first is None and self._count >= self._least:
             known = self._length_correlation()
             self._first = None if math.isnan(known) else known
 
     def figures(self) -> dict[str, float]:
-        """`failure_rate`: share of judgements that are not ok. `forced_rate`: share of those ok
-        whose verdict was forced; none is where no critique was asked for. `saturation`: share of
-        the commonest rating among all. NaN where nothing is known; shares are 0..1.
+        """Return the metrics by name. Shares are 0..1; NaN means that a metric is undefined.
 
-        `length_correlation`: see below. `length_drift`: how far it lies from what it was over the
-        first `least` judgements, 0..2.
+        - `failure_rate`: share of judgements that are not ok.
+        - `forced_rate`: share of ok judgements with a forced verdict; 0 if no critique is
+          requested.
+        - `saturation`: share of the most frequent rating.
+        - `length_correlation`: see the function `length_correlation`.
+        - `length_drift`: absolute change of that correlation, 0..2, since the first `least`
+          judgements.
         """
         seen = self._seen
         good = [s for s in seen if s.ok]
@@ -71,7 +76,7 @@ class JudgeHealth:
         }
 
     def alarms(self) -> tuple[str, ...]:
-        """The figures that are over their bounds; none before `least` judgements."""
+        """Return the metrics that exceed their bounds; () before `least` judgements."""
         if len(self._seen) < self._least:
             return ()
         found = self.figures()
@@ -83,14 +88,20 @@ class JudgeHealth:
 
 
 def saturation(ratings: Sequence[float]) -> float:
-    """Share of the commonest rating, 0..1; NaN without any. A judge that says the same of
-    everything teaches nothing, and a policy that has found its ceiling learns nothing more."""
+    """Return the share of the most frequent rating, 0..1; NaN without ratings.
+
+    A judge that gives every response the same rating teaches nothing. A policy that always gets the
+    highest rating learns nothing more.
+    """
     return Counter(ratings).most_common(1)[0][1] / len(ratings) if ratings else math.nan
 
 
 def length_correlation(ratings: Sequence[float], characters: Sequence[int]) -> float:
-    """Pearson's correlation of rating and log(1 + characters), -1..1; NaN where either is
-    constant. Logarithmic, since lengths of responses are roughly log-normal."""
+    """Return Pearson's correlation of rating and log(1 + characters), -1..1; NaN if either is
+    constant.
+
+    The logarithm is used because response lengths are roughly log-normal.
+    """
     if len(set(ratings)) < 2 or len(set(characters)) < 2:
         return math.nan
     return statistics.correlation(ratings, [math.log1p(n) for n in characters])

@@ -1,4 +1,4 @@
-"""From a config to its judge: the format it reads, the engine under it, the name it goes by."""
+"""Construction of engines and judges from a config."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from autoj_reward.models.spec import JudgeSpec
 def make_engine(
     config: EngineConfig, model: ResolvedModel, wrapper: str, thinking: Thinking | None = None
 ) -> Engine:
-    """The engine that a config names, not yet started.
+    """Return the engine that a config asks for, not yet started.
 
-    thinking: the marks of the block in which the judge thinks.
+    thinking: opening and closing marks of the judge's thinking block.
     """
     marks = (thinking.open, thinking.close) if thinking else ()
     if config.kind == "transformers":
@@ -46,7 +46,7 @@ def make_engine(
 
 
 def make_scorer(config: EngineConfig, model: ResolvedModel, wrapper: str) -> Scorer:
-    """The engine of a scalar reward model that a config names, not yet started."""
+    """Return the scalar reward model's engine that a config asks for, not yet started."""
     if config.kind == "vllm":
         from autoj_reward.engine.vllm import VllmScorer
 
@@ -65,7 +65,7 @@ def make_scorer(config: EngineConfig, model: ResolvedModel, wrapper: str) -> Sco
 
 
 def make_judge(spec: JudgeSpec) -> GenerativeJudge | ScalarReward:
-    """Return the judge of a spec, its engine not yet started."""
+    """Return the judge of a spec; its engine is not started yet."""
     config, fmt = spec.config, spec.format
     if isinstance(fmt, ScalarFormat):
         scorer = make_scorer(config, spec.model, fmt.wrapper)

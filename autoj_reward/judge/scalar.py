@@ -1,4 +1,4 @@
-"""The scalar reward model behind the judge's interface: one forward pass, one number."""
+"""Scalar reward model with the interface of a judge: one forward pass, one number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.engine.base import Score, Scorer
 from autoj_reward.errors import FormatError, InputRejected
-from autoj_reward.formats.protocols import PROTOCOLS
+from autoj_reward.formats.protocols import PROTOCOLS, require_responses
 from autoj_reward.formats.render import (
     answered_prompt,
     require_context,
@@ -24,10 +24,10 @@ from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput, Judgement, Outcome,
 
 
 class ScalarReward:
-    """Scores one response, or orders two by their scores.
+    """Judge that scores one response, or orders two by their scores.
 
-    A score is a rating on a scale of its own: it is `rating`, `expected` and `direct` alike, and
-    there is no critique and no distribution (paper, section 6.4).
+    A score is a rating on the model's own scale. It is `rating`, `expected` and `direct` alike.
+    There is no critique and no distribution (paper, section 6.4).
     """
 
     def __init__(self, config: JudgeConfig, fmt: ScalarFormat, engine: Scorer, name: str) -> None:
@@ -38,24 +38,24 @@ class ScalarReward:
 
     @property
     def views(self) -> frozenset[View]:
-        """The numbers that this judge gives, which are all the same."""
+        """Numbers that this judge gives; all of them are the score."""
         return VIEWS
 
     @property
     def distributions(self) -> str:
-        """Where label probabilities come from, for a log: a scalar model has none."""
+        """Source of label probabilities, as text for a log: a scalar model has none."""
         return distributions_of(self.config, self.format, Abilities())
 
     async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what is to be kept of a first contact: nothing, the model runs in this process."""
+        """Return {}: there is no endpoint to contact."""
         return {}
 
     async def judge(self, item: JudgeInput) -> Judgement:
-        """The score of one response, or the verdict of two: the higher score, TIE if equal. A
-        `direct` input is scored like any other.
+        """Score one response, or return the verdict of two: the higher score wins, equal scores
+        tie.
 
-        A score that is not finite abstains. Raises EngineUnavailable when the engine does not
-        answer.
+        A `direct` input is scored like any other. A score that is not finite makes the judgement
+        abstain. Raises EngineUnavailable if the engine does not answer.
         """
         if item.protocol not in READ:
             raise FormatError(f"format {self.format.name!r} has no {item.protocol} protocol")
@@ -65,7 +65,7 @@ class ScalarReward:
         usage = Usage()
         outcome, reason = Outcome.OK, ""
         try:
-            PROTOCOLS[item.protocol].require(item)
+            require_responses(item, PROTOCOLS[item.protocol])
             require_readable(item, self.config.max_text_chars)
             require_context(item, self.format)
             for response in item.responses:
@@ -90,7 +90,7 @@ class ScalarReward:
 
     async def _score(self, item: JudgeInput, response: str) -> tuple[Score, bool]:
         prompt = answered_prompt(item.query, response, self.format, item.turns)
-        # vLLM keeps a place for one token of output, also where it only pools.
+        # vLLM reserves one token of output even for pooling models.
         prepared = await self.engine.prepare(prompt, 1, self.config.over_long)
         return await self.engine.score(prepared), prepared.truncated
 
@@ -101,4 +101,4 @@ def _compared(first: float, second: float) -> Judgement:
 
 
 READ: dict[str, Callable[..., Judgement]] = {SINGLE: Judgement.of_score, PAIRWISE: _compared}
-"""What the scores of an input's responses say, by its protocol."""
+"""Function that turns the scores of an input's responses into a judgement, by protocol."""

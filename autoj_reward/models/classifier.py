@@ -1,4 +1,4 @@
-"""What a sequence classifier must be to serve as a scalar reward model, and how it is asked."""
+"""Sequence classifiers as scalar reward models: their requirements and their scores."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from autoj_reward.errors import ModelError
 from autoj_reward.models import ResolvedModel
 
 HEADS = ("ForSequenceClassification", "ForRewardModel")
+"""Endings of the names of architectures with a classification head."""
 
 
-def pad_of_classifier(model: ResolvedModel, config: EngineConfig) -> int:
-    """The pad token's id of a usable scalar reward model.
+def check_classifier(model: ResolvedModel, config: EngineConfig) -> int:
+    """Return the pad token's id of a scalar reward model, after checking that the model is usable.
 
-    Raises ModelError, with what to do, for a checkpoint without a trained head, with several
-    labels, without a pad token, whose tokenizer has more tokens than the model, or whose context is
-    shorter than max_model_len.
+    Raises ModelError that says what to do for a checkpoint without a trained head, with several
+    labels or without a pad token. Also raises it if the tokenizer has more tokens than the model,
+    or if the model's context is shorter than max_model_len.
     """
     from transformers import AutoConfig, AutoTokenizer
 
@@ -62,9 +63,9 @@ def _checked(path: str, facts: Any, tokens: int, tokenizer_pad: int | None, want
 
 
 def scores(net: Any, rows: Sequence[Sequence[int]], pad: int, **options: Any) -> list[float]:
-    """What a classifier with one label gives token sequences, in one pass, padded on the right.
+    """Return the scores of token sequences, one each, from a classifier with one label.
 
-    options: of its forward pass.
+    All sequences run in one pass, padded on the right. `options` are passed to the forward call.
     """
     import torch
 

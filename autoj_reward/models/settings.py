@@ -1,7 +1,6 @@
-"""What `auto` means on a device: number type, and how much an engine takes on at once.
+"""Values of `auto` engine settings on a device: number type, sequences and tokens per step.
 
-docs/run/capacity.md states the rules. Everything that starts an engine asks here, so what a
-benchmark measures is what the service runs.
+docs/run/capacity.md states the rules. Benchmarks and services both take their settings from here.
 """
 
 from __future__ import annotations
@@ -12,32 +11,42 @@ from typing import Literal, TypeVar
 from autoj_reward.capacity.memory import ModelShape, Precision, find_shape
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import ModelError
-from autoj_reward.models.device import CPU, Device, device_here
+from autoj_reward.models.device import CPU, Device, detect_device
 from autoj_reward.processes import processes
 
 C = TypeVar("C", bound=EngineConfig)
 CPU_SEQUENCES = 64
-"""Most sequences a CPU replica runs at once; more would only evict each other's KV cache."""
+"""Maximum number of concurrent sequences of a CPU replica. More would evict each other's
+KV cache."""
 CPU_BATCH = 4096
-"""Tokens a step of a CPU replica, which reads prompts whole."""
+"""Tokens in a step of a CPU replica. It rises to max_model_len, since prompts are not
+split there."""
 CPU_KV_GIB = 2.0
+"""KV cache of a CPU replica in GiB."""
 LARGE_GIB = 70.0
-"""Memory from which a GPU is a large one, unless it is an A100."""
+"""Memory in GiB from which a GPU counts as large, if it also has capability HOPPER. An
+A100 does not."""
 HOPPER = (9, 0)
+"""Compute capability that a large GPU has at least."""
 GPU_SEQUENCES, SMALL_GPU_SEQUENCES = 1024, 256
+"""Maximum number of concurrent sequences on a large GPU and on others."""
 GPU_BATCH, SMALL_GPU_BATCH = 8192, 2048
+"""Maximum number of tokens in a step on a large GPU and on others."""
 SHORT = 256
-"""Tokens of a short judgement with its prompt. Of more sequences than the KV cache has room for at
-this length, the rest would be thrown out and read again."""
+"""Tokens of a short judgement with its prompt.
+
+It limits concurrent sequences to what the KV cache holds at this length. Others would be evicted
+and computed again.
+"""
 REQUESTS, PROMPT = 8, 1024
-"""Requests to an endpoint that one judgement takes, its slots included, and tokens of each prompt;
-most take fewer."""
+"""Upper estimate of the requests that one judgement sends to an endpoint, and of each
+prompt's tokens."""
 WAITING = 1024
-"""Most candidates that wait in a replica beside those that its engine runs."""
+"""Maximum number of candidates that wait in a replica while others run."""
 
 
-def settled(config: C, device: Device) -> C:
-    """The config with every `auto` and None of its engine as the device means it."""
+def resolve_engine_settings(config: C, device: Device) -> C:
+    """Return the config with each engine setting that is `auto` or None set for the device."""
     sequences, batch = _sizes(config, device)
     return config.model_copy(
         update={
@@ -49,21 +58,24 @@ def settled(config: C, device: Device) -> C:
 
 
 def dtype_of(config: EngineConfig, kind: Literal["cpu", "cuda"]) -> str:
-    """The number type that a config means on this machine's `cuda` or `cpu`."""
-    return dtype_on(config, CPU if kind == "cpu" else replace(device_here(), kind=kind))
+    """Return the number type of a config on this machine's `cuda` or `cpu`."""
+    return dtype_on(config, CPU if kind == "cpu" else replace(detect_device(), kind=kind))
 
 
 def dtype_on(config: EngineConfig, device: Device) -> str:
-    """The number type that a config means on a device."""
+    """Return the number type of a config on a device."""
     if config.dtype != "auto":
         return config.dtype
     return "float32" if device.kind == "cpu" else device.half
 
 
 def max_ongoing(config: JudgeConfig | PolicyConfig, gpus: float) -> int:
-    """Candidates that one replica takes at a time: four times what its engine runs, since a call
-    starts only where there is room for all of it, but no more than WAITING beside it. Of an
-    endpoint with limits a minute no more than it answers before their deadline."""
+    """Return the maximum number of candidates in one replica at a time.
+
+    It is four times what the engine runs, because a call starts only if all of it fits. It is at
+    most WAITING more than the engine runs. For an endpoint with limits per minute it is also at
+    most what the endpoint can answer before the deadline.
+    """
     if config.serve.max_ongoing is not None:
         return config.serve.max_ongoing
     sequences = config.max_sequences or (GPU_SEQUENCES if gpus else CPU_SEQUENCES)
@@ -78,7 +90,7 @@ def max_ongoing(config: JudgeConfig | PolicyConfig, gpus: float) -> int:
 
 
 def _sizes(config: EngineConfig, device: Device) -> tuple[int, int]:
-    """Sequences at once, and tokens of one step."""
+    """Return the maximum numbers of concurrent sequences and of tokens in a step."""
     if device.kind == "cpu":
         return CPU_SEQUENCES, max(CPU_BATCH, config.max_model_len)
     large = device.memory_gib >= LARGE_GIB and device.capability >= HOPPER
@@ -89,8 +101,10 @@ def _sizes(config: EngineConfig, device: Device) -> tuple[int, int]:
 
 
 def kv_tokens(config: EngineConfig, device: Device) -> int | None:
-    """Tokens that the KV cache of an engine on GPUs holds; None where the model's shape is not
-    known."""
+    """Return how many tokens fit in the KV cache of an engine on GPUs.
+
+    None if the shape is unknown.
+    """
     try:
         shape = find_shape(config.model)
     except ModelError:
@@ -100,21 +114,22 @@ def kv_tokens(config: EngineConfig, device: Device) -> int | None:
     if room is None:
         weights = weight_gib(shape, config, device) / gpus
         room = device.memory_gib * config.gpu_memory_utilization - weights
-    # GPUs beyond the KV heads hold copies.
+    # With more GPUs than KV heads, the others hold copies.
     each = shape.kv_bytes(kv_precision(config, device)) / min(gpus, shape.kv_heads)
     return max(0, int(room * 2**30 / each))
 
 
 def weight_gib(shape: ModelShape, config: EngineConfig, device: Device) -> float:
-    """GiB of a model's weights, over all GPUs of an engine."""
+    """Return the size of a model's weights in GiB, summed over all GPUs of an engine."""
     return shape.weight_bytes(weight_precision(config, device)) / 2**30
 
 
 def weight_precision(config: EngineConfig, device: Device) -> Precision:
-    """Of quantizations only fp8 is known; others count as unquantized."""
+    """Return the precision of the weights. Quantizations other than fp8 count as unquantized."""
     fp8 = (config.quantization or "").startswith("fp8")
     return "fp8" if fp8 else kv_precision(config, device)
 
 
 def kv_precision(config: EngineConfig, device: Device) -> Precision:
+    """Return the precision of the KV cache."""
     return "float32" if dtype_on(config, device) == "float32" else "bf16"

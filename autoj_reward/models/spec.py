@@ -1,75 +1,143 @@
-"""What a judge's config means, resolved once where a command, a trainer or a service starts."""
+"""Judge specification: a judge's config, resolved once where a process starts."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from autoj_reward.config import JudgeConfig, View
-from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
+from autoj_reward.config import JudgeConfig, RelativeConfig, TieBreak, View, ViewOrAuto
+from autoj_reward.conversation import ContextColumn
+from autoj_reward.errors import ConfigError
+from autoj_reward.formats.protocols import Group
+from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
 from autoj_reward.models import (
+    CRITERIA,
     ResolvedModel,
     format_and_wrapper,
-    format_of,
-    frequency_penalty,
-    ratings_tie,
+    known_models,
+    max_output_tokens,
     resolve,
 )
 from autoj_reward.models.fingerprint import fingerprint, scalar_fingerprint
-from autoj_reward.models.views import entry_view
+from autoj_reward.models.views import Use, require_relative
+from autoj_reward.types import GROUP
 
 
 @dataclass(frozen=True)
 class JudgeSpec:
-    """A judge as its config, its model's entry and its format's files define it. Make one with
-    `judge_spec`.
+    """Resolved judge config, with its model's entry and its format's files.
 
-    It travels to replicas as it is, its format with it: a replica reads no file of the format, and
-    knows protocols that it has never heard of. Where the model lies, each machine finds itself.
-
-    wrapper: how prompts become the model's input. ratings_tie: with a number, two responses are
-    compared by their ratings; see `Compare`. preferred: the view that the model's entry names.
+    Make one with `judge_spec`. The spec is sent to replicas with its format, so a replica reads no
+    format files and can use a custom protocol. Each machine looks up the model itself.
     """
 
     config: JudgeConfig
     format: JudgeFormat | ScalarFormat
+    """Loaded format."""
     wrapper: str
+    """Name of the prompt wrapper; see `PromptTokenizer`."""
     ratings_tie: float | None
+    """If set, responses are compared by ratings, and such a difference is a tie; see `Compare`."""
     preferred: View | None
+    """View that the model's entry names."""
 
     @cached_property
     def model(self) -> ResolvedModel:
-        """Where the model is on this machine; a built-in one is built. Raises ModelError."""
+        """Model on this machine. A built-in model is built if necessary. Raises ModelError."""
         return resolve(self.config)
 
     @cached_property
     def name(self) -> str:
-        """The judge's fingerprint. Raises ModelError."""
+        """Fingerprint of the judge. Raises ModelError."""
         if isinstance(self.format, ScalarFormat):
             return scalar_fingerprint(self.config, self.format, self.model)
         return fingerprint(self.config, self.format, self.wrapper, self.model)
 
     @property
     def scale(self) -> tuple[float, float] | None:
-        """The lowest and the highest rating; None for a scalar model's scores."""
+        """Lowest and highest rating. None for a scalar reward model."""
         if isinstance(self.format, ScalarFormat):
             return None
         return self.format.scale.low, self.format.scale.high
 
     @property
     def critiques(self) -> int:
-        """How many critiques of a response are asked for; a scalar model says one thing."""
+        """Return the number of critiques per response: always 1 for a scalar reward model."""
         return 1 if isinstance(self.format, ScalarFormat) else self.config.critiques
 
     @property
     def compares(self) -> bool:
-        """Whether the judge can break a tie of ratings by comparing; equal scores of a scalar model
-        stay equal when it does."""
+        """Whether the judge can break a tie of ratings by comparing responses.
+
+        A scalar reward model cannot: a comparison by equal scores is a tie again.
+        """
         return isinstance(self.format, JudgeFormat) and self.format.pairwise is not None
 
+    @property
+    def rates(self) -> bool:
+        """Whether the judge rates a response alone; a scalar model does."""
+        return not isinstance(self.format, JudgeFormat) or self.format.single is not None
+
+    @property
+    def max_group(self) -> int | None:
+        """How many responses one judgement scores at most; None where the format has no group
+        protocol."""
+        own = self.format.protocols.get(GROUP) if isinstance(self.format, JudgeFormat) else None
+        return own.max_responses if isinstance(own, Group) else None
+
+    def context(self, kind: str | None = None) -> dict[str, bool]:
+        """Return the context fields that the judge shows, and whether an input must have each.
+
+        They are those of protocol `kind`, or of any protocol. `judge.criteria` fills one by itself.
+        """
+        filled = {CRITERIA} if self.config.criteria else set()
+        shown = self.format.context(kind).items()
+        return {name: required and name not in filled for name, required in shown}
+
+    def context_columns(
+        self, columns: Mapping[str, str], kind: str | None = None
+    ) -> tuple[ContextColumn, ...]:
+        """Return the context fields that the judge shows, with their columns.
+
+        They are those of protocol `kind`, or of any protocol. `columns` maps a field to its column
+        if the column has another name. Raises ConfigError for a field that the judge does not show.
+        """
+        fmt = self.format
+        if unknown := sorted(set(columns) - set(fmt.context())):
+            raise ConfigError(
+                f"columns names {unknown[0]!r}, and the judge's format {fmt.name} shows "
+                f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"
+            )
+        return tuple(
+            ContextColumn(name, columns.get(name, name), required)
+            for name, required in self.context(kind).items()
+        )
+
+    def require_relative(self, how: RelativeConfig, key: str = "relative") -> None:
+        """Raise ConfigError naming `key` if the judge cannot rank groups this way."""
+        most, compares, rates = self.max_group, self.compares, self.rates
+        require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
+
+    def that_reads(self, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()) -> JudgeSpec:
+        """Return the spec with the readings turned on that the view and the tie-break rules need.
+
+        The direct rating is read in addition to each critique if the view is `direct`. Some
+        endpoints send probabilities only with the whole critique, hundreds of kB. They are
+        requested only if the expected rating is needed.
+        """
+        wanted = (self.preferred or "auto") if view == "auto" else view
+        expected = wanted == "expected" or (wanted == "auto" and use == "reward")
+        changes = {}
+        if wanted == "direct" and self.config.critique:
+            changes["direct"] = True
+        if self.config.distribution is None and (expected or "expected_rating" in rules):
+            changes["distribution"] = True
+        return self.with_config(**changes) if changes else self
+
     def with_config(self, **changes: Any) -> JudgeSpec:
-        """Return the spec with other settings of its engine, which leave format and entry alone."""
+        """Return the spec with changed engine settings. Format and model entry stay as they are."""
         return replace(self, config=self.config.model_copy(update=changes))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,8 +145,45 @@ class JudgeSpec:
 
 
 def judge_spec(config: JudgeConfig) -> JudgeSpec:
-    """Resolve a judge's config. Raises FormatError and ConfigError for what cannot be."""
-    wrapper, fmt = format_and_wrapper(config)[1], format_of(config)
-    tie, view = ratings_tie(config), entry_view(config)
-    config = config.model_copy(update={"frequency_penalty": frequency_penalty(config)})
-    return JudgeSpec(config, fmt, wrapper, tie, view)
+    """Resolve a judge's config.
+
+    Raises FormatError for an invalid format. Raises ConfigError if `criteria` are set and the
+    format shows none, and if critique and thinking leave no tokens for the prompt.
+    """
+    name, wrapper = format_and_wrapper(config)
+    fmt = load_any_format(name)
+    _require_shown(config, fmt)
+    if isinstance(fmt, JudgeFormat) and config.cuts_prompts:
+        _require_prompt_tokens(config, fmt)
+    entry = known_models().get(config.model) if config.kind == "vllm" else None
+    if config.frequency_penalty is None:
+        penalty = entry.frequency_penalty if entry else 0.0
+        config = config.model_copy(update={"frequency_penalty": penalty})
+    if entry is None:
+        return JudgeSpec(config, fmt, wrapper, None, None)
+    return JudgeSpec(config, fmt, wrapper, entry.ratings_tie, entry.view)
+
+
+def spec_of(judge: JudgeConfig | JudgeSpec) -> JudgeSpec:
+    """Return a spec as it is, or the spec of a config. Raises like `judge_spec`."""
+    return judge if isinstance(judge, JudgeSpec) else judge_spec(judge)
+
+
+def _require_shown(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat) -> None:
+    """Raise ConfigError if criteria are set and the format shows none."""
+    if config.criteria and CRITERIA not in fmt.context():
+        raise ConfigError(
+            f"judge.criteria is {config.criteria}, and the judge's format {fmt.name} has no field "
+            f"{CRITERIA!r} (it shows {sorted(fmt.context()) or 'no context fields'}): leave it "
+            "out, or set judge.format to one that shows criteria, such as flow-judge"
+        )
+
+
+def _require_prompt_tokens(config: JudgeConfig, fmt: JudgeFormat) -> None:
+    if max_output_tokens(config, fmt) < config.max_model_len:
+        return
+    thinking = f"thinking_tokens {config.thinking_tokens} and " if fmt.thinking else ""
+    raise ConfigError(
+        f"format {fmt.name}: {thinking}max_tokens {config.max_tokens} leave no room for the prompt "
+        f"in max_model_len {config.max_model_len}: lower them, or raise max_model_len"
+    )

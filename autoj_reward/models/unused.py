@@ -1,8 +1,7 @@
-"""Config keys that have no effect for a kind of judge, and run files read without them.
+"""Detection of config keys without effect, and loading of run files without such keys.
 
-Changing the one line that names the judge leaves keys of the judge before it in the file. They are
-named in one warning and left out, so that the run is that of a file without them; `--strict` makes
-them an error.
+After a switch to another judge, the file often still has keys of the old one. One warning names
+them, and the run ignores them. With `--strict` they are an error.
 """
 
 from __future__ import annotations
@@ -24,15 +23,16 @@ from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
 from autoj_reward.logs import LOG
-from autoj_reward.models import CRITERIA, format_and_wrapper, format_of
+from autoj_reward.models import CRITERIA, format_and_wrapper
+from autoj_reward.models.spec import judge_spec
 
 T = TypeVar("T", bound=Block)
 Place = tuple[str | int, ...]
-"""Keys and indices from the top of a config down to a block."""
+"""Keys and indices that lead from the top of a config to a block."""
 
 
 class Answerer(StrEnum):
-    """What answers for a block: a kind of engine, or a service in place of any."""
+    """Kind of engine or service that answers for a block of the config."""
 
     VLLM = "kind vllm"
     TRANSFORMERS = "kind transformers"
@@ -45,12 +45,17 @@ class Answerer(StrEnum):
 
 
 EVERY = frozenset(Answerer)
+"""All of them. The sets below group those that use the same keys."""
 VLLM = frozenset({Answerer.VLLM})
 REPLICAS = VLLM | {Answerer.TRANSFORMERS}
+"""Engines that run on replicas of this package."""
 ENDPOINTS = frozenset({Answerer.TOKENS, Answerer.CHAT})
 UNSHARED = frozenset({Answerer.FAKE_POLICY, Answerer.FAKE_TEACHER})
+"""Scripted engines that only a policy or only a teacher has."""
 SAMPLES = VLLM | ENDPOINTS
+"""Engines that sample text."""
 WRITES = SAMPLES | {Answerer.FAKE}
+"""Engines that write text, scripted judges included."""
 
 USED_BY: Mapping[str, frozenset[Answerer]] = {
     "kind": EVERY - {Answerer.SERVICE},
@@ -61,7 +66,7 @@ USED_BY: Mapping[str, frozenset[Answerer]] = {
     "tensor_parallel": VLLM,
     "gpu_memory_utilization": VLLM,
     "kv_cache_gib": VLLM,
-    "max_sequences": EVERY - UNSHARED,  # sets how many candidates are in flight, too
+    "max_sequences": EVERY - UNSHARED,  # also sets the number of candidates in flight
     "max_batched_tokens": VLLM,
     "trust_remote_code": REPLICAS,
     "base_url": ENDPOINTS,
@@ -76,13 +81,13 @@ USED_BY: Mapping[str, frozenset[Answerer]] = {
     "direct": WRITES,
     "distribution": WRITES,
     "critiques": WRITES | {Answerer.SERVICE},
-    "temperature": WRITES | {Answerer.SERVICE},  # several critiques need one, whoever answers
+    "temperature": WRITES | {Answerer.SERVICE},  # several critiques need one, also at a service
     "top_p": SAMPLES,
     "frequency_penalty": SAMPLES,
     "max_tokens": WRITES | UNSHARED,
     "thinking_tokens": WRITES,
     "seed": SAMPLES,
-    "criteria": WRITES | {Answerer.SERVICE},  # at a service: the rows need not bring them
+    "criteria": WRITES | {Answerer.SERVICE},  # with a service: rows need no criteria
     "max_text_chars": EVERY - {Answerer.SERVICE},
     "over_long": REPLICAS | {Answerer.TOKENS, Answerer.FAKE},
     "serve.replicas": REPLICAS,
@@ -91,24 +96,27 @@ USED_BY: Mapping[str, frozenset[Answerer]] = {
     "serve.num_cpus": REPLICAS,
     "serve.max_ongoing": EVERY - UNSHARED,
 }
-"""Who uses a key, by its path in the block of a judge, policy or teacher. All use the others."""
+"""Kinds that use a key, by the key's path in the block of a judge, policy or teacher.
+
+A key that is not listed is used by all.
+"""
 OF_TEXT = (
     frozenset(JudgeConfig.model_fields)
     - frozenset(EngineConfig.model_fields)
     - {"format", "max_text_chars", "over_long", "serve"}
 )
-"""Keys of a judge that writes, so of no scalar reward model."""
+"""Keys that only a judge uses that writes text; a scalar reward model ignores them."""
 
 
 class UnusedKeys(NamedTuple):
-    """Keys of one block that were set and have no effect.
-
-    place: of the block. user: what does not use them, in words. keys: their paths in the block.
-    """
+    """Keys of one block that were set and have no effect."""
 
     place: Place
+    """Place of the block."""
     user: str
+    """Description of the engine or service that does not use them."""
     keys: tuple[str, ...]
+    """Paths of the keys in the block."""
 
     def __str__(self) -> str:
         return f"{'.'.join(map(str, self.place))} ({self.user}) does not use {', '.join(self.keys)}"
@@ -117,10 +125,10 @@ class UnusedKeys(NamedTuple):
 def load_run(
     kind: type[T], path: str | Path | None, sets: Sequence[str] = (), strict: bool = False
 ) -> T:
-    """Read a run file as `load_config` does, without its keys that have no effect.
+    """Read a run file like `load_config`, and leave out keys that have no effect.
 
-    They are named in one warning; with strict, in a ConfigError. Also raises ConfigError or
-    FormatError for the format of a judge in it.
+    One warning names those keys. With `strict` a ConfigError does. Also raises ConfigError or
+    FormatError if the format of one of its judges is invalid.
     """
     source, data = str(path or "command line"), read_config(path, sets)
     config = check(kind, data, source)
@@ -136,15 +144,15 @@ def load_run(
         config = check(kind, data, source)
     for _, own, _ in _engines(config):
         if isinstance(own, JudgeConfig):
-            format_of(own)
+            judge_spec(own)
     return config
 
 
 def keys_without_effect(config: Block) -> list[UnusedKeys]:
-    """Find the keys of judges, policies and teachers in a config that have no effect, of those that
-    were set to another value than the default.
+    """Return the keys of judges, policies and teachers that have no effect.
 
-    Raises ConfigError or FormatError for a judge's format that cannot be read.
+    Only keys with another value than the default count. Raises ConfigError or FormatError if a
+    judge's format cannot be read.
     """
     found = []
     for place, own, has_service in _engines(config):
@@ -164,8 +172,10 @@ def keys_without_effect(config: Block) -> list[UnusedKeys]:
 
 
 def _engines(value: Any, place: Place = ()) -> Iterator[tuple[Place, EngineConfig, bool]]:
-    """Yield every judge, policy and teacher that was set below a block, with its place and whether
-    a running service answers for it."""
+    """Yield each judge, policy and teacher set below a block: its place and its config.
+
+    The third value is True if a running service answers for it.
+    """
     if isinstance(value, EngineConfig):
         yield place, value, False
     elif isinstance(value, Block):
@@ -192,7 +202,7 @@ def _answerer(config: EngineConfig, has_service: bool) -> Answerer:
 
 
 def _is_shown(key: str, fmt: JudgeFormat | ScalarFormat | None) -> bool:
-    """Whether a judge of this format uses a key; None: not a judge."""
+    """Return whether a judge of this format uses a key. `fmt` is None for other engines."""
     if isinstance(fmt, ScalarFormat):
         return key not in OF_TEXT
     if isinstance(fmt, JudgeFormat) and key == "criteria":
@@ -203,7 +213,7 @@ def _is_shown(key: str, fmt: JudgeFormat | ScalarFormat | None) -> bool:
 
 
 def _changed_keys(config: Block) -> Iterator[str]:
-    """Yield the path of every key that was set to another value than the default."""
+    """Yield the path of each key with another value than the default."""
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
         if name not in config.model_fields_set:

@@ -1,4 +1,4 @@
-"""The numbers that a judge can give, and the one of them that a job or a reward uses."""
+"""Views: the numbers that a judge can give, and the choice of one for a job or a reward."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from autoj_reward.config import JudgeConfig, TieBreak, View, ViewOrAuto
+from autoj_reward.config import JudgeConfig, RelativeConfig, View, ViewOrAuto
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.models import known_models
 
 VIEWS: frozenset[View] = frozenset(get_args(View))
+"""All views."""
 Use = Literal["choose", "reward"]
-"""Whether the number ranks candidates, or is a trainer's reward."""
+"""Purpose of the number: to rank candidates, or to be a trainer's reward."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Where an engine can tell the probabilities of labels.
-
-    written: at a verdict that the judge wrote. slots: at any slot, so also where the judge wrote no
-    verdict, and right after the prompt. about: how, in words for the log.
-    """
+    """Places at which an engine can read the probabilities of labels."""
 
     written: bool = True
+    """Whether it can at a verdict that the judge wrote."""
     slots: bool = True
+    """Whether it can at any slot: also right after the prompt, and where the judge wrote
+    no verdict."""
     about: str = "read from the model at the verdict slot"
+    """Description for the log."""
 
 
 def views_of(
     config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, can: Abilities
 ) -> frozenset[View]:
-    """Return the views of a judge whose engine can do this; none for one that only compares."""
+    """Return the views of a judge on an engine with these abilities. Empty if it only compares."""
     if isinstance(fmt, ScalarFormat):
         return VIEWS
     if fmt.single is None:
@@ -47,7 +47,7 @@ def views_of(
 
 
 def distributions_of(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, can: Abilities) -> str:
-    """Return in words where a judge's distributions come from, or why there are none."""
+    """Return a description of where the judge's distributions come from, or why it has none."""
     if isinstance(fmt, ScalarFormat):
         return "none: a scalar model gives one score"
     if config.distribution is False:
@@ -57,12 +57,6 @@ def distributions_of(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, can: 
     return can.about
 
 
-def entry_view(config: JudgeConfig) -> View | None:
-    """Return the view that the judge's entry among the known models names."""
-    known = known_models().get(config.model) if config.kind == "vllm" else None
-    return known.view if known else None
-
-
 def resolve_view(
     view: ViewOrAuto,
     use: Use,
@@ -70,11 +64,12 @@ def resolve_view(
     views: Collection[View] = VIEWS,
     key: str = "view",
 ) -> View:
-    """Return the view that counts.
+    """Return the view to use.
 
-    `auto` is the preferred one, which the judge's entry names; else `rating` to choose, where ties
-    go to the tie-break list, and `expected` for rewards where the judge gives it, else `rating`.
-    views: those that the judge gives. Raises ConfigError, which names the key, for another one.
+    `auto` means the preferred view, which the judge's entry names. Without one it is `rating` for
+    choosing, where the tie-break list decides among equals. For rewards it is `expected` if the
+    judge gives it, else `rating`. Raises ConfigError that names `key` if the view is not among
+    `views`.
     """
     if view == "auto":
         finest: View = "expected" if use == "reward" and "expected" in views else "rating"
@@ -94,19 +89,31 @@ def resolve_view(
     )
 
 
-def with_readings(
-    config: JudgeConfig, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()
-) -> JudgeConfig:
-    """Return the judge that reads what the view, and the rules among equals, need.
+def require_relative(
+    how: RelativeConfig,
+    *,
+    max_group: int | None,
+    compares: bool,
+    rates: bool,
+    key: str = "relative",
+) -> None:
+    """Raise ConfigError naming `key` if a judge cannot rank groups this way.
 
-    A rating right after the prompt is read beside each critique where it counts; an endpoint that
-    sends probabilities with the critique alone, hundreds of kB of them, sends them where the
-    expected rating counts.
+    max_group: responses that one listwise judgement scores at most; None without a group protocol.
+    compares, rates: whether the judge compares two responses, and whether it rates one.
     """
-    wanted = (entry_view(config) or "auto") if view == "auto" else view
-    if wanted == "direct" and config.critique:
-        config = config.model_copy(update={"direct": True})
-    expected = wanted == "expected" or (wanted == "auto" and use == "reward")
-    if config.distribution is None and (expected or "expected_rating" in rules):
-        config = config.model_copy(update={"distribution": True})
-    return config
+    if how.by == "listwise" and max_group is None:
+        raise ConfigError(
+            f"{key}.by is listwise, and the judge's format has no group protocol: set judge.format "
+            f"to one that has, such as listwise or listwise-brief, or set {key}.by to comparisons"
+        )
+    if how.by == "comparisons" and not compares:
+        raise ConfigError(
+            f"{key}.by is comparisons, and the judge's format has no pairwise protocol: set "
+            f"judge.format to one that has, such as general, or set {key}.by to listwise"
+        )
+    if how.schedule == "pivot" and how.pivot == "best" and not rates:
+        raise ConfigError(
+            f"{key}.pivot is best, which needs a first rating, and the judge's format has no "
+            f"single protocol: set {key}.pivot to reference, or choose another schedule"
+        )

@@ -1,1 +1,1 @@
-"""What a caller asks about candidates: which is best, within which budget."""
+"""Questions about responses: how good is one, which of two is better, which of N is best."""

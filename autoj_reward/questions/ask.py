@@ -1,7 +1,7 @@
-"""What a question is: one thing that a caller wants to know, and the judge inputs that answer it.
+"""Interface of questions: what a caller wants to know, and the judge inputs that answer it.
 
-`Rate`, `Compare` and `Choose` are questions; nothing else decides which inputs make one answer.
-They are logic over `ask` alone: a client, a job and a test answer them alike.
+`Rate`, `Compare` and `Choose` are the questions. Only they decide which inputs make one answer.
+They depend on nothing but `ask`, so a client, a job and a test answer them alike.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ T = TypeVar("T", covariant=True)
 
 
 class Ask(Protocol):
-    """Judges inputs: one judgement an input, in order.
+    """Judge inputs and return one judgement for each, in order.
 
-    view: the number of a rating that is needed. A judgement on record that lacks it, though the
-    judge gives it, is asked for again.
+    view: the number of a rating that the caller needs. A recorded judgement without it is requested
+    again if the judge gives that number.
     """
 
     async def __call__(
@@ -28,14 +28,14 @@ class Ask(Protocol):
 
 
 class Question(Protocol[T]):
-    """One thing that a caller wants to know. It may ask once or in rounds."""
+    """One thing that a caller wants to know. It may call the judge once or in rounds."""
 
     async def answer(self, ask: Ask) -> T:
-        """Return the answer. What `ask` raises ends the question."""
+        """Return the answer. An exception of `ask` ends the question and is raised."""
 
 
 class OneCall(Question[T], Protocol[T]):
-    """A question that asks once, so that what it will cost is known before."""
+    """Question that calls the judge once, so that its cost is known in advance."""
 
     def inputs(self) -> list[JudgeInput]:
-        """Return what the judge is asked."""
+        """Return the inputs for the judge."""

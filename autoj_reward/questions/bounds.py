@@ -1,6 +1,7 @@
-"""How far a rating after the critique may lie from the one read before it, and a mean from its own.
+"""Statistical bounds: on a rating after the critique given the one before it, and on a mean's
+error.
 
-Every figure is of one query, so that a selection does not depend on what was judged beside it.
+All statistics are of one query, so that a selection does not depend on other queries.
 """
 
 from __future__ import annotations
@@ -14,30 +15,39 @@ from typing import ClassVar
 from autoj_reward.types import RATING, Judgement
 
 PRIOR = 2
-"""Observations that the variance of the rating slot counts for."""
+"""Number of observations that the rating slot's variance counts as."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """An upper bound on a rating after the critique, from the cheap rating before it.
+    """Upper bound on a rating after the critique ("full"), given the rating before it ("cheap").
 
-    A least-squares line through the (cheap, full) ratings so far, shrunk to slope 1 as if one
-    more pair stood there at the slot's own spread, and around it a prediction interval of `z`
-    standard deviations; the residual variance counts the slot's variance as PRIOR observations.
+    It is a least-squares line through the (cheap, full) pairs so far, with a prediction interval of
+    `z` standard deviations. The slope is shrunk to 1 as if one more pair, with the slot's own
+    spread, lay there. The residual variance counts the slot's variance as PRIOR observations.
     """
 
     z: ClassVar[float] = 2.0
+    """Width of the interval in standard deviations."""
     mean_cheap: float
+    """Mean cheap rating."""
     mean_full: float
+    """Mean full rating."""
     slope: float
+    """Slope of the line, at least 0."""
     deviation: float
+    """Standard deviation of the residuals."""
     weight: float
+    """The slot's variance plus the cheap ratings' sum of squared deviations."""
     n: int
+    """Number of pairs."""
 
     @classmethod
     def fitted(cls, pairs: Sequence[tuple[float, float]], variance: float) -> Bound:
-        """From (cheap, full) pairs and the variance of the slot; without a pair nothing is known,
-        and every bound is infinite."""
+        """Fit the bound to (cheap, full) pairs and the slot's variance.
+
+        Without pairs every bound is infinite.
+        """
         if not pairs:
             return cls(0.0, math.inf, 0.0, 0.0, 0.0, 0)
         x, y = fmean(c for c, _ in pairs), fmean(f for _, f in pairs)
@@ -49,7 +59,7 @@ class Bound:
         return cls(x, y, slope, math.sqrt(residual), weight, len(pairs))
 
     def upper(self, cheap: float) -> float:
-        """The bound of a candidate; infinite if its cheap rating is nan."""
+        """Return the bound for a cheap rating; infinite if that is NaN."""
         if not self.n or math.isnan(cheap):
             return math.inf
         away = cheap - self.mean_cheap
@@ -59,8 +69,10 @@ class Bound:
 
 
 def slot_variance(judgements: Sequence[Judgement]) -> float:
-    """Mean variance of the ratings' distributions, in points squared; without any, the variance of
-    the expected ratings among each other."""
+    """Return the mean variance of the rating distributions, in squared points.
+
+    Without distributions, return the variance across the expected ratings; 0 if there are none.
+    """
     read = (judgement.reading(RATING) for judgement in judgements)
     found = [_variance(own.distribution) for own in read if own]
     known = [v for v in found if v is not None]
@@ -79,8 +91,11 @@ def _variance(distribution: Sequence[tuple[str, float]] | None) -> float | None:
 
 
 def spread_of_means(drawn: Mapping[int, Sequence[float]], prior: float) -> dict[int, float]:
-    """The standard error of each mean: one variance, pooled over all that were drawn more than
-    once, and `prior` counting as PRIOR observations."""
+    """Return the standard error of each mean.
+
+    drawn: sampled values by candidate. The variance is pooled over candidates with several values,
+    and `prior` counts in it as PRIOR observations.
+    """
     rest = sum(pvariance(values) * len(values) for values in drawn.values())
     free = sum(len(values) - 1 for values in drawn.values())
     variance = (PRIOR * prior + rest) / (PRIOR + free)

@@ -1,30 +1,33 @@
-"""Best-of-N for less: critiques only for candidates that can still win, within a token budget.
+"""Best-of-N within a token budget: critiques only for candidates that can still win.
 
-Judge tokens are those that the judge writes: they are what a critique costs, they depend on
-no cache, and reading is reported beside them. Full judging is k critiques of every response
-that differs. The budget is `share` (over 0, at most 1) of its tokens, every critique taken at
-the mean length of this query's so far. Nothing is started that would not fit: neither a
-critique nor one order of a comparison, each taken as one mean critique. So there are never
-more of them than `share` of full judging's critiques, less what the cheap pass wrote; but as
-long as no candidate has a value, the next one gets its first critique. In tokens that is exact
-as far as lengths are equal. What the judge never wrote, since it failed before, costs nothing.
+The budget counts the tokens that the judge generates: they are the cost of a critique and depend on
+no cache. Prompt tokens are reported as well. Full judging means k critiques of every distinct
+response. The budget is `share` (over 0, at most 1) of its tokens, at the mean critique length of
+this query so far.
 
-1. Copies, the very same text, are judged once, as the first of them.
-2. Cheap pass: the expected rating at the slot right after the prompt, of every original.
-3. Critiques in waves, highest cheap rating first: one, whose length tells what the cheap pass
-   was worth, then each time half of what the budget still allows. After a wave, whoever waits
-   is abandoned if it cannot win: its upper bound (`bounds.Bound`) is below the best rating so
-   far, less that one's own error where k > 1. When the budget is used up, the rest is
-   abandoned. Unreadable candidates wait last.
-4. With k > 1, the waves ask one critique each, for half of the budget but of two candidates;
-   then the best by mean and all whose mean is less than `Bound.z` standard errors of the
-   difference below it get one more, until there is no such other, k is reached or the budget
-   is used up.
-5. The best is chosen by `tie_break.choose` among those that were judged; `pairwise` plays
-   while the budget lasts, and a match that it does not allow decides nothing. Where it is the
-   first rule, a quarter of the budget is kept for it.
+A critique, or one order of a comparison, starts only if the budget has one mean critique left. So
+their number is at most `share` of full judging's critiques, less the cost of the cheap pass.
+Exception: while no candidate has a value, the next one gets its first critique. In tokens the limit
+is exact as far as lengths are equal. A judgement that failed before the judge wrote anything costs
+nothing.
 
-A share of 1 is full judging: no cheap pass, no copies, nothing abandoned.
+1. Copies (identical texts) are judged once, as the first of them.
+2. Cheap pass: the expected rating at the slot right after the prompt, for every distinct response.
+3. Critiques follow in waves, highest cheap rating first. The first wave is one critique, whose
+   length tells the cost of the cheap pass in critiques. Each later wave is half of what the budget
+   still allows. After a wave, a waiting candidate is abandoned if it cannot win: its upper bound
+   (`bounds.Bound`) is below the best rating so far, less that one's error if k > 1. When the budget
+   is used up, all waiting candidates are abandoned. Candidates without a readable cheap rating come
+   last.
+4. With k > 1, the waves ask for one critique each and use half of the budget, but at least two
+   candidates' critiques. Then the best mean, and all means less than `Bound.z` standard errors of
+   the difference below it, get one more critique each. This repeats until no other mean is that
+   close, k is reached or the budget is used up.
+5. `tie_break.choose` selects the best of the judged candidates. `pairwise` plays matches while the
+   budget lasts, and a match that it does not allow decides nothing. If `pairwise` is the first
+   rule, a quarter of the budget is reserved for it.
+
+A share of 1 is full judging: no cheap pass, copies judged separately, nothing abandoned.
 """
 
 from __future__ import annotations
@@ -51,9 +54,9 @@ from autoj_reward.types import (
 )
 
 FINALS = 0.25
-"""Share of the budget kept for comparisons where `pairwise` is the first tie-break."""
+"""Share of the budget reserved for comparisons if `pairwise` is the first tie-break rule."""
 FIRST = 0.5
-"""Share of the budget for first critiques where k > 1; the rest repeats critiques at the top."""
+"""Share of the budget for first critiques if k > 1; the rest repeats critiques of the best."""
 
 
 def require_cheap_pass(views: frozenset[View]) -> None:
@@ -67,62 +70,67 @@ def require_cheap_pass(views: frozenset[View]) -> None:
 
 
 class Fate(StrEnum):
-    """What became of a candidate: judged in full, abandoned after its cheap reading because it
-    could not win or because the budget was used up, or the same text as another."""
+    """Outcome of a candidate in a selection within a budget."""
 
     JUDGED = "judged"
+    """Got at least one critique."""
     CANNOT_WIN = "cannot_win"
+    """Abandoned after its cheap rating, since it could not win."""
     OUT_OF_BUDGET = "out_of_budget"
+    """Abandoned after its cheap rating, since the budget was used up."""
     COPY = "copy"
+    """Has the same text as an earlier candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a candidate ended, and why.
-
-    cheap: expected rating right after the prompt; None if it was not asked for or not readable.
-    critiques: written of it. copy_of: index of the candidate whose judgement it shares.
-    """
+    """Result for one candidate of a selection within a budget."""
 
     fate: Fate
     cheap: float | None = None
+    """Expected rating right after the prompt; None if not requested or not readable."""
     critiques: int = 0
+    """Number of critiques."""
     why: str = ""
+    """Reason for an abandoned candidate or a copy; else empty."""
     copy_of: int | None = None
+    """Index of the candidate whose judgement it shares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What a selection cost beside full judging. Tokens of the budget are those written.
+    """Cost of a selection, and of full judging for comparison. The budget counts generated tokens.
 
-    cheap, critiques, comparisons: cost of each kind. readings, asked, orders: how many of each
-        were asked for, comparisons by order. skipped: critiques that full judging would have asked
-        for besides.
-    full_tokens: estimate of what full judging would have written: the mean critique that was
-        written here, times the critiques of all responses that differ. A judgement that was never
-        written, since the judge could not be reached, say, counts in none of this.
+    Judgements in which the judge wrote nothing, for example because it was unreachable, do not
+    count towards the mean behind `full_tokens`.
     """
 
     cheap: Usage
+    """Cost of the cheap ratings."""
     critiques: Usage
+    """Cost of the critiques."""
     comparisons: Usage
+    """Cost of the comparisons."""
     readings: int
+    """Number of cheap ratings."""
     asked: int
+    """Number of critiques."""
     orders: int
+    """Number of judged orders of comparisons."""
     skipped: int
+    """Critiques that full judging would have requested in addition."""
     full_tokens: float
+    """Estimated tokens of full judging: the mean critique's length times the critiques of all
+    distinct responses."""
 
     @property
     def usage(self) -> Usage:
+        """Total cost."""
         return self.cheap + self.critiques + self.comparisons
 
 
 class Race:
-    """The candidates of one query on their way, and what has been spent on them.
-
-    share: of full judging's tokens, over 0 and at most 1. k: critiques of a response. view: the
-    number that ranks. finals: whether a part of the budget is kept for comparisons.
-    """
+    """Selection among one query's candidates within a budget, with its state and spending."""
 
     def __init__(
         self,
@@ -133,11 +141,16 @@ class Race:
         view: str,
         finals: bool,
     ) -> None:
+        """Prepare the selection; `run` carries it out.
+
+        share: of full judging's tokens, over 0 and at most 1. k: critiques of each response. view:
+        the number that ranks. finals: whether to reserve part of the budget for comparisons.
+        """
         self._candidates, self._k, self._view = candidates, k, view
         self._asked, self._known = ask, dict[JudgeInput, Judgement]()
         self._kept = FINALS if finals else 0.0
         self._texts = texts = [(c.response, c.context) for c in candidates]
-        # Copies are the very same text: a word more or less may be all that is right or wrong.
+        # Only identical texts are copies: one word may make a response right or wrong.
         first = {text: i for i, text in reversed(list(enumerate(texts)))}
         self._original = [first[t] if share < 1 else i for i, t in enumerate(texts)]
         self.entrants = sorted(set(self._original))
@@ -150,7 +163,8 @@ class Race:
         self._orders: list[Judgement] = []
 
     def _room(self, kept: float = 0.0) -> int:
-        """Mean critiques that the budget still allows, a share of it kept back."""
+        """Return the mean critiques that the budget still allows. kept: share of the budget to hold
+        back."""
         if self._share >= 1:
             return self._full
         critiques = self._critiques()
@@ -160,7 +174,7 @@ class Race:
         return math.floor(self._share * (1 - kept) * self._full - cheap - started + 1e-9)
 
     async def run(self) -> None:
-        """Read and criticise within the budget, less what is kept for comparisons."""
+        """Make the cheap pass and the critiques, leaving the part reserved for comparisons."""
         if self._share >= 1:
             await self._critique([(i, s) for i in self.entrants for s in range(self._k)])
             return
@@ -169,7 +183,7 @@ class Race:
         await self._repeat(self._kept)
 
     async def _ask(self, items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
-        """Ask; what this race has asked for before costs nothing again."""
+        """Judge inputs. Inputs that this selection has judged before are reused at no cost."""
         known = {item: own for item in items if (own := self._known.get(item))}
         new = list(dict.fromkeys(item for item in items if item not in known))
         answers = await self._asked(new, view) if new else []
@@ -180,27 +194,27 @@ class Race:
         ]
 
     async def _glance(self) -> None:
-        """The cheap pass."""
+        """Make the cheap pass."""
         asked = [Rate(self._candidates[i], direct=True).inputs()[0] for i in self.entrants]
         self._glances = dict(zip(self.entrants, await self._ask(asked), strict=True))
         self._slot = slot_variance(list(self._glances.values()))
 
     async def _critique(self, wanted: Sequence[tuple[int, int]]) -> None:
-        """Ask for critiques, named by candidate and sample."""
+        """Request critiques, given as (candidate, sample) pairs."""
         inputs = {i: Rate(self._candidates[i], self._k).inputs() for i, _ in wanted}
         answers = await self._ask([inputs[i][sample] for i, sample in wanted])
         for (index, _), answer in zip(wanted, answers, strict=True):
             self.samples.setdefault(index, []).append(answer)
 
     async def _waves(self, kept: float) -> None:
-        """First critiques, of the most promising first."""
+        """Request first critiques in waves, most promising candidates first."""
         waiting = sorted(self.entrants, key=lambda i: -self._cheap(i, -math.inf))
         size = 1
         while waiting and size > 0:
             await self._critique([(i, 0) for i in waiting[:size]])
             waiting = self._able(waiting[size:])
             room = self._room(kept)
-            if len(self.samples) < 2:  # one alone leaves nothing to repeat or to compare
+            if len(self.samples) < 2:  # repeats and comparisons need two candidates
                 room = max(room, min(1, self._room()))
             size = -(-room // 2) if self._means() else 1
         out = Fate.OUT_OF_BUDGET, "the budget was used up"
@@ -211,7 +225,7 @@ class Race:
         return unread if found is None else found
 
     def _able(self, waiting: list[int]) -> list[int]:
-        """Those that can still win; why the others cannot is noted."""
+        """Return the waiting candidates that can still win; record why the others cannot."""
         means = self._means()
         if not means:
             return waiting
@@ -230,12 +244,13 @@ class Race:
         return left
 
     def _means(self) -> dict[int, float]:
-        """Mean view of those that have one."""
+        """Return the mean of the ranking view of each candidate that has one."""
         found = {i: mean_of_critiques(own).view(self._view) for i, own in self.samples.items()}
         return {i: value for i, value in found.items() if value is not None}
 
     def _errors(self) -> dict[int, float]:
-        """Standard errors of the means; none where k is 1, since nothing is drawn then."""
+        """Return the standard errors of the means; {} if k is 1, since critiques are not sampled
+        then."""
         if self._k == 1:
             return {}
         drawn = {
@@ -245,7 +260,7 @@ class Race:
         return spread_of_means({i: values for i, values in drawn.items() if values}, self._slot)
 
     async def _repeat(self, kept: float) -> None:
-        """More critiques while the order at the top is uncertain."""
+        """Request more critiques while the best candidate is uncertain."""
         while self._k > 1 and (means := self._means()):
             errors = self._errors()
             top = max(means, key=means.__getitem__)
@@ -262,7 +277,8 @@ class Race:
             await self._critique(wanted)
 
     async def compare(self, question: Compare) -> Comparison:
-        """Compare two candidates, or FAILED if the budget does not allow both orders."""
+        """Compare two candidates. The verdict is FAILED if the budget does not allow both
+        orders."""
         if self._room() < 2:
             return Comparison(Verdict.FAILED, (), "the budget was used up")
         comparison = await question.answer(self._ask)
@@ -270,7 +286,7 @@ class Race:
         return comparison
 
     def judgements(self) -> list[Judgement]:
-        """One a candidate, in order."""
+        """Return one judgement for each candidate, in order."""
         found = {i: self._judgement(i) for i in self.entrants}
         return [
             found[own] if own == i else _copied(found[own]) for i, own in enumerate(self._original)
@@ -279,7 +295,7 @@ class Race:
     def _judgement(self, index: int) -> Judgement:
         glance = self._glances.get(index)
         if index not in self.samples:
-            assert glance is not None  # whom nobody glanced at was judged
+            assert glance is not None  # without a cheap pass, every candidate is judged
             if not glance.ok:
                 return replace(glance, reason=f"cheap reading: {glance.reason or glance.outcome}")
             return Judgement(
@@ -297,7 +313,7 @@ class Race:
         return replace(own, usage=own.usage + glance.usage)
 
     def standings(self) -> list[Standing]:
-        """One a candidate, in order."""
+        """Return one standing for each candidate, in order."""
         found = []
         for i, own in enumerate(self._original):
             cheap = self._glances[own].view("expected") if own in self._glances else None
@@ -312,7 +328,7 @@ class Race:
         return found
 
     def spending(self) -> Spending:
-        """What has been spent so far."""
+        """Return the cost so far."""
         critiques = self._critiques()
         return Spending(
             cheap=sum((j.usage for j in self._glances.values()), Usage()),
@@ -326,7 +342,7 @@ class Race:
         )
 
     def _critiques(self) -> list[Judgement]:
-        """Those asked for so far, of equal texts once."""
+        """Return the critiques so far, counting identical texts once."""
         by_text = {self._texts[i]: own for i, own in self.samples.items()}
         return [j for own in by_text.values() for j in own]
 
@@ -336,7 +352,7 @@ def _written(judgements: Sequence[Judgement]) -> list[Judgement]:
 
 
 def _mean_written(judgements: Sequence[Judgement]) -> float:
-    """Mean tokens of the judgements that were written; 0 without any."""
+    """Return the mean generated tokens of the judgements that the judge wrote; 0 without any."""
     written = _written(judgements)
     return sum(j.usage.tokens_out for j in written) / len(written) if written else 0.0
 

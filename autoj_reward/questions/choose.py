@@ -1,4 +1,5 @@
-"""Best-of-N: all candidates of a query are rated, and one is chosen; within a budget for less."""
+"""Best-of-N: rate all candidates of a query and choose one, within a token budget if there
+is one."""
 
 from __future__ import annotations
 
@@ -17,39 +18,44 @@ from autoj_reward.types import Candidate, Comparison, Judgement, Pair, Selection
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The choice among candidates, and of every candidate its judgement, in order.
-
-    comparisons: those that were held to break ties. standings, spending: what became of each
-    candidate on a budget, and what was spent; without a budget none. There an abandoned candidate's
-    judgement has the outcome ABANDONED, or that of its cheap reading if this failed; a copy's is
-    its original's, at no cost and flagged `copied_judgement`.
-    """
+    """Result of best-of-N: the selection and the judgements behind it."""
 
     selection: Selection
     judgements: tuple[Judgement, ...]
+    """Judgement of every candidate, in order.
+
+    With a budget, an abandoned candidate's judgement has the outcome ABANDONED, or that of its
+    cheap rating if this failed. A copy has its original's judgement, at no cost and flagged
+    `copied_judgement`.
+    """
     comparisons: tuple[Comparison, ...] = ()
+    """Comparisons that were made to break ties."""
     standings: tuple[Standing, ...] = ()
+    """Result of each candidate within the budget; None without one."""
     spending: Spending | None = None
+    """Cost of the selection within the budget; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Which of the candidates of one query is best?
-
-    view: the number that ranks. rules: what decides among equals; see `tie_break.choose`.
-    critiques: of each response. compares: whether the judge can compare; tie: as for `Compare`.
-    matches: most comparisons that may be held. share: of full judging's tokens, over 0 and at most
-    1, for a choice on a budget (see `budget`); None: all are judged.
-    """
+    """Question: which of one query's candidates is best?"""
 
     candidates: tuple[Candidate, ...]
     view: View = "rating"
+    """Number that ranks the candidates."""
     rules: Sequence[str] = RULES
+    """Tie-break rules in order; see `tie_break.choose`."""
     critiques: int = 1
+    """Critiques of each response."""
     compares: bool = True
+    """Whether the judge can compare responses."""
     tie: float | None = None
+    """Maximum difference that counts as a tie, as for `Compare`."""
     matches: float = math.inf
+    """Maximum number of comparisons."""
     share: float | None = None
+    """Budget as a share of full judging's tokens, over 0 and at most 1 (see `budget`). None judges
+    all candidates."""
 
     async def answer(self, ask: Ask) -> Choice:
         """Return the choice and the judgements behind it."""
@@ -73,7 +79,7 @@ class Choose:
         judgements: Sequence[Judgement],
         compare: Callable[[Compare], Awaitable[Comparison]],
     ) -> tuple[Selection, tuple[Comparison, ...]]:
-        """Return the choice among the candidates at these places, and its comparisons."""
+        """Return the selection among the candidates at these indices, and its comparisons."""
         held = list[Comparison]()
 
         async def meet(i: int, j: int) -> Verdict:

@@ -1,4 +1,5 @@
-"""Comparing two responses: both orders of a pair, or two ratings where a judge compares by them."""
+"""Comparison of two responses: in both orders, or by two ratings for judges that compare
+that way."""
 
 from __future__ import annotations
 
@@ -19,25 +20,27 @@ from autoj_reward.types import (
 )
 
 BY_RATINGS = "compared_by_ratings"
-"""The flag of a comparison that was made of two ratings."""
+"""Flag of a comparison that was made from two ratings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Which of two responses to one query is better?
-
-    swap: judge both orders, which must agree. tie: with a number, each response is rated alone at
-    the slot right after the prompt, and expected ratings at most so far apart tie: for a model
-    whose own comparisons mean nothing. sample: which of several sampled comparisons this is.
-    """
+    """Question: which of two responses to one query is better?"""
 
     pair: Pair
     swap: bool = True
+    """Whether to judge both orders, which must agree."""
     tie: float | None = None
+    """Maximum difference of expected ratings that counts as a tie.
+
+    With a number, each response is rated alone, at the slot right after the prompt. Use it for a
+    model whose own comparisons are uninformative. None: the judge compares.
+    """
     sample: int = 0
+    """Index of this comparison among several sampled ones."""
 
     def inputs(self) -> list[JudgeInput]:
-        """Return what a judge is asked."""
+        """Return the inputs for the judge."""
         pair = self.pair
         if self.tie is None:
             return pair.inputs(self.swap, self.sample)
@@ -47,21 +50,21 @@ class Compare:
         ]
 
     def read(self, answers: Sequence[Judgement]) -> Comparison:
-        """Return the comparison that the judgements of `inputs` make."""
+        """Return the comparison that follows from the judgements of `inputs`."""
         if self.tie is None:
             return swap_consistent(*answers)
         first = by_ratings(answers, self.tie)
-        # The other order reads the same two ratings, and costs nothing more.
+        # The other order uses the same two ratings, at no extra cost.
         return swap_consistent(first, _mirrored(first)) if self.swap else swap_consistent(first)
 
     async def answer(self, ask: Ask) -> Comparison:
-        """Return the verdict, and the judgement of each order."""
+        """Return the verdict with the judgement of each order."""
         [comparison] = await compare_all([self], ask)
         return comparison
 
 
 async def compare_all(questions: Sequence[Compare], ask: Ask) -> list[Comparison]:
-    """Answer several questions in one call."""
+    """Answer several comparisons in one call of `ask`."""
     inputs = [question.inputs() for question in questions]
     answers = iter(await ask([item for own in inputs for item in own]))
     return [
@@ -71,11 +74,11 @@ async def compare_all(questions: Sequence[Compare], ask: Ask) -> list[Comparison
 
 
 def swap_consistent(forward: Judgement, backward: Judgement | None = None) -> Comparison:
-    """Join the judgements of (first, second) and (second, first).
+    """Combine the judgements of (first, second) and (second, first) into one comparison.
 
-    Both must name the same response, or both say tie; otherwise the comparison is INCONSISTENT,
-    which is neither a tie nor a failure. FAILED when either order has no verdict.
-    backward None: only one order was asked for, and it decides alone.
+    If both name the same response or both say tie, that is the verdict. Otherwise it is
+    INCONSISTENT, which is neither a tie nor a failure. It is FAILED if either order has no verdict.
+    backward: None if only one order was judged, which then decides alone.
     """
     orders = (forward,) if backward is None else (forward, backward)
     failed = [o for o in orders if o.outcome is not Outcome.OK or o.verdict is None]
@@ -90,14 +93,13 @@ def swap_consistent(forward: Judgement, backward: Judgement | None = None) -> Co
 
 
 def by_ratings(alone: Sequence[Judgement], tie: float) -> Judgement:
-    """The verdict of the judgements of two responses, each rated alone, for a model
-    whose own comparisons mean nothing.
+    """Return the verdict of two responses from their ratings, each made alone.
 
-    A small judge may name the response shown second whatever the two say. Rated alone, each at the
-    slot right after the prompt, the responses have no place to be preferred for.
+    A small judge may prefer the response shown second whatever the two contain. Rated alone, at the
+    slot right after the prompt, a response has no position.
 
-    The higher expected rating wins; at most `tie` apart, they tie. Where either abstains, so does
-    the verdict, with that one's outcome and reason.
+    The higher expected rating wins; ratings at most `tie` apart tie. If either judgement abstains,
+    so does the verdict, with that judgement's outcome and reason.
     """
     usage, judge = concurrent_usage([judgement.usage for judgement in alone]), alone[0].judge
     flags = tuple(sorted({BY_RATINGS, *(flag for judgement in alone for flag in judgement.flags)}))
@@ -115,7 +117,7 @@ def by_ratings(alone: Sequence[Judgement], tie: float) -> Judgement:
 
 
 def _mirrored(judgement: Judgement) -> Judgement:
-    """Return the same comparison of the exchanged order, at no cost."""
+    """Return the same comparison for the swapped order, at no cost."""
     if judgement.verdict is None:
         return replace(judgement, usage=Usage())
     [own] = judgement.readings

@@ -1,4 +1,5 @@
-"""Rating a response: the mean of k critiques, or the expected rating right after the prompt."""
+"""Rating of one response: the mean of k critiques, or the expected rating right after the
+prompt."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from statistics import fmean
 from autoj_reward.config import View
 from autoj_reward.questions.ask import Ask
 from autoj_reward.types import (
-    PLANTED,
+    PLANTED_FLAG,
     SINGLE,
     Candidate,
     JudgeInput,
@@ -21,20 +22,19 @@ from autoj_reward.types import (
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How good is a response?
-
-    critiques: k critiques, whose mean is the answer. direct: read only the rating slot right after
-    the prompt, a token or two in place of a critique. view: the number that is needed; a judgement
-    that lacks it abstains as `no_number`.
-    """
+    """Question: how good is a response?"""
 
     candidate: Candidate
     critiques: int = 1
+    """Number of sampled critiques, whose mean rating is the answer."""
     direct: bool = False
+    """Whether to read only the rating slot right after the prompt: a token or two instead of a
+    critique."""
     view: View | None = None
+    """Number that the caller needs. A judgement without it abstains as `no_number`."""
 
     def inputs(self) -> list[JudgeInput]:
-        """Return what a judge is asked first."""
+        """Return the inputs for the judge's first call."""
         own, samples = self.candidate, 1 if self.direct else self.critiques
         return [
             JudgeInput(SINGLE, own.query, (own.response,), sample, self.direct, own.context)
@@ -42,14 +42,17 @@ class Rate:
         ]
 
     async def answer(self, ask: Ask) -> Judgement:
-        """Return the one judgement of the response."""
+        """Return one judgement of the response."""
         [judgement] = await rate_all([self], ask)
         return judgement
 
 
 async def rate_all(questions: Sequence[Rate], ask: Ask) -> list[Judgement]:
-    """Answer several questions in one call, or two where ratings right after the prompt are
-    missing. All must want the same view."""
+    """Answer several ratings in one call of `ask`, or two if ratings right after the prompt are
+    missing.
+
+    All questions must have the same view.
+    """
     if not questions:
         return []
     view = questions[0].view
@@ -69,19 +72,20 @@ async def rate_all(questions: Sequence[Rate], ask: Ask) -> list[Judgement]:
 
 
 def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
-    """One judgement from k sampled critiques of the same response.
+    """Return one judgement from k sampled critiques of the same response.
 
-    Values, expected values, distributions, outside and unknown mass of every slot are means over
-    the critiques that are ok; the critique kept is the one whose rating lies nearest the mean.
-    Flagged `partial_critiques` when some abstained; abstains when all did, with the first's
-    outcome, and when one did over text with a planted verdict, which must not choose the critiques
-    that count.
+    In every slot, the values, expected values, distributions, and outside and unknown mass are
+    means over the critiques that are ok. The critique kept is the one whose rating is nearest the
+    mean. The flag `partial_critiques` is set if some critiques abstained.
+
+    The judgement abstains with the first critique's outcome if all abstained. It also abstains if
+    one did over a text with a planted verdict: such a text must not choose which critiques count.
     """
     if len(samples) == 1:
         return samples[0]
     usage = concurrent_usage([s.usage for s in samples])
     good = [(s, s.rating) for s in samples if s.rating is not None]
-    planted = [s for s in samples if not s.ok and PLANTED in s.flags]
+    planted = [s for s in samples if not s.ok and PLANTED_FLAG in s.flags]
     if planted or not good:
         return replace((planted or samples)[0], usage=usage)
     names = dict.fromkeys(own.slot for s, _ in good for own in s.readings)
@@ -96,7 +100,7 @@ def mean_of_critiques(samples: Sequence[Judgement]) -> Judgement:
 
 
 def _mean_reading(readings: Sequence[Reading]) -> Reading:
-    """The mean of what several critiques say in one slot of numbers."""
+    """Return the mean of several critiques' readings of one numeric slot."""
     told = [own for own in readings if own.distribution is not None]
     value = _mean([own.value for own in readings])
     return Reading(

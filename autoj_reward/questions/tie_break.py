@@ -1,5 +1,5 @@
-"""Choosing among judged candidates: the highest value wins, and a stated list of rules decides
-among equals."""
+"""Choice of the best judged candidate: the highest value wins, and tie-break rules decide among
+equals."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from autoj_reward.types import Candidate, Judgement, Selection, Verdict
 
-Meet = Callable[[int, int], Awaitable[Verdict]]
-"""The verdict of two candidates of a group, by index: FIRST if the first beats the second."""
+PlayMatch = Callable[[int, int], Awaitable[Verdict]]
+"""Compare two candidates, given by index. Returns FIRST if the first one wins."""
 RULES = ("policy_logprob", "expected_rating", "pairwise", "first")
-"""The rules among equals, in the order in which they are tried unless a list is given."""
+"""Default tie-break rules, in the order in which they are tried."""
 
 
 async def choose(
@@ -21,25 +21,28 @@ async def choose(
     *,
     view: str = "rating",
     rules: Sequence[str] = RULES,
-    meet: Meet | None = None,
+    meet: PlayMatch | None = None,
     matches: float = math.inf,
 ) -> Selection:
-    """Choose among the judged candidates of one query (paper, section 6.3).
+    """Choose the best of one query's judged candidates (paper, section 6.3).
 
-    The best `view` wins. Equals are narrowed rule by rule until one is left:
-    policy_logprob - highest, used only if every tied candidate has one;
-    expected_rating - highest, used only if every tied candidate has one;
-    pairwise - knock-out in index order that only the beaten leave; a match is won if both orders
-        agree. Left out where there is no `meet`. After so many
-        `matches` those who have not met anybody are left with those whom nobody beat;
-    first - lowest index; also the last resort.
-    Judgements that abstain never win unless all do: then the first candidate, rule `all_failed`.
+    The best `view` wins. Tied candidates are narrowed rule by rule until one is left:
+
+    - policy_logprob: the highest, used only if every tied candidate has one.
+    - expected_rating: the highest, used only if every tied candidate has one.
+    - pairwise: a knock-out in index order, in which only losers leave; a match is won if both
+      orders agree. It is skipped if `meet` is None. After `matches` matches, candidates that have
+      not played survive together with the unbeaten ones.
+    - first: the lowest index; also the last resort.
+
+    Judgements that abstain never win, unless all do. Then the first candidate is chosen, by the
+    rule `all_failed`.
     """
     values = [j.view(view) for j in judgements]
     scored = [i for i, v in enumerate(values) if v is not None]
     if not scored:
         return Selection(0, "all_failed")
-    tied = highest(scored, values)
+    tied = keep_highest(scored, values)
     if len(tied) == 1:
         return Selection(tied[0], "only" if len(candidates) == 1 else view)
     held: list[tuple[int, int, Verdict]] = []
@@ -53,9 +56,9 @@ async def choose(
     left = tied
     for rule in rules:
         if rule == "policy_logprob":
-            left = highest(left, [c.policy_logprob for c in candidates])
+            left = keep_highest(left, [c.policy_logprob for c in candidates])
         elif rule == "expected_rating":
-            left = highest(left, [j.view("expected") for j in judgements])
+            left = keep_highest(left, [j.view("expected") for j in judgements])
         elif rule == "pairwise" and meet is not None:
             left = await knock_out(left, match, matches)
         elif rule == "first":
@@ -65,8 +68,8 @@ async def choose(
     return Selection(left[0], "first", tuple(tied), tuple(held))
 
 
-def highest(left: list[int], values: Sequence[float | None]) -> list[int]:
-    """Those with the highest value; all of them if one has none."""
+def keep_highest(left: list[int], values: Sequence[float | None]) -> list[int]:
+    """Return the candidates with the highest value; all of them if any value is None."""
     own = [values[i] for i in left]
     if any(v is None for v in own):
         return left
@@ -74,20 +77,21 @@ def highest(left: list[int], values: Sequence[float | None]) -> list[int]:
     return [i for i, v in zip(left, own, strict=True) if v == best]
 
 
-def tied_pairs(values: Iterable[float]) -> int:
-    """How many pairs of the values are equal."""
+def count_tied_pairs(values: Iterable[float]) -> int:
+    """Return the number of pairs with equal values."""
     return sum(math.comb(count, 2) for count in Counter(values).values())
 
 
-async def knock_out(left: list[int], meet: Meet, most: float = math.inf) -> list[int]:
-    """Those whom nobody beat, in index order, after at most 2 (n - 1) matches of n candidates.
+async def knock_out(left: list[int], meet: PlayMatch, most: float = math.inf) -> list[int]:
+    """Return the candidates that lost no match, in index order.
 
-    most: matches that may be held; those who have not met anybody by then stand.
+    left: the tied candidates. most: maximum matches; candidates that have not played by then
+    survive. With n candidates there are at most 2 (n - 1) matches.
 
-    Each challenger in turn meets those who stand, the first of them first, and goes on as long as
-    it wins. A match throws out the one who lost it. One that is a tie, inconsistent or failed
-    throws out nobody: the challenger stands behind the others and the next one comes. So every
-    match but one a challenger costs a candidate its place.
+    Candidates enter one at a time. A new one plays the survivors from the front and goes on as long
+    as it wins; each loser is out. A tie, an inconsistent or a failed comparison eliminates nobody,
+    and the new candidate joins the survivors at the end. So at most one match of each new candidate
+    eliminates nobody.
     """
     standing: list[int] = []
     for challenger in left:

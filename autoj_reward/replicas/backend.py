@@ -1,4 +1,5 @@
-"""Judge and policy replicas asked by their Serve handles, and what Ray's errors say of them."""
+"""Clients of judge and policy replicas: calls through Serve handles, with Ray's errors
+translated."""
 
 from __future__ import annotations
 
@@ -13,19 +14,21 @@ from ray.serve.exceptions import RayServeException
 
 from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected, ReplicaLost
-from autoj_reward.journal import Sampled
+from autoj_reward.journal import SampledResponses
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS, Abilities
-from autoj_reward.types import Asking, JudgeInput, Judgement
+from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
 
 GONE = (RayActorError, NodeDiedError, ObjectLostError)
-"""What Ray raises when a replica, or its node, goes while it holds a request."""
+"""Ray's errors when a replica or its node dies while it holds a request."""
 LOST = (*GONE, RayServeException)
-"""These, and when a replica is not there yet or full; the request may be asked again."""
+"""The errors of `GONE`, and those of a replica that is not ready or is full; the request may be
+retried."""
 
 
 class RayBackend:
-    """Judge replicas behind a Serve handle; each takes `max_ongoing` candidates at a time."""
+    """Client of the judge replicas behind a Serve handle. Each takes up to `max_ongoing` candidates
+    at once."""
 
     problem, place = "", "replicas on Ray Serve"
 
@@ -61,12 +64,14 @@ class RayBackend:
         except RayServeException as error:
             raise EngineUnavailable(f"no judge replica: {_first_line(error)}") from error
         finally:
-            if ray.is_initialized():  # else its replicas have ended with it
+            if ray.is_initialized():  # else the replicas have stopped with Ray
                 answers.cancel()
 
     def shared(self, workers: int) -> RayBackend:
-        """For one of so many processes that ask the same replicas, which it may fill to its
-        share."""
+        """Return a client for one of `workers` processes that use the same replicas.
+
+        Its `max_ongoing` is that worker's share.
+        """
         ongoing = -(-self.max_ongoing // workers)
         own = self.judge, self.replicas, None, ongoing, self.views, self.distributions
         return RayBackend(self._handle, *own)
@@ -95,18 +100,18 @@ class RayBackend:
         self._handle = handle.options(stream=True)
 
     async def close(self) -> None:
-        """The cluster stops its replicas."""
+        """Do nothing: the cluster stops its replicas."""
 
 
 class RayPolicy:
-    """Policy replicas behind a Serve handle."""
+    """Client of the policy replicas behind a Serve handle."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
 
-    async def sample(self, asked: Asking) -> Sampled:
+    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
         try:
-            sampled: Sampled = await self._handle.sample.remote(asked)
+            sampled: SampledResponses = await self._handle.sample.remote(asked)
         except RayTaskError as error:
             if isinstance(error.cause, InputRejected):
                 raise InputRejected(str(error.cause)) from error

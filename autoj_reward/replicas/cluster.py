@@ -1,4 +1,4 @@
-"""Ray and Ray Serve: start, deploy judge and policy replicas, stop."""
+"""Ray cluster and Ray Serve: start them, deploy judge and policy replicas, and stop them."""
 
 from __future__ import annotations
 
@@ -21,42 +21,47 @@ from ray.exceptions import GetTimeoutError
 
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.errors import ConfigError, ModelError
-from autoj_reward.models.device import CPU, Device, device_here
-from autoj_reward.models.room import require_engine_room
-from autoj_reward.models.settings import max_ongoing, settled
+from autoj_reward.models.device import CPU, Device, detect_device
+from autoj_reward.models.gpu_memory import require_engine_memory
+from autoj_reward.models.settings import max_ongoing, resolve_engine_settings
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import Abilities, distributions_of, views_of
-from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
 from autoj_reward.replicas.deployments import ServedJudge, ServedPolicy, cpus_each, deployment_of
-from autoj_reward.replicas.leftovers import clean, record
-from autoj_reward.replicas.processes import end, family
+from autoj_reward.replicas.isolation import loopback_only
+from autoj_reward.replicas.leftovers import record_processes, remove_leftovers
+from autoj_reward.replicas.processes import end_processes, with_descendants
 
 C = TypeVar("C", JudgeConfig, PolicyConfig)
 OBJECT_STORE = 200 * 2**20
+"""Bytes of the object store of a Ray that this process starts."""
 
 
 CONNECT_S = 10.0
-"""Seconds that a named cluster has to answer."""
+"""Seconds that the cluster of RAY_ADDRESS has to accept a connection."""
 FIND_S = 120.0
-"""Seconds that a free GPU is waited for, to know what it is."""
+"""Maximum seconds to wait for a free GPU when its type must be found out."""
 TINY_SHARE = 0.001
+"""Share of a GPU that the task which reports its type reserves."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 PATIENCE_S = 3.0
-"""Seconds that processes have to end by themselves once Ray has stopped."""
+"""Seconds that processes have to exit by themselves after Ray has stopped."""
 
 
 class Cluster:
-    """A Ray cluster with our Serve applications: the one that RAY_ADDRESS names, or one of our own
-    beside whatever else runs here.
+    """Ray cluster with this process's Serve applications.
 
-    Nothing starts before the first deployment, and nothing is left after `close`: interrupted, it
-    ends the processes the hard way.
-
-    gpus: what a Ray of our own sees, as CUDA_VISIBLE_DEVICES has it; None: what this process does.
+    It is the cluster that RAY_ADDRESS names. Without one, it is a new Ray of this process, separate
+    from any other Ray on the machine. Nothing starts before the first deployment. `close` leaves no
+    process behind; if it is interrupted, it kills the processes.
     """
 
     def __init__(self, gpus: str | None = None) -> None:
+        """Create the cluster object; nothing starts yet.
+
+        gpus: GPUs visible to a Ray that this process starts, in the syntax of CUDA_VISIBLE_DEVICES.
+        None means those of this process.
+        """
         self._gpus = gpus
         self._connected = self._serves = False
         self._started: set[psutil.Process] = set()
@@ -65,22 +70,25 @@ class Cluster:
         self._gpu: Device | None = None
 
     def start(self) -> None:
-        """Start Ray, or join the one that is named."""
+        """Start Ray, or connect to the cluster of RAY_ADDRESS."""
         if ray.is_initialized():
-            if not self._connected:  # whoever did it may have a judge of their own there
+            if not self._connected:  # the code that started Ray may run a judge of its own there
                 self._suffix = self._suffix or f"-{secrets.token_hex(4)}"
             return
-        # Left to itself, Ray would join any cluster that somebody has started on this machine.
+        # By default Ray would join any cluster that is running on this machine.
         address = os.environ.get("RAY_ADDRESS") or "local"
         own = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
         options: dict[str, Any] = own if address == "local" else {}
-        if address == "local":  # it asks for Ray's token, which Ray would tell the user
+        if address == "local":  # a local Ray creates a token, and Ray would log that to the user
             logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
         try:
             _require_answer(address)
-            clean()
+            remove_leftovers()
             own_ray = address == "local"
-            with alone() if own_ray else nullcontext(), _showing(self._gpus if own_ray else None):
+            with (
+                loopback_only() if own_ray else nullcontext(),
+                _showing(self._gpus if own_ray else None),
+            ):
                 ray.init(address, log_to_driver=False, logging_level=logging.WARNING, **options)
         except OSError as error:
             if address == "local":
@@ -92,14 +100,14 @@ class Cluster:
             ) from error
         self._connected = True
         if threading.current_thread() is threading.main_thread():
-            # Python's handler over Ray's, which is there if Ray was imported before this module.
+            # Replaces Ray's handler, which is set if Ray was imported before this module.
             signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
         if address == "local":
             node = ray._private.worker._global_node.all_processes
             self._started = {
                 psutil.Process(info.process.pid) for infos in node.values() for info in infos
             }
-            record(self._started)
+            record_processes(self._started)
         else:
             self._suffix = f"-{secrets.token_hex(4)}"
         atexit.register(self._leave)
@@ -112,13 +120,17 @@ class Cluster:
             serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
     def deploy_judge(self, spec: JudgeSpec) -> RayBackend:
-        """Judge replicas, ready to answer. ModelError if they cannot start."""
+        """Deploy judge replicas and return a client for them once they are ready.
+
+        Raises ModelError if they cannot start.
+        """
         self._serve()
         running = spec = self._settled(spec)
         handle = self._deploy("judge", ServedJudge, spec.config, spec)
 
         def replace(new: JudgeSpec) -> tuple[Any, str]:
-            """Serve takes replicas out one by one, after what they have under way."""
+            """Redeploy with another judge. Serve replaces replicas one by one, after their requests
+            in flight."""
             nonlocal running
             new = self._settled(new)
             try:
@@ -137,31 +149,36 @@ class Cluster:
         return RayBackend(handle, spec.name, count, replace, ongoing, *numbers)
 
     def deploy_policy(self, config: PolicyConfig) -> RayPolicy:
-        """Policy replicas, ready to sample."""
+        """Deploy policy replicas and return a client for them once they are ready."""
         self._serve()
         sized = self._sized(config)
         return RayPolicy(self._deploy("policy", ServedPolicy, sized, sized))
 
     def _settled(self, spec: JudgeSpec) -> JudgeSpec:
-        """The same judge on every node, whatever that node would make of `auto` or of a name."""
+        """Resolve `auto` values and model names in a spec, so that every node serves the same
+        judge."""
         spec = dataclasses.replace(spec, config=self._sized(spec.config))
-        commit = spec.model.revision  # builds a built-in model once, before replicas race
+        commit = spec.model.revision  # builds a built-in model once, before replicas compete for it
         return spec.with_config(revision=commit) if commit else spec
 
     def _sized(self, config: C) -> C:
-        """The config as the replicas' device means it, for processes that see none."""
+        """Resolve `auto` values in a config for the replicas' device, which this process may not
+        see."""
         if not config.on_replicas:
             return config
         if not self._gpus_each(config, config.serve):
-            return settled(config, CPU)
-        require_engine_room(config, self._gpu_found())
-        return settled(config, self._gpu_found())
+            return resolve_engine_settings(config, CPU)
+        require_engine_memory(config, self._gpu_found())
+        return resolve_engine_settings(config, self._gpu_found())
 
     def _gpu_found(self) -> Device:
-        """The cluster's GPUs, by the first that is free: this process may see none, or others."""
+        """Return the type of the cluster's GPUs, from the first free one.
+
+        This process may see no GPU, or others.
+        """
         if self._gpu is None:
             share = {"num_gpus": TINY_SHARE, "num_cpus": 0}
-            asked = ray.remote(device_here).options(**share).remote()
+            asked = ray.remote(detect_device).options(**share).remote()
             try:
                 self._gpu = ray.get(asked, timeout=FIND_S)
             except GetTimeoutError as error:
@@ -173,7 +190,7 @@ class Cluster:
         return self._gpu
 
     def replicas(self, config: EngineConfig, serving: ReplicaConfig) -> int:
-        """How many replicas a config means on this cluster."""
+        """Return the number of replicas that a config asks for on this cluster."""
         if serving.replicas != "auto":
             return serving.replicas
         per_replica = self._gpus_each(config, serving)
@@ -213,7 +230,8 @@ class Cluster:
                 )
 
     def require_room(self, judge: JudgeConfig, policy: PolicyConfig | None) -> None:
-        """ConfigError if the cluster has no room for the replicas of both at a time."""
+        """Raise ConfigError unless the cluster has GPUs for the replicas of judge and policy
+        together."""
         engines = [one for one in (judge, policy) if one and one.on_replicas]
         gpus = [self._gpus_each(one, one.serve) * self.replicas(one, one.serve) for one in engines]
         have = ray.cluster_resources().get("GPU", 0)
@@ -229,35 +247,35 @@ class Cluster:
             serve.delete(application)
 
     def close(self) -> None:
-        """Stop our applications, and Ray if we started it."""
-        self._started |= family(self._started)
+        """Stop this process's applications, and Ray if this process started it."""
+        self._started |= with_descendants(self._started)
         try:
             for name in list(self._applications):
                 self.remove(name)
-            # Ours ends with Ray: serve.shutdown() kills its controller amid calls, and Ray would
-            # tell the user that it retries them.
+            # In a Ray of this process, Serve stops with it. serve.shutdown() would kill its
+            # controller during calls, and Ray would log their retries to the user.
             if self._serves and not self._started and not serve.status().applications:
                 serve.shutdown()
         finally:
             self._leave()
 
     def _leave(self) -> None:
-        """Leave Ray; with it goes what we started, gracefully or not."""
+        """Disconnect from Ray, and end every process that this one started."""
         atexit.unregister(self._leave)
         if not self._connected:
             return
         self._connected = self._serves = False
-        processes = self._started | family(self._started)
+        processes = self._started | with_descendants(self._started)
         try:
             ray.shutdown()
         finally:
-            end(processes, PATIENCE_S)
+            end_processes(processes, PATIENCE_S)
             self._started = set()
 
 
 @contextmanager
 def _showing(gpus: str | None) -> Iterator[None]:
-    """Let the processes that are started meanwhile see these GPUs, and this one touch none."""
+    """Make these GPUs visible to processes that are started within this context."""
     own = os.environ.get(VISIBLE)
     if gpus is None:
         yield
@@ -273,14 +291,14 @@ def _showing(gpus: str | None) -> Iterator[None]:
 
 
 def _require_answer(address: str) -> None:
-    """OSError if nobody listens at host:port; Ray itself would try for minutes."""
+    """Raise OSError if nothing listens at host:port. Ray itself would retry for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "/" not in host:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
 
 
 def _cause(application: str, name: str) -> str:
-    """The line of a replica's own traceback that says what went wrong."""
+    """Return the line of a replica's traceback that names the error."""
     told: str = serve.status().applications[application].deployments[name].message
     lines: list[str] = [line.strip() for line in told.splitlines() if line.strip()]
     named = [line for line in lines if "Error: " in line and not line.startswith("File ")]

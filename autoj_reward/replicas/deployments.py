@@ -1,4 +1,4 @@
-"""Judge and policy replicas as Serve deployments: what they run, how many, on what resources."""
+"""Serve deployments of judge and policy replicas: class, number, autoscaling and resources."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from typing import Any
 from ray import serve
 
 from autoj_reward.config import JudgeConfig, PolicyConfig, ReplicaConfig
-from autoj_reward.journal import Sampled
+from autoj_reward.journal import SampledResponses
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.spec import JudgeSpec
-from autoj_reward.replicas.alone import listen_alone
+from autoj_reward.replicas.isolation import serve_on_loopback
 from autoj_reward.replicas.leftovers import recording
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
-from autoj_reward.types import Asking, JudgeInput, Judgement
+from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
 
 
 def deployment_of(
     kind: Any, name: str, config: JudgeConfig | PolicyConfig, count: int, gpus: float
 ) -> Any:
-    """A Serve deployment of `count` replicas, or of as many as the load asks for from there up to
-    `max_replicas`. gpus: of one replica; several are one actor's, so on one node."""
+    """Return a Serve deployment of `count` replicas, autoscaled from there up to `max_replicas` if
+    that is set.
+
+    gpus: number for each replica; all of them are on one node, since a replica is one actor.
+    """
     serving, ongoing = config.serve, max_ongoing(config, gpus)
     scale: dict[str, Any] = {"num_replicas": count}
     if serving.max_replicas is not None:
@@ -31,7 +34,7 @@ def deployment_of(
             "autoscaling_config": {
                 "min_replicas": count,
                 "max_replicas": serving.max_replicas,
-                # A call holds up to 32 candidates; half full, a replica still fills its batch.
+                # A call holds up to 32 candidates; a half-full replica still fills its batch.
                 "target_ongoing_requests": max(1, ongoing // 64),
             }
         }
@@ -53,16 +56,17 @@ def deployment_of(
 
 
 def cpus_each(serving: ReplicaConfig, gpus: float) -> float:
+    """Return the CPUs that each replica reserves."""
     if serving.num_cpus is not None:
         return serving.num_cpus
     return 1.0 if gpus else 0.5
 
 
 class ServedJudge:
-    """JudgeReplica as a Serve deployment."""
+    """Serve deployment of a JudgeReplica."""
 
     async def __init__(self, spec: JudgeSpec) -> None:  # type: ignore[misc]
-        listen_alone()
+        serve_on_loopback()
         self._replica = JudgeReplica(make_judge(spec), on_death=end_process)
         with recording():
             await self._replica.start()
@@ -76,15 +80,15 @@ class ServedJudge:
 
 
 class ServedPolicy:
-    """PolicyReplica as a Serve deployment."""
+    """Serve deployment of a PolicyReplica."""
 
     async def __init__(self, config: PolicyConfig) -> None:  # type: ignore[misc]
-        listen_alone()
+        serve_on_loopback()
         self._replica = PolicyReplica(config)
         with recording():
             await self._replica.start()
 
-    async def sample(self, asked: Asking) -> Sampled:
+    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
         return await self._replica.sample(asked)
 
     async def check_health(self) -> None:
@@ -95,19 +99,19 @@ def _engine_environment(on_gpu: bool, replicas: int) -> dict[str, str]:
     common = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
-        # Setting up its own logging, vLLM closes the log file of Serve's replica, and a controller
-        # that was started again then gives the replica up.
+        # vLLM's logging set-up closes the log file of Serve's replica. A restarted controller would
+        # then abandon the replica.
         "VLLM_CONFIGURE_LOGGING": "0",
     }
     if on_gpu:
         return common
     threads = str(max(1, len(_own_cores()) // replicas))
-    # vLLM's own binding would put every replica on core 0; Ray's would give each one thread.
+    # vLLM's default would bind every replica to core 0; Ray's would give each one thread.
     return common | {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": threads}
 
 
 def _own_cores() -> set[int]:
-    """The cores that this thread, and so the processes it starts, may run on."""
+    """Return the cores that this thread, and so its child processes, may use."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))

@@ -1,8 +1,10 @@
-"""What a killed process of ours could not clean up, and its removal at the next start.
+"""Clean-up after killed processes: their remaining child processes and shared memory are removed at
+the next start.
 
-Who starts an engine or a Ray writes down its own processes and the shared memory they hold, in a
-file of the cache folder. Of a file whose writer is dead, what it names and nothing else is removed:
-processes that are still the same ones, and memory that no process has mapped any more.
+A process that starts an engine or a Ray writes a record into the cache folder. It lists its child
+processes and their shared memory. If the process that wrote a record is dead,
+`remove_leftovers` removes what the record lists and nothing else. Processes must still be the same
+ones, and shared memory must not be mapped by any process.
 """
 
 from __future__ import annotations
@@ -19,20 +21,21 @@ import psutil  # type: ignore[import-untyped]
 
 from autoj_reward.io.files import write_text
 from autoj_reward.models.built_in import cache_folder
-from autoj_reward.replicas.processes import end, family
+from autoj_reward.replicas.processes import end_processes, with_descendants
 
 SHARED = Path("/dev/shm")
 PROC = Path("/proc")
 EVERY_S = 1.0
-"""Seconds between two looks at the processes of an engine that starts."""
+"""Seconds between two records while an engine starts."""
 
 
-def record(roots: Iterable[psutil.Process] = ()) -> None:
-    """Write down the descendants of this process and the `roots`, and what memory they share."""
+def record_processes(roots: Iterable[psutil.Process] = ()) -> None:
+    """Record the descendants of this process and of `roots`, and the shared memory that
+    they map."""
     if (folder := _folder()) is None:
         return
     own = psutil.Process()
-    ours = family([own, *roots])
+    ours = with_descendants([own, *roots])
     facts = {
         "processes": [[p.pid, _started(p.pid)] for p in ours if p != own],
         "shared": sorted(_mapped(p.pid for p in ours)),
@@ -42,13 +45,16 @@ def record(roots: Iterable[psutil.Process] = ()) -> None:
 
 @contextmanager
 def recording() -> Iterator[None]:
-    """Around the start of an engine, whose processes are there long before it answers: `record`
-    each second until it does, and once more."""
+    """Call `record_processes` every second while an engine starts within this context, and once
+    more afterwards.
+
+    The engine's processes exist long before it answers.
+    """
     done = threading.Event()
 
     def repeat() -> None:
         while not done.wait(EVERY_S):
-            record()
+            record_processes()
 
     thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
@@ -57,18 +63,18 @@ def recording() -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-    record()
+    record_processes()
 
 
-def clean() -> None:
-    """Remove what dead writers have left."""
+def remove_leftovers() -> None:
+    """Remove the processes and shared memory that dead processes left behind."""
     if (folder := _folder()) is None:
         return
     for path in folder.glob("*.json"):
         writer, _, started = path.stem.partition("-")
         if not started or _started(int(writer)) == started:
             continue
-        with suppress(OSError, ValueError, KeyError, TypeError):  # somebody cleans too
+        with suppress(OSError, ValueError, KeyError, TypeError):  # another process may clean too
             _remove(json.loads(path.read_text(encoding="utf-8")))
         path.unlink(missing_ok=True)
 
@@ -77,15 +83,15 @@ def _remove(facts: dict[str, Any]) -> None:
     left = set()
     for pid, started in facts["processes"]:
         with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(pid)  # first: should the id change hands, it knows
+            process = psutil.Process(pid)  # created first: it detects a reuse of the id
             left |= {process} if started and _started(pid) == started else set()
-    end(left, patience_s=0.0)
+    end_processes(left, patience_s=0.0)
     for name in set(facts["shared"]) - _mapped(psutil.pids()):
         (SHARED / Path(name).name).unlink(missing_ok=True)
 
 
 def _folder() -> Path | None:
-    """Where the processes of this boot and name space write; None on a system without /proc."""
+    """Return the record folder of this boot and PID namespace; None on a system without /proc."""
     if not (PROC / "self" / "stat").exists():
         return None
     boot = (PROC / "sys" / "kernel" / "random" / "boot_id").read_text().strip()
@@ -96,7 +102,8 @@ def _folder() -> Path | None:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks since the boot; empty if there is none or it is a zombie."""
+    """Return a process's start time in ticks since boot; empty if it does not exist or is
+    a zombie."""
     try:
         facts = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -105,10 +112,10 @@ def _started(pid: int) -> str:
 
 
 def _mapped(pids: Iterable[int]) -> set[str]:
-    """Names of the shared memory of Python's `multiprocessing` that these processes have mapped."""
+    """Return the names of Python `multiprocessing` shared memory that these processes map."""
     found = set()
     for pid in pids:
-        with suppress(OSError):  # gone meanwhile, or another user's, who cannot map ours
+        with suppress(OSError):  # it has exited, or belongs to another user, who cannot map ours
             text = (PROC / str(pid) / "maps").read_bytes()
             for line in text.splitlines():
                 if b"/dev/shm/psm_" in line and not line.endswith(b"(deleted)"):

@@ -1,4 +1,4 @@
-"""Work on items in stages, each by workers of its own on the machines of a Ray cluster."""
+"""Pipeline of stages over the machines of a Ray cluster; each stage has its own workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autoj_reward.replicas.cluster import Cluster
 
 
 class Deployed(Cluster):
-    """The replicas that another process has deployed, for one of its workers."""
+    """Cluster of replicas that another process has deployed, as a worker process sees it."""
 
     def __init__(self, judge: RayBackend | None, policy: RayPolicy | None) -> None:
         super().__init__()
@@ -33,42 +33,43 @@ class Deployed(Cluster):
         return self._policy
 
     def remove(self, name: str) -> None:
-        """Others still ask them."""
+        """Do nothing: other workers still use the replicas."""
 
 
 @cache
 def _made(pickled: bytes) -> Callable[[Any], Any]:
-    """Return the stage of this worker process, made once and used for all of its items."""
+    """Return this worker process's stage, created once and used for all of its items."""
     make, made_of = pickle.loads(pickled)
     stage: Callable[[Any], Any] = make(*made_of)
     return stage
 
 
 def _work(row: dict[str, bytes], pickled: bytes) -> dict[str, bytes]:
-    """Take one item through a stage."""
+    """Process one item in a stage."""
     item = pickle.loads(row["item"])
-    if isinstance(item, AutojError):  # of the stage before
+    if isinstance(item, AutojError):  # raised by the stage before
         return row
     try:
         item = _made(pickled)(item)
-    except AutojError as error:  # raised here, it would reach nobody but as text
+    except AutojError as error:  # passed on as an item: Ray would turn it into text
         item = error
     return {"item": pickle.dumps(item)}
 
 
-def through(
+def run_stages(
     items: Sequence[Any],
     stages: Sequence[Callable[..., Callable[[Any], Any]]],
     made_of: Sequence[Any],
     workers: int,
 ) -> Iterator[Any]:
-    """What the last stage makes of every item, in their order, as soon as it is made. While a
-    stage has one item, the stage before it has the next.
+    """Yield each item's result of the last stage in input order, as soon as it is ready.
 
-    stages: classes or functions of which each worker makes one of its own with `made_of`, to be
-    called with an item at a time. workers: of each stage; they take no whole core from replicas
-    and are spread over the machines. The item of a worker that is lost goes to another one. The
-    first AutojError of a stage ends all.
+    While a stage works on one item, the stage before it works on the next.
+
+    stages: classes or functions. Each worker calls one once with `made_of`, and calls the result
+    with each item. workers: number for each stage; they reserve no CPU and are spread over the
+    machines. If a worker is lost, another one takes its item. The first AutojError of a stage ends
+    the pipeline and is raised.
     """
     _quiet()
     context = DataContext.get_current()
@@ -78,19 +79,19 @@ def through(
     data = ray.data.from_items(rows, override_num_blocks=len(rows))
     workers = min(workers, len(rows))
     for number, stage in enumerate(stages):
-        # Tasks, not actors: an actor of Ray Data's cannot be restarted once the arguments of its
-        # constructor have left the object store, which Ray reports as an error at every start.
+        # Tasks, not actors: Ray Data cannot restart an actor once its constructor's arguments have
+        # left the object store. Ray reports that as an error at every start.
         data = data.map(
             _work,
             fn_args=(pickle.dumps((stage, tuple(made_of))),),
             compute=TaskPoolStrategy(size=workers),
             num_cpus=0,
-            # Processes of its own: Ray Data would make one task of stages that could share them.
+            # Separate processes for each stage: Ray Data would merge stages that could share them.
             runtime_env={
                 "env_vars": {"AUTOJ_STAGE": str(number), PROCESSES_VARIABLE: str(workers)}
             },
         )
-    # A row a block. `iter_rows` reads a block ahead: each item would wait for the next one.
+    # One row per block. `iter_rows` reads a block ahead, so each item would wait for the next.
     for block in data.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):
         done = pickle.loads(block["item"].item())
         if isinstance(done, AutojError):
@@ -99,7 +100,7 @@ def through(
 
 
 def _quiet() -> None:
-    """What Ray Data says of its progress goes to its file alone."""
+    """Keep Ray Data's progress messages off the terminal; they still go to its log file."""
     for handler in logging.getLogger("ray.data").handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setLevel(logging.ERROR)

@@ -1,7 +1,7 @@
-"""The processes of a Ray that this one started: found by descent, and ended for good.
+"""Processes of a Ray that this process started: find them by descent and end them.
 
-Ray's own stop leaves its agents and the engines' workers to notice for themselves that they are
-alone, which takes them seconds to minutes, with a GPU's memory held.
+When Ray stops, its agents and the engines' workers must notice by themselves that they are
+orphaned. That takes seconds to minutes, during which a GPU's memory stays allocated.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import suppress
 import psutil  # type: ignore[import-untyped]
 
 
-def family(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
-    """These processes, where they still run, and all that descend from them."""
+def with_descendants(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
+    """Return the given processes and all their descendants that are still running."""
     found: set[psutil.Process] = set()
     for root in roots:
         if root not in found:
@@ -23,14 +23,17 @@ def family(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
     return found
 
 
-def end(processes: set[psutil.Process], patience_s: float) -> None:
-    """Wait until they are gone, and what they start meanwhile: a replica may just be about to start
-    its engine. Kill those that still are there after so many seconds."""
+def end_processes(processes: set[psutil.Process], patience_s: float) -> None:
+    """Wait until the processes and their new children have exited, then kill those that remain.
+
+    New children matter because a replica may be about to start its engine. patience_s: seconds to
+    wait before killing.
+    """
     found = set(processes)
     try:
         _wait(found, patience_s)
-    finally:  # whoever is interrupted waits no longer
-        found |= family(_alive(found))
+    finally:  # an interrupt ends the wait at once
+        found |= with_descendants(_alive(found))
         for process in found:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -38,10 +41,11 @@ def end(processes: set[psutil.Process], patience_s: float) -> None:
 
 
 def _wait(found: set[psutil.Process], seconds: float) -> None:
-    """Until none is alive, for so many seconds at most; what they have started is added."""
+    """Wait at most `seconds` until none of the processes is alive. Adds their new children to
+    `found`."""
     deadline = time.monotonic() + seconds
     while (alive := _alive(found)) and time.monotonic() < deadline:
-        found |= family(alive)
+        found |= with_descendants(alive)
         time.sleep(0.05)
 
 
@@ -50,7 +54,7 @@ def _alive(processes: set[psutil.Process]) -> list[psutil.Process]:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """A zombie is none: it holds nothing, and who should collect it is not us."""
+    """Return whether a process is running and not a zombie: a zombie holds no resources."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What runs inside a replica: an engine and the judge or the policy on it. Knows nothing of Ray."""
+"""Content of a replica: an engine with a judge or a policy on it. Independent of Ray."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 
 from autoj_reward.config import PolicyConfig, View
 from autoj_reward.config.urls import without_secrets
-from autoj_reward.engine.base import Sampling, counted
+from autoj_reward.engine.base import Sampling, require_count
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.formats.render import user_prompt
-from autoj_reward.journal import Sampled
+from autoj_reward.journal import SampledResponses
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_engine
 from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.logs import LOG
 from autoj_reward.models import policy_wrapper, resolve
 from autoj_reward.models.fingerprint import engine_facts
-from autoj_reward.types import Asking, JudgeInput, Judgement, Outcome
+from autoj_reward.types import JudgeInput, Judgement, Outcome, QueryOrTurns
 
 
 def policy_name(config: PolicyConfig) -> str:
-    """Names everything that can change what a policy samples."""
+    """Return a name that identifies every setting which can change a policy's samples."""
     model = resolve(config)
     facts = config.model_dump(
         mode="json", include={"n", "temperature", "top_p", "max_tokens", "seed", "system"}
@@ -37,10 +37,10 @@ def policy_name(config: PolicyConfig) -> str:
 
 
 class JudgeReplica:
-    """A judge on its engine, neither yet started.
+    """A judge on its engine; `start` loads it.
 
-    A dead engine ends the process at once (`on_death`), so that whoever supervises it starts a new
-    one; a replica that lived on would swallow requests until its next health check.
+    If the engine dies, `on_death` ends the process at once, so that its supervisor starts a new
+    one. A process that lived on would fail requests until its next health check.
     """
 
     def __init__(
@@ -52,43 +52,49 @@ class JudgeReplica:
 
     @property
     def views(self) -> frozenset[View]:
-        """The numbers that the judge gives; of an endpoint, once `contact` has returned."""
+        """Numbers that the judge gives; for an endpoint, once `contact` returned."""
         return self._judge.views
 
     @property
     def distributions(self) -> str:
-        """Where label probabilities come from, for a log; of an endpoint, once `contact` has
+        """Source of label probabilities, as text for a log; for an endpoint, once `contact`
         returned."""
         return self._judge.distributions
 
     @property
     def place(self) -> str:
-        """The kind of engine, and the endpoint's address without its secrets."""
+        """Kind of engine, and the endpoint's address without secrets."""
         config = self._judge.config
         at = f" at {without_secrets(config.base_url).rstrip('/')}" if config.base_url else ""
         return f"{config.kind}{at}"
 
     @property
     def problem(self) -> str:
-        """What keeps an endpoint from answering at the moment; empty if nothing does."""
+        """Reason why an endpoint does not answer at the moment; empty if it does."""
         return getattr(self._engine, "problem", "")
 
     async def start(self) -> None:
         await self._engine.start()
 
     async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask an endpoint what it can, unless `known` says; return what is known then."""
+        """Send an endpoint its first request and return its capabilities.
+
+        known: capabilities from an earlier contact, which are not tested again.
+        """
         return await self._judge.contact(known)
 
     async def stream(self, items: list[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
-        """(index, judgement) as each is done."""
+        """Yield (input index, judgement) as each judgement is done."""
         async with aclosing(self.batches(items)) as batches:
             async for batch in batches:
                 for answer in batch:
                     yield answer
 
     async def batches(self, items: list[JudgeInput]) -> AsyncGenerator[list[tuple[int, Judgement]]]:
-        """The same, all that is done by then at once: each piece is one message of Ray's."""
+        """Yield lists of all (input index, judgement) that are done by then.
+
+        Ray sends each list as one message.
+        """
         left = {asyncio.create_task(self._one(k, item)) for k, item in enumerate(items)}
         try:
             while left:
@@ -106,7 +112,7 @@ class JudgeReplica:
             reason = str(error)
         except AutojError:
             raise
-        except Exception as error:  # costs this input, not all that are asked with it
+        except Exception as error:  # fails this input only, not the others of the call
             LOG.exception("a judgement failed")
             await self._die_if_dead()
             reason = f"the judge failed with {type(error).__name__}: the replica's log has it"
@@ -128,7 +134,7 @@ class JudgeReplica:
 
 
 class PolicyReplica:
-    """One engine with the policy on it."""
+    """A policy on its engine; `start` loads it."""
 
     def __init__(self, config: PolicyConfig) -> None:
         if config.kind in ("openai", "transformers"):
@@ -141,14 +147,17 @@ class PolicyReplica:
     async def start(self) -> None:
         await self._engine.start()
 
-    async def sample(self, asked: Asking) -> Sampled:
-        """n responses to one query. InputRejected if that does not fit, EngineUnavailable if
-        there are more or fewer."""
+    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
+        """Return n responses to one query.
+
+        Raises InputRejected if the query does not fit, and EngineUnavailable if the engine returns
+        another number of responses.
+        """
         c = self._config
         prepared = await self._engine.prepare(user_prompt(asked, c.system), c.max_tokens, "reject")
         sampling = Sampling(c.max_tokens, c.temperature, c.top_p, c.seed, c.n, logprob=True)
-        drawn = counted(await self._engine.generate(prepared, sampling), c.n)
-        return Sampled(
+        drawn = require_count(await self._engine.generate(prepared, sampling), c.n)
+        return SampledResponses(
             tuple(g.text for g in drawn),
             tuple(g.logprob for g in drawn),
             tuple(g.finished for g in drawn),
@@ -163,5 +172,5 @@ class PolicyReplica:
 
 
 def end_process() -> None:
-    """Leave without unwinding: the engine is dead and its shutdown would hang."""
+    """Exit without clean-up: the engine is dead and its shutdown would hang."""
     os._exit(1)

@@ -1,1 +1,1 @@
-"""A judge over HTTP."""
+"""HTTP API of a judge."""

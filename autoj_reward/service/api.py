@@ -1,4 +1,4 @@
-"""The HTTP edge: a FastAPI app that judges through a RewardClient.
+"""HTTP API: a FastAPI app that judges through a RewardClient.
 
     POST /v1/score      {"candidates": [{"query", "response", "context"}]}
                         -> {"judgements": [...]}
@@ -6,22 +6,24 @@
                         -> {"comparisons": [...]}
     POST /v1/best_of_n  {"query", "responses": [...], "context"}
                         -> {"selection": {...}, "judgements": [...]}
-    GET  /v1/judge      -> what the judge is and gives: see `bodies.JudgeDescription`
+    POST /v1/rank       {"query", "responses": [two or more], "context", "relative": {"by": ...}}
+                        -> {"scores", "errors", "orders" or "matches", "judgements", ...}
+    GET  /v1/judge      -> description of the judge: see `bodies.JudgeDescription`
     POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct",
                          "context"}]}
-                        -> one JSON line an input, as each is done: {"index", "judgement"}; or
-                        {"unavailable" | "lost" | "error": reason}, and the caller asks again
+                        -> one JSON line for each input when it is done: {"index", "judgement"};
+                        or {"unavailable" | "lost" | "error": reason}, and the caller retries
     GET  /healthz, /readyz, /metrics, /openapi.json
 
-The app holds a RewardClient, which asks Serve replicas by handle; on one machine it does not sit
-behind Serve's own proxy. The proxy answers 500 for what was in flight on a replica that dies, keeps
-no journal and coalesces nothing, and would be one more process and one more copy of every body.
-Where Kubernetes wants Serve's proxy, the same app runs as an ingress deployment: `application.py`.
+`context` is optional and holds named texts such as a reference answer; the judge's format says
+which it shows. A text that cannot be judged fails its own input alone. `/v1/judge` is for other
+RewardClients: the caller keeps the deadline and retries, as it does with Ray replicas. See
+`gateway.py` for token, limits and deadlines.
 
-`context`, which may be left out, holds named texts such as a reference; the judge's format says
-which it shows. A text that cannot be judged costs its own input. `/v1/judge` is for other
-RewardClients: nothing there decides how long to wait or what to retry, since the asking side does,
-as it does for Ray. See `gateway.py` for token, limits and deadlines.
+The app calls Serve replicas by their handle. On one machine it is not behind Serve's own proxy,
+which would be one more process and one more copy of every body. That proxy answers 500 for requests
+in flight on a replica that dies, has no journal, and coalesces nothing. For Kubernetes setups that
+need Serve's proxy, the same app runs as an ingress deployment: see `application.py`.
 """
 
 from __future__ import annotations
@@ -41,13 +43,14 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.remote import JUDGE_HEADER, unfit
+from autoj_reward.client.remote import JUDGE_HEADER, find_rejection_reason
 from autoj_reward.config import View
 from autoj_reward.errors import (
     AutojError,
     ConfigError,
     EngineUnavailable,
     FormatError,
+    InputError,
     JournalError,
     ReplicaLost,
 )
@@ -61,6 +64,7 @@ from autoj_reward.service.bodies import problem, require_inputs
 from autoj_reward.service.gateway import LINES, Guard, Limits
 from autoj_reward.service.metrics import Metrics
 from autoj_reward.types import (
+    GROUP,
     PAIRWISE,
     Candidate,
     Comparison,
@@ -74,23 +78,31 @@ T = TypeVar("T")
 R = TypeVar("R")
 JSON_TYPE, TEXT_TYPE = "application/json", "text/plain"
 PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
-"""By name: FastAPI makes a serializer of a model for each code of each route, most of an app's
-making. The model itself is in the OpenAPI document by /readyz."""
+"""Reference to the error schema by name. Passing the model would make FastAPI build a serializer
+for each status of each route, which is most of the time to make an app. /readyz brings the model
+itself into the OpenAPI document."""
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"content": {JSON_TYPE: PROBLEM}} for code in (400, 401, 408, 413, 422, 429, 503, 504)
 }
+"""Error statuses of every route, for the OpenAPI document."""
 RouteFunction = Callable[..., Coroutine[Any, Any, Response]]
+"""An endpoint of the app."""
 
 
 class Service(FastAPI):
-    """The app. metrics: what `/metrics` shows. Serve `guard`, not the app itself."""
+    """The FastAPI app. Serve its `guard`, not the app itself."""
 
     metrics: Metrics
+    """Metrics that `/metrics` shows."""
     guard: Guard
+    """The gateway around the app, which checks token and limits."""
 
 
 def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> Service:
-    """An app that judges through a client. token: what callers must present."""
+    """Return an app that judges through a client.
+
+    token: bearer token that callers must send. limits: None for the defaults.
+    """
     app = Service(
         title="autoj-reward",
         docs_url=None,  # its page loads scripts from a CDN
@@ -110,7 +122,8 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON_TYPE)
 
     async def ask(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
-        """Ask the client; a text that is unfit for a service costs its own input alone."""
+        """Judge inputs through the client. A text that no service can judge fails its input
+        alone."""
         found = [_refused(item.untrusted, client.backend.judge) for item in items]
         fit = [item for item, own in zip(items, found, strict=True) if own is None]
         rest = iter(await client.judge(fit, view) if fit else ())
@@ -129,6 +142,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.post("/v1/score", response_model=bodies.ScoreAnswer)
     async def score(body: bodies.ScoreBody) -> Response:
+        """Rate each response to its query."""
         require_inputs(len(body.candidates) * client.critiques, "candidates")
         candidates = [Candidate(c.query, c.response, context=c.context) for c in body.candidates]
         judgements = await rate_all([Rate(one, client.critiques) for one in candidates], ask)
@@ -137,6 +151,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.post("/v1/compare", response_model=bodies.CompareAnswer)
     async def compare_pairs(body: bodies.CompareBody) -> Response:
+        """Compare the two responses of each pair."""
         pairs = [Pair(p.query, p.first, p.second, p.context) for p in body.pairs]
         found = await compare_all([Compare(pair, body.swap, client.tie) for pair in pairs], ask)
         compared(found, pairs)
@@ -144,6 +159,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.post("/v1/best_of_n", response_model=bodies.BestOfNAnswer)
     async def best_of_n(body: bodies.BestOfNBody) -> Response:
+        """Choose the best response to one query."""
         inputs = len(body.responses) * client.critiques
         require_inputs(inputs, "responses")
         unknown: list[float | None] = [None] * len(body.responses)
@@ -172,8 +188,24 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
             }
         )
 
+    @app.post("/v1/rank", response_model=bodies.RankAnswer)
+    async def rank(body: bodies.RankBody) -> Response:
+        candidates = [Candidate(body.query, text, context=body.context) for text in body.responses]
+        try:
+            question = await client.question_of_rank(candidates, body.relative)
+            require_inputs(question.most_inputs, "responses")
+            ranking = await question.answer(ask)
+        except (ConfigError, InputError) as error:
+            raise HTTPException(422, str(error)) from error
+        protocol = PAIRWISE if ranking.matches else GROUP
+        metrics.judged(((own, body.responses) for own in ranking.judgements), protocol)
+        return answer(
+            ranking.record() | {"judgements": [own.record() for own in ranking.judgements]}
+        )
+
     @app.get("/v1/judge", response_model=bodies.JudgeDescription)
     async def name() -> Response:
+        """Describe the judge: its fingerprint, views, scale and limits."""
         views = tuple(sorted(await client.views()))
         return answer(
             as_json(
@@ -185,12 +217,15 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
                     list(client.scale) if client.scale else None,
                     client.backend.distributions,
                     client.tie,
+                    client.max_group,
+                    client.compares,
                 )
             )
         )
 
     @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
     async def judge(body: bodies.JudgeBody) -> Response:
+        """Judge inputs for another RewardClient; stream one JSON line for each when it is done."""
         asked = [
             JudgeInput(i.protocol, i.query, tuple(i.responses), i.sample, i.direct, i.context)
             for i in body.items
@@ -199,21 +234,23 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {TEXT_TYPE: {}}}})
     async def show_metrics() -> Response:
-        """Prometheus' text format."""
+        """Metrics in Prometheus' text format."""
         return Response(metrics.text(), media_type=f"{TEXT_TYPE}; version=0.0.4; charset=utf-8")
 
     return app
 
 
 def _refused(texts: Iterable[str], judge: str) -> Judgement | None:
-    """The judgement of an input whose texts are unfit for a service, None of any other."""
-    reason = unfit(texts)
+    """Return the rejection of an input with a text that no service can judge, else None."""
+    reason = find_rejection_reason(texts)
     return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=judge) if reason else None
 
 
 class _Lines(StreamingResponse):
-    """JSON lines. Their generator is closed however the answer ends, also where a caller hangs up
-    that has left lines unread; to notice that is the guard's part."""
+    """Streaming response of JSON lines. Its generator is closed however the response ends.
+
+    That includes a caller that hangs up with lines unread; the guard notices the hang-up.
+    """
 
     def __init__(self, lines: AsyncGenerator[str], headers: dict[str, str]) -> None:
         super().__init__(lines, headers=headers, media_type=LINES)
@@ -245,7 +282,7 @@ async def _lines(
         kind = "lost" if isinstance(error, ReplicaLost) else "error"
         kind = "unavailable" if type(error) is EngineUnavailable else kind
         yield json.dumps({kind: str(error)}) + "\n"
-    finally:  # nobody waits any more: the replica's work must stop, too
+    finally:  # the caller may have hung up: stop the replica's work
         if isinstance(stream, AsyncGenerator):
             await stream.aclose()
 
@@ -253,12 +290,12 @@ async def _lines(
 def _add_probes(app: Service, client: RewardClient) -> None:
     @app.get("/healthz")
     async def alive() -> Response:
-        """200 while this process answers at all."""
+        """200 while this process answers."""
         return Response('{"status": "ok"}', media_type=JSON_TYPE)
 
     @app.get("/readyz", responses={503: {"model": bodies.Problem}})
     async def ready() -> Response:
-        """200 while new work is taken and so many replicas could do it; 503 if none could."""
+        """200 with the number of ready replicas while new requests are accepted; else 503."""
         if app.guard.admission.draining:
             return _problem(503, "this service is stopping")
         told = {"status": "ready", "replicas": await client.backend.check()}
@@ -266,7 +303,7 @@ def _add_probes(app: Service, client: RewardClient) -> None:
 
 
 def _tell_errors(app: Service) -> None:
-    """Errors as problems with a field, without what was sent and without a stack trace."""
+    """Add handlers that answer exceptions with a `Problem`, without sent text or stack trace."""
 
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
@@ -302,7 +339,7 @@ def _tell_errors(app: Service) -> None:
 
 
 def _methods(app: FastAPI, path: str) -> list[str]:
-    """The methods of a path. Starlette names those of its first route alone."""
+    """Return the methods of all routes of a path; Starlette names only those of the first."""
     routes = [route for route in app.routes if getattr(route, "path", None) == path]
     return sorted(method for route in routes for method in getattr(route, "methods", None) or ())
 
@@ -312,10 +349,11 @@ def _problem(status: int, detail: str, field: str = "") -> Response:
 
 
 class BodyRoute(APIRoute):
-    """A route of `endpoint(body)`, whose bytes are dropped as soon as they have been read.
+    """A route `endpoint(body)` that drops the request's bytes as soon as they have been parsed.
 
-    FastAPI's own handler keeps them until the answer is there, which takes as long as judging does:
-    requests in flight would hold every text twice. Other endpoints stay FastAPI's.
+    FastAPI's own handler keeps them until the answer is sent, which takes as long as judging does:
+    requests in flight would hold every text twice. Endpoints with other parameters use FastAPI's
+    handler.
     """
 
     def __init__(self, path: str, endpoint: RouteFunction, **options: Any) -> None:
@@ -340,10 +378,14 @@ def _body_app(shape: TypeAdapter[Any], endpoint: RouteFunction) -> ASGIApp:
 
 
 def _parsed(body: bytes) -> Any:
-    """RequestValidationError for what is no JSON, HTTPException for what is no text."""
+    """Parse a body as JSON.
+
+    Raises RequestValidationError for invalid JSON, HTTPException (400) for undecodable bytes or
+    nesting that is too deep.
+    """
     try:
         text = body.decode(json.detect_encoding(body), "surrogatepass")
-        del body  # a large one is not held beside what is made of it
+        del body  # do not hold a large body while its JSON is parsed
         return json.loads(text)
     except json.JSONDecodeError as error:
         wrong = {"type": "json_invalid", "loc": ("body", error.pos), "msg": error.msg}

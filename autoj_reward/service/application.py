@@ -1,8 +1,8 @@
-"""The whole service as a Ray Serve application, for `serve deploy` and KubeRay's RayService.
+"""The service as a Ray Serve application, for `serve deploy` and KubeRay's RayService.
 
-Judge replicas, and the HTTP edge as an ingress deployment behind Serve's own proxy: Serve then
-replaces edges too, and Kubernetes' load balancer finds them on every node. There is no journal, and
-none of the routes in `service/trainers.py`: both belong to one process, `autoj serve`.
+It has judge replicas, and the HTTP API as an ingress deployment behind Serve's own proxy. Serve
+then restarts the API's replicas too, and Kubernetes' load balancer finds them on every node. There
+is no journal, and no route of `service/trainers.py`: both need one process, which is `autoj serve`.
 
     import_path: autoj_reward.service.application:build
     args: {judge: {model: GAIR/autoj-13b, serve: {replicas: 2, max_replicas: 8}}}
@@ -27,23 +27,27 @@ from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 from autoj_reward.service.api import make_app
 from autoj_reward.service.gateway import Guard, Limits
-from autoj_reward.service.serve import kept_token
+from autoj_reward.service.serve import read_token
 
 
 class ApplicationConfig(Block):
-    """judge: with a number of replicas, since nodes may come later than this is built. edges: how
-    many edge replicas. token_env, token_file: where they find the callers' token. deadline_s:
-    seconds until an answer must begin."""
+    """Arguments of the Serve application."""
 
     judge: JudgeConfig
+    """The judge. `serve.replicas` must be a number, since nodes may join after the application is
+    built."""
     edges: int = Field(2, ge=1)
+    """Replicas of the HTTP API."""
     token_env: str = "AUTOJ_TOKEN"
+    """Environment variable of these replicas that holds the callers' token."""
     token_file: Path | None = None
+    """File on their nodes that holds the callers' token. null: use `token_env`."""
     deadline_s: float = Field(1800.0, gt=0)
+    """Seconds until an answer must begin."""
 
 
 class _Edge:
-    """The HTTP edge over the handle of the judge's deployment."""
+    """The HTTP API as a Serve deployment, over the handle of the judge's deployment."""
 
     def __init__(self, judge: Any, config: ApplicationConfig) -> None:
         self._judge, self._config = judge, config
@@ -52,7 +56,7 @@ class _Edge:
         spec = judge_spec(self._config.judge)
         judge = spec.config
         most = judge.serve.max_replicas or judge.serve.replicas
-        assert isinstance(most, int)  # build() has seen to it
+        assert isinstance(most, int)  # build() has refused "auto"
         backend = RayBackend(
             self._judge,
             spec.name,
@@ -61,12 +65,16 @@ class _Edge:
             distributions=distributions_of(judge, spec.format, Abilities()),
         )
         client = client_of(spec, backend, max_ongoing(judge, _gpus_each(judge)) * most)
-        token = kept_token(self._config.token_env, self._config.token_file)
+        token = read_token(self._config.token_env, self._config.token_file)
         return make_app(client, token, Limits(deadline_s=self._config.deadline_s)).guard
 
 
 def build(args: dict[str, Any]) -> Any:
-    """The application of `args`, an ApplicationConfig; what Serve's `import_path` names."""
+    """Return the Serve application; Serve's `import_path` names this function.
+
+    args: keys of ApplicationConfig. Raises ConfigError for a judge at an endpoint, and for
+    `judge.serve.replicas: auto`.
+    """
     config = check(ApplicationConfig, args, "args")
     judge, serving = config.judge, config.judge.serve
     if judge.kind == "openai":

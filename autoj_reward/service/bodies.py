@@ -1,4 +1,4 @@
-"""What the HTTP edge reads and writes: request bodies with their limits, answers and errors."""
+"""Request bodies with their limits, answers and errors of the HTTP API."""
 
 from __future__ import annotations
 
@@ -17,32 +17,36 @@ from pydantic import (
     model_validator,
 )
 
-from autoj_reward.config import TieBreak, View, ViewOrAuto
+from autoj_reward.config import RelativeConfig, TieBreak, View, ViewOrAuto
 from autoj_reward.conversation import (
+    EMPTY_CONTEXT,
     MAX_TURNS,
     NAME,
-    NOTHING,
-    OWN,
+    RESERVED_NAMES,
     BadMessages,
     Context,
     Turn,
     before_response,
-    plain,
+    to_plain_text,
     turns_of,
 )
 from autoj_reward.logs import REQUEST_ID
+from autoj_reward.questions.rank import Order, PairScore
 from autoj_reward.types import Outcome, Reading, Selection, Usage, Verdict
 
 MAX_INPUTS = 1024
-"""Judge inputs of one request: each critique of a candidate, each order of a pair, those that break
-ties included."""
+"""Limit on the judge inputs of one request. Each critique of a candidate, each order of a pair and
+each comparison that breaks a tie counts."""
 
 MAX_RESPONSES = 64
-"""Responses of one judge input."""
+"""Limit on the responses of one judge input."""
 
 
 def require_inputs(count: int, field: str) -> None:
-    """RequestValidationError for more judge inputs than one request may cost."""
+    """Raise RequestValidationError if a request would cost more than MAX_INPUTS judge inputs.
+
+    field: the field of the body that the error names.
+    """
     if count > MAX_INPUTS:
         told = f"{count} judge inputs: a request may cost {MAX_INPUTS}"
         raise RequestValidationError([{"type": "too_long", "loc": ("body", field), "msg": told}])
@@ -54,7 +58,7 @@ def _text(value: Any) -> str:
     return value
 
 
-# Whatever is in it: a text that cannot be judged costs its input, not the request.
+# Any string is valid here: a text that cannot be judged fails its own input, not the request.
 Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
 
 
@@ -72,36 +76,48 @@ ContextField = Annotated[
             "type": "object",
             "propertyNames": {
                 "pattern": f"^{NAME.pattern}$",
-                "not": {"pattern": f"^{OWN.pattern}$"},
+                "not": {"pattern": f"^{RESERVED_NAMES.pattern}$"},
             },
             "additionalProperties": {"type": "string"},
             "default": {},
         }
     ),
 ]
-"""Named texts that the judge's format shows beside query and responses."""
+"""Named texts that the judge's format shows with query and responses."""
+
+
+DESCRIBED = ConfigDict(use_attribute_docstrings=True)
+"""Pydantic setting that takes the docstrings of fields into the OpenAPI document."""
 
 
 class Body(BaseModel):
-    """A request body: every unknown field is an error, and no value is bent into another type."""
+    """Base class of request bodies: unknown fields are errors, and values are not converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 class MessagePart(BaseModel):
-    """A part of a message. Those that are text are read."""
+    """A part of a message's content. Only text parts are read."""
+
+    model_config = DESCRIBED
 
     type: Text
+    """Type of the part; `text` for text."""
     text: Text = ""
+    """Text of a text part."""
 
 
 class ChatMessage(BaseModel):
-    """One message of a conversation. content: text, or parts of which the text ones are read.
-    tool_calls: as chat completions have them."""
+    """One message of a conversation."""
+
+    model_config = DESCRIBED
 
     role: Text
+    """Role of the speaker, such as `user` or `assistant`."""
     content: Text | list[MessagePart] | None = None
+    """Text, or parts of which only the text ones are read."""
     tool_calls: list[dict[str, Any]] | None = None
+    """Tool calls in the form of chat completions."""
 
 
 ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_TURNS)]
@@ -109,11 +125,14 @@ ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_T
 
 
 class PromptFields(Body):
-    """The prompt of responses: a query, or the messages of a conversation up to them."""
+    """The prompt of a response: either a query, or the messages before the response."""
 
     query: Text = ""
+    """The prompt as text."""
     messages: ChatMessages | None = None
-    context: ContextField = NOTHING
+    """The prompt as a conversation."""
+    context: ContextField = EMPTY_CONTEXT
+    """Named texts that the judge's format shows, such as a reference answer."""
 
     @model_validator(mode="after")
     def _either(self) -> PromptFields:
@@ -124,7 +143,7 @@ class PromptFields(Body):
                 turns = self._turns([message.model_dump() for message in self.messages])
             except BadMessages as error:
                 raise ValueError(str(error)) from None
-            self.query, self.context = plain(turns), self.context.after(turns)
+            self.query, self.context = to_plain_text(turns), self.context.after(turns)
         return self
 
     @staticmethod
@@ -133,14 +152,17 @@ class PromptFields(Body):
 
 
 class JudgeItem(PromptFields):
-    """One judge input. protocol: the one of the judge's format that lays it out: `single` rates
-    one response, `pairwise` compares two in this order. direct: read only the rating slot right
-    after the prompt. Turns may be in any order."""
+    """One judge input. The roles of its messages may be in any order."""
 
     protocol: str = "single"
+    """A protocol of the judge's format: `single` rates one response, `pairwise` compares two in
+    this order."""
     responses: list[Text] = Field(min_length=1, max_length=MAX_RESPONSES)
+    """The responses that the protocol lays out."""
     sample: int = Field(0, ge=0, le=2**31 - 1)
+    """Index of this critique among several of the same input."""
     direct: bool = False
+    """Read only the rating right after the prompt."""
 
     @staticmethod
     def _turns(messages: list[dict[str, Any]]) -> tuple[Turn, ...]:
@@ -148,51 +170,57 @@ class JudgeItem(PromptFields):
 
 
 class JudgeBody(Body):
-    """The body of POST /v1/judge."""
+    """Body of POST /v1/judge."""
 
     items: list[JudgeItem] = Field(min_length=1, max_length=MAX_INPUTS)
+    """Inputs to judge."""
 
 
 class ScoreItem(PromptFields):
-    """One response to one query."""
+    """One response to one prompt."""
 
     response: Text
+    """The response to rate."""
 
 
 class ScoreBody(Body):
-    """The body of POST /v1/score."""
+    """Body of POST /v1/score."""
 
     candidates: list[ScoreItem] = Field(min_length=1, max_length=MAX_INPUTS)
+    """Responses to rate. Identical ones are judged once."""
 
 
 class CompareItem(PromptFields):
-    """Two responses to one query."""
+    """A pair of responses to one prompt."""
 
     first: Text
+    """One response."""
     second: Text
+    """The other response."""
 
 
 class CompareBody(Body):
-    """The body of POST /v1/compare. swap: judge both orders."""
+    """Body of POST /v1/compare."""
 
     pairs: list[CompareItem] = Field(min_length=1, max_length=MAX_INPUTS // 2)
+    """Pairs to compare."""
     swap: bool = True
+    """Whether each pair is judged in both orders."""
 
 
 class BestOfNBody(PromptFields):
-    """The body of POST /v1/best_of_n.
-
-    policy_logprobs: natural log of each response's probability under the policy.
-    view: the number that ranks, `auto` as in a best-of-N job. tie_break: what decides among equals,
-    in order.
-    """
+    """Body of POST /v1/best_of_n."""
 
     responses: list[Text] = Field(min_length=1, max_length=MAX_INPUTS)
+    """Responses to choose from."""
     policy_logprobs: list[FiniteFloat] | None = Field(None, max_length=MAX_INPUTS)
+    """Natural log of each response's probability under the policy."""
     view: ViewOrAuto = "auto"
+    """The number that ranks; `auto` as in a best-of-N job."""
     tie_break: list[TieBreak] = Field(
         ["policy_logprob", "expected_rating", "pairwise", "first"], max_length=4
     )
+    """Tie-break rules, applied in this order."""
 
     @model_validator(mode="after")
     def _as_many(self) -> BestOfNBody:
@@ -204,111 +232,182 @@ class BestOfNBody(PromptFields):
         return self
 
 
+class RankBody(PromptFields):
+    """Body of POST /v1/rank: one group."""
+
+    responses: list[Text] = Field(min_length=2, max_length=MAX_RESPONSES)
+    """Responses of the group."""
+    relative: RelativeConfig | None = None
+    """How the group is judged, as in a run file. null: listwise if the judge's format has a group
+    protocol, else by comparisons."""
+
+
 @dataclass(frozen=True, slots=True)
 class JudgeDescription:
-    """The answer of GET /v1/judge.
+    """Answer of GET /v1/judge."""
 
-    judge: the fingerprint. views: the numbers that the judge gives. view: the one that its entry
-    names, which is preferred. in_flight: judge inputs that the service takes on at a time; a client
-    that sends more waits. scale: lowest and highest rating; null for a scalar model's scores.
-    distributions: where they come from, or why there are none, in words. ratings_tie: with a
-    number, this judge compares by ratings: two responses whose expected ratings right after the
-    prompt are at most so far apart tie; null for one that compares by itself.
-    """
+    __pydantic_config__ = DESCRIBED
 
     judge: str
+    """Fingerprint of the judge: it identifies model, format and decoding."""
     views: tuple[View, ...]
+    """The views (`rating`, `expected`, `direct`) that the judge can give."""
     view: View | None
+    """The view that the model's entry in `judges.yaml` prefers; null if it names none."""
     in_flight: int
+    """Judge inputs that the service processes at a time. Further ones wait."""
     scale: list[float] | None
+    """Lowest and highest rating; null for a scalar model's scores."""
     distributions: str
+    """Where label probabilities come from, or why there are none, in words."""
     ratings_tie: float | None
+    """A number if this judge compares by ratings: two responses tie if their expected ratings right
+    after the prompt differ by at most this. null for a judge that compares in one call."""
+    max_group: int | None
+    """Responses that one listwise judgement scores at most. null without a group protocol."""
+    compares: bool
+    """Whether the judge compares two responses."""
 
 
 Distribution = tuple[tuple[str, float], ...]
+"""(label, probability) pairs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RatingAnswer:
-    """A rating; see `types.Reading`. direct: expected rating right after the prompt."""
+    """A rating; see `types.Reading`."""
 
     value: float | None
+    """The rating: written by the judge, or the most probable one if forced. A mean if there are
+    several critiques."""
     distribution: Distribution | None
+    """Probability of each rating at the verdict; null if the engine gives no log-probabilities."""
     expected: float | None
+    """Mean of the distribution after renormalising; null without one, or with too little of it on
+    ratings."""
     outside: float | None
+    """Probability, 0 to 1, of tokens that are no rating, the unknown part included."""
     forced: bool
+    """Whether the judge wrote no rating and was forced to give one."""
     direct: float | None
+    """Expected rating right after the prompt."""
     unknown: float
+    """Part of `outside`, 0 to 1, that may belong to a rating: the engine does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgementAnswer:
-    """A judgement as `types.Judgement.record` writes it: its readings, and beside them what they
-    say of a rating or a comparison."""
+    """A judgement, as `types.Judgement.record` writes it."""
 
     outcome: Outcome
+    """How the judgement ended; only `ok` has numbers."""
     reason: str
+    """Why the judgement failed; empty if it is ok."""
     critique: str
+    """The critique that the judge wrote."""
     rating: RatingAnswer | None
+    """The rating among the readings."""
     verdict: Verdict | None
+    """The comparison's verdict among the readings."""
     confidence: Distribution | None
+    """Distribution of the comparison's verdict."""
     forced: bool
+    """Whether the verdict was forced."""
     readings: tuple[Reading, ...]
+    """What was read in each slot of the protocol."""
     usage: Usage
+    """Tokens and seconds that the judgement cost."""
     judge: str
+    """Fingerprint of the judge."""
     flags: tuple[str, ...]
+    """What was done to the input or seen in it, such as `input_truncated` or `planted_verdict`."""
     thinking: str
+    """Thinking block of the judge; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonAnswer:
-    """Two responses compared; see `types.Comparison`."""
+    """A comparison of two responses; see `types.Comparison`."""
 
     verdict: Verdict
+    """Joint verdict of the orders."""
     orders: tuple[JudgementAnswer, ...]
+    """Judgement of (first, second), then of (second, first) unless `swap` was false."""
     reason: str
+    """Why the comparison failed; empty if it did not."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreAnswer:
-    """The answer of POST /v1/score: one judgement a candidate, in order."""
+    """Answer of POST /v1/score."""
+
+    __pydantic_config__ = DESCRIBED
 
     judgements: tuple[JudgementAnswer, ...]
+    """One judgement for each candidate, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompareAnswer:
-    """The answer of POST /v1/compare: one comparison a pair, in order."""
+    """Answer of POST /v1/compare."""
+
+    __pydantic_config__ = DESCRIBED
 
     comparisons: tuple[ComparisonAnswer, ...]
+    """One comparison for each pair, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestOfNAnswer:
-    """The answer of POST /v1/best_of_n: the choice, and one judgement a response, in order."""
+    """Answer of POST /v1/best_of_n."""
+
+    __pydantic_config__ = DESCRIBED
 
     selection: Selection
+    """The chosen response."""
+    judgements: tuple[JudgementAnswer, ...]
+    """One judgement for each response, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankAnswer:
+    """Answer of POST /v1/rank; see `questions.rank.Ranking`."""
+
+    __pydantic_config__ = DESCRIBED
+
+    scores: tuple[float | None, ...]
+    errors: tuple[float | None, ...]
+    reasons: tuple[str, ...]
+    orders: tuple[Order, ...]
+    matches: tuple[PairScore, ...]
+    order_spread: float | None
+    position_correlation: float | None
     judgements: tuple[JudgementAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The body of every answer that is an error. field: where in the request, such as
-    `candidates.3.response`; empty for what concerns the whole."""
+    """Body of every error."""
+
+    __pydantic_config__ = DESCRIBED
 
     detail: str
+    """What is wrong, in words."""
     field: str
+    """Path of the field in the request, such as `candidates.3.response`; empty for an error of the
+    whole request."""
     request_id: str
+    """Id of the request, which the log also holds."""
 
 
 def problem(detail: str, field: str) -> bytes:
-    """The body of an error: see `Problem`."""
+    """Return the JSON body of an error; see `Problem`."""
     told = {"detail": detail, "field": field, "request_id": REQUEST_ID.get()}
     return json.dumps(told).encode()
 
 
 class Refused(Exception):
-    """A request that ends here, with the status and what its caller is told."""
+    """Error that ends a request with a status, a detail and the field that it concerns."""
 
     def __init__(self, status: int, detail: str, field: str = "") -> None:
         super().__init__(detail)

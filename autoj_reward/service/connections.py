@@ -1,8 +1,9 @@
-"""The connections of the HTTP edge: none is refused, and none holds up the others.
+"""Connection limits of the HTTP server: new connections replace the longest-idle ones.
 
-uvicorn bounds neither how many there are nor how long one takes over the head of a request or over
-reading its answer. Here a newcomer is always let in: where there are too many, the one that has
-waited longest without a request under way makes room for it, first of those that never had one.
+uvicorn limits neither the number of connections nor the time that one takes to send a request
+header or to read its answer. Here every new connection is accepted. At the limit, the one that has
+waited longest without a request in flight is closed for it; those that never sent a request go
+first.
 """
 
 from __future__ import annotations
@@ -23,43 +24,48 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.logs import LOG
 
 HEAD_S = 10.0
-"""Seconds that a connection may take over the head of a request, its first one from its start."""
+"""Timeout of a request header in seconds. For the first request it starts when the connection
+opens."""
 IDLE_S = 120
-"""Seconds from an answer to the next request's first byte: more than clients keep a connection for
-(httpx 5, aiohttp 15, Go 90), so that none sends on one that is just being closed."""
+"""Seconds that an idle connection is kept alive after an answer. Clients keep theirs for less
+(httpx 5, aiohttp 15, Go 90), so none sends on a connection that is being closed."""
 READ_S = 30.0
 """Seconds that a caller may leave an answer unread."""
 HEAD = 2**16
-"""Bytes of a request's head, which a parser of uvicorn's may keep without end."""
+"""Limit of a request header in bytes. Some of uvicorn's parsers have none."""
 AHEAD = 8
-"""Requests that may come before the last one is answered; uvicorn would keep any number."""
+"""Limit on pipelined requests that wait for an earlier answer. uvicorn has none."""
 AT_ONCE = 64
-"""Connections taken at a time, so that those who are here have their turn."""
+"""Connections accepted in one turn of the event loop, so that open ones get their turn."""
 WAITING = 1024
-"""Connections without a request, beside those with one under way."""
+"""Connections without a request that are allowed in addition to those with one in flight."""
 RESERVE = 128
-"""Files that this process opens beside its connections, once it serves."""
+"""File descriptors that this process needs for other purposes while it serves."""
 OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors of `accept` when the process or the machine is out of resources."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """How many connections there may be, and how many of them with a request under way."""
+class ConnectionLimits:
+    """Connection limits of a server."""
 
     most: int
+    """Limit on connections."""
     requests: int
+    """Limit on requests in flight."""
 
 
-def places(requests: int) -> Places:
-    """Room for so many requests under way, or what the limit of open files leaves of it.
+def set_connection_limits(requests: int) -> ConnectionLimits:
+    """Return the connection limits for this many requests in flight.
 
-    Its soft limit is raised for them. ConfigError if the hard one leaves too little.
+    They are lower if too few files may be open. The soft limit of open files is increased as
+    needed. Raises ConfigError if the hard limit is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = len(os.listdir("/proc/self/fd")) + RESERVE
     needed = requests + WAITING + taken
     if soft == resource.RLIM_INFINITY or soft >= needed:
-        return Places(requests + WAITING, requests)
+        return ConnectionLimits(requests + WAITING, requests)
     soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     most = soft - taken
@@ -67,31 +73,31 @@ def places(requests: int) -> Places:
         raise ConfigError(f"the limit of {hard} open files is too low for a service: ulimit -n")
     waiting = min(WAITING, most // 2)
     if most - waiting < requests:
-        LOG.warning("%d open files: %d requests under way at most", soft, most - waiting)
-    return Places(most, min(requests, most - waiting))
+        LOG.warning("%d open files allow only %d requests in flight", soft, most - waiting)
+    return ConnectionLimits(most, min(requests, most - waiting))
 
 
 class Connections:
-    """At most so many connections at a time, taken from a socket between `open` and `close`."""
+    """The connections of a listening socket, at most `most` at a time."""
 
     def __init__(self, listening: socket.socket, most: int) -> None:
         self._listening, self._most = listening, most
-        # Without a request under way, longest first: those that owe the head of one, and since
-        # when, and those who may be silent.
-        self._owing: dict[Watched, float] = {}
-        self._idle: dict[Watched, None] = {}
-        self._all: set[Watched] = set()
+        # Connections without a request in flight, longest first: `_owing` must send a request
+        # header and have done so since the given time; `_idle` are kept alive after an answer.
+        self._owing: dict[MonitoredProtocol, float] = {}
+        self._idle: dict[MonitoredProtocol, None] = {}
+        self._all: set[MonitoredProtocol] = set()
         self._taking: set[asyncio.Task[Any]] = set()
 
-    async def open(self, make: Callable[[], Watched]) -> None:
-        """Take connections, each with a protocol of its own."""
+    async def open(self, make: Callable[[], MonitoredProtocol]) -> None:
+        """Start to accept connections. make: returns the protocol of a new connection."""
         self._loop, self._make = asyncio.get_running_loop(), make
         self._listening.setblocking(False)
         self._loop.add_reader(self._listening, self._accept)
         self._start(self._sweep())
 
     async def close(self) -> None:
-        """Take no more. Those that are there stay."""
+        """Stop accepting. Open connections stay."""
         self._loop.remove_reader(self._listening)
         self._listening.close()
         for task in self._taking:
@@ -112,7 +118,7 @@ class Connections:
             except OSError as error:
                 if error.errno not in OUT_OF_FILES:
                     raise
-                LOG.warning("no connection can be taken: %s", error.strerror)
+                LOG.warning("cannot accept a connection: %s", error.strerror)
                 self._drop_oldest()
                 self._loop.remove_reader(self._listening)
                 self._start(self._accept_again())
@@ -130,18 +136,21 @@ class Connections:
             return
 
     async def _sweep(self) -> None:
-        """Drop those that take too long over a head."""
+        """Close connections that take too long to send a request header."""
         while True:
             await asyncio.sleep(HEAD_S / 10)
             late = self._loop.time() - HEAD_S
             found = {c: since for c, since in self._owing.items() if since < late}
-            for _ in range(2):  # what came while this process was busy is read first
+            for _ in range(2):  # first read what arrived while this process was busy
                 await asyncio.sleep(0)
             for connection in found.items() & self._owing.items():
                 connection[0].drop()
 
-    def waits(self, connection: Watched) -> None:
-        """A connection is there without a request under way."""
+    def waits(self, connection: MonitoredProtocol) -> None:
+        """Note that a connection has no request in flight.
+
+        A new connection at the limit closes the one that has waited longest.
+        """
         if connection.cycle is None:
             if len(self._all) >= self._most:
                 self._drop_oldest()
@@ -150,24 +159,25 @@ class Connections:
             self._idle[connection] = None
         self._all.add(connection)
 
-    def owes(self, connection: Watched) -> None:
-        """It is to bring a whole head: it is new, or has begun one."""
+    def owes(self, connection: MonitoredProtocol) -> None:
+        """Note that a connection must send a complete request header: it is new or has begun
+        one."""
         self._idle.pop(connection, None)
         self._owing.setdefault(connection, self._loop.time())
 
-    def works(self, connection: Watched) -> None:
-        """A request of it is under way."""
+    def works(self, connection: MonitoredProtocol) -> None:
+        """Note that a connection has a request in flight."""
         self._owing.pop(connection, None)
         self._idle.pop(connection, None)
 
-    def gone(self, connection: Watched) -> None:
+    def gone(self, connection: MonitoredProtocol) -> None:
+        """Forget a connection that has ended."""
         self.works(connection)
         self._all.discard(connection)
 
 
-class Watched(asyncio.Protocol):
-    """What is added to a protocol of uvicorn's: it tells when it waits for a request, and ends what
-    goes on for too long."""
+class MonitoredProtocol(asyncio.Protocol):
+    """Mixin of uvicorn's protocols: reports the connection's state, and closes it at its limits."""
 
     cycle: Any
     pipeline: Any
@@ -194,14 +204,15 @@ class Watched(asyncio.Protocol):
             self.drop()
 
     def _ahead(self) -> int:
-        """Requests that wait for their turn; with h11 it is their bytes that wait."""
+        """Return the number of pipelined requests that wait. With h11 it is estimated from
+        bytes."""
         if (parser := getattr(self, "conn", None)) is None:
             return len(self.pipeline)
         return len(parser.trailing_data[0]) // 256
 
     def on_response_complete(self) -> None:
         super().on_response_complete()  # type: ignore[misc]
-        if self.cycle.response_complete:  # else the next one was there already
+        if self.cycle.response_complete:  # else a pipelined request has begun
             self._among.waits(self)
 
     def pause_writing(self) -> None:
@@ -220,17 +231,20 @@ class Watched(asyncio.Protocol):
         super().connection_lost(error)
 
     def drop(self) -> None:
-        """End the connection, whatever is unsent."""
+        """Close the connection at once; unsent data is lost."""
         self._among.gone(self)
         self.transport.abort()
 
 
-class _Connection(Watched, AutoHTTPProtocol):  # type: ignore[misc,valid-type]
-    """With the faster parser, where that is installed."""
+class _Connection(MonitoredProtocol, AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+    """The protocol with uvicorn's fastest installed parser."""
 
 
 class EdgeServer(uvicorn.Server):
-    """uvicorn's server on such connections. stopping: called once no more are taken."""
+    """uvicorn server that takes its connections from `Connections`.
+
+    stopping: called when a shutdown has begun and no new connections are accepted.
+    """
 
     def __init__(
         self, config: uvicorn.Config, connections: Connections, stopping: Callable[[], None]
@@ -239,7 +253,7 @@ class EdgeServer(uvicorn.Server):
         self._among, self._stopping = connections, stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=[])  # it takes none by itself
+        await super().startup(sockets=[])  # uvicorn itself accepts none
         state = self.server_state, self.lifespan.state
         await self._among.open(lambda: _Connection(self._among, self.config, *state))
 

@@ -1,6 +1,6 @@
-"""The gateway before the HTTP app: token, limits, deadline, disconnects, request ids, one log line.
+"""ASGI gateway of the HTTP API: token, limits, deadlines, disconnects, request ids and access log.
 
-Plain ASGI, since all of it must hold before a body is read or parsed and for every route alike.
+It is plain ASGI, because these checks run before a body is read, and for every route.
 """
 
 from __future__ import annotations
@@ -25,36 +25,43 @@ from autoj_reward.service.metrics import Metrics
 from autoj_reward.service.nesting import Nesting
 
 PUBLIC = ("/healthz", "/readyz", "/openapi.json")
-"""Need no token: probes cannot carry one, and these tell nothing of what is judged."""
+"""Paths that need no token: probes cannot send one, and these paths reveal nothing that is
+judged."""
 DEADLINE_HEADER = "x-deadline-s"
+"""Request header with the seconds until the answer must begin."""
 CLIENT_GONE = 499
-"""The status logged for a caller that hung up; nobody receives it."""
+"""Status that is logged when a caller hangs up. It is never sent."""
 STOPPING = "this service is stopping"
+"""Detail of a refusal while the service stops."""
 LINES = "application/x-ndjson"
+"""Content type of JSON lines."""
 Hold = Callable[[int], None]
-"""Counts so many more bytes of a body, or refuses them."""
+"""Function that counts body bytes towards the limit, or raises Refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one service takes on.
-
-    body, bodies: bytes of one request's body, and of all that are under way. requests: under way
-    at a time. body_s: seconds in which a body must arrive. deadline_s: seconds until an answer
-    must begin. retry_after_s: what refused callers are told to wait.
-    """
+    """Limits of a service."""
 
     body: int = 64 * 2**20
+    """Bytes of one request's body."""
     bodies: int = 512 * 2**20
+    """Bytes of the bodies of all requests in flight."""
     requests: int = 4096
+    """Requests in flight."""
     body_s: float = 60.0
+    """Seconds in which a body must arrive."""
     deadline_s: float = 1800.0
+    """Seconds until an answer must begin."""
     retry_after_s: int = 1
+    """Seconds after which refused callers are told to retry."""
 
 
 class Guard:
-    """An ASGI app around another. public: paths that need no token. admission: the requests under
-    way."""
+    """ASGI app that checks every request before it passes it to another app.
+
+    public: paths that need no token. Its attribute `admission` counts the requests in flight.
+    """
 
     def __init__(
         self,
@@ -87,7 +94,7 @@ class Guard:
             LOG.exception("a request failed", extra={"facts": {"path": scope["path"]}})
             await answer.refuse(Refused(500, "internal error; the log has it under this id"))
         finally:
-            # Only known paths, so that strangers cannot grow the metrics.
+            # Only known routes become labels, so that unknown paths cannot grow the metrics.
             found = scope.get("route")
             route, seconds = getattr(found, "path", "other"), time.monotonic() - started
             self._metrics.answered(route, answer.status or CLIENT_GONE, seconds)
@@ -141,9 +148,11 @@ class Guard:
         answer: AnswerSender,
         deadline: float,
     ) -> None:
-        """Run the app on a body that has arrived, of which nothing is kept here; stop it at the
-        deadline, at the end of a drain, or when the caller hangs up. Each cancels the judge's work
-        all the way into the engine."""
+        """Run the app on a body that has arrived. No copy of the body is kept here.
+
+        The app is cancelled at the deadline, at the end of a drain, and when the caller hangs up.
+        The cancellation stops the judge's work down to the engine.
+        """
         gone = asyncio.create_task(_until_gone(receive))
 
         async def replay() -> Message:
@@ -179,8 +188,11 @@ class Guard:
 
 
 class Admission:
-    """Requests in flight. draining: once set, new ones are refused. over: set when a drain has run
-    out of time, and those still in flight are refused. working: their time limits."""
+    """Requests in flight, and the limits on them.
+
+    draining: new requests are refused. over: a drain has run out of time, and requests in flight
+    are refused too. working: the timeouts of the requests in flight.
+    """
 
     def __init__(self, metrics: Metrics, limits: Limits) -> None:
         self._metrics, self._limits = metrics, limits
@@ -190,8 +202,11 @@ class Admission:
         self.draining = self.over = False
 
     def drain(self, seconds: float) -> None:
-        """Refuse new requests, and those whose bodies have not arrived: a caller that stops in the
-        midst of one would be waited for. Refuse what is still in flight after so many seconds."""
+        """Refuse new requests, and end those in flight after `seconds`.
+
+        Requests whose bodies have not arrived are refused at once, because their callers may never
+        send the rest.
+        """
         self.draining = True
         _end(self._reading)
         asyncio.get_running_loop().call_later(seconds, self._end_drain)
@@ -202,7 +217,11 @@ class Admission:
 
     @contextmanager
     def admitted(self) -> Iterator[Hold]:
-        """Counts a request and the bytes of its body while it is under way."""
+        """Count a request as in flight while a `with` block runs.
+
+        Yields a function that counts bytes of its body. Raises Refused while the service stops
+        (503) and at the limits on requests and bytes (429).
+        """
         if self.draining:
             raise Refused(503, STOPPING)
         if self._requests >= self._limits.requests:
@@ -226,12 +245,11 @@ class Admission:
             self._metrics.in_flight.dec()
 
     async def body(self, stated: str, receive: Receive, hold: Hold) -> deque[bytes] | None:
-        """Read a request's whole body. Return its chunks, at least one; None if the caller hung up
-        before the end.
+        """Read a request's whole body. Return its chunks; None if the caller hung up.
 
-        stated: the Content-Length header. hold: called with the size of each chunk in bytes. Raises
-        Refused for a body that is too large (413) or too slow (408), and while the service stops
-        (503).
+        stated: the Content-Length header. hold: called with the size of each chunk in bytes. There
+        is at least one chunk. Raises Refused for a body that is too large (413) or too slow (408),
+        and while the service stops (503).
         """
         most = self._limits.body
         if not stated.isdecimal() or int(stated[:20]) > most:
@@ -266,12 +284,10 @@ class Admission:
 
 
 class AnswerSender:
-    """The sending side of one request: adds the headers that every answer has.
-
-    limit: until when the answer must begin; once it has, it takes as long as it takes.
-    """
+    """Sender of one request's answer. Adds the headers that every answer has."""
 
     limit: asyncio.Timeout | None = None
+    """Timeout until the answer begins; after that there is none."""
     _in_lines = False
 
     def __init__(self, send: Send, request_id: str, retry_after_s: int) -> None:
@@ -296,8 +312,11 @@ class AnswerSender:
         await self._send(message)
 
     async def refuse(self, error: Refused) -> None:
-        """Answer with an error. Of an answer that has begun, only JSON lines can still tell it:
-        the last one says that the rest is unavailable."""
+        """Answer with an error.
+
+        If an answer has begun, only JSON lines can still report it: a last line says that the rest
+        is unavailable.
+        """
         if self._in_lines and not self.finished:
             line = json.dumps({"unavailable": error.detail}) + "\n"
             await self.send({"type": "http.response.body", "body": line.encode()})
@@ -308,7 +327,7 @@ class AnswerSender:
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
         ]
-        # What is unread of the body would be taken for the next request.
+        # Unread bytes of the body would be parsed as the next request.
         headers += (
             [(b"connection", b"close")] if error.status in (401, 408, 413, 422, 429, 503) else []
         )
@@ -317,14 +336,22 @@ class AnswerSender:
 
 
 def presented(authorization: str) -> str:
-    """The token of a header: a bearer's, or the password of callers that can only be given an
-    address (http://any:TOKEN@host)."""
+    """Return the token of an Authorization header.
+
+    It is a bearer token, or the password of Basic authorization for callers that can only be given
+    a URL (http://any:TOKEN@host).
+    """
     scheme, _, value = authorization.partition(" ")
-    return value.strip() if scheme.lower() == "bearer" else in_address(authorization)[1]
+    return (
+        value.strip() if scheme.lower() == "bearer" else parse_basic_authorization(authorization)[1]
+    )
 
 
-def in_address(authorization: str) -> tuple[str, str]:
-    """User and password that a caller's address holds; empty where it holds none."""
+def parse_basic_authorization(authorization: str) -> tuple[str, str]:
+    """Return user and password of Basic authorization; empty strings if there are none.
+
+    Clients send it for a URL that holds user and password.
+    """
     scheme, _, value = authorization.partition(" ")
     if scheme.lower() != "basic":
         return "", ""

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a reward service, and the health of its judge."""
+"""Prometheus metrics of a reward service, with the health of its judge."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from prometheus_client import (
 from autoj_reward.formats.protocols import PROTOCOLS
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import LOG
-from autoj_reward.questions.tie_break import tied_pairs
+from autoj_reward.questions.tie_break import count_tied_pairs
 from autoj_reward.types import (
     SINGLE,
     Candidate,
@@ -32,14 +32,16 @@ from autoj_reward.types import (
 )
 
 BUCKETS_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+"""Upper bounds of the histograms' buckets, in seconds."""
 FIGURES = ("failure_rate", "forced_rate", "saturation", "length_correlation", "length_drift")
+"""Metrics of the judge's health; see `JudgeHealth`."""
 
 
 class Metrics:
-    """Counts what a service does; `text` is its `/metrics` page.
+    """Metrics of a service.
 
-    Judgements are counted by outcome and kind (the protocol), tokens as in, cached or
-    out. Ties are pairs of equal ratings within a group (see `group_key`) of one request.
+    Judgements are counted by outcome and kind (the protocol), and tokens by direction (in, cached,
+    out). A tie is a pair of equal ratings within a group (see `group_key`) of one request.
     """
 
     def __init__(self) -> None:
@@ -47,7 +49,7 @@ class Metrics:
         ProcessCollector(registry=r)
         GCCollector(registry=r)
         self.health = JudgeHealth()
-        # To find a metric by its labels takes longer than to count.
+        # Finding a metric by its labels takes longer than counting.
         self._counter, self._route = cache(self._counter_of), cache(self._route_of)
         self._alarms: set[str] = set()
         self._unchecked = 0
@@ -61,7 +63,7 @@ class Metrics:
             buckets=BUCKETS_S,
             registry=r,
         )
-        self.in_flight = Gauge("autoj_requests_in_flight", "Requests under way.", registry=r)
+        self.in_flight = Gauge("autoj_requests_in_flight", "Requests in flight.", registry=r)
         self._judgements = Counter(
             "autoj_judgements", "Judgements by outcome.", ["kind", "outcome"], registry=r
         )
@@ -73,26 +75,26 @@ class Metrics:
         self._tokens = [tokens.labels(direction) for direction in ("in", "cached", "out")]
         self._inside = Histogram(
             "autoj_judgement_seconds",
-            "Seconds of a judgement in its engine, without its wait for it.",
+            "Seconds of a judgement in its engine, without queueing.",
             buckets=BUCKETS_S,
             registry=r,
         )
         self._queued = Histogram(
             "autoj_judgement_queue_seconds",
-            "Seconds that a judgement waited for a place in its engine.",
+            "Seconds that a judgement waited in its engine's queue.",
             buckets=BUCKETS_S,
             registry=r,
         )
         self._pairs = Counter("autoj_rated_pairs", "Pairs rated within one group.", registry=r)
-        self._ties = Counter("autoj_tied_pairs", "Those of them with equal ratings.", registry=r)
+        self._ties = Counter("autoj_tied_pairs", "Rated pairs with equal ratings.", registry=r)
         self._comparisons = Counter(
             "autoj_comparisons", "Comparisons by verdict.", ["verdict"], registry=r
         )
         self._figures = Gauge(
-            "autoj_judge_health", "Figures over the last judgements.", ["figure"], registry=r
+            "autoj_judge_health", "Judge health over the last judgements.", ["figure"], registry=r
         )
         self._alarm = Gauge(
-            "autoj_judge_alarm", "1 while a figure is out of its bounds.", ["figure"], registry=r
+            "autoj_judge_alarm", "1 while a health metric is out of bounds.", ["figure"], registry=r
         )
         for name in FIGURES:
             self._figures.labels(name).set(math.nan)
@@ -100,7 +102,7 @@ class Metrics:
             self._alarm.labels(name).set(0)
 
     def answered(self, route: str, status: int, seconds: float) -> None:
-        """Count one request."""
+        """Count an answered request and its duration."""
         requests, lasted = self._route(route, status)
         requests.inc()
         lasted.observe(seconds)
@@ -108,10 +110,12 @@ class Metrics:
     def judged(
         self, judgements: Iterable[tuple[Judgement, Sequence[str]]], protocol: str = SINGLE
     ) -> None:
-        """Count judgements of a protocol, each with the responses it is of; log alarms as they rise
-        and fall."""
+        """Count judgements, and log judge health alarms when they begin and end.
+
+        judgements: each with the responses that it judges. protocol: their protocol.
+        """
         for judgement, responses in judgements:
-            # A caller's own word would be a label for ever.
+            # Only known protocols become labels: a caller's own names would grow the metrics.
             kind = protocol if protocol in PROTOCOLS else "other"
             self._counter(kind, judgement.outcome).inc()
             if judgement.forced:
@@ -125,22 +129,22 @@ class Metrics:
             self._check_health()
 
     def rated(self, candidates: Sequence[Candidate], judgements: Sequence[Judgement]) -> None:
-        """Count the ties among the ratings of each group."""
+        """Count the rated pairs and the ties within each group."""
         groups: dict[GroupKey, list[float]] = {}
         for candidate, judgement in zip(candidates, judgements, strict=True):
             if judgement.rating is not None:
                 groups.setdefault(group_key(candidate), []).append(judgement.rating)
         for ratings in groups.values():
             self._pairs.inc(math.comb(len(ratings), 2))
-            self._ties.inc(tied_pairs(ratings))
+            self._ties.inc(count_tied_pairs(ratings))
 
     def compared(self, comparisons: Sequence[Comparison]) -> None:
-        """Count verdicts."""
+        """Count comparisons by verdict."""
         for comparison in comparisons:
             self._comparisons.labels(comparison.verdict.value).inc()
 
     def text(self) -> bytes:
-        """Everything in Prometheus' text format."""
+        """Return the `/metrics` page in Prometheus' text format."""
         self._check_health()
         return generate_latest(self.registry)
 

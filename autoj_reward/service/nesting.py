@@ -1,7 +1,7 @@
-"""How many values a JSON text holds and how deep they lie, counted before anything is built of it.
+"""Limits on the number and depth of the values in a JSON text, checked before it is parsed.
 
-A megabyte of `[],[]` is 12 megabytes once it is parsed, and a second of work. What comes in is
-counted a chunk at a time, in time linear in its length, and refused at the first one too many.
+One megabyte of `[],[]` takes 12 megabytes and a second of work to parse. Chunks are counted as they
+arrive, in linear time, and the first value beyond a limit is refused.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from autoj_reward.service.bodies import Refused
 
 MAX_VALUES = 2**17
-"""Values and names of one text, closing brackets included: 128 for each of 1,024 judge inputs."""
+"""Limit on the values, names and closing brackets of one text: 128 for each of 1,024 judge
+inputs."""
 MAX_DEPTH = 64
+"""Limit on nested levels."""
 _STRUCTURE = b'"[]{},:'
 _TEXT = bytes(set(range(256)) - set(_STRUCTURE))
 _BRACKETS = b"[]{}"
@@ -18,19 +20,19 @@ _NO_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
 
 
 class Nesting:
-    """Reads a JSON text in chunks. What is no JSON is for the parser to find."""
+    """Counts the values and levels of a JSON text in chunks. Invalid JSON is left to the parser."""
 
     def __init__(self) -> None:
         self._values = self._depth = self._in_string = 0
         self._cut = b""
 
     def read(self, chunk: bytes) -> None:
-        """Refused if the text so far holds too much."""
+        """Count a chunk. Raises Refused if the text so far exceeds a limit."""
         chunk = self._cut + chunk
         self._cut = b""
         if chunk.endswith(b"\\") and _odd_end(chunk):
             chunk, self._cut = chunk[:-1], b"\\"
-        if b"\\" in chunk:  # of an even number of them none escapes the quote that follows
+        if b"\\" in chunk:  # an even number of backslashes does not escape the quote that follows
             chunk = chunk.replace(b"\\\\", b"").replace(b'\\"', b"")
         quoted = chunk.translate(None, _TEXT).split(b'"', 2 * MAX_VALUES)
         outside = b"".join(quoted[self._in_string :: 2])

@@ -1,8 +1,8 @@
-"""`autoj serve`: a judge over HTTP, for trainers of several processes and for OpenRLHF and verl.
+"""`autoj serve`: the HTTP service of a judge, for trainers with several processes.
 
-SIGTERM and SIGINT drain: no new connection is taken, what is under way is answered, then the
-process ends; a second signal ends it at once. SIGHUP reads the config and the judge's format again
-and puts the judge in the place of the running one without refusing a request.
+SIGTERM and SIGINT shut down gracefully: no new connections are accepted, requests in flight are
+answered, then the process ends. A second signal ends it at once. SIGHUP reads the config and the
+judge's format again and replaces the judge without refusing a request.
 """
 
 from __future__ import annotations
@@ -32,46 +32,47 @@ from autoj_reward.formats.schema import (
     read_format,
 )
 from autoj_reward.logs import LOG, announce, log_to_stderr
-from autoj_reward.models import format_and_wrapper, format_of
+from autoj_reward.models import format_and_wrapper
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.models.unused import load_run
-from autoj_reward.models.views import with_readings
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.service import trainers
 from autoj_reward.service.api import Service, make_app
-from autoj_reward.service.connections import IDLE_S, Connections, EdgeServer, places
+from autoj_reward.service.connections import IDLE_S, Connections, EdgeServer, set_connection_limits
 from autoj_reward.service.gateway import Guard, Limits
 from autoj_reward.trainer.reward import RewardModel
 
 REFUSE_S = 5
-"""Seconds that callers have to read that they are refused, once a drain has run out of time."""
+"""Seconds in which callers can receive their refusal after a drain has run out of time."""
 
 
 class EdgeConfig(Block):
-    """A reward service.
-
-    reward: the judge and its replicas; shaping, failures and view are those of `/get_reward`.
-    host, port: where it listens; nowhere without a token, whatever the host. token_env,
-    token_file: the environment variable, or the file, with the token that every request must carry.
-    max_requests: requests under way; more are refused with 429. deadline_s: seconds until an answer
-    must begin. drain_s: seconds that SIGTERM leaves to requests in flight; what is not answered by
-    then gets 503.
-    """
+    """Settings of a reward service."""
 
     reward: RewardConfig = RewardConfig()
+    """The judge and its replicas. Shaping, failures and view apply to the trainers' routes alone,
+    such as `/get_reward`."""
     host: str = "127.0.0.1"
+    """Address to listen on. A token is needed on every address."""
     port: int = Field(8300, ge=1, le=65535)
+    """Port to listen on."""
     token_env: str = "AUTOJ_TOKEN"
+    """Environment variable with the token that every request must carry."""
     token_file: Path | None = None
+    """File with that token. null: use `token_env`."""
     max_requests: int = Field(4096, ge=1)
+    """Limit on requests in flight. More are refused with 429."""
     deadline_s: float = Field(1800.0, gt=0)
+    """Seconds until an answer must begin."""
     drain_s: int = Field(60, ge=0)
+    """Seconds that a graceful shutdown leaves to requests in flight; those that are unanswered then
+    get 503."""
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve until SIGINT or SIGTERM. Returns the exit code."""
     checked = load_run(EdgeConfig, config, sets, strict)
-    token = kept_token(checked.token_env, checked.token_file)
+    token = read_token(checked.token_env, checked.token_file)
     if checked.reward.service is not None:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
     log_to_stderr()
@@ -96,11 +97,11 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     return 0
 
 
-def kept_token(variable: str, file: Path | None) -> str:
-    """The token in a file, else in an environment variable.
+def read_token(variable: str, file: Path | None) -> str:
+    """Return the token from a file, else from an environment variable.
 
-    ConfigError if there is none, a file that others can read, or a token that no HTTP header can
-    carry.
+    Raises ConfigError if there is none, if other users can read the file, or if no HTTP header can
+    carry the token.
     """
     where = f"token_file {file}" if file is not None else f"the token in {variable}"
     token = _read_token(file) if file is not None else os.environ.get(variable, "").strip()
@@ -130,7 +131,10 @@ def _read_token(file: Path) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket for a service, port 0 for any that is free. Raises ConfigError if it is taken."""
+    """Return a listening socket; port 0 takes any free port.
+
+    Raises ConfigError if the service cannot listen there.
+    """
     try:
         listening = socket.create_server((host, port), backlog=4096)
     except OSError as error:
@@ -145,17 +149,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The app of a service and the server that it is on."""
+    """The app of a service and its server."""
 
     app: Service
     server: EdgeServer
 
     def drain(self) -> None:
-        """Take no new connection, answer what is under way, then end. From any thread."""
+        """Accept no new connection, answer requests in flight, then end. Callable from any
+        thread."""
         self.app.guard.admission.draining = self.server.should_exit = True
 
     def stop(self) -> None:
-        """Drain; called again, wait for nothing in flight. A signal's handler may call it."""
+        """Drain; when called again, end without waiting. Safe to call from a signal handler."""
         self.server.force_exit = self.server.should_exit
         self.drain()
 
@@ -167,16 +172,19 @@ async def make_edge(
     token: str,
     listening: socket.socket,
 ) -> Edge:
-    """Make the app over a client, with the trainers' routes, and its server on a socket."""
-    room = places(config.max_requests)
+    """Return the app over a client, with the trainers' routes, and its server on a socket."""
+    room = set_connection_limits(config.max_requests)
     limits = Limits(requests=room.requests, deadline_s=config.deadline_s)
     app = make_app(client, token, limits)
     trainers.add_routes(app, model, app.metrics.judged)
-    return Edge(app, server_of(app.guard, listening, room.most, config.drain_s))
+    return Edge(app, make_server(app.guard, listening, room.most, config.drain_s))
 
 
-def server_of(guard: Guard, listening: socket.socket, most: int, drain_s: int) -> EdgeServer:
-    """The server of an app on a socket, at most so many connections at a time."""
+def make_server(guard: Guard, listening: socket.socket, most: int, drain_s: int) -> EdgeServer:
+    """Return a server of an app on a socket.
+
+    most: limit on connections. drain_s: seconds that a shutdown leaves to requests in flight.
+    """
     options = uvicorn.Config(
         guard,
         log_config=None,
@@ -192,18 +200,17 @@ def server_of(guard: Guard, listening: socket.socket, most: int, drain_s: int) -
 
 
 class _Reload:
-    """Puts the judge of the config file, with its format, as they are now, in the place of the
-    running one."""
+    """Replaces the running judge by that of the config file, as file and format are now."""
 
     def __init__(
         self, running: EdgeConfig, load: Callable[[], EdgeConfig], model: RewardModel
     ) -> None:
         self._running, self._load, self._model = running, load, model
-        self._terms = _terms(format_of(running.reward.judge))
+        self._terms = _terms(judge_spec(running.reward.judge).format)
         self._turn = asyncio.Lock()
 
     def begin(self, number: int, frame: Any) -> None:
-        """The signal's handler: it may not wait, nor take a lock that it interrupts."""
+        """Handle the signal in a new thread: a signal handler must neither wait nor take a lock."""
         threading.Thread(target=self._run, name="autoj-reload", daemon=True).start()
 
     def _run(self) -> None:
@@ -230,15 +237,15 @@ class _Reload:
                 )
             if judge.on_replicas != old.on_replicas:
                 raise ConfigError(f"from kind {old.kind} to {judge.kind} needs a restart")
-            load_any_format.cache_clear()  # it may have been edited
-            spec = judge_spec(with_readings(judge, new.reward.view, "reward"))
+            load_any_format.cache_clear()  # the format may have been edited
+            spec = judge_spec(judge).that_reads(new.reward.view, "reward")
             await client.backend.update(spec)
             self._running = new
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
 
 
 def _terms(fmt: JudgeFormat | ScalarFormat) -> tuple[object, ...]:
-    """Return all of a format that a running service relies on. Its texts and slots may change."""
+    """Return the parts of a format that a running service relies on. Texts and slots may change."""
     if isinstance(fmt, ScalarFormat):
         return (fmt.name,)
     kinds = [kind for kind in ("single", "pairwise") if getattr(fmt, kind)]

@@ -1,16 +1,16 @@
-"""Routes that trainers ask in their own form.
+"""Routes for trainers, in the request forms of their frameworks.
 
-    POST /reward      {"prompt", "response", "label"?, "metadata"?} -> a number
-    POST /get_reward  {"query": [...], "prompts": [...], "labels"?} -> OpenRLHF's answer
-    POST /v1/responses  two responses, as NeMo Gym's genrm_compare asks about them
+    POST /reward        {"prompt", "response", "label"?, "metadata"?} -> a number
+    POST /get_reward    {"query": [...], "prompts": [...], "labels"?} -> OpenRLHF's answer
+    POST /v1/responses  two responses to compare, from NeMo Gym's genrm_compare
 
-A judgement that fails gets the fallback of the service's `reward.failures`, until the budget of the
-run that asks is spent. The training runs that share a service have a budget each.
+A failed judgement gets the fallback of the service's `reward.failures` until the run's failure
+budget is spent. Each training run that uses the service has its own budget.
 
-Gym takes the judge in the place of its model, and posts the Responses API: `input` is the
-conversation, and `metadata` holds response_1 and response_2; a GenRM's chat template has them as
-the last messages, under roles of these names, and both are read. The answer's text is
-{"score_1": 1..5, "score_2": 1..5, "ranking": 1..6}.
+NeMo Gym uses the judge in place of its model and sends requests of the Responses API. `input` is
+the conversation, and `metadata` holds response_1 and response_2. Requests for a GenRM's chat
+template hold the responses as the last messages, with these names as roles; both forms are read.
+The answer's text is {"score_1": 1..5, "score_2": 1..5, "ranking": 1..6}.
 """
 
 from __future__ import annotations
@@ -31,69 +31,93 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import RewardConfig
 from autoj_reward.conversation import content_text
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
-from autoj_reward.models.spec import judge_spec
-from autoj_reward.service.bodies import MAX_INPUTS, Body, ChatMessages, Text, require_inputs
-from autoj_reward.service.gateway import in_address
+from autoj_reward.service.bodies import (
+    DESCRIBED,
+    MAX_INPUTS,
+    Body,
+    ChatMessages,
+    Text,
+    require_inputs,
+)
+from autoj_reward.service.gateway import parse_basic_authorization
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import row_rewards
-from autoj_reward.trainer.shaping import Budgets, FailureBudget, budgets_of
+from autoj_reward.trainer.shaping import Budgets, FailureBudget, make_budgets
 from autoj_reward.types import Candidate, Judgement, Pair, Verdict
 
 RUN_HEADER = "x-run"
+"""Request header with the name of the run."""
 RUNS = 256
-"""Runs whose failures are remembered; those that asked longest ago are forgotten first."""
+"""Limit on runs whose failures are remembered. The runs that called longest ago are forgotten
+first."""
 OVER_S = 60.0
-"""A refused run that has not asked for so many seconds is over: who asks by its name is new."""
+"""Seconds without a call after which a run with a spent budget is over. The next call with its name
+starts a new run."""
 ROLES = ("response_1", "response_2")
+"""Roles of the two responses, and their names in `metadata`."""
 SCORE_RANGE = (1.0, 5.0)
-"""The worst and the best score."""
+"""Lowest and highest score."""
 UNDECIDED = 3.5
-"""The middle of the ranking, which is 1 where the first is much better, and 6 where the second."""
+"""Middle of the ranking. 1 means that the first response is much better, 6 that the second is."""
 RANKED = {Verdict.FIRST: 3.0, Verdict.SECOND: 4.0}
-"""Of equal scores, whom the judge's comparison calls better."""
+"""Ranking of two responses with equal scores, by the verdict of the judge's comparison."""
 
 
 class GetRewardBody(BaseModel):
-    """The body of POST /get_reward. Its lists are as long as each other. labels: the
-    references, for a judge that shows one."""
+    """Body of POST /get_reward. Its lists have the same length."""
+
+    model_config = DESCRIBED
 
     query: list[Text] = Field(max_length=MAX_INPUTS)
+    """Prompt and response of each row as one decoded text."""
     prompts: list[Text] = Field([], max_length=MAX_INPUTS)
+    """Prompt of each row."""
     labels: list[Any] | None = None
+    """Reference answer of each row, for a judge that shows one."""
 
 
 class RewardBody(Body):
-    """The body of POST /reward.
-
-    prompt: a text, with a chat template or without, or the messages of a conversation. response:
-    the text to rate. label: the reference, for a judge that shows one and for functions.
-    metadata: other context by name, as slime's samples have it.
-    """
+    """Body of POST /reward."""
 
     prompt: Text | ChatMessages
+    """Text, with or without a chat template, or the messages of a conversation."""
     response: Text
+    """The response to rate."""
     label: Any = None
+    """Reference answer, for a judge that shows one and for functions."""
     metadata: dict[str, Any] | None = None
+    """Other context by name, as slime's samples hold it."""
 
 
 class ResponsesBody(BaseModel):
-    """The body of POST /v1/responses. What samples a model, such as `temperature`, is accepted and
-    not used: the service's own judge decides."""
+    """Body of POST /v1/responses.
+
+    Sampling parameters such as `temperature` are accepted and not used: the service's own config
+    applies.
+    """
+
+    model_config = DESCRIBED
 
     input: Text | ChatMessages
+    """Text, or the messages of the conversation; the last two may have the roles `response_1` and
+    `response_2`."""
     metadata: dict[str, Text] | None = None
+    """The responses under `response_1` and `response_2`."""
 
 
 class RunBudget(FailureBudget):
-    """A failure budget that, once spent, refuses only calls in which a judgement failed."""
+    """Failure budget of a run. Once spent, it refuses only calls in which a judgement failed."""
 
     spent = False
+    """Whether the budget was spent at the last count."""
 
     def count(self, judgements: Sequence[Judgement]) -> None:
-        """Count judgements. Raises BudgetExceeded if the run's budget is spent and one of them
-        failed."""
+        """Count judgements.
+
+        Raises BudgetExceeded if the run's budget is spent and one of these judgements failed.
+        """
         try:
             super().count(judgements)
             self.spent = False
@@ -104,18 +128,18 @@ class RunBudget(FailureBudget):
 
 
 class Runs:
-    """The budgets of each run, by its name."""
+    """Failure budgets of the runs that use a service, by the run's name."""
 
     def __init__(self, config: RewardConfig, now: Callable[[], float] = time.monotonic) -> None:
         self._config, self._now = config, now
         self._runs: OrderedDict[str, tuple[dict[str, RunBudget], float]] = OrderedDict()
 
     def budgets(self, name: str) -> dict[str, RunBudget]:
-        """The budgets of a run that asks now, by part."""
+        """Return the budgets of a run that calls now, by the name of the reward part."""
         found, asked = self._runs.pop(name, ({}, 0.0))
         spent = any(budget.spent for budget in found.values())
         if not found or (spent and self._now() - asked > OVER_S):
-            found = budgets_of(self._config, RunBudget)
+            found = make_budgets(self._config, RunBudget)
         self._runs[name] = found, self._now()
         if len(self._runs) > RUNS:
             self._runs.popitem(last=False)
@@ -123,22 +147,28 @@ class Runs:
 
 
 def run_name(authorization: str, header: str = "") -> str:
-    """The name that a caller gives its run: the header X-Run, or the user in its address
-    (http://RUN:TOKEN@host). Empty for callers that give none: they share one budget."""
-    return (header or in_address(authorization)[0])[:80]
+    """Return the name of a caller's run: the header X-Run, else the user in its URL.
+
+    Such a URL is http://RUN:TOKEN@host. "" for callers that give no name; they share one budget.
+    """
+    return (header or parse_basic_authorization(authorization)[0])[:80]
 
 
 JudgementObserver = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
-"""Takes note of judgements, each with the responses it is of."""
+"""Callback that receives judgements, each with the responses that it judges."""
 
 
 def add_routes(
     app: FastAPI, model: RewardModel, judged: JudgementObserver = lambda found: None
 ) -> None:
-    """The routes on a service. 422 for a lone row where the service's config needs its group, 503
-    for a row that has failed once the failure budget of its run is spent."""
+    """Add the trainers' routes to a service.
+
+    judged: receives the judgements behind the rewards. The routes answer 422 for a single row if
+    the service's config needs all responses of a query. They answer 503 for a failed row once its
+    run's failure budget is spent.
+    """
     runs = Runs(model.config)
-    inputs_each = sum(judge_spec(own.judge).critiques for own in model.config.judged.values())
+    inputs_each = sum(judge.critiques for judge in model.judges.values())
 
     def budgets(request: Request) -> Budgets:
         told = request.headers
@@ -157,8 +187,11 @@ def add_routes(
 
     @app.post("/get_reward")
     async def batch(body: GetRewardBody, request: Request) -> dict[str, Any]:
-        """Whole batches, single rows, and the empty ones that OpenRLHF sends to every address but
-        the first."""
+        """Rewards of a batch, in OpenRLHF's form.
+
+        Single rows and empty batches are accepted: OpenRLHF sends an empty one to every address but
+        the first.
+        """
         if len(body.prompts) != len(body.query):
             raise HTTPException(
                 422, f"{len(body.query)} query and {len(body.prompts)} prompts: one prompt a query"
@@ -173,7 +206,7 @@ def add_routes(
 
     @app.post("/reward")
     async def one(body: RewardBody, request: Request) -> float:
-        """The reward of one response."""
+        """Reward of one response."""
         row = {**(body.metadata or {}), "label": body.label}
         with answering():
             [number] = await row_rewards(
@@ -183,7 +216,7 @@ def add_routes(
 
     @app.post("/v1/responses")
     async def pair(body: ResponsesBody, request: Request) -> dict[str, Any]:
-        """Scores of two responses."""
+        """Scores and ranking of two responses, in the form of NeMo Gym's genrm_compare."""
         with answering():
             return await _compared(model, body, budgets(request))
 
@@ -191,8 +224,11 @@ def add_routes(
 async def _compared(
     model: RewardModel, asked: ResponsesBody, budgets: Budgets | None
 ) -> dict[str, Any]:
-    """A response object of the Responses API. A judgement that fails has the middle of the scale;
-    raises BudgetExceeded, and InputError for a body without two responses or with a principle."""
+    """Return a response object of the Responses API with the scores and the ranking.
+
+    A failed judgement gets the middle of the scale. Raises BudgetExceeded. Raises InputError for a
+    body without two responses, and for one with a principle, since the judge has its own criteria.
+    """
     candidates = _two_candidates(asked)
     rewards = await model.rewards(candidates, budgets)
     middle = model.parts.middle
@@ -206,7 +242,7 @@ async def _compared(
 
 
 def _two_candidates(asked: ResponsesBody) -> list[Candidate]:
-    """The two responses to what was asked."""
+    """Return the candidates of the two responses. Raises InputError as `_compared` does."""
     told = asked.metadata or {}
     if told.get("principle"):
         raise InputError("this judge has its own criteria: set use_principle to false")
@@ -220,6 +256,9 @@ def _two_candidates(asked: ResponsesBody) -> list[Candidate]:
 
 
 async def _ranking(model: RewardModel, one: Candidate, other: Candidate) -> float:
+    """Return the ranking of two responses with equal scores: by comparison, if the judge
+    compares."""
+
     async def compared(client: RewardClient) -> float:
         if not client.compares:
             return UNDECIDED

@@ -1,1 +1,1 @@
-"""Rewards for trainers: one RewardModel, and thin adapters to each trainer's own contract."""
+"""Rewards for trainers: `RewardModel`, and one adapter module for each framework."""

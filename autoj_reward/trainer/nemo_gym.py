@@ -6,10 +6,10 @@
     if __name__ == "__main__":
         JudgeResourcesServer.run_webserver()
 
-A failed judgement is the configured fallback in a masked row, which trainers leave out: Gym's own
-JudgeError would make its reward 0.0, which NeMo RL counts in the group's mean all the same. Set
+A failed judgement becomes the configured fallback in a masked row, which trainers leave out. Gym's
+own JudgeError would set its reward to 0.0, and NeMo RL counts that in the group's mean. Set
 AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`) that names a running service.
-Gym's `genrm_compare` asks such a service itself: see `service/trainers.py`.
+Gym's `genrm_compare` calls such a service directly: see `service/trainers.py`.
 """
 
 from __future__ import annotations
@@ -25,39 +25,43 @@ from nemo_gym.base_resources_server import (
 )
 from pydantic import ConfigDict
 
+from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.prompts import candidate, mappings, reply_text
-from autoj_reward.trainer.reward import Reward
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.stats import row_figures
 
 
 class JudgeServerConfig(BaseResourcesServerConfig):
+    """Config of the resources server."""
+
     REVERIFY_MODE = ReverifyMode.STATELESS
 
 
 class JudgeVerifyRequest(BaseVerifyRequest):
-    """What Gym posts: the row's own fields beside input and response."""
+    """Request of Gym's `verify`: input, response, and the row's own fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class JudgeVerifyResponse(BaseVerifyResponse):
-    """A verified row, with the judge's figures beside the reward."""
+    """Verified row, with the judge's metrics and the reward."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class JudgeResourcesServer(SimpleResourcesServer):
+    """Resources server that rewards with the judge."""
+
     ray_enabled = False
     config: JudgeServerConfig
 
     async def verify(self, body: JudgeVerifyRequest) -> JudgeVerifyResponse:
-        """The reward of what the assistant says last to the messages of the input. The row's own
-        fields are the context that the judge shows, `expected_answer` the reference.
+        """Return the row with the reward of the assistant's last message.
 
-        Raises InputError for what is neither text nor messages, ConfigError where the config needs
-        the other responses of a query, and BudgetExceeded when too many judgements of this process
-        have failed: Gym answers each with 500.
+        The judge shows the row's own fields as context, with `expected_answer` as the reference.
+        Raises BudgetExceeded when too many judgements of this process have failed. Raises
+        ConfigError if the config needs the other responses of a query, InputError for an input that
+        is neither text nor messages. Gym answers each of them with 500.
         """
         model = reward_model()
         asked = _said(body.responses_create_params.input)
@@ -71,14 +75,14 @@ class JudgeResourcesServer(SimpleResourcesServer):
 
 
 def _about(body: JudgeVerifyRequest) -> dict[str, Any]:
-    """The row's own fields, and those that older rows keep under `verifier_metadata`."""
+    """Return the row's own fields, and those that older rows hold in `verifier_metadata`."""
     own = body.model_extra or {}
     metadata = own.get("verifier_metadata")
     return {**(metadata if isinstance(metadata, dict) else {}), **own}
 
 
 def _mask(found: Reward) -> dict[str, Any]:
-    """What says that a reward is no measurement, in the words of Gym; nothing if it is one."""
+    """Return Gym's fields that mask a row whose judgement failed; {} for a judgement that is ok."""
     if found.value is not None:
         return {}
     return {
@@ -89,6 +93,6 @@ def _mask(found: Reward) -> dict[str, Any]:
 
 
 def _said(items: Any) -> Any:
-    """The messages among the items of a Responses API input or output; a text as it is."""
+    """Return the messages of a Responses API input or output; a text is returned unchanged."""
     found = mappings(items)
     return found if isinstance(found, str) else [item for item in found if "role" in item]

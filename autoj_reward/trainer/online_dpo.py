@@ -1,10 +1,10 @@
-"""TRL online DPO that learns from decided pairs alone.
+"""TRL online DPO that trains on decided pairs only.
 
     reward = OnlineDPOReward(model)
     trainer = DecidedPairsTrainer(reward_funcs=reward.compare, ...)
 
-TRL's trainer calls the first of two equally rewarded responses the better one, so that a judge
-which cannot tell would teach that first is better.
+TRL's own trainer takes the first of two responses with equal rewards as the better one. With a
+judge that cannot tell them apart, it would learn that the first is better.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from trl.experimental.online_dpo import OnlineDPOTrainer
 
 
 class DecidedPairsTrainer(OnlineDPOTrainer):
-    """TRL's OnlineDPOTrainer, but a pair with equal rewards has no gradient.
+    """TRL's OnlineDPOTrainer, except that a pair with equal rewards has no gradient.
 
-    Such a pair adds a constant to the loss and zeros to the logged means of log-probabilities, and
-    the others weigh what they would beside a decided one. The log has its share as
-    `judge/undecided`, 0..1. A `missing_eos_penalty` decides no pair that the rewards do not.
+    Such a pair adds a constant to the loss, and zeros to the logged means of log-probabilities. The
+    other pairs keep their weight in the batch. The log holds the share of such pairs as
+    `judge/undecided`, 0 to 1. `missing_eos_penalty` does not decide a pair with equal rewards.
     """
 
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
@@ -30,13 +30,19 @@ class DecidedPairsTrainer(OnlineDPOTrainer):
         return self._noted(super()._generate_vllm(*args, **kwargs))
 
     def _noted(self, generated: Any) -> Any:
-        """generated: prompt ids and mask, completion ids and mask, first completions on top."""
+        """Keep the completion mask of generated tokens, for the rewards.
+
+        generated: prompt ids and mask, completion ids and mask, with all first completions before
+        all second.
+        """
         self._completion_mask = generated[3]
         return generated
 
     def _calculate_rewards_from_functions(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Sums of the rewards; empties the completions of equal pairs before TRL sums over their
-        tokens."""
+        """Return the summed rewards, and mask the completions of equal pairs.
+
+        TRL sums over the mask's tokens afterwards, so masked completions have no gradient.
+        """
         rewards: Tensor = super()._calculate_rewards_from_functions(
             *args, **kwargs, ties_left_out=True
         )

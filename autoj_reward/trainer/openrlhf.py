@@ -1,13 +1,13 @@
 """OpenRLHF: an agent for `--train.agent_func_path`, a reward file for `--reward.remote_url`.
 
-Give this file as either of them and set AUTOJ_REWARD to the YAML file of a reward config (a
-`RewardConfig`; name a running service in it, since several workers load this file). Prefer the
-agent: what it raises ends the run with its words, while OpenRLHF swallows what a reward file raises
-and fails later, on the missing reward. The third way is a running service, with the name of the run
-and the token in its address: `--reward.remote_url http://RUN:TOKEN@127.0.0.1:8300/get_reward`.
+Pass this file as either of them, and set AUTOJ_REWARD to the YAML file of a reward config (a
+`RewardConfig`). Name a running service in it, since several workers load this file. Prefer the
+agent: its exceptions end the run with their message. OpenRLHF swallows those of a reward file and
+fails later, on the missing reward. The third way is a running service, with the name of the run and
+the token in its URL: `--reward.remote_url http://RUN:TOKEN@127.0.0.1:8300/get_reward`.
 
-OpenRLHF hands over prompt and response as one decoded text with special tokens. Scores are the
-rewards moved to 0..1 by the judge's scale, as its dynamic filtering expects.
+OpenRLHF passes prompt and response as one decoded text with special tokens. Scores are the rewards
+mapped to 0 to 1 by the judge's scale, as its dynamic filtering expects.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from autoj_reward.conversation import NOTHING, Context
-from autoj_reward.trainer.prompts import after_prompt, candidate, prompt_turns, without_end
+from autoj_reward.conversation import EMPTY_CONTEXT, Context
+from autoj_reward.trainer.prompts import candidate, prompt_turns, strip_end_token, strip_prompt
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import Budgets
@@ -30,7 +30,7 @@ from autoj_reward.types import Candidate
 def reward_func(
     queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
 ) -> dict[str, Any]:
-    """What OpenRLHF calls, with one row or many. All values are float tensors [rows]."""
+    """Return the rewards of one row or many, for OpenRLHF. All values are float tensors [rows]."""
     import torch
 
     answer = asyncio.run(get_reward(reward_model(), queries, prompts, labels))
@@ -48,18 +48,19 @@ async def get_reward(
     labels: Sequence[Any] | None = None,
     budgets: Budgets | None = None,
 ) -> dict[str, Any]:
-    """The answer of `/get_reward`, in plain lists of one number a row. labels: the reference of
-    each row, for a judge that shows one.
+    """Return the answer of `/get_reward`, as lists of one number per row.
 
-    Every row has the same extra_logs, since OpenRLHF joins rows by the names of the first. Raises
-    BudgetExceeded when too many judgements have failed; failures below that get the configured
-    fallback, since None would crash the training. Raises ConfigError for a lone row where the
-    config needs its group, as OpenRLHF asks since 0.9.1.
+    labels: reference answer of each row, for a judge that shows one. budgets: failure budgets of
+    the calling run, if several share the model. Every row has the same extra_logs, since OpenRLHF
+    joins rows by the names of the first. Failed judgements get the configured fallback, since None
+    would crash the training. Raises BudgetExceeded when too many have failed. Raises ConfigError
+    for a single row if the config needs all responses of a query; OpenRLHF sends single rows since
+    0.9.1.
     """
     if not queries:
         return {"rewards": [], "scores": [], "extra_logs": {}}
     known = [model.fields.read({"label": label}, "label") for label in labels or ()]
-    rows = zip(queries, prompts, known or [NOTHING] * len(queries), strict=True)
+    rows = zip(queries, prompts, known or [EMPTY_CONTEXT] * len(queries), strict=True)
     candidates = [split(query, prompt, known) for query, prompt, known in rows]
     rewards = await model.rewards(candidates, budgets)
     numbers = model.numbers(rewards, candidates)
@@ -71,12 +72,15 @@ async def get_reward(
     }
 
 
-def split(query: str, prompt: str, context: Context = NOTHING) -> Candidate:
-    """Return what the user says in a prompt, and the response in a decoded text that opens with it;
-    an unusable candidate where the text does not."""
-    response = after_prompt(query, prompt)
+def split(query: str, prompt: str, context: Context = EMPTY_CONTEXT) -> Candidate:
+    """Return the candidate in a decoded text that begins with its prompt.
+
+    The query is what the user says in the prompt. The candidate is unusable if the text does not
+    begin with the prompt.
+    """
+    response = strip_prompt(query, prompt)
     if response is not None:
-        return candidate(prompt_turns(prompt), without_end(response), context)
+        return candidate(prompt_turns(prompt), strip_end_token(response), context)
     reason = (
         f"the text {query[:40]!r} does not open with its prompt {prompt[:40]!r} or an end of it, "
         "so its response is unknown: give prompt and text as the same tokenizer decodes them"
@@ -85,7 +89,7 @@ def split(query: str, prompt: str, context: Context = NOTHING) -> Candidate:
 
 
 def __getattr__(name: str) -> Any:
-    # A class of OpenRLHF's, which a service that answers /get_reward has no need to import.
+    # Made on first use: a service that answers /get_reward does not need OpenRLHF.
     if name == "AgentExecutor":
         return _agent_executor()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -96,7 +100,7 @@ def _agent_executor() -> type:
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
     class AgentExecutor(SingleTurnAgentExecutor):
-        """OpenRLHF's single turn, rewarded outside of what swallows exceptions."""
+        """OpenRLHF's single-turn agent, rewarded where exceptions are not swallowed."""
 
         async def execute(self, prompt: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
             output: dict[str, Any] = await super().execute(prompt, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The parts of a reward: what judges and functions say of a response, and their one number."""
+"""The parts of a reward, judges and functions, and how they are combined into one number."""
 
 from __future__ import annotations
 
@@ -8,48 +8,57 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
 from autoj_reward.client.in_flight import Slots
-from autoj_reward.config import JUDGE, PartConfig, RewardConfig, View
+from autoj_reward.config import JUDGE, RewardConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.models import format_of
-from autoj_reward.types import PLANTED, Candidate, Judgement, Outcome
+from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.types import PLANTED_FLAG, Candidate, Judgement, Outcome
 
 LOG = logging.getLogger("autoj_reward.trainer")
 MAX_THREADS = 32
-"""Threads in which one function runs at a time. A call that was given up is not counted."""
-Ask = Callable[[Sequence[Candidate]], Awaitable[Sequence[Judgement | None]]]
-"""How a part is asked; None is no failure: it has nothing to say of this candidate."""
+"""Limit on threads that run one function at a time. Calls that were given up are not counted."""
+AskPart = Callable[[Sequence[Candidate]], Awaitable[Sequence[Judgement | None]]]
+"""Function that asks a part. None means that the part does not apply to the candidate; that is no
+failure."""
 Returned = tuple[Any, BaseException | None]
+"""A function's value, and the exception that it raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewardPart:
-    """One part. format: of a judge or a scalar model; None for a function. view: the number of the
-    judgement that counts. range: the two values that count as 0 and as 1, in place of the part's
-    own scale."""
+    """One part of a reward."""
 
     format: JudgeFormat | ScalarFormat | None
+    """Format of a judge or scalar model. None for a function, and for a judge of whole groups: both
+    give numbers of 0 to 1."""
     view: View = "rating"
+    """The number of the judgement that counts."""
     weight: float = 1.0
+    """Weight in the mean."""
     range: tuple[float, float] | None = None
+    """The two values that are mapped to 0 and 1; None for the part's own scale."""
 
     def value(self, judgement: Judgement | None) -> float | None:
-        """What the part says, in its own unit; None where it abstains. A verdict that the policy
-        planted in what the judge failed on earns the lowest rating."""
+        """Return the part's number in its own unit; None if it abstains.
+
+        A failed judgement of a response with a planted verdict (text that imitates the judge's)
+        counts as the lowest rating.
+        """
         if judgement is None:
             return None
-        planted = not judgement.ok and PLANTED in judgement.flags
+        planted = not judgement.ok and PLANTED_FLAG in judgement.flags
         if planted and isinstance(self.format, JudgeFormat):
             return float(self.format.scale.low)
         return judgement.view(self.view)
 
     def share(self, value: float) -> float:
-        """What a value counts: 0..1, or beyond where it leaves the stated range."""
+        """Map a value to 0..1 by `range`, else by the part's scale. `range` also maps values
+        outside it."""
         if self.range:
             nothing, all_of_it = self.range
             return (value - nothing) / (all_of_it - nothing)
@@ -57,36 +66,55 @@ class RewardPart:
 
     @property
     def middle(self) -> float:
-        """What stands for a value where none is known, in the part's own unit."""
+        """Return the middle of the part's scale, which stands in for a missing value."""
         if self.range:
             return sum(self.range) / 2
         return self.format.neutral if self.format else 0.5
 
 
-class Parts:
-    """The parts of a reward by name, the reward's own judge first.
+def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
+    """Return the judges of a reward by the name of their part, with the main judge first.
 
-    The judge alone rewards in its own unit. With others beside it, every part counts from 0 to 1,
-    and the reward is their mean by weight, or the least of them. A part that abstains is left out,
-    and the others' weights make up for it.
+    Each reads what its view needs. Raises ConfigError or FormatError for a config that cannot be
+    resolved.
+    """
+    found = {}
+    for name, own in config.judged.items():
+        spec = judge_spec(own.judge)
+        if own.relative:
+            spec.require_relative(own.relative, f"{config.key_of(name)}.relative")
+        found[name] = spec.that_reads("expected" if own.relative else own.view, "reward")
+    return found
+
+
+class Parts:
+    """The parts of a reward by name, with the main judge first.
+
+    A judge alone rewards in its own unit. With several parts, each is mapped to 0..1, and the
+    reward is their weighted mean or their minimum. A part that abstains is left out, and the
+    weights of the others are scaled up.
     """
 
-    def __init__(self, config: RewardConfig) -> None:
+    def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
+        """judges: the judges of the config, as `reward_judges` returns them."""
         self._least = config.reduce == "min"
-        own = {JUDGE: RewardPart(format_of(config.judge))}
-        self.by_name = own | {name: _part(part) for name, part in config.parts.items()}
+        own = None if config.relative else judges[JUDGE].format
+        self.by_name = {JUDGE: RewardPart(own)}
+        for name, part in config.parts.items():
+            fmt = None if part.function or part.relative else judges[name].format
+            self.by_name[name] = RewardPart(fmt, weight=part.weight, range=part.range)
         self.alone = len(self.by_name) == 1
 
     def use_views(self, views: Mapping[str, View]) -> None:
-        """Let these numbers count, by the name of the part; a function has one number alone."""
+        """Set the view of each part, by name. Functions have one number and no view."""
         self.by_name |= {n: replace(self.by_name[n], view=view) for n, view in views.items()}
 
     def values(self, answers: Mapping[str, Judgement | None]) -> dict[str, float | None]:
-        """What each part says of one response, in its own unit."""
+        """Return each part's number for one response, in its own unit."""
         return {name: part.value(answers[name]) for name, part in self.by_name.items()}
 
     def reward(self, values: Mapping[str, float | None]) -> float | None:
-        """The one number, before shaping; None if every part abstains."""
+        """Combine the parts' values into one reward before shaping; None if every part abstains."""
         if self.alone:
             return values[JUDGE]
         counted = [
@@ -102,26 +130,36 @@ class Parts:
 
     @property
     def middle(self) -> float:
-        """What stands for a reward where none is known, before shaping."""
+        """Return the middle of the reward's scale, which stands in for a missing reward."""
         return self.by_name[JUDGE].middle if self.alone else 0.5
 
     def share(self, reward: float) -> float:
-        """Where a reward lies before shaping, 0..1."""
+        """Map a reward before shaping to 0..1."""
         return self.by_name[JUDGE].share(reward) if self.alone else min(1.0, max(0.0, reward))
 
 
-def _part(config: PartConfig) -> RewardPart:
-    fmt = None if config.function else format_of(config.judge)
-    return RewardPart(fmt, weight=config.weight, range=config.range)
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """Reward of one candidate. Its numbers are None if the judgement failed or all parts abstain. A
+    failed judgement of a response that imitates a verdict earns the lowest rating instead."""
+
+    judgement: Judgement
+    """Judgement of the main judge."""
+    raw: float | None
+    """The judgement's view, or the combined parts, before shaping."""
+    value: float | None
+    """The reward after shaping."""
+    parts: Mapping[str, float | None] = field(default_factory=dict)
+    """Each part's number in its own unit, None where it abstains; empty for a judge alone."""
 
 
 class RewardFunction:
-    """The function that `module:function` names, called with one Candidate at a time.
+    """A reward part that calls `module:function` with one Candidate at a time.
 
-    It may be async; one that is not runs in threads of its own. deadline_s: seconds that a call may
-    run, not counting its wait for a thread. A call that takes longer is given up: its thread goes
-    on, but keeps neither other calls nor the end of the process waiting. ConfigError if the
-    function is not to be had.
+    The function may be async; otherwise it runs in threads. deadline_s: seconds that a call may
+    run, not counting its wait for a thread. A longer call is given up: its thread goes on, but
+    blocks neither other calls nor the exit of the process. Raises ConfigError if the function
+    cannot be loaded.
     """
 
     def __init__(self, part: str, named: str, deadline_s: float) -> None:
@@ -131,9 +169,11 @@ class RewardFunction:
         self._logged: set[type[BaseException]] = set()
 
     async def rate(self, candidates: Sequence[Candidate]) -> list[Judgement | None]:
-        """Its number as a judgement without words; None where it returned None, so does not apply.
-        What it raises, `SystemExit` included, and what is no finite number, abstains with the
-        reason."""
+        """Return the function's number for each candidate as a judgement.
+
+        None means that the function returned None, so does not apply. An exception, `SystemExit`
+        included, and a value that is no finite number become a failed judgement with the reason.
+        """
         return list(await asyncio.gather(*(self._one(candidate) for candidate in candidates)))
 
     async def _one(self, candidate: Candidate) -> Judgement | None:
@@ -149,7 +189,7 @@ class RewardFunction:
             return None if value is None else Judgement.of_score(_number(value))
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and task.cancelling():
-                raise  # the caller is cancelled; the function may have raised the same by itself
+                raise  # the caller was cancelled; the function may raise CancelledError itself
             if isinstance(error, TimeoutError) and limit.expired():
                 reason = f"no answer within {self._deadline_s:g} s"
                 return Judgement(Outcome.UNAVAILABLE, reason=reason)
@@ -159,11 +199,11 @@ class RewardFunction:
             return Judgement(Outcome.UNPARSABLE, reason=f"{type(error).__name__}: {error}")
 
     async def _in_thread(self, candidate: Candidate, limit: asyncio.Timeout) -> Returned:
-        """Return the function's value and its error; a future could not hold a StopIteration.
-        The deadline starts with the thread.
+        """Run the function in a daemon thread of its own; return its value and its exception.
 
-        Each call has a daemon thread of its own: Python ends only after the threads of an executor
-        have, which a hung function would prevent.
+        The deadline starts with the thread. Python waits at exit for the threads of an executor,
+        which a hung function would prevent. The exception is returned because a future cannot hold
+        a StopIteration.
         """
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Returned] = loop.create_future()
@@ -191,7 +231,10 @@ class RewardFunction:
 
 
 def _number(value: Any) -> float:
-    """The number that a function returned. ValueError or TypeError for what is none."""
+    """Return a function's value as a float.
+
+    Raises ValueError or TypeError if it is no finite number.
+    """
     number = float(value) if not isinstance(value, str | bytes) else float("nan")
     if not -float("inf") < number < float("inf"):
         raise ValueError(f"it returned {value!r:.80}: return a finite number, or None")

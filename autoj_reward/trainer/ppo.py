@@ -1,11 +1,11 @@
-"""TRL PPO: a judge where the stock PPOTrainer expects a reward model.
+"""TRL PPO: a judge in place of the reward model of the stock PPOTrainer.
 
     reward_model = PPOReward(reward, tokenizer, prompts)
     trainer = PPOTrainer(..., reward_model=reward_model, train_dataset=prompts)
 
-PPOTrainer hands over token ids and reads a score a token. This decodes them, finds the query of
-each row among the prompts of the dataset, asks the judge, and puts the reward on every token of
-the row, so on the one that PPO reads.
+PPOTrainer passes token ids and reads a score at one token of each row. This module decodes the ids
+and finds the row's prompt among those of the dataset. It asks the judge, and puts the reward on
+every token of the row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.trainer.prompts import Turn, candidate, query_text, refuse_needed
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
-from autoj_reward.trainer.stats import batch_figures
+from autoj_reward.trainer.stats import batch_metrics
 from autoj_reward.types import Candidate
 
 
@@ -30,14 +30,14 @@ class PPOReward(nn.Module):
     """A reward model for `trl.experimental.ppo.PPOTrainer`, without a network of its own.
 
     tokenizer: the policy's. Its pad token must differ from its end-of-sequence token.
-    prompts: {token ids of a prompt as the dataset has them, without padding: the prompt itself,
-        plain or as messages}; `prompt_table` makes one.
-    figures: the `judge/…` figures of the last batch, for a callback to log.
+    prompts: {token ids of a prompt as in the dataset, without padding: the prompt, as text or
+        messages}; `prompt_table` makes it.
 
-    The judge reads a response up to its first pad or end token, which is where TRL masks it; in a
-    query both may be spelled. Failed judgements get the configured fallback. Raises ConfigError for
-    a tokenizer or prompts that cannot be told apart and for a config that needs several responses
-    of a query at once, BudgetExceeded when too many judgements fail.
+    The judge reads a response up to its first pad or end token, where TRL masks it. A query may
+    contain these tokens. The attribute `figures` holds the `judge/…` metrics of the last batch, for
+    a callback to log. Failed judgements get the configured fallback; BudgetExceeded is raised when
+    too many fail. Raises ConfigError for equal pad and end tokens and for prompts that cannot be
+    told apart. Raises it too for a config that needs several responses of a query at once.
     """
 
     base_model_prefix = "judge"
@@ -60,11 +60,12 @@ class PPOReward(nn.Module):
 
     @property
     def figures(self) -> dict[str, float]:
+        """Return the metrics of the last batch; see `stats.batch_metrics`."""
         return self.judge.figures
 
 
 class _Judge(nn.Module):
-    """The backbone: token ids in, the reward as a hidden state of size 1 out."""
+    """Backbone of the reward model: maps token ids to the reward, as a hidden state of size 1."""
 
     def __init__(self, model: RewardModel, tokenizer: Any, prompts: _Prompts) -> None:
         super().__init__()
@@ -74,12 +75,13 @@ class _Judge(nn.Module):
         self.unused = nn.Parameter(torch.zeros(1), requires_grad=False)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> SimpleNamespace:
-        """hidden_states: ([batch, length, 1] float32,), the reward of the row at every token."""
-        # TRL has put 0 for the pads, those in a prompt too.
+        """Return the row's reward at every token, as `hidden_states` ([batch, length, 1]
+        float32,)."""
+        # TRL replaces every pad token by 0, also in prompts.
         rows = input_ids.masked_fill(~attention_mask.bool(), self._tokenizer.pad_token_id)
         candidates = [self._candidate(row) for row in rows.tolist()]
         rewards = self._model.rewards_now(candidates)
-        self.figures = batch_figures(rewards, candidates)
+        self.figures = batch_metrics(rewards, candidates)
         numbers = self._model.numbers(rewards, candidates)
         state = torch.tensor(numbers, dtype=torch.float32, device=input_ids.device)
         return SimpleNamespace(hidden_states=(state[:, None, None].expand(*input_ids.shape, 1),))
@@ -92,7 +94,7 @@ class _Judge(nn.Module):
 
 
 class _Prompts:
-    """Prompts by their token ids, told from what follows them."""
+    """The dataset's prompts by their token ids. Raises ConfigError if one begins with another."""
 
     def __init__(self, given: Mapping[tuple[int, ...], Turn], pad: int) -> None:
         if not given:
@@ -112,7 +114,10 @@ class _Prompts:
                 )
 
     def find(self, row: Sequence[int]) -> tuple[Turn, Sequence[int]]:
-        """The prompt that a row opens with after its padding, and the ids that follow it."""
+        """Return the prompt that a row begins with after its padding, and the token ids after it.
+
+        Raises InputError if there is none.
+        """
         ids = self._without_padding(row)
         for length in self._lengths:
             found = self._prompts.get(tuple(ids[:length]))
@@ -129,13 +134,13 @@ class _Prompts:
 
 
 def prompt_table(rows: Sequence[Mapping[str, Any]], prompts: Sequence[Turn]) -> dict[Any, Turn]:
-    """{ids: prompt} of dataset rows with `input_ids` and the prompts they were made of."""
+    """Return {token ids: prompt} for dataset rows with `input_ids` and their prompts."""
     ids = [row["input_ids"] for row in rows]
     return by_ids(zip(ids, prompts, strict=True))
 
 
 def by_ids(pairs: Iterable[tuple[Sequence[int], Turn]]) -> dict[tuple[int, ...], Turn]:
-    """Return {ids: prompt}. Raise ConfigError for two prompts that have the same ids."""
+    """Return {token ids: prompt}. Raises ConfigError for two prompts with the same ids."""
     found: dict[tuple[int, ...], Turn] = {}
     for ids, prompt in pairs:
         known = found.setdefault(tuple(ids), prompt)

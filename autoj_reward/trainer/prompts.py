@@ -1,4 +1,4 @@
-"""A trainer's prompts, completions and columns as the judge's query, response and context."""
+"""Conversion of a trainer's prompts, completions and columns to queries, responses and context."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from autoj_reward.config import RewardConfig
+from autoj_reward.config import JUDGE, RewardConfig
 from autoj_reward.conversation import (
-    NOTHING,
+    EMPTY_CONTEXT,
     Context,
     ContextColumn,
     context_of,
     message_text,
-    plain,
+    to_plain_text,
     turns_of,
 )
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.models import context_shown, format_of
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.types import Candidate, after
 
 Turn = str | Sequence[Mapping[str, Any]]
-"""Plain text, or the messages of a conversation."""
+"""A prompt or completion: plain text, or the messages of a conversation."""
 HEADED = (
     (re.compile(r"<\|im_start\|>(\w{1,40})\n"), "<|im_end|>"),  # ChatML
     (
@@ -35,8 +35,10 @@ HEADED = (
     ),  # Llama 3
     (re.compile(r"<start_of_turn>(\w{1,40})\n"), "<end_of_turn>"),  # Gemma
 )
-"""Templates that open each turn with its role, and what ends one."""
+"""Chat templates that begin each turn with its role: pattern of the header, and the end of a
+turn."""
 SYSTEM = re.compile(r"^\s*<<SYS>>.*?<</SYS>>|^\s*\[SYSTEM_PROMPT\].*?\[/SYSTEM_PROMPT\]", re.DOTALL)
+"""System message within a user turn of Llama 2 or Mistral."""
 ENDS = (
     "<|im_end|>",
     "<|eot_id|>",
@@ -49,31 +51,37 @@ ENDS = (
     "</s>",
     "<｜end▁of▁sentence｜>",
 )
-"""How families spell the token that ends a turn."""
+"""Tokens that end a turn, as model families spell them."""
 LEAST_OVERLAP = 8
-"""Characters of a cut prompt's end that a text has to open with."""
+"""Characters of a cut prompt's end that a text must begin with."""
 
 
 def query_text(prompt: Turn) -> str:
-    """The judge's query: a plain prompt, or the one user message of a conversation, as it is.
+    """Return the judge's query: a plain prompt, or the one user message of a conversation.
 
-    Several turns, or other roles than the user's, become paragraphs that open with their role
-    ("User: ..."), in their order. InputError for what is neither text nor messages.
+    Its text is unchanged. Several turns, or roles other than the user's, become paragraphs in their
+    order that begin with the role ("User: ..."). Raises InputError for a prompt that is neither
+    text nor messages.
     """
-    return prompt if isinstance(prompt, str) else plain(turns_of(prompt))
+    return prompt if isinstance(prompt, str) else to_plain_text(turns_of(prompt))
 
 
-def candidate(prompt: Turn, response: str, context: Mapping[str, str] = NOTHING) -> Candidate:
-    """The judge's candidate: a response to a plain prompt, or to a conversation, whose turns may be
-    in any order. InputError for what is neither text nor messages."""
+def candidate(prompt: Turn, response: str, context: Mapping[str, str] = EMPTY_CONTEXT) -> Candidate:
+    """Return the candidate of a response to a plain prompt or a conversation.
+
+    The conversation's turns may be in any order. Raises InputError for a prompt that is neither
+    text nor messages.
+    """
     if isinstance(prompt, str):
         return Candidate(prompt, response, context=context)
     return after(turns_of(prompt), response, context)
 
 
 def response_text(completion: Turn) -> str:
-    """Return the judge's response: a plain completion, or what the assistant says in its messages,
-    the tools that it calls included. InputError for what is neither."""
+    """Return the response: a plain completion, or all that the assistant says in its messages.
+
+    Tool calls are included. Raises InputError for a completion that is neither text nor messages.
+    """
     if isinstance(completion, str):
         return completion
     said = [m for m in _messages(completion) if _role(m) == "assistant"]
@@ -81,8 +89,10 @@ def response_text(completion: Turn) -> str:
 
 
 def reply_text(completion: Turn) -> str:
-    """What the assistant says last, "" if nothing; a plain completion as it is. InputError for what
-    is neither text nor messages."""
+    """Return the assistant's last message, "" if there is none; a plain completion unchanged.
+
+    Raises InputError for a completion that is neither text nor messages.
+    """
     if isinstance(completion, str):
         return completion
     said = [m for m in _messages(completion) if _role(m) == "assistant"]
@@ -90,7 +100,7 @@ def reply_text(completion: Turn) -> str:
 
 
 def mappings(turns: Any) -> Any:
-    """Messages that are pydantic's models as mappings; anything else as it is."""
+    """Return messages with pydantic models as mappings; anything else unchanged."""
     if not isinstance(turns, Sequence) or isinstance(turns, str):
         return turns
     return [turn.model_dump() if hasattr(turn, "model_dump") else turn for turn in turns]
@@ -109,30 +119,32 @@ def _role(message: Any) -> str:
 
 
 def prompt_turns(prompt: str) -> Turn:
-    """The messages of a prompt's text, as they were written.
+    """Return the messages in a prompt that a chat template has rendered.
 
-    They are read from ChatML, the headers of Llama 3 and Gemma, and [INST] of Llama 2 and Mistral.
-    System turns are left out: the one that a template
-    adds by itself cannot be told from one of the user's. Any other text is the query as it is.
+    ChatML, the headers of Llama 3 and Gemma, and [INST] of Llama 2 and Mistral are parsed. System
+    turns are left out, since one that the template added cannot be told from the user's. Any other
+    text is returned stripped, as the query.
     """
     turns = _turns(prompt)
     said = [(role, text.strip()) for role, text in turns if role != "system" and text.strip()]
     return [{"role": role, "content": text} for role, text in said] or prompt.strip()
 
 
-def without_end(response: str) -> str:
-    """A decoded response without the one token that ends its turn; nothing inside it is touched."""
+def strip_end_token(response: str) -> str:
+    """Return a decoded response without the one token that ends its turn and white space around
+    it."""
     text = response.rstrip()
     end = next((end for end in ENDS if text.endswith(end)), "")
     return text.removesuffix(end).strip()
 
 
-def after_prompt(text: str, prompt: str) -> str | None:
-    """Return the rest of a decoded text that opens with its prompt; None where it does not.
+def strip_prompt(text: str, prompt: str) -> str | None:
+    """Return the rest of a decoded text that begins with its prompt; None if it does not.
 
     Decoding may change white space and Unicode normalisation, and a prompt that is too long loses
-    its beginning: then the longest end of the prompt that the text opens with is taken off. It has
-    LEAST_OVERLAP characters, or is the whole prompt: fewer may be chance. Linear time.
+    its beginning. Then the longest end of the prompt that the text begins with is removed. It must
+    have LEAST_OVERLAP characters or be the whole prompt, since a shorter match may be chance.
+    Linear time.
     """
     if text.startswith(prompt):
         return text[len(prompt) :]
@@ -147,10 +159,10 @@ def after_prompt(text: str, prompt: str) -> str | None:
 
 
 def _folded(text: str) -> tuple[str, list[int]]:
-    """Return a text without white space, and decomposed; and where each character of it came from.
+    """Return a text decomposed and without white space, and the source position of each character.
 
-    The sort puts accents of one letter into one order, as normalisation does, which for long runs
-    of them takes quadratic time in `unicodedata`.
+    Sorting puts combining accents in canonical order, as normalisation does. `unicodedata` would
+    take quadratic time for long runs of accents.
     """
     runs: list[tuple[int, int, str, int]] = []
     starters = 0
@@ -165,7 +177,10 @@ def _folded(text: str) -> tuple[str, list[int]]:
 
 
 def _overlap(whole: str, text: str) -> int:
-    """Length of the longest end of `whole` that `text` opens with (Knuth, Morris and Pratt)."""
+    """Return the length of the longest end of `whole` that `text` begins with.
+
+    Algorithm of Knuth, Morris and Pratt.
+    """
     fails, matched = [0] * len(text), 0
     for at in range(1, len(text)):
         while matched and text[at] != text[matched]:
@@ -181,7 +196,7 @@ def _overlap(whole: str, text: str) -> int:
 
 
 def _turns(prompt: str) -> list[tuple[str, str]]:
-    """(role, text) in their order; none for a text that no known template made."""
+    """Return (role, text) pairs in order; [] for a text that no known template rendered."""
     for header, end in HEADED:
         if header.search(prompt):
             _, *parts = header.split(prompt)
@@ -208,17 +223,18 @@ def _instructions(prompt: str) -> list[tuple[str, str]]:
 
 
 class ContextFields:
-    """The context fields that the parts of a reward show, and the columns that hold them.
+    """Context fields that the parts of a reward show, and the columns that hold them.
 
-    asked: each with its column; required are those that the reward's own judge needs to rate. A
-    function may read any, so beside one the reference and every name in `columns` are taken.
-
+    Its attribute `asked` lists them. Fields that the main judge needs to rate are required. A
+    function may read any field, so with one the reference and every name in `columns` are included.
     Raises ConfigError for a name in `columns` that no part shows.
     """
 
-    def __init__(self, config: RewardConfig) -> None:
+    def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
+        """judges: the judges of the config, as `reward_judges` returns them."""
         self._shown = {
-            name: set(format_of(own.judge).context("single")) for name, own in config.judged.items()
+            name: set(own.format.context(config.judged[name].protocol))
+            for name, own in judges.items()
         }
         self._for_judges = {field for shown in self._shown.values() for field in shown}
         known = set(self._for_judges)
@@ -230,18 +246,19 @@ class ContextFields:
                 f"{sorted(known) or 'no context fields'}: leave it out, or set judge.format"
             )
         self._known = known
-        needed = context_shown(config.judge, "single")
+        needed = judges[JUDGE].context(config.protocol)
         self.asked = tuple(
             ContextColumn(name, config.columns.get(name, name), needed.get(name, False))
             for name in sorted(known)
         )
 
     def read(self, row: Mapping[str, Any], reference: str | None = None) -> Context:
-        """Return the context fields of a framework's row. A null, NaN or blank one is missing.
+        """Return the context fields of a framework's row.
 
-        reference: what the framework calls its reference answer (`label`), taken where neither the
-        row nor `columns` names one. A function reads a list or mapping as JSON. InputError for a
-        number that is not finite, and where a judge would show what is neither text nor number.
+        Null, NaN and blank values count as missing. reference: the framework's name of its
+        reference answer (such as `label`), used if the row has no `reference` and `columns` does
+        not name one. For functions, lists and mappings become JSON. Raises InputError for a number
+        that is not finite, and for a judge's field that is neither text nor a number.
         """
         found = {}
         for one in self.asked:
@@ -254,7 +271,7 @@ class ContextFields:
         return Context(found)
 
     def _text(self, field: str, column: str, value: Any) -> str:
-        """Return a field's value as text, "" where it is missing."""
+        """Return a field's value as text; "" if it is missing."""
         if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
             value = value.item()  # a scalar of numpy or torch
         if isinstance(value, float) and not math.isfinite(value):
@@ -274,11 +291,10 @@ class ContextFields:
         )
 
     def of_columns(self, columns: Mapping[str, Any], count: int) -> list[Context]:
-        """Return the contexts of `count` candidates, from columns of that length by name: lists,
-        arrays, and columns of pandas or datasets.
+        """Return the contexts of `count` candidates from columns by name.
 
-        ConfigError where there is no column for a field that the judge needs, and for a column of
-        another length.
+        A column is a list, an array, or a column of pandas or datasets. Raises ConfigError for a
+        missing column that the judge needs, and for a column of another length.
         """
         wanted = {one.column for one in self.asked}
         lists = {
@@ -301,7 +317,7 @@ class ContextFields:
         return [self.read({name: own[n] for name, own in lists.items()}) for n in range(count)]
 
     def for_part(self, name: str, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates without the fields that are for other parts alone."""
+        """Return the candidates for one part, without the fields that only other parts show."""
         if name not in self._shown:
             return list(candidates)
         others = self._known - self._shown[name]
@@ -317,7 +333,7 @@ def _without(context: Mapping[str, str], names: set[str]) -> Context:
 
 
 def _as_list(column: Any) -> list[Any] | None:
-    """Return the values of a column, None for what is no column."""
+    """Return the values of a column as a list; None for a value that is no column."""
     if isinstance(column, str | bytes | Mapping):
         return None
     if hasattr(column, "tolist"):  # numpy, torch and pandas
@@ -326,6 +342,9 @@ def _as_list(column: Any) -> list[Any] | None:
 
 
 def refuse_needed(fields: ContextFields, why: str) -> None:
-    """ConfigError that names a field which the judge needs where there is no column to read."""
+    """Raise ConfigError if the judge needs a field, for a trainer that passes no columns.
+
+    why: the trainer's reason, for the error.
+    """
     if needed := [one.field for one in fields.asked if one.required]:
         raise ConfigError(f"the judge's format needs {needed[0]!r}, and {why}: set judge.format")

@@ -1,4 +1,4 @@
-"""RewardModel: a judge as a reward, for any trainer, from any thread or event loop."""
+"""RewardModel: a judge as a reward for any trainer, callable from any thread or event loop."""
 
 from __future__ import annotations
 
@@ -9,75 +9,68 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 from autoj_reward.client.client import CLOSED, RewardClient
-from autoj_reward.client.judging import used_line
+from autoj_reward.client.judging import describe_run
 from autoj_reward.client.session import open_reward
-from autoj_reward.config import JUDGE, JudgeConfig, JudgedConfig, RewardConfig, View
+from autoj_reward.config import JUDGE, JudgeConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import announce
-from autoj_reward.models.views import resolve_view, with_readings
+from autoj_reward.models.views import resolve_view
 from autoj_reward.processes import is_first_rank, of_first_rank
-from autoj_reward.trainer.parts import Ask, Parts, RewardFunction
+from autoj_reward.trainer.groups import rate_groups
+from autoj_reward.trainer.parts import AskPart, Parts, Reward, RewardFunction, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
-from autoj_reward.trainer.shaping import Budgets, FailureBudget, Fallback, Shaper, budgets_of
+from autoj_reward.trainer.shaping import (
+    Budgets,
+    FailureBudget,
+    Fallback,
+    Shaper,
+    make_budgets,
+    require_groups,
+)
+from autoj_reward.trainer.trl import GRPOReward, TRLReward
 from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Pair, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
-"""Rewards kept for the next log entry."""
+"""Limit on rewards kept for the next log entry."""
 GRACE_S = 5.0
-"""Seconds that work on the judge's loop has to end after the judge was closed."""
+"""Seconds that other work on the judge's event loop has to end after the judge was closed."""
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Reward:
-    """One candidate's reward. raw: the configured view of the judgement, or what all parts make;
-    value: what is learned from, after shaping. Both are None if the judgement is not ok, or every
-    part abstains, unless a verdict is planted in what the judge failed on: that earns the lowest
-    rating, and no fallback. parts: what each says in its own unit, None where it abstains; empty
-    for the judge alone."""
-
-    judgement: Judgement
-    raw: float | None
-    value: float | None
-    parts: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class RewardModel:
     """Rates and compares for trainers, counts failures and shapes rewards.
 
-    parts: what counts how, with the scale of the rewards before shaping.
-    clients: of the judges that are open, by the names of their parts.
-    waited_s: seconds that trainers have waited for the judge, from asking to the last answer.
-    health: of the judge over its last judgements; alarms are logged as warnings when they rise.
+    Attributes: `judges`, the judges by part, the main one first; `parts`, the reward parts and
+    their scales; `clients`, of the open judges by part; `waited_s`, seconds that trainers have
+    waited for the judge; `health`, of the judge over its last judgements. Health alarms are logged
+    as warnings.
 
-    The judge is opened at the first call (or by `open`) and stopped by `close`; later calls raise
-    EngineUnavailable, until `open` is called again. Everything runs on an event loop of its own
-    thread, so calls may come from anywhere.
+    The judge opens at the first call (or by `open`). After `close`, calls raise EngineUnavailable
+    until `open` is called again. All work runs on an event loop in its own thread, so any thread
+    may call.
 
-    A pickled one carries the config alone and opens a judge of its own where it is loaded, and so
-    does the copy in a forked process: name a running service for either. A copy that would start
-    replicas beside those of the process it was forked from raises ConfigError.
+    A pickled copy carries the config only and opens its own judge where it is loaded; so does the
+    copy in a forked process. Name a running service for both. A forked copy that would start
+    replicas in addition to its parent's raises ConfigError.
 
     >>> with RewardModel("GAIR/autoj-13b") as reward:
     ...     [found] = reward.rewards_now([Candidate("Why is the sky blue?", "It scatters.")])
     """
 
     def __init__(self, reward: str | JudgeConfig | RewardConfig, gpus: str | None = None) -> None:
-        """reward: the name of the judge's model, the judge's config, or the whole reward's. gpus:
-        what a Ray that starts with the judge sees, as CUDA_VISIBLE_DEVICES has it; None: what this
-        process does."""
+        """reward: model name, judge config, or whole reward config. gpus: GPUs for replicas that
+        start with the judge, in the form of CUDA_VISIBLE_DEVICES; None: those of this process."""
         judge = JudgeConfig(model=reward) if isinstance(reward, str) else reward
         self.config = RewardConfig(judge=judge) if isinstance(judge, JudgeConfig) else judge
         self._gpus = gpus
@@ -87,11 +80,12 @@ class RewardModel:
 
     def _reset(self) -> None:
         config = self.config
-        self._budgets: Budgets = budgets_of(config, FailureBudget)
+        self._budgets: Budgets = make_budgets(config, FailureBudget)
         self._shape = Shaper(config.shaping)
-        self.parts = Parts(config)
-        self.fields = ContextFields(config)
-        self._functions: dict[str, Ask] = {
+        self.judges = reward_judges(config)
+        self.parts = Parts(config, self.judges)
+        self.fields = ContextFields(config, self.judges)
+        self._functions: dict[str, AskPart] = {
             name: RewardFunction(name, part.function, config.judge.serve.deadline_s).rate
             for name, part in config.parts.items()
             if part.function
@@ -107,7 +101,7 @@ class RewardModel:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.clients: dict[str, RewardClient] = {}
-        self._asks: dict[str, Ask] = {}
+        self._asks: dict[str, AskPart] = {}
         self._views: dict[str, frozenset[View]] = {}
         self._said_used = False
         self._settling = asyncio.Lock()
@@ -127,14 +121,14 @@ class RewardModel:
         self.close()
 
     def open(self) -> None:
-        """Start the judge's replicas, or find the service. Raises what keeps it from starting:
-        ConfigError, ModelError, or EngineUnavailable with the address."""
+        """Start the judge's replicas, or connect to the service. Raises ConfigError, ModelError, or
+        EngineUnavailable naming the address."""
         with self._lock:
             self._closed = False
             self._start()
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        """Return the loop of the opened judge."""
+        """Open the judge if it is closed, and return its event loop."""
         if self._loop is not None:
             return self._loop
         if self._forked and any(judge.on_replicas for judge in self.config.started):
@@ -157,9 +151,9 @@ class RewardModel:
         return self._loop
 
     def _forget_parent(self) -> None:
-        """Forget the parent's judge in a forked process, which has no thread to run its loop."""
+        """Drop the parent's judge in a forked process, where no thread runs its event loop."""
         was_open, closed = self._loop is not None, self._closed
-        # Its sockets are the parent's too: they must not be closed when nothing refers to them.
+        # The sockets are the parent's too: keep a reference, so that nothing closes them here.
         INHERITED.append(vars(self).copy())
         self._reset()
         self._closed, self._forked = closed, self._forked or was_open
@@ -171,29 +165,27 @@ class RewardModel:
             self._stack.callback(journal.close)
         clients = {
             name: await self._stack.enter_async_context(
-                open_reward(own, journal=journal, gpus=self._gpus)
+                open_reward(judge, config.judged[name].service, journal=journal, gpus=self._gpus)
             )
-            for name, own in self._judged()
+            for name, judge in self.judges.items()
         }
         for name, client in clients.items():
             self._views[name] = await client.views()
-            self._view(name, client, self._views[name])  # refused before anything is learned
+            if how := self.config.judged[name].relative:
+                await client.require_relative(how, f"{self.config.key_of(name)}.relative")
+            self._view(name, client, self._views[name])  # raises before the training starts
         return clients
-
-    def _judged(self) -> Iterator[tuple[str, JudgedConfig]]:
-        """The parts that judges make, each with the judge that reads what its view needs."""
-        for name, own in self.config.judged.items():
-            judge = with_readings(own.judge, own.view, "reward")
-            yield name, own.model_copy(update={"judge": judge})
 
     def _view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
         own = self.config.judged[name]
-        key = "reward.view" if name == JUDGE else f"reward.parts.{name}.view"
+        if own.relative:  # a score is the rating of what stands for its judgement
+            return "rating"
+        key = f"{self.config.key_of(name)}.view"
         return resolve_view(own.view, "reward", client.preferred, views, key)
 
     async def _use_views(self) -> None:
-        """Settle which number of each judge counts, once, at the first rewards: then the processes
-        of a training can tell each other, and all go by what the first has found out."""
+        """Choose the view of each judge, once, at the first rewards. By then the ranks of a
+        training can communicate: all use the views and endpoint capabilities of rank 0."""
         found = {
             name: (sorted(views), dict(await self.clients[name].finding()))
             for name, views in self._views.items()
@@ -206,12 +198,16 @@ class RewardModel:
             await self.clients[name].use_finding(finding)
             views[name] = self._view(name, self.clients[name], frozenset(own))
         self.parts.use_views(views)
-        asked = {n: partial(self.clients[n].rate, view=view) for n, view in views.items()}
+        asked: dict[str, AskPart] = {}
+        for name, view in views.items():
+            client, how = self.clients[name], self.config.judged[name].relative
+            rank = how and partial(rate_groups, client, how)
+            asked[name] = rank or partial(client.rate, view=view)
         self._asks = asked | self._functions
 
     def close(self) -> None:
-        """Stop what this run started; calls in flight end with EngineUnavailable. The object may be
-        opened again."""
+        """Stop what this model started; it may be opened again. Calls in flight raise
+        EngineUnavailable."""
         with self._lock:
             self._closed = True
             if self._loop is not None:
@@ -230,60 +226,73 @@ class RewardModel:
             self._stack = AsyncExitStack()
 
     async def _end(self) -> None:
-        """Close the judge, and leave nobody waiting for an answer of a loop that has stopped."""
+        """Close the judge, and cancel other work on its event loop after GRACE_S."""
         await self._stack.aclose()
         left = asyncio.all_tasks() - {asyncio.current_task()}
-        if left:  # calls of the judge end at once, with their error; `run` may hold other work
+        if left:  # the judge's calls end at once with their error; `run` may hold other work
             _, left = await asyncio.wait(left, timeout=GRACE_S)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
     def rewards_now(self, candidates: Sequence[Candidate]) -> list[Reward]:
-        """`rewards` for callers without an event loop."""
+        """Return one reward for each candidate; the blocking form of `rewards`."""
         return self._submit(self._rewards(candidates)).result()
 
     async def rewards(
         self, candidates: Sequence[Candidate], budgets: Budgets | None = None
     ) -> list[Reward]:
-        """One reward a candidate, in order; failed judgements abstain.
+        """Return one reward for each candidate, in order. Failed judgements abstain.
 
-        Candidates with the same `group_key` are one group. Raises BudgetExceeded when too many
-        judgements of the run have failed. budgets: of the asking run, where several share this
-        model.
+        Candidates with the same `group_key` form a group. budgets: failure budgets of the calling
+        run, if several share this model. Raises BudgetExceeded when too many judgements have
+        failed.
         """
         return await asyncio.wrap_future(self._submit(self._rewards(candidates, budgets)))
 
+    def trl(self) -> TRLReward:
+        """Return the reward function of TRL's GRPOTrainer and RLOOTrainer, `GRPOReward.judge`.
+
+        It is async, and returns None for a judgement that abstains.
+
+        >>> GRPOTrainer("Qwen/Qwen3-4B", reward_funcs=reward.trl(), ...)
+        """
+        return GRPOReward(self).judge
+
     def numbers(self, rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> list[float]:
-        """The rewards' values, with the configured fallback where one abstains. ConfigError for a
-        lone response where its group decides."""
+        """Return the rewards' values, with the configured fallback where one abstains. Raises
+        ConfigError if the fallback is `group` and a response is alone in its group."""
         return self._fallback.fill([r.value for r in rewards], [group_key(c) for c in candidates])
 
     def run(self, work: Callable[[RewardClient], Coroutine[Any, Any, T]]) -> Future[T]:
-        """Start a coroutine on the judge's own event loop, with the judge's client."""
+        """Start `work(main judge's client)` on the judge's event loop, and return its future."""
 
         async def started() -> T:
-            return await work(self.clients[JUDGE])  # _submit has opened it
+            return await work(self.clients[JUDGE])  # _submit has opened the judge
 
         return self._submit(started())
 
     def recent(self) -> list[tuple[Candidate, Reward]]:
-        """The rewards since the last call, the newest RECENT of them, for a log."""
+        """Return the rewards since the last call, at most the newest RECENT, for a log."""
         return [self._recent.popleft() for _ in range(len(self._recent))]
 
     @property
     def fallbacks(self) -> int:
-        """How many numbers of this run were fallbacks."""
+        """Return the number of fallbacks that `numbers` has returned in this run."""
         return self._fallback.used
 
     def compare_now(self, pairs: Sequence[Pair | tuple[str, str, str]]) -> list[Comparison]:
-        """Compare pairs, or (query, first, second) triples, in both orders. Raises
-        BudgetExceeded."""
+        """Compare pairs, or (query, first, second) triples, in both orders. Raises BudgetExceeded,
+        and ConfigError if the reward has several parts."""
         return self._submit(self._compare(pairs)).result()
 
     async def _rewards(
         self, candidates: Sequence[Candidate], budgets: Budgets | None = None
     ) -> list[Reward]:
+        for name, own in self.config.judged.items():
+            if own.relative:
+                groups = [group_key(c) for c in candidates]
+                require_groups(f"{self.config.key_of(name)}.relative", groups, "is set")
         started = time.monotonic()
         async with self._settling:
             if not self._asks:
@@ -312,18 +321,22 @@ class RewardModel:
         return rewards
 
     def used(self, answers: Mapping[str, Sequence[Judgement | None]] | None = None) -> list[str]:
-        """Return a line for each judge that is open: which it is, the view that rewards, where its
-        distributions come from, and how these judgements ended."""
+        """Return a log line for each open judge: its name, view and distributions, and how its
+        judgements in `answers` ended."""
         own_name = "" if self.parts.alone else JUDGE
         lines = []
         for name, client in self.clients.items():
             view = self._view(name, client, self._views[name])
             judgements = [judgement for judgement in (answers or {}).get(name, ()) if judgement]
-            lines.append(used_line(client, view, judgements, own_name if name == JUDGE else name))
+            how = self.config.judged[name].relative
+            used = f"relative by {how.by}" if how else view
+            lines.append(
+                describe_run(client, used, judgements, own_name if name == JUDGE else name)
+            )
         return lines
 
     def _say_used(self, answers: Mapping[str, Sequence[Judgement | None]]) -> None:
-        """Say at the first rewards, in the first process of a training, what is used."""
+        """Log the judges at the first rewards, on rank 0 of a training."""
         if self._said_used or not answers[JUDGE]:
             return
         self._said_used = True
@@ -331,9 +344,9 @@ class RewardModel:
             announce(line)
 
     async def _ask_part(
-        self, name: str, ask: Ask, candidates: Sequence[Candidate]
+        self, name: str, ask: AskPart, candidates: Sequence[Candidate]
     ) -> list[Judgement | None]:
-        """Return a part's judgements in order; an unusable candidate fails unasked."""
+        """Return a part's judgements in order. Unusable candidates are rejected without asking."""
         usable = [c for c in candidates if not c.unusable]
         answers = iter(await ask(self.fields.for_part(name, usable)))
         return [
@@ -376,9 +389,9 @@ class RewardModel:
 
 
 MODELS: WeakSet[RewardModel] = WeakSet()
-"""The reward models of this process."""
+"""Reward models of this process."""
 INHERITED: list[object] = []
-"""What a forked process has of its parent's open models, and never uses."""
+"""State of the parent's open models in a forked process. It is kept and never used."""
 
 
 def _after_fork() -> None:
@@ -390,9 +403,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is stopped. asyncio ends it when a task raises SystemExit or
-    KeyboardInterrupt, as one that a reward function has started may: whoever awaits that task gets
-    the exception all the same, and the others need the loop."""
+    """Run the event loop until it is stopped. asyncio also ends it when a task raises SystemExit or
+    KeyboardInterrupt, as a reward function's task may. The caller that awaits that task gets the
+    exception anyway, and other callers still need the loop."""
     while True:
         try:
             loop.run_forever()

@@ -1,4 +1,4 @@
-"""Rewards for a framework's rows, and the reward model of the process that it starts."""
+"""Rewards of a framework's rows, with one reward model per process."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import Any
 from autoj_reward.config import RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.models.unused import load_run
-from autoj_reward.trainer.prompts import Turn, candidate, prompt_turns, without_end
+from autoj_reward.trainer.prompts import Turn, candidate, prompt_turns, strip_end_token
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import Budgets
 
 VARIABLE = "AUTOJ_REWARD"
+"""Environment variable that names the YAML file of the reward config."""
 
 
 @cache
 def reward_model() -> RewardModel:
-    """Return the reward model of the config file that AUTOJ_REWARD names, made once a process.
+    """Return this process's reward model, built once from the file that AUTOJ_REWARD names.
 
-    Raises ConfigError where the variable is not set."""
+    Raises ConfigError if the variable is not set.
+    """
     path = os.environ.get(VARIABLE)
     if not path:
         raise ConfigError(f"set {VARIABLE} to the YAML file of a reward config")
@@ -33,14 +35,17 @@ async def row_rewards(
     rows: Sequence[tuple[Turn, str, Mapping[str, Any]]],
     budgets: Budgets | None = None,
 ) -> list[float]:
-    """One number for each (prompt, response, row): a prompt is messages, or a text with a chat
-    template or without; the row holds the context that the judge shows, `label` the reference.
-    Failures get the configured fallback; raises BudgetExceeded once too many have
-    failed, InputError for what is neither text nor messages."""
+    """Return one number for each (prompt, response, row). Failures get the configured fallback.
+
+    A prompt is messages, or text with or without a chat template. The row holds the context that
+    the judge shows, with `label` as the reference. budgets: failure budgets of the calling run, if
+    several share the model. Raises BudgetExceeded when too many judgements have failed, InputError
+    for a prompt that is neither text nor messages.
+    """
     candidates = [
         candidate(
             prompt_turns(prompt) if isinstance(prompt, str) else prompt,
-            without_end(response),
+            strip_end_token(response),
             model.fields.read(row, "label"),
         )
         for prompt, response, row in rows

@@ -1,4 +1,4 @@
-"""Reward shaping, and what a training run does about judgements that are not ok."""
+"""Reward shaping, failure budgets, and fallbacks for failed judgements."""
 
 from __future__ import annotations
 
@@ -19,15 +19,25 @@ from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.types import GroupKey, Judgement, Outcome
 
 EPSILON = 1e-4
-"""Added to standard deviations, as TRL's GRPO does: a group of equals gets 0, not infinity."""
+"""Added to standard deviations, as in TRL's GRPO, so that a group of equal rewards gets 0."""
 CHANCE = 1e-5
-"""Before the window is full: how improbable failures must be for a judge within its budget."""
+"""Probability below which early failures spend the budget, before the window is full."""
 GONE = 8
-"""Judgements in a row that nobody answered before the deadline: there is no judge any more."""
+"""Number of `unavailable` judgements in a row that means that the judge is gone."""
+
+
+def needs_groups(config: RewardConfig) -> bool:
+    """Return whether a reward needs all responses of a query in one call."""
+    by_group = "group" in (config.shaping.whiten, config.failures.fallback)
+    return by_group or any(own.relative for own in config.judged.values())
 
 
 def refuse_groups(config: RewardConfig, why: str) -> None:
-    """ConfigError that names each setting which needs all responses of a query in one call."""
+    """Raise ConfigError if group whitening or the group fallback is set, for a trainer without
+    groups.
+
+    why: how the trainer sends responses, for the error.
+    """
     found = {
         "reward.shaping.whiten": config.shaping.whiten,
         "reward.failures.fallback": config.failures.fallback,
@@ -38,22 +48,31 @@ def refuse_groups(config: RewardConfig, why: str) -> None:
                 f"{key} is group, which needs all responses of a query in one call, and {why}: "
                 "choose another, and let the trainer normalise its groups"
             )
+    for name, own in config.judged.items():
+        if own.relative:
+            raise ConfigError(
+                f"{config.key_of(name)}.relative judges a query's responses beside each other, "
+                f"and {why}: leave it out, so that each response is rated alone"
+            )
 
 
-def require_groups(key: str, groups: Sequence[GroupKey]) -> None:
-    """Raise ConfigError where the call has a response without another of its group."""
+def require_groups(key: str, groups: Sequence[GroupKey], is_set: str = "is group") -> None:
+    """Raise ConfigError if a response of the call is alone in its group.
+
+    key: the setting that needs groups, for the error. is_set: what makes it need them.
+    """
     lone = [group for group, n in Counter(groups).items() if n == 1]
     if lone:
         name = lone[0] if isinstance(lone[0], str) else lone[0][0]
         raise ConfigError(
-            f"{key} is group, which needs all responses of a query in one call, and this call has "
+            f"{key} {is_set}, which needs all responses of a query in one call, and this call has "
             f"one response of {name!r:.80}: choose another, and let the trainer normalise its "
             "groups"
         )
 
 
 class Shaper:
-    """Shapes raw rewards; None stays None and enters no statistic."""
+    """Shapes raw rewards. A missing reward (None) stays None and is not in any mean."""
 
     def __init__(self, config: ShapingConfig) -> None:
         self._config = config
@@ -61,9 +80,10 @@ class Shaper:
     def __call__(
         self, raw: Sequence[float | None], lengths: Sequence[int], groups: Sequence[GroupKey]
     ) -> list[float | None]:
-        """Shaped rewards. lengths: characters of each response; groups: the group of each.
+        """Return the shaped rewards.
 
-        ConfigError for a lone response where the group decides.
+        lengths: characters of each response. groups: group of each response. Raises ConfigError if
+        the reward is whitened by group and a response is alone in its group.
         """
         c = self._config
         shaped = [
@@ -76,7 +96,7 @@ class Shaper:
         return shaped
 
     def neutral(self, middle: float) -> float:
-        """What the middle of the judge's scale becomes, for an empty response."""
+        """Return the shaped middle of the judge's scale for an empty response; 0 if whitened."""
         if self._config.whiten != "none":
             return 0.0
         return self._clip(middle * self._config.scale + self._config.shift)
@@ -105,13 +125,14 @@ def _by_group(values: Sequence[float | None], groups: Sequence[GroupKey]) -> lis
 
 
 class FailureBudget:
-    """Counts failed judgements over the last `window`; safe to share between threads.
+    """Counts failed judgements over the last `window`. Threads may share it.
 
-    Spent once more than `budget` of a whole window have failed, or sooner, once so many of those
-    seen have failed as a judge within the budget would let happen with probability CHANCE: a run
-    of a hundred judgements is stopped by a broken judge, too. GONE judgements in a row that are
-    `unavailable` spend every budget below 1.
-    part: the part of the reward that it counts.
+    The budget is spent when more than `budget` of a whole window have failed. It is spent sooner
+    when so many failures have a probability below CHANCE for a judge within the budget. So a broken
+    judge also stops a run of a hundred judgements. GONE `unavailable` judgements in a row spend
+    every budget below 1.
+
+    part: name of the reward part that it counts.
     """
 
     def __init__(self, config: FailureBudgetConfig, part: str = JUDGE) -> None:
@@ -122,7 +143,7 @@ class FailureBudget:
         self._lock = threading.Lock()
 
     def count(self, judgements: Sequence[Judgement]) -> None:
-        """Take note of judgements. BudgetExceeded once too many of the window have failed."""
+        """Count judgements. Raises BudgetExceeded once too many of the window have failed."""
         with self._lock:
             for judgement in judgements:
                 self._window.append(judgement.ok)
@@ -149,17 +170,23 @@ class FailureBudget:
 
 B = TypeVar("B", bound=FailureBudget)
 Budgets = Mapping[str, FailureBudget]
-"""The budget of every part, by its name."""
+"""Failure budget of every part, by its name."""
 
 
-def budgets_of(config: RewardConfig, kind: type[B]) -> dict[str, B]:
-    """What each part of a reward may fail."""
+def make_budgets(config: RewardConfig, kind: type[B]) -> dict[str, B]:
+    """Return a failure budget for each part of a reward, by its name.
+
+    kind: class of the budgets.
+    """
     others = {name: kind(part.failures, name) for name, part in config.parts.items()}
     return {JUDGE: kind(config.failures)} | others
 
 
 def _at_least(failed: int, seen: int, share: float) -> float:
-    """P(at least `failed` of `seen`) if each fails with probability `share`: a binomial tail."""
+    """Return the binomial probability of at least `failed` failures among `seen`.
+
+    share: probability of one failure.
+    """
     if share >= 1:
         return 1.0
     term, fewer = (1 - share) ** seen, 0.0
@@ -170,10 +197,10 @@ def _at_least(failed: int, seen: int, share: float) -> float:
 
 
 class Fallback:
-    """Fills in for failed judgements where a trainer must have a number. The number depends on the
-    call alone: not on the process, nor on what was asked before.
+    """Replaces failed judgements by a number, for trainers that need one.
 
-    neutral: the shaped middle of the judge's scale.
+    The number depends on the rewards of the call alone. neutral: the shaped middle of the judge's
+    scale. Its attribute `used` counts the replacements.
     """
 
     def __init__(self, config: FailureConfig, neutral: float) -> None:
@@ -182,8 +209,10 @@ class Fallback:
         self.used = 0
 
     def fill(self, values: Sequence[float | None], groups: Sequence[GroupKey]) -> list[float]:
-        """Numbers in the same order. `group` takes the mean of the group's valid values, and the
-        neutral value for a group without any; ConfigError for a response without a group.
+        """Return the values in order, with a number for each None.
+
+        The fallback `group` is the mean of the group's valid values, else the neutral value. Raises
+        ConfigError if it is set and a response is alone in its group.
         """
         if self._config.fallback == "group":
             require_groups("failures.fallback", groups)

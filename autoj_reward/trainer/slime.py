@@ -1,8 +1,8 @@
 """slime: `--custom-rm-path autoj_reward.trainer.slime.custom_rm`, alone or with `--group-rm`.
 
-Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`; name a running service in
-it, since eval and rollout may be several processes). The other way is a running service's
-`POST /reward`: `--rm-type remote_rm --rm-url http://RUN:TOKEN@127.0.0.1:8300/reward`.
+Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`). Name a running service in
+it, since eval and rollout may be several processes. The other way is a running service's `POST
+/reward`: `--rm-type remote_rm --rm-url http://RUN:TOKEN@127.0.0.1:8300/reward`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from autoj_reward.trainer.rows import reward_model, row_rewards
 
 
 async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:
-    """The reward of one of slime's samples, or with --group-rm those of a list, in order.
+    """Return the reward of one slime sample, or with --group-rm those of a list, in order.
 
-    Raises BudgetExceeded when too many judgements have failed, and ConfigError for a lone sample
-    where the config needs its group: slime ends the run with either. Failures below the budget get
-    the configured fallback. A judge that shows a reference is shown the label, and other context
-    out of the metadata.
+    The judge shows the sample's label as the reference and its metadata as other context. Failed
+    judgements get the configured fallback. Raises BudgetExceeded when too many have failed, and
+    ConfigError for a single sample if the config needs its group; slime ends the run with either.
     """
     asked = samples if isinstance(samples, list) else [samples]
     rows = [(s.prompt, s.response, _about(s)) for s in asked]

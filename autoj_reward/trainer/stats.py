@@ -1,4 +1,4 @@
-"""Figures of a batch of rewards, under the same names every time."""
+"""Metrics of a batch of rewards, with the same names for every batch."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import stdev
 
 from autoj_reward.judge.health import BOUNDS, JudgeHealth
-from autoj_reward.questions.tie_break import tied_pairs
-from autoj_reward.trainer.parts import Parts
-from autoj_reward.trainer.reward import Reward
-from autoj_reward.types import Candidate, GroupKey, Outcome, group_key
+from autoj_reward.questions.rank import ORDER_SPREAD, POSITION_CORRELATION, STANDARD_ERROR
+from autoj_reward.questions.tie_break import count_tied_pairs
+from autoj_reward.trainer.parts import Parts, Reward
+from autoj_reward.types import Candidate, GroupKey, Judgement, Outcome, group_key
 
 
-def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Shares are of the batch, 0..1; a figure that has nothing to tell is left out with NaN.
+def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> dict[str, float]:
+    """Return the metrics of a batch; {} for an empty one. A metric without data is NaN.
 
-    `judge/<outcome>`, `judge/forced`, `judge/flagged`: shares. `judge/tie_rate`: pairs of a group
-    with equal raw rewards among all its pairs. `judge/group_std`: mean over groups of the standard
-    deviation of raw rewards. `judge/raw`, `judge/shaped`: means over the judgements that are ok.
-    `judge/tokens_in`, `judge/tokens_out`: means of a judgement. `judge/seconds`: mean time that a
-    judgement took in the judge's engine; `judge/queued_seconds`: mean time that it waited for it.
-    `judge/response_characters`: mean length of the responses.
+    - `judge/<outcome>`, `judge/forced`, `judge/flagged`: share of the batch, 0 to 1.
+    - `judge/tie_rate`: share of the pairs within a group that have equal raw rewards.
+    - `judge/group_std`: standard deviation of a group's raw rewards, mean over groups of several.
+    - `judge/raw`, `judge/shaped`: mean reward before and after shaping, without missing ones.
+    - `judge/tokens_in`, `judge/tokens_out`: mean tokens of a judgement.
+    - `judge/seconds`, `judge/queued_seconds`: mean seconds in the judge's engine and in its queue.
+    - `judge/response_characters`: mean length of the responses.
+    - `parts/<name>`: mean of a part's numbers in its own unit, with several parts.
+    - `parts/<name>_abstains`: share of the responses on which the part abstains.
 
-    With several parts the rewards are theirs together. `parts/<name>`: mean of what a part says, in
-    its own unit; `parts/<name>_abstains`: share of the responses of which it says nothing.
+    - `judge/standard_error`, `judge/order_spread`, `judge/position_correlation`: means over the
+      responses, if groups are judged together; see `Ranking`.
 
-    An empty batch has no figures.
+    With several parts, raw and shaped rewards are those of all parts together.
     """
     if not rewards:
         return {}
@@ -39,7 +42,7 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     figures = {
         f"judge/{outcome.value}": sum(j.outcome is outcome for j in judgements) / n
         for outcome in Outcome
-        if outcome is not Outcome.ABANDONED  # no judge gives anybody up
+        if outcome is not Outcome.ABANDONED  # only best-of-N on a budget has it
     }
     groups: dict[GroupKey, list[float]] = {}
     for reward, candidate in zip(rewards, candidates, strict=True):
@@ -47,7 +50,7 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
             groups.setdefault(group_key(candidate), []).append(reward.raw)
     several = [values for values in groups.values() if len(values) > 1]
     pairs = sum(math.comb(len(values), 2) for values in several)
-    ties = sum(map(tied_pairs, several))
+    ties = sum(map(count_tied_pairs, several))
     return figures | {
         "judge/forced": mean([float(j.forced) for j in judgements]),
         "judge/flagged": mean([float(bool(j.flags)) for j in judgements]),
@@ -60,8 +63,19 @@ def batch_figures(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
         "judge/seconds": mean([j.usage.latency_s for j in judgements]),
         "judge/queued_seconds": mean([j.usage.queued_s for j in judgements]),
         "judge/response_characters": mean([float(len(c.response)) for c in candidates]),
+        **_relative_figures(judgements, mean),
         **_part_figures([reward.parts for reward in rewards], mean),
     }
+
+
+def _relative_figures(
+    judgements: Sequence[Judgement], mean: Callable[[Sequence[float]], float]
+) -> dict[str, float]:
+    """Of responses that were judged beside each other; nothing for others."""
+    names = STANDARD_ERROR, ORDER_SPREAD, POSITION_CORRELATION
+    read = {name: [own for j in judgements if (own := j.reading(name))] for name in names}
+    values = {name: [r.value for r in found if r.value is not None] for name, found in read.items()}
+    return {f"judge/{name}": mean(own) for name, own in values.items() if any(read.values())}
 
 
 def _part_figures(
@@ -76,11 +90,11 @@ def _part_figures(
 
 
 def row_figures(reward: Reward, parts: Parts) -> dict[str, float]:
-    """Figures of one reward, the same names whatever failed and every value finite.
+    """Return the metrics of one reward. Names are always the same, and every value is finite.
 
-    `judge_<outcome>`, `judge_forced`, `judge_flagged`: 0 or 1. `judge_raw`: before shaping, and the
-    middle of the scale if it abstains. The others as in `batch_figures`; what a part says is the
-    middle of its scale where it abstains.
+    `judge_<outcome>`, `judge_forced` and `judge_flagged` are 0 or 1. `judge_raw` is the reward
+    before shaping, or the middle of the scale if it is missing. `part_<name>` likewise is the
+    middle of the part's scale where it abstains. The others are as in `batch_metrics`.
     """
     judgement = reward.judgement
     outcomes = {
@@ -102,8 +116,11 @@ def row_figures(reward: Reward, parts: Parts) -> dict[str, float]:
 
 
 def health_figures(health: JudgeHealth) -> dict[str, float]:
-    """`judge/window_<figure>` over the last judgements of the run, NaN where nothing is known, and
-    `judge/alarm_<figure>`: 1 while it is out of its bounds, else 0. See `JudgeHealth`."""
+    """Return the judge's health over the last judgements of the run; see `JudgeHealth`.
+
+    `judge/window_<figure>` is NaN without data. `judge/alarm_<figure>` is 1 while the metric is out
+    of bounds, else 0.
+    """
     alarms = health.alarms()
     figures = {f"judge/window_{name}": value for name, value in health.figures().items()}
     return figures | {f"judge/alarm_{name}": float(name in alarms) for name in BOUNDS}

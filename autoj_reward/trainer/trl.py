@@ -1,38 +1,70 @@
 """TRL: reward functions for GRPO, RLOO and online DPO.
 
     with RewardModel(config) as reward:
-        trainer = GRPOTrainer(model, reward_funcs=GRPOReward(reward).judge, ...)
+        trainer = GRPOTrainer(model, reward_funcs=reward.trl(), ...)
 
-Prompts and completions may be plain or conversational. The judge's failures become None, which
-GRPO and RLOO leave out of the group (TRL 1.6 and later). Online DPO leaves out pairs that the judge
-does not decide, with the trainer of `autoj_reward.trainer.online_dpo`. A run whose failure budget
-is spent ends with BudgetExceeded.
+Prompts and completions may be plain or conversational. A failed judgement becomes None, which GRPO
+and RLOO leave out of the group (TRL 1.6 and later). For online DPO, the trainer of
+`autoj_reward.trainer.online_dpo` leaves out pairs that the judge does not decide. A run whose
+failure budget is spent ends with BudgetExceeded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
+from autoj_reward.config import RewardConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.processes import processes
-from autoj_reward.trainer.prompts import Turn, candidate, response_text
-from autoj_reward.trainer.reward import Reward, RewardModel
-from autoj_reward.trainer.shaping import refuse_groups
-from autoj_reward.trainer.stats import batch_figures
-from autoj_reward.types import Candidate, Pair, Verdict, group_key
+from autoj_reward.processes import on_first_rank, processes
+from autoj_reward.trainer.parts import Reward
+from autoj_reward.trainer.prompts import ContextFields, Turn, candidate, response_text
+from autoj_reward.trainer.shaping import needs_groups
+from autoj_reward.trainer.stats import batch_metrics
+from autoj_reward.types import Candidate, Comparison, Pair, Verdict, group_key
 
 LogMetric = Callable[[str, float], None]
+"""TRL's callback for a metric: name and value."""
 LogExtra = Callable[[str, list[Any]], None]
+"""TRL's callback for a column of the logged table: name and values."""
+TRLReward = Callable[..., Awaitable[list[float | None]]]
+"""An async reward function as TRL calls it, with `prompts`, `completions` and the dataset's columns
+by name. Returns one number, or None, for each completion."""
+
+
+class RewardSource(Protocol):
+    """Interface of RewardModel that these functions use. RewardModel's module imports this one."""
+
+    config: RewardConfig
+    fields: ContextFields
+
+    async def rewards(self, candidates: Sequence[Candidate]) -> list[Reward]: ...
+
+    def rewards_now(self, candidates: Sequence[Candidate]) -> list[Reward]: ...
+
+    def compare_now(self, pairs: Sequence[Pair]) -> list[Comparison]: ...
+
+
+def rewards_across_ranks(model: RewardSource, asked: Sequence[Candidate]) -> list[Reward]:
+    """Return the rewards of this rank's candidates, judged on rank 0 with those of all ranks.
+
+    Every rank must call it. An AutojError of rank 0, such as BudgetExceeded, is raised on all
+    ranks. A rank waits as long as rank 0 may take: the deadline of each round of judgements.
+    """
+    how = [own.relative for own in model.config.judged.values()]
+    rounds = 2 + max((own.rounds for own in how if own), default=0)
+    seconds = rounds * max(own.judge.serve.deadline_s for own in model.config.judged.values())
+    return on_first_rank(lambda every: model.rewards_now(every), asked, seconds)
 
 
 def candidates(
-    model: RewardModel,
+    model: RewardSource,
     prompts: Sequence[Turn],
     completions: Sequence[Turn],
     columns: Mapping[str, Any],
 ) -> list[Candidate]:
-    """The judge's candidates, one for each completion, with the context that it shows."""
+    """Return one candidate for each completion, with the context that the judge shows."""
     contexts = model.fields.of_columns(columns, len(completions))
     return [
         candidate(prompt, response_text(completion), context)
@@ -41,17 +73,18 @@ def candidates(
 
 
 class GRPOReward:
-    """Reward functions for GRPOTrainer and RLOOTrainer: pass `judge`, or `judge_sync` to a trainer
-    that takes no async functions. Columns of the dataset that the judge shows are read.
+    """Reward functions for GRPOTrainer and RLOOTrainer.
 
-    Raises ConfigError for a config that needs a query's responses in one call where several
-    processes may split them.
+    Pass `judge`, or `judge_sync` to a trainer that takes no async functions. The judge's context
+    fields are read from columns of the dataset.
+
+    If the reward needs whole groups and the training has several ranks, which may split a group,
+    rank 0 gathers the step's responses, judges them, and scatters the rewards.
     """
 
-    def __init__(self, model: RewardModel) -> None:
-        if processes() > 1:
-            refuse_groups(model.config, "several processes may split them")
+    def __init__(self, model: RewardSource) -> None:
         self.model = model
+        self._gathers = processes() > 1 and needs_groups(model.config)
 
     async def judge(
         self,
@@ -61,9 +94,13 @@ class GRPOReward:
         log_extra: LogExtra | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Shaped rewards in order; None for a judgement that abstains."""
+        """Return the shaped rewards in order; None for a judgement that abstains."""
         asked = candidates(self.model, prompts, completions, columns)
-        return _logged(await self.model.rewards(asked), asked, log_metric, log_extra)
+        if self._gathers:
+            rewards = await asyncio.to_thread(rewards_across_ranks, self.model, asked)
+        else:
+            rewards = await self.model.rewards(asked)
+        return _logged(rewards, asked, log_metric, log_extra)
 
     def judge_sync(
         self,
@@ -73,8 +110,10 @@ class GRPOReward:
         log_extra: LogExtra | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """`judge` for trainers without an event loop."""
+        """Return the rewards as `judge` does, for trainers without an event loop."""
         asked = candidates(self.model, prompts, completions, columns)
+        if self._gathers:
+            return _logged(rewards_across_ranks(self.model, asked), asked, log_metric, log_extra)
         return _logged(self.model.rewards_now(asked), asked, log_metric, log_extra)
 
 
@@ -84,11 +123,14 @@ def _logged(
     log_metric: LogMetric | None,
     log_extra: LogExtra | None,
 ) -> list[float | None]:
-    """The values, after logging. Every call logs the same names, as several ranks need."""
+    """Log metrics and columns, and return the rewards' values.
+
+    Every call logs the same names, because TRL gathers them across ranks.
+    """
     if not rewards:
         return []
     if log_metric:
-        for name, value in batch_figures(rewards, asked).items():
+        for name, value in batch_metrics(rewards, asked).items():
             log_metric(name, value)
     if log_extra:
         log_extra("judge_outcome", [r.judgement.outcome.value for r in rewards])
@@ -100,18 +142,18 @@ def _logged(
 
 
 class OnlineDPOReward:
-    """Reward functions for online DPO, which lays out all first completions, then all second.
+    """Reward functions for online DPO, which passes all first completions, then all second.
 
-    `judge` rates each completion alone; a pair is undecided if the rewards are equal or one failed.
-    `compare` lets the swap-consistent comparison order them: 1 and 0 for the better and the worse;
-    a pair is undecided if it is a tie, the orders disagree or one failed. Both completions of an
-    undecided pair get the same, None after a failure.
+    `judge` rates each completion alone. A pair is undecided if the rewards are equal or one failed.
+    `compare` compares the pair in both orders: 1 for the better completion and 0 for the worse. A
+    pair is undecided if it is a tie, if the orders disagree, or if one failed. Both completions of
+    an undecided pair get the same number, or None after a failure.
 
-    TRL's own trainer takes the first of two equal rewards for the better one. So both functions
+    TRL's own trainer takes the first of two equal rewards as the better one. So both functions
     raise ConfigError unless the trainer says that it leaves such pairs out.
     """
 
-    def __init__(self, model: RewardModel) -> None:
+    def __init__(self, model: RewardSource) -> None:
         self.model = model
 
     def judge(
@@ -121,7 +163,7 @@ class OnlineDPOReward:
         ties_left_out: bool = False,
         **columns: Any,
     ) -> list[float | None]:
-        """Rewards of all first completions, then of all second."""
+        """Return the rewards of all first completions, then of all second."""
         _require_ties_left_out(ties_left_out)
         first, second = _pairs(self.model, prompts, completions, columns)
         values = [found.value for found in self.model.rewards_now([*first, *second])]
@@ -136,7 +178,7 @@ class OnlineDPOReward:
         ties_left_out: bool = False,
         **columns: Any,
     ) -> list[float | None]:
-        """Scores 1, 0.5, 0 or None of all first completions, then of all second."""
+        """Return 1, 0.5, 0 or None for all first completions, then for all second."""
         _require_ties_left_out(ties_left_out)
         first, second = _pairs(self.model, prompts, completions, columns)
         pairs = [Pair.of(a, b) for a, b in zip(first, second, strict=True)]
@@ -146,6 +188,7 @@ class OnlineDPOReward:
 
 
 SCORES = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0, Verdict.TIE: 0.5, Verdict.INCONSISTENT: 0.5}
+"""Score of the first completion by verdict."""
 
 
 def _require_ties_left_out(left_out: bool) -> None:
@@ -158,12 +201,15 @@ def _require_ties_left_out(left_out: bool) -> None:
 
 
 def _pairs(
-    model: RewardModel,
+    model: RewardSource,
     prompts: Sequence[Turn],
     completions: Sequence[Turn],
     columns: Mapping[str, Any],
 ) -> tuple[list[Candidate], list[Candidate]]:
-    """All first candidates, and all second."""
+    """Return the first candidates and the second ones, in the order of the prompts.
+
+    Raises ValueError if the completions are not pairs of the same prompts.
+    """
     asked = candidates(model, prompts, completions, columns)
     half, rest = divmod(len(asked), 2)
     first, second = asked[:half], asked[half:]

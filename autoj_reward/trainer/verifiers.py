@@ -1,14 +1,14 @@
-"""verifiers 0.3 and later, and with it prime-rl: the rewards of a taskset's rollouts.
+"""verifiers 0.3 and later, and prime-rl with it: rewards of a taskset's rollouts.
 
     reward         a task's reward: `rewards.judge.fn = "autoj_reward.trainer.verifiers:reward"`
     JudgeScorer    the same as a `vf.Judge`, to subclass or to export from a judge plugin
 
-A failed judgement and a spent budget end their rollout with an error in words, and prime-rl leaves
-it out of the group.
+A failed judgement or a spent failure budget ends its rollout with an error, and prime-rl leaves the
+rollout out of the group.
 
-Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`; name a running service in
-it, since environments run in several processes). The query is the task's prompt, and the response
-what the assistant says last.
+Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`). Name a running service in
+it, since environments run in several processes. The query is the task's prompt, and the response is
+the assistant's last message.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from functools import cache
 from typing import Any
 
 from autoj_reward.errors import InputError, NoReward
+from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.prompts import candidate, mappings
-from autoj_reward.trainer.reward import Reward
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.stats import row_figures
 from autoj_reward.types import Candidate
 
 
 async def reward(task: Any, trace: Any) -> float:
-    """The reward of a trace, whose metrics get the judge's figures and whose `judge_calls` the
-    critique. The task's own fields are the context that the judge shows, `answer` the reference.
-    Raises NoReward for a judgement that fails, InputError for a task without a prompt,
-    ConfigError where the config needs the other responses of a query, and BudgetExceeded when too
-    many judgements of this process have failed."""
+    """Return the reward of a trace, and record metrics and the critique in the trace.
+
+    The judge shows the task's own fields as context, with `answer` as the reference. Raises
+    NoReward for a failed judgement, and BudgetExceeded when too many of this process have failed.
+    Raises InputError for a task without a prompt, ConfigError if the config needs the other
+    responses of a query.
+    """
     if task.prompt is None:
         raise InputError("the task has no prompt, so the judge would have no query: give it one")
     model = reward_model()
@@ -44,6 +46,7 @@ async def reward(task: Any, trace: Any) -> float:
 
 
 def _record(trace: Any, candidate: Candidate, found: Reward) -> None:
+    """Record the judge's call in the trace."""
     from verifiers.v1.judge import JudgeResponse
     from verifiers.v1.types import Usage
 
@@ -61,7 +64,7 @@ def _record(trace: Any, candidate: Candidate, found: Reward) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    # A class of verifiers', which imports much.
+    # Made on first use: verifiers is slow to import.
     if name == "JudgeScorer":
         return _judge_scorer()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -72,7 +75,7 @@ def _judge_scorer() -> type:
     from verifiers.v1 import Judge
 
     class JudgeScorer(Judge[float]):
-        """`reward` as a judge of verifiers'; of its config, id, name and weight count."""
+        """`reward` as a judge of verifiers. Of its config, id, name and weight have an effect."""
 
         async def score(self, task: Any, trace: Any) -> float:
             return await reward(task, trace)

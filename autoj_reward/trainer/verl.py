@@ -1,20 +1,20 @@
-"""verl: a reward manager that needs no column of its own, and reward functions for verl's managers.
+"""verl: a reward manager that needs no dataset column, and reward functions for verl's managers.
 
-`JudgeRewardManager` reads the prompt of the rollout itself (`raw_prompt`) and falls back on
-`extra_info`: `reward.reward_manager.source=importlib`, `module.path=PATH/TO/this/file.py`,
-`name=JudgeRewardManager`. It is what to take in place of verl's own rate_limited, too: the judge's
-service bounds what is under way by itself.
+`JudgeRewardManager` reads the prompt from the rollout (`raw_prompt`), else from `extra_info`. Set
+`reward.reward_manager.source=importlib`, `module.path=PATH/TO/this/file.py` and
+`name=JudgeRewardManager`. Use it in place of verl's rate_limited too: the judge's service limits
+requests in flight itself.
 
-The functions (`reward.custom_reward_function.path=PATH/TO/this/file.py` and their `name`) are
-passed no prompt, so put the query into the dataset's `extra_info`, plain or as messages, under
-`query` or the name that `reward_kwargs.query_key` gives:
+The functions (`reward.custom_reward_function.path=PATH/TO/this/file.py` and their `name`) get no
+prompt. So put the query into the dataset's `extra_info`, as text or messages, under `query` or the
+name in `reward_kwargs.query_key`:
 
     compute_score          naive, dapo
     compute_score_sync     remote, which takes no coroutine
     compute_score_limited  rate_limited, which turns every exception into a reward of 0.0
 
-Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`; name a running service in
-it, since verl loads this file in several workers).
+Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`). Name a running service in
+it, since verl loads this file in several workers.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import row_figures
 
 ALONE = "verl asks for one response a call"
+"""Reason for refusing settings that need groups."""
 LOG = logging.getLogger("autoj_reward.trainer")
 
 
@@ -43,25 +44,28 @@ async def compute_score(
     query_key: str = "query",
     **_: Any,
 ) -> dict[str, float]:
-    """The reward of one response. A judge that shows a reference is shown `ground_truth`, and other
-    context out of `extra_info`. The keys are the same every time and every value is finite.
+    """Return the reward of one response, and the judge's metrics.
 
-    Raises InputError where `extra_info` has no query, ConfigError where the config needs the other
-    responses of a query, BudgetExceeded when too many judgements of this worker have failed;
-    failures below that get the configured fallback.
+    The judge shows `ground_truth` as the reference, and `extra_info` as other context. Failed
+    judgements get the configured fallback. The keys are always the same, and every value is finite.
+    Raises BudgetExceeded when too many judgements of this worker have failed. Raises InputError if
+    `extra_info` has no query, ConfigError if the config needs the other responses of a query.
     """
     about = {"ground_truth": ground_truth, **(extra_info or {})}
     return await score(reward_model(), solution_str, about, query_key)
 
 
 def compute_score_sync(*args: Any, **kwargs: Any) -> dict[str, float]:
-    """`compute_score` for callers without an event loop."""
+    """Return the reward as `compute_score` does, for callers without an event loop."""
     return asyncio.run(compute_score(*args, **kwargs))
 
 
 async def compute_score_limited(*args: Any, **kwargs: Any) -> dict[str, float | None]:
-    """`compute_score` where an exception would be a reward: what it raises is logged as an error,
-    and the score is None. verl then has no rewards for the batch, which ends the run."""
+    """Return the reward as `compute_score` does, with the score None in place of an exception.
+
+    The exception is logged. verl then has no rewards for the batch, which ends the run; from the
+    exception it would make a reward of 0.0.
+    """
     try:
         return dict(await compute_score(*args, **kwargs))
     except AutojError as error:
@@ -72,7 +76,10 @@ async def compute_score_limited(*args: Any, **kwargs: Any) -> dict[str, float | 
 async def score(
     model: RewardModel, response: str, about: Mapping[str, Any], query_key: str
 ) -> dict[str, float]:
-    """`compute_score` on a given reward model. about: `extra_info` and `ground_truth`."""
+    """Return the result of `compute_score` from a given reward model.
+
+    about: `extra_info` and `ground_truth`. query_key: the key of the query in it.
+    """
     refuse_groups(model.config, ALONE)
     query = about.get(query_key)
     if query is None:
@@ -93,24 +100,24 @@ try:
 except ModuleNotFoundError:
 
     class RewardManagerBase:  # type: ignore[no-redef]
-        """What verl's own class keeps, for imports where verl is not installed."""
+        """Stand-in for verl's base class, for imports where verl is not installed."""
 
         def __init__(self, config: Any, tokenizer: Any, compute_score: Any) -> None:
             self.config, self.tokenizer, self.compute_score = config, tokenizer, compute_score
 
 
 class JudgeRewardManager(RewardManagerBase):
-    """verl's reward manager interface: one rollout in, its reward and the judge's figures out."""
+    """Reward manager of verl: returns the reward and the judge's metrics of one rollout."""
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
         super().__init__(config, tokenizer, compute_score)
         refuse_groups(reward_model().config, ALONE)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """data: a DataProto of one rollout, padded on the right of its responses. Of several
-        sequences the last is rewarded, as by verl's own managers.
+        """Return the reward of one rollout, and the metrics as `reward_extra_info`.
 
-        Raises what `compute_score` raises.
+        data: a DataProto of one rollout, with responses padded on the right. Of several sequences
+        the last is rewarded, as in verl's own managers. Raises what `compute_score` raises.
         """
         row = data[len(data) - 1]
         ids = row.batch["responses"]

@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from autoj_reward.capacity.memory import Training, TrainingDevices, find_shape, require_room
+from autoj_reward.capacity.memory import Training, TrainingDevices, find_shape, require_memory
 from autoj_reward.config import Block
 from autoj_reward.data.labelled import JudgeData, data_files
 from autoj_reward.errors import ConfigError, InputError, ModelError
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart
 from autoj_reward.io.rows import LISTED
-from autoj_reward.models.device import AMPERE, device_here
+from autoj_reward.models.device import AMPERE, detect_device
 from autoj_reward.processes import processes
 from autoj_reward.types import BadRow
 
@@ -27,9 +27,13 @@ class LoraBlock(Block):
     """LoRA on every linear layer of the transformer blocks from `first_layer` up."""
 
     rank: int = Field(16, ge=1)
+    """Rank of the adapter."""
     alpha: float = Field(32, gt=0)
+    """Scale of the adapter."""
     dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout of the adapter's input."""
     first_layer: int = Field(0, ge=0)
+    """First transformer block with an adapter; those below stay as they are."""
 
 
 class FineTuningConfig(Block):
@@ -38,8 +42,11 @@ class FineTuningConfig(Block):
     model: str
     """The base model."""
     revision: str | None = None
+    """Revision of a hub model; null is the newest."""
     data: JudgeData
+    """Files of training rows."""
     output: Path
+    """Folder of checkpoints, logs and the trained model."""
     lora: LoraBlock | None = None
     """null trains all weights."""
     max_length: int = Field(4096, ge=64)
@@ -55,14 +62,18 @@ class FineTuningConfig(Block):
     warmup: float = Field(0.03, ge=0, lt=1)
     """Share of all steps."""
     weight_decay: float = Field(0.1, ge=0)
+    """Weight decay of AdamW."""
     betas: tuple[float, float] = (0.9, 0.95)
+    """Coefficients of AdamW's running means."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """`auto` is bfloat16 (full weights: mixed precision) on a GPU and float32 on a CPU; `bfloat16`
     is faster on a CPU that has instructions for it."""
     gradient_checkpointing: bool = False
+    """Whether activations are computed again in the backward pass, to save memory."""
     save_steps: int = Field(50, ge=1)
     """Optimizer steps between checkpoints."""
     seed: int = 0
+    """Seed of data order and initialisation."""
 
     @model_validator(mode="after")
     def _whole_batches(self) -> FineTuningConfig:
@@ -117,7 +128,7 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
         "adam_beta2": config.betas[1],
         "weight_decay": config.weight_decay,
         **half_precision(config.dtype),
-        "tf32": True if on_gpu() and device_here().capability >= AMPERE else None,
+        "tf32": True if on_gpu() and detect_device().capability >= AMPERE else None,
         "gradient_checkpointing": config.gradient_checkpointing,
         "save_steps": config.save_steps,
         "save_total_limit": 2,
@@ -135,7 +146,7 @@ def half_precision(dtype: str) -> dict[str, bool]:
     That is on GPUs unless float32 is named, and float16 on cards without bfloat16.
     """
     half = dtype == "bfloat16" or (on_gpu() and dtype != "float32")
-    bf16 = half and (dtype == "bfloat16" or device_here().half == "bfloat16")
+    bf16 = half and (dtype == "bfloat16" or detect_device().half == "bfloat16")
     return {"bf16": bf16, "fp16": half and not bf16}
 
 
@@ -191,7 +202,7 @@ def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
 
 
 def freeze_below(model: Any, first_layer: int) -> None:
-    """Train an adapter from this block up alone; what it has below stays as it is."""
+    """Freeze the parts of an adapter in blocks below this one."""
     for name, parameter in model.named_parameters():
         block = re.search(r"\.layers\.(\d+)\.", name)
         if block and int(block[1]) < first_layer:
@@ -223,14 +234,14 @@ def require_fit(load: Callable[[], Training]) -> None:
 
     A CPU passes, and a model whose shape is not known.
     """
-    device = device_here()
+    device = detect_device()
     if device.kind == "cpu":
         return
     try:
         training = load()
     except ModelError:
         return
-    require_room(training, TrainingDevices(device.memory_gib, processes(), sharded()))
+    require_memory(training, TrainingDevices(device.memory_gib, processes(), sharded()))
 
 
 def log_to(folder: Path) -> None:
@@ -266,7 +277,7 @@ def linear_layers(model: Any) -> list[str]:
 
 
 def set_own_pad(tokenizer: Any) -> None:
-    """Pad with a token of its own where a tokenizer pads with its end of sequence or not at all."""
+    """Give the tokenizer a pad token of its own if it has none, or uses its end of sequence."""
     if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):
         tokenizer.pad_token = _unused_token(tokenizer)
 

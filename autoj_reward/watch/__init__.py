@@ -1,1 +1,2 @@
-"""`autoj watch`: one page over the record of a run, read while it is written."""
+"""`autoj watch`: a page that shows a run's journal, statistics and curves while the run writes
+them."""

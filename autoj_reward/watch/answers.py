@@ -1,12 +1,13 @@
-"""What the page asks for, each a small JSON object, whatever the size of the run.
+"""API of the `autoj watch` page. Every answer is a small JSON object, whatever the size of the run.
 
-    run         the run in figures, for one judge
+    run         metrics of the run, for one judge
     queries     a page of queries, sorted, filtered and searched
-    query       one query with its candidates and comparisons
-    pair        two of its candidates, or one, with all that was said of them
-    curves      what a trainer logged
+    query       one query with its candidates
+    pair        one or two of its candidates, with all judgements and comparisons
+    curves      metrics that a trainer logged
 
-Texts are cut at a length and made visible (`shown.py`); the page shows them as text alone.
+Texts are truncated and their invisible characters made visible (`shown.py`). The page displays them
+as plain text.
 """
 
 from __future__ import annotations
@@ -20,39 +21,40 @@ from autoj_reward.errors import InputError
 from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import visible
 from autoj_reward.journal.reading import Entry
-from autoj_reward.watch.index import ORDERS, Filter, JudgedRow, Stander, standers
+from autoj_reward.watch.index import ORDERS, Filter, IndexedCandidate, JudgedRow, standers
 from autoj_reward.watch.run import Run
 from autoj_reward.watch.shown import (
     candidate_line,
     comparison_details,
+    displayed_text,
     excerpt,
     judgement_details,
     run_figures,
-    shown,
 )
 from autoj_reward.watch.statistics import VIEWS, RunStatistics
 from autoj_reward.watch.timeline import ALONE, COMPARISON, Timeline
 
 PAGE = 20
-"""Queries of one answer."""
+"""Queries in one answer."""
 JUDGED = 20_000
-"""Most judgements of a query that are read."""
+"""Maximum judgements that are read for a query."""
 CANDIDATES = 200
-"""Most candidates of a query that are listed: its best, and its worst."""
+"""Maximum candidates that are listed for a query: half from the best, half from the worst."""
 SAID = 16
-"""Most judgements of a candidate, and comparisons of two, that are shown whole."""
+"""Maximum judgements of a candidate, and comparisons of two, that are shown in full."""
 SEARCH_S = 1.0
-"""How long one search may take before it says how far it came."""
+"""Seconds after which a search returns with the position that it has reached."""
 STRETCH = 25
 """Queries that are searched at a time."""
 SEARCHED = 5000
-"""Judgements of one query that are searched."""
+"""Maximum judgements of one query that are searched."""
 
 Given = Mapping[str, str]
+"""Query parameters of a request, by name."""
 
 
 class Answers:
-    """Answers questions of the page about one run. Raises InputError for an unknown question."""
+    """API of one run. Raises InputError for an unknown endpoint or a bad parameter."""
 
     def __init__(self, run: Run, now: Callable[[], float] = time.time) -> None:
         self._run, self._now = run, now
@@ -65,6 +67,7 @@ class Answers:
         }
 
     def answer(self, name: str, given: Given) -> dict[str, Any]:
+        """Return the answer of the endpoint `name`."""
         if name not in self._about:
             raise InputError(f"{name[:80]!r}: ask for one of {', '.join(self._about)}")
         return self._about[name](given)
@@ -89,7 +92,7 @@ class Answers:
             "reading": not run.read_all,
             "trouble": visible(run.trouble),
             "damaged": run.damaged,
-            "judges": [shown(name, 300) for name in judges],
+            "judges": [displayed_text(name, 300) for name in judges],
             "judge": judge,
             "all_flags": flags,
             "journal": journal,
@@ -134,9 +137,11 @@ class Answers:
     def _search(
         self, wanted: Filter, text: str, start: int
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """Return queries from the start-th on whose query, response or critique holds the text, in
-        whatever case, and where to go on; None when all have been searched. All hold an empty
-        text."""
+        """Return (matching queries, position at which to continue).
+
+        A query matches if its query, a response or a critique contains the text, ignoring case. An
+        empty text matches all queries. The position is None when all queries have been searched.
+        """
         if not text:
             rows = self._stretch(wanted, start, PAGE)
             return rows, start + PAGE if len(rows) == PAGE else None
@@ -186,8 +191,10 @@ class Answers:
         item = next((entry.item for entry in texts.values()), None)
         return {
             "id": number,
-            "text": shown(item.query) if item else "",
-            "context": {visible(k): shown(v) for k, v in item.context.items()} if item else {},
+            "text": displayed_text(item.query) if item else "",
+            "context": {visible(k): displayed_text(v) for k, v in item.context.items()}
+            if item
+            else {},
             "total": len(found),
             "candidates": [
                 candidate_line(
@@ -237,7 +244,7 @@ class Answers:
 
 
 def as_text(answer: dict[str, Any]) -> str:
-    """Return JSON of ASCII alone; NaN and infinity become null."""
+    """Return an answer as ASCII JSON; NaN and infinity become null."""
     return json.dumps(to_plain(answer), allow_nan=False)
 
 
@@ -247,7 +254,7 @@ def _texts(entries: Iterable[Entry]) -> Iterable[str]:
         yield from (entry.judgement.critique, entry.judgement.thinking, entry.judgement.reason)
 
 
-def _response(own: Stander, row: JudgedRow, entry: Entry | None) -> str:
+def _response(own: IndexedCandidate, row: JudgedRow, entry: Entry | None) -> str:
     return entry.item.responses[row.one != own.response] if entry else ""
 
 
@@ -264,7 +271,7 @@ def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[st
         response = entry.item.responses[str(row.one) != name]
     return {
         "name": name,
-        "response": shown(response),
+        "response": displayed_text(response),
         "judgements": [
             judgement_details(e.judgement, row.mark.kind, e.item.sample)
             for row, e in known
@@ -273,22 +280,25 @@ def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[st
     }
 
 
-def _standing(rows: list[JudgedRow]) -> list[Stander]:
-    """The rated candidates, and those that were only compared."""
+def _standing(rows: list[JudgedRow]) -> list[IndexedCandidate]:
+    """Return the rated candidates, followed by those that were only compared."""
     found = standers(rows)
     names = {own.response for own in found}
     for row in rows:
         for name in (row.one, row.two):
             if name and name not in names:
                 names.add(name)
-                found.append(Stander(name, [row.id], [row.mark]))
+                found.append(IndexedCandidate(name, [row.id], [row.mark]))
     return found
 
 
-def _ordered(found: list[Stander], view: int) -> list[Stander]:
-    """Best first in the view, equal ones by their expected rating, those without a number last."""
+def _ordered(found: list[IndexedCandidate], view: int) -> list[IndexedCandidate]:
+    """Return the candidates, best first in the view.
 
-    def rank(own: Stander) -> tuple[bool, float, float]:
+    Equal values are ordered by expected rating. Candidates without a value come last.
+    """
+
+    def rank(own: IndexedCandidate) -> tuple[bool, float, float]:
         values = own.result().values
         value, expected = values[view], values[VIEWS.index("expected")]
         return value is None, -(value or 0.0), -(expected or 0.0)

@@ -1,7 +1,8 @@
-"""What of a run's judgements the page filters, sorts and counts by, without their texts.
+"""Index of a run's judgements, without their texts, for filtering, sorting and counting.
 
-It stands in a temporary file of SQLite's own, which has no name and goes with the process: a line
-a judgement, one a query. The texts stay in the journals, and are read from there by key.
+It is a temporary SQLite database without a name, deleted when the process ends. It has a row for
+each judgement and one for each query. The texts stay in the journals and are read from there by
+key.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ INSERT OR REPLACE INTO judged ({OWN}, {MARK})
 VALUES ({", ".join("?" * (6 + len(Mark._fields)))})
 """
 OUTCOMES = {outcome.value: 1 << n for n, outcome in enumerate(Outcome)}
+"""Bit of each outcome in a query's `outcomes` column."""
 ORDERS = {
     "newest": "last DESC",
     "oldest": "last",
@@ -56,49 +58,60 @@ ORDERS = {
     "tied": "CAST(tied AS REAL) / pairs DESC",
     "failures": "failed DESC",
 }
-"""How queries can be sorted, and by what."""
+"""SQL order of each sort order of queries."""
 FLAGS = 62
-"""Flags that can be filtered by: bits of SQLite's integers."""
+"""Maximum flags to filter by: they are bits of SQLite's integers."""
 
 
 class TextPlace(NamedTuple):
-    """Place of a judgement's texts: the number of the journal, and its key there."""
+    """Location of a judgement's texts."""
 
     journal: int
+    """Number of the journal."""
     key: str
+    """Key of the judgement in that journal."""
 
 
 class Filter(NamedTuple):
-    """Filter and order of a list of queries. outcome, flag: of any of their judgements."""
+    """Filter and sort order of a list of queries."""
 
     judge: int
+    """Index of the judge."""
     view: int = 0
+    """Index in VIEWS."""
     order: str = "newest"
+    """Name in ORDERS."""
     outcome: str = ""
+    """Outcome that at least one judgement of the query must have; empty for all queries."""
     flag: str = ""
+    """Flag that at least one judgement of the query must have; empty for all queries."""
 
 
 class JudgedRow(NamedTuple):
-    """A judgement of a query. one, two: names of its responses; two is 0 where there is one."""
+    """A judgement in the index."""
 
     id: int
     place: TextPlace
     one: int
+    """Hash of its first response."""
     two: int
+    """Hash of its second response; 0 if it has one response."""
     mark: Mark
 
 
 @dataclass(slots=True)
-class Stander:
-    """A response of a query. rows: ids of its judgements, ratings and readings, in the order in
-    which they came in; of one that was only compared, the first comparison's."""
+class IndexedCandidate:
+    """A candidate of a query with its judgements."""
 
     response: int
+    """Hash of the response."""
     rows: list[int] = field(default_factory=list)
+    """Ids of its ratings and readings in order of arrival. If it was only compared: the first
+    comparison's id."""
     marks: list[Mark] = field(default_factory=list)
 
     def result(self) -> CandidateResult:
-        """Return what its judgements come to, as a job counts them: k critiques are one."""
+        """Return the result of its judgements, counted as in a job: k critiques make one result."""
         ratings = [mark for mark in self.marks if mark.kind == RATING]
         readings = [mark for mark in self.marks if mark.kind != RATING]
         direct = _mean([mark.direct for mark in readings])
@@ -113,21 +126,21 @@ class Stander:
         return found._replace(values=(value, expected, direct if own is None else own))
 
 
-def standers(rows: Iterable[JudgedRow]) -> list[Stander]:
-    """Return the candidates of a query's judgements; comparisons make none."""
-    found: dict[int, Stander] = {}
+def standers(rows: Iterable[JudgedRow]) -> list[IndexedCandidate]:
+    """Return the candidates of a query's judgements; comparisons do not make candidates."""
+    found: dict[int, IndexedCandidate] = {}
     for row in rows:
         if row.mark.kind in ALONE:
-            own = found.setdefault(row.one, Stander(row.one))
+            own = found.setdefault(row.one, IndexedCandidate(row.one))
             own.rows.append(row.id)
             own.marks.append(row.mark)
     return list(found.values())
 
 
 class Index:
-    """Index of judgements and queries, by judge: a journal may hold several judges.
+    """Index of judgements and queries for each judge of a run.
 
-    Use it from one thread at a time.
+    Not thread-safe: use it from one thread at a time.
     """
 
     def __init__(self) -> None:
@@ -140,7 +153,7 @@ class Index:
         self._counted: dict[int, list[CandidateResult]] = {}
 
     def add(self, journal: int, entries: Sequence[Entry]) -> None:
-        """Count judgements; each replaces an earlier one of the same key."""
+        """Add judgements; each replaces an earlier one with the same key."""
         self._db.execute("BEGIN")
         for entry in entries:
             self._add(journal, entry)
@@ -179,7 +192,7 @@ class Index:
         return [own.result() for own in standers(self.rows(asked))]
 
     def settle(self) -> None:
-        """Update the statistics and the standings of the queries that were added to."""
+        """Update the statistics and standings of queries with new judgements."""
         self._db.execute("BEGIN")
         for asked, before in self._counted.items():
             self._settle(asked, before)
@@ -218,7 +231,7 @@ class Index:
                 self._db.execute(f"INSERT INTO standings VALUES ({marks})", (asked, view, *new))
 
     def rows(self, asked: int, most: int = -1) -> list[JudgedRow]:
-        """Return a query's judgements in order of arrival, at most so many; -1 for all."""
+        """Return a query's judgements in order of arrival, at most `most`; -1 means all."""
         return self._rows("WHERE asked = ? ORDER BY id LIMIT ?", (asked, most))
 
     def _rows(self, where: str, values: Sequence[Any]) -> list[JudgedRow]:
@@ -231,7 +244,8 @@ class Index:
         ]
 
     def queries(self, wanted: Filter, start: int, most: int) -> list[dict[str, Any]]:
-        """Return at most so many queries from the start-th on, with their standing in the view."""
+        """Return at most `most` queries from position `start` on, with their standing in
+        the view."""
         where, values = self._where(wanted)
         found = self._db.execute(
             f"SELECT id, last, judged, candidates, failed, {STANDING} FROM asked LEFT JOIN"
@@ -259,13 +273,13 @@ class Index:
         return " AND ".join(parts), values
 
     def known(self, journal: int, keys: Sequence[str]) -> dict[str, float]:
-        """Return the times of those of a journal's keys that are in the index."""
+        """Return {key: time} of the given keys of a journal that are in the index."""
         marks = ", ".join("?" * len(keys))
         where = f"SELECT key, at FROM judged WHERE key IN ({marks}) AND journal = ?"
         return dict(self._db.execute(where, (*keys, journal)).fetchall())
 
     def places(self, asked: int, most: int) -> list[TextPlace]:
-        """Return the places of at most so many of a query's judgements."""
+        """Return the text locations of at most `most` judgements of a query."""
         where = "SELECT journal, key FROM judged WHERE asked = ? LIMIT ?"
         found = self._db.execute(where, (asked, most))
         return [TextPlace(*row) for row in found]
@@ -275,7 +289,8 @@ class Index:
 
 
 def _judgement(mark: Mark) -> Judgement:
-    """Return what an aggregate needs to know of a counted rating; distributions are not kept."""
+    """Return a judgement with what aggregation needs of an indexed rating; distributions are not
+    kept."""
     readings = list[Reading]()
     if mark.rating is not None:
         own, told = mark.rating, () if mark.expected is not None else None
@@ -302,6 +317,6 @@ def _mark(values: Sequence[Any]) -> Mark:
 
 
 def _name(*parts: Any) -> int:
-    """A text, or several, as a number of 64 bits, never 0."""
+    """Return a 64-bit hash of the parts, never 0."""
     text = json.dumps(parts).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True) or 1

@@ -1,7 +1,7 @@
-"""The page: one document of its own HTML, style and script, and nothing that is fetched for it.
+"""HTML document of the page, with its style and script embedded; it loads no other files.
 
-`autoj watch` serves it without data, and it asks for what it shows. A job's `report.html` is the
-same page with its data embedded: a file that needs neither a server nor a network.
+`autoj watch` serves it without data, and the page fetches what it shows. A job's `report.html` is
+the same page with its data embedded: a file that needs neither server nor network.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from autoj_reward.io.markup import data_block, hashed
 SCRIPTS = (
     "base.js", "embedded.js", "charts.js", "overview.js", "queries.js", "query.js", "main.js",
 )  # fmt: skip
+"""Script files, in the order in which they are joined."""
 
 
 @cache
 def _parts() -> tuple[str, str]:
-    """Style and script, as they stand between their tags."""
+    """Return the contents of the style and script elements."""
     folder = files("autoj_reward.watch")
     texts = [folder.joinpath(name).read_text("utf-8") for name in ("page.css", *SCRIPTS)]
     return texts[0], '"use strict";\n' + "\n".join(texts[1:])
@@ -28,7 +29,8 @@ def _parts() -> tuple[str, str]:
 
 @cache
 def _policy() -> str:
-    """Run this script and use this style alone, and fetch nothing."""
+    """Return a Content-Security-Policy that allows only this page's script and style, and no
+    requests."""
     style, script = map(hashed, _parts())
     return (
         f"default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; "
@@ -39,8 +41,8 @@ def _policy() -> str:
 def document(data: Any = None) -> str:
     """Return the page's HTML.
 
-    data: what an embedded page shows, of plain JSON values; whatever its texts hold, they cannot
-    leave their element. None for the page that asks a server.
+    data: JSON-compatible values for an embedded page. No text in them can break out of its element.
+    None makes the page that fetches its data from a server.
     """
     style, script = _parts()
     text = files("autoj_reward.watch").joinpath("page.html").read_text("utf-8")
@@ -51,7 +53,7 @@ def document(data: Any = None) -> str:
 
 
 def headers() -> dict[str, str]:
-    """Return what the browser is told: run this script alone, and ask nobody but this service."""
+    """Return HTTP headers that allow only this page's script, and requests only to this server."""
     return {
         "Content-Security-Policy": f"{_policy()}; connect-src 'self'; frame-ancestors 'none'",
         "Referrer-Policy": "no-referrer",

@@ -1,4 +1,5 @@
-"""A run as it lies on the disk: which files are its own, and what they say as they grow."""
+"""Files of a run: finds its journals, summary, config and trainer logs, and reads them as they
+grow."""
 
 from __future__ import annotations
 
@@ -17,37 +18,41 @@ from autoj_reward.journal.reading import Entry, Reader
 from autoj_reward.watch.index import Index, TextPlace
 
 AT_ONCE = 500
-"""Judgements taken in at a time."""
+"""Judgements that are read at a time."""
 JOURNALS = ("*.sqlite", "*/*.sqlite", "*/*/*.sqlite")
 SETTLE_S = 1.0
-"""Seconds between two standings while there is much to take in."""
+"""Seconds between two updates of statistics while many judgements are read."""
 MOST_JSON = 2**24
-"""Bytes of a summary or config that is read."""
+"""Maximum bytes of a summary or config file."""
 POINTS = 600
-"""Most points of a trainer's figure that are kept: the last one of as many steps as it takes."""
+"""Maximum points of a trainer's curve; with more steps, only the last of several is kept."""
 TAGS = 400
+"""Maximum curves of a trainer."""
 FILES = ("events.out.tfevents*", "*/events.out.tfevents*", "*/*/events.out.tfevents*")
 
 
 class Run:
-    """A run's record, read by `follow` and asked by many. path: the folder or file of its results,
-    or its journal. Use `index` while holding `lock`.
+    """Record of a run. One thread reads it with `refresh`, others query it.
 
-    Raises ConfigError where there is nothing.
+    Raises ConfigError if the path holds no run.
     """
 
     def __init__(self, path: Path) -> None:
+        """Find the run's files. path: its output folder or file, or its journal."""
         self.path = _results(path)
         self.index = Index()
+        """Index of the judgements; use it only while holding `lock`."""
         self.lock = threading.Lock()
         self.trouble = ""
+        """Errors of the last read, as text; empty if there were none."""
         self.read_all = False
+        """Whether all judgements so far have been read."""
         self.curves = Curves(self.path) if self.path.is_dir() else None
         self._settled = 0.0
         self._readers: dict[Path, Reader] = {}
 
     def refresh(self) -> bool:
-        """Read some of what is new, and return whether there may be more right now."""
+        """Read a batch of new data. Return whether there may be more right now."""
         more = False
         troubles = []
         for path in self._journals():
@@ -84,11 +89,11 @@ class Run:
 
     @property
     def damaged(self) -> int:
-        """Number of rows of the journals that are not as they were written."""
+        """Number of journal rows that differ from what was written."""
         return sum(len(reader.damaged) for reader in self._readers.values())
 
     def texts(self, places: Sequence[TextPlace]) -> dict[TextPlace, Entry]:
-        """Return the judgements at these places, as far as they are still there."""
+        """Return the judgements at these locations that still exist."""
         readers, found = list(self._readers.values()), {}
         for number in {place.journal for place in places}:
             keys = [place.key for place in places if place.journal == number]
@@ -97,12 +102,12 @@ class Run:
         return found
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the summary that the job wrote at its end."""
+        """Return the summary that the job wrote at its end, or None."""
         in_folder = self.path / "summary.json"
         return _read(in_folder if self.path.is_dir() else Path(f"{self.path}.summary.json"))
 
     def config(self) -> dict[str, Any] | None:
-        """Return the config of a training."""
+        """Return the config of a training run, or None."""
         return _read(self.path / "config.json") if self.path.is_dir() else None
 
     @property
@@ -110,12 +115,12 @@ class Run:
         return claim_path(self.path, in_folder=self.path.is_dir())
 
     def total(self) -> int:
-        """Return the number of judge inputs to come in all, comparisons aside; 0 if unknown."""
+        """Return the expected number of judge inputs, without comparisons; 0 if unknown."""
         found = (_read(self._claim) or {}).get("total")
         return found if isinstance(found, int) else 0
 
     def state(self) -> str:
-        """Return `running`, `finished` or `stopped`; `unknown` where no process has a claim."""
+        """Return `running`, `finished` or `stopped`; `unknown` if the output has no claim."""
         if holder(self._claim):
             return "running"
         if self.summary() is not None or (self.path / "policy").is_dir():
@@ -124,7 +129,7 @@ class Run:
 
 
 def _results(path: Path) -> Path:
-    """The results of a run that is named by them, or by its journal."""
+    """Return the path if it holds a run: its results, or its journal."""
     if not path.exists() and not _journals_of(path):
         raise ConfigError(
             f"{path}: no run is there: name the output of best-of-n or score, the folder of a "
@@ -134,7 +139,7 @@ def _results(path: Path) -> Path:
 
 
 def _journals_of(path: Path) -> list[Path]:
-    """The journals beside a run's results: one, or one a shard or round."""
+    """Return the journals of a run: one, or one for each shard or round."""
     if path.suffix == ".sqlite":
         return [path]
     beside = Path(f"{path}.journal.sqlite")
@@ -148,7 +153,7 @@ def _journals_of(path: Path) -> list[Path]:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None where there is none, or not a whole one."""
+    """Return a JSON object; None if the file is missing, too large or incomplete."""
     try:
         if not path.is_file() or path.stat().st_size > MOST_JSON:
             return None
@@ -159,7 +164,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 class _Curve:
-    """One figure: a point for every so many steps."""
+    """One metric over training steps, with one point for every `_steps` steps."""
 
     def __init__(self) -> None:
         self._steps = 1
@@ -172,22 +177,25 @@ class _Curve:
             self._points = {point[0] // self._steps: point for point in self.points()}
 
     def points(self) -> list[tuple[int, float]]:
-        """Return (step, value), in order."""
+        """Return (step, value) pairs in order."""
         return sorted(self._points.values())
 
 
 class Curves:
-    """Every figure that a trainer logged in a folder, by its step: read from TensorBoard's files as
-    they grow, or from the last checkpoint. step: the last one that anything is logged of.
-    without_events: there are TensorBoard files, and the package that reads them is not here."""
+    """All metrics that a trainer logged in a folder, by step.
+
+    They are read from TensorBoard's files as these grow, or else from the last checkpoint.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._loaders: dict[Path, Any] = {}
         self._curves: dict[str, _Curve] = {}
         self.step = 0
+        """Last step with a logged metric."""
         self._state: tuple[Path, int] | None = None
         self.without_events = False
+        """Whether there are TensorBoard files, but the package that reads them is missing."""
 
     def read(self) -> None:
         """Read what was logged since the last call."""
@@ -212,7 +220,7 @@ class Curves:
                     self._keep(name, event.step, float(make_ndarray(value.tensor)))
 
     def _read_state(self) -> None:
-        """What the trainer's last checkpoint says, where nothing else does."""
+        """Read the log of the trainer's last checkpoint."""
         found = list(self._folder.glob("checkpoint-*/trainer_state.json"))
         if not found:
             return
@@ -223,7 +231,7 @@ class Curves:
             history = json.loads(path.read_text(encoding="utf-8"))["log_history"]
             logged = [(entry.pop("step"), entry) for entry in history]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return  # half written: it is whole at the next look
+            return  # incomplete; it is read again at the next call
         self._state = stamp
         for step, entry in logged:
             for name, value in entry.items():
@@ -237,5 +245,5 @@ class Curves:
             self.step = max(self.step, step)
 
     def told(self) -> dict[str, list[tuple[int, float]]]:
-        """Return (step, value) by name, in order."""
+        """Return (step, value) pairs in order, by metric."""
         return {name: own.points() for name, own in sorted(self._curves.items())}

@@ -1,7 +1,7 @@
-"""`autoj watch RUN`: one page over a run's record, on this machine alone, until SIGINT or SIGTERM.
+"""Server of `autoj watch RUN`: a page about a run, on this machine only, until SIGINT or SIGTERM.
 
-The page holds nothing of the run and needs no token. What it shows it asks for with one, which
-stands behind the `#` of the printed address: a browser sends that part to nobody.
+The page itself contains nothing of the run and needs no token. Its requests for data carry a token,
+which stands behind the `#` of the printed address. Browsers do not send that part of an address.
 """
 
 from __future__ import annotations
@@ -16,26 +16,30 @@ from fastapi import FastAPI, Request, Response
 
 from autoj_reward.errors import InputError
 from autoj_reward.logs import LOG
-from autoj_reward.service.connections import EdgeServer, places
+from autoj_reward.service.connections import EdgeServer, set_connection_limits
 from autoj_reward.service.gateway import Guard, Limits
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.service.serve import listen, server_of
+from autoj_reward.service.serve import listen, make_server
 from autoj_reward.watch.answers import Answers, as_text
 from autoj_reward.watch.page import document, headers
 from autoj_reward.watch.run import Run
 
 HOST = "127.0.0.1"
+"""Address that the server listens on."""
 LOOK_S = 1.0
-"""Seconds between two looks at the run's files."""
+"""Seconds between two reads of the run's files."""
 REQUESTS = 64
+"""Maximum requests in flight."""
 
 
 def main(path: str, port: int) -> int:
-    """Serve the page of a run until SIGINT or SIGTERM."""
+    """Serve the page of a run until SIGINT or SIGTERM. Returns the exit status."""
     run, token, end = Run(Path(path)), secrets.token_urlsafe(24), threading.Event()
     with listen(HOST, port) as listening:
         address = f"http://{HOST}:{listening.getsockname()[1]}/#{token}"
-        server = server_of(page_app(run, token), listening, places(REQUESTS).most, drain_s=1)
+        server = make_server(
+            page_app(run, token), listening, set_connection_limits(REQUESTS).most, drain_s=1
+        )
         serving = threading.Thread(target=_serve, args=(server, end), name="autoj-watch")
 
         def stop(number: int, frame: Any) -> None:
@@ -63,11 +67,11 @@ def _serve(server: EdgeServer, end: threading.Event) -> None:
 
 
 def _follow(run: Run, end: threading.Event) -> None:
-    """Read the run's files until the end."""
+    """Read the run's files again and again until `end` is set."""
     while not end.is_set():
         try:
             more = run.refresh()
-        except Exception as error:  # a file of a kind that was not foreseen must not end the page
+        except Exception as error:  # an unexpected file must not stop the server
             LOG.exception("the run cannot be read")
             run.trouble, more = f"{type(error).__name__}: {error}", False
         if not more:
@@ -75,7 +79,7 @@ def _follow(run: Run, end: threading.Event) -> None:
 
 
 def page_app(run: Run, token: str) -> Guard:
-    """Return the app: the page, and its answers under `/api` to requests with the token."""
+    """Return the app: the page at `/`, and answers under `/api` to requests with the token."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     answers, page = Answers(run), document()
 

@@ -1,6 +1,6 @@
-"""What the page shows of a run, a candidate and a judgement, as JSON: live, and in a report.
+"""JSON of a run, a candidate and a judgement for display, on the live page and in a report.
 
-Texts are cut at a length, and what cannot be seen in them is made visible.
+Texts are truncated, and their invisible characters are made visible.
 """
 
 from __future__ import annotations
@@ -21,30 +21,36 @@ from autoj_reward.watch.statistics import (
 from autoj_reward.watch.timeline import RATING
 
 CUT = 40_000
-"""Characters of a text that are shown."""
+"""Maximum characters of a displayed text."""
 EXCERPT = 240
+"""Maximum characters of an excerpt."""
 BARS = 64
-"""Most bars of a histogram."""
+"""Maximum bars of a histogram."""
 NAMES = 32
-"""Most names of a count in a summary that are shown."""
+"""Maximum displayed names in a count of a summary."""
 COUNTS = ("outcomes", "reasons", "flags", "rules", "seconds", "usage")
+"""Keys of a summary that hold counts or amounts by name."""
 SCALARS = (
     "queries", "candidates", "ok_share", "forced", "forced_share", "cache_hit_rate", "comparisons",
     "reused", "rows", "rows_left_out", "curve_queries", "judgements_per_second",
     "output_tokens_per_second", "tie_rate", "pair_tie_rate", "spread",
 )  # fmt: skip
+"""Keys of a summary that hold one number."""
 OF_A_VIEW = ("tie_rate", "pair_tie_rate", "spread")
-"""Statistics of a summary in the view that ranked its candidates."""
+"""Keys of a summary that depend on the view which ranked its candidates."""
 
 
-def shown(text: str, most: int = CUT) -> str:
-    """Return a text whose controls can be seen, and how much of it is left out."""
+def displayed_text(text: str, most: int = CUT) -> str:
+    """Return a text with visible control characters, truncated to `most` characters.
+
+    The number of omitted characters is appended.
+    """
     left = len(text) - most
     return visible(text[:most]) + (f"\n… {left:,} more characters" if left > 0 else "")
 
 
 def excerpt(text: str) -> str:
-    """Return the beginning of a text in one line."""
+    """Return the beginning of a text on one line."""
     words = " ".join(text[: 4 * EXCERPT].split())
     return visible(words[:EXCERPT]) + "…" * (len(words) > EXCERPT or len(text) > 4 * EXCERPT)
 
@@ -52,11 +58,11 @@ def excerpt(text: str) -> str:
 def run_figures(
     counted: RunStatistics, summary: Mapping[str, Any] | None = None, judge: str = ""
 ) -> dict[str, Any]:
-    """Return the statistics of a run, with warnings for their reader.
+    """Return a run's statistics, with warnings for the reader.
 
-    counted: of its candidates. summary: of `summary.json`, once the job is done: what it says
-    stands in place of what was counted. judge: the one that was counted; a summary of another
-    judge's results is left out.
+    counted: statistics of the candidates in the index. summary: content of `summary.json` once the
+    job has finished; its values replace the counted ones. judge: judge of the counted candidates; a
+    summary with another judge's results is ignored.
     """
     found, view = to_plain(counted.as_json()), "rating"
     views = {name: own.as_json() for name, own in zip(VIEWS, counted.views, strict=True)}
@@ -77,8 +83,8 @@ def run_figures(
 
 
 def _checked(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page shows of a summary; what another version wrote in another way is left
-    out."""
+    """Return the displayed parts of a summary. Values that another version wrote differently are
+    dropped."""
     view = summary.get("view")
     found: dict[str, Any] = {"view": view if view in VIEWS else "rating"}
     for name in SCALARS:
@@ -87,7 +93,7 @@ def _checked(summary: Mapping[str, Any]) -> dict[str, Any]:
     for name in COUNTS:
         if isinstance(counts := summary.get(name), Mapping):
             found[name] = {
-                shown(str(key), 100): number
+                displayed_text(str(key), 100): number
                 for key, number in list(counts.items())[:NAMES]
                 if _is_number(number)
             }
@@ -106,7 +112,7 @@ def _is_point(value: Any) -> bool:
 
 
 def candidate_line(name: str, response: str, result: CandidateResult) -> dict[str, Any]:
-    """Return a candidate's line in the list of its query's."""
+    """Return a candidate's row in the list of its query."""
     return {
         "name": name,
         "text": excerpt(response),
@@ -120,10 +126,10 @@ def candidate_line(name: str, response: str, result: CandidateResult) -> dict[st
 def judgement_details(
     judgement: Judgement, kind: str = RATING, sample: int = 0, most: int = CUT
 ) -> dict[str, Any]:
-    """Return one judgement of a candidate, with all that the judge said.
+    """Return one judgement of a candidate in full.
 
-    kind: RATING, READING or a protocol of a format's own, whose slots are in `readings`. sample:
-    which of k critiques it is. most: characters of each text.
+    kind: RATING, READING or a format's own protocol, whose slots are in `readings`. sample: index
+    of the critique among k. most: maximum characters of each text.
     """
     rating = judgement.reading(RATING)
     slot = rating.distribution if rating else None
@@ -143,7 +149,7 @@ def judgement_details(
 
 
 def comparison_details(judgement: Judgement) -> dict[str, Any]:
-    """Return what the judge said of two candidates in one order."""
+    """Return the judgement of two candidates in one order, in full."""
     confidence = judgement.confidence or ()
     return _details(judgement, CUT) | {
         "verdict": judgement.verdict.value if judgement.verdict else None,
@@ -155,9 +161,9 @@ def _details(judgement: Judgement, most: int) -> dict[str, Any]:
     used = judgement.usage
     return {
         "outcome": judgement.outcome.value,
-        "reason": shown(judgement.reason, 500),
-        "critique": shown(judgement.critique, most),
-        "thinking": shown(judgement.thinking, most),
+        "reason": displayed_text(judgement.reason, 500),
+        "critique": displayed_text(judgement.critique, most),
+        "thinking": displayed_text(judgement.thinking, most),
         "forced": judgement.forced,
         "flags": _flags(judgement.flags),
         "tokens_in": used.tokens_in,

@@ -1,4 +1,4 @@
-"""Statistics of a run's candidates, counted once for the page and for a job's `summary.json`."""
+"""Statistics of a run's candidates, the same for the page and for a job's `summary.json`."""
 
 from __future__ import annotations
 
@@ -11,35 +11,39 @@ from statistics import fmean, pstdev
 from typing import Any, NamedTuple, get_args
 
 from autoj_reward.config import View
-from autoj_reward.questions.tie_break import tied_pairs
+from autoj_reward.questions.tie_break import count_tied_pairs
 from autoj_reward.types import Judgement, Outcome, Usage
 
 VIEWS: tuple[str, ...] = get_args(View)
-"""`rating`, `expected` and `direct`."""
+"""Names of the views: `rating`, `expected` and `direct`."""
 VALUES = 1000
-"""Most distinct ratings that are counted apart."""
+"""Maximum distinct ratings that are counted separately."""
 NAMES = 1000
-"""Most distinct names, such as reasons of failures, that are counted apart."""
+"""Maximum distinct names, such as failure reasons, that are counted separately."""
 OTHERS = "others"
-"""Names that are counted together."""
+"""Name under which all further names are counted."""
 
 
 class QueryStanding(NamedTuple):
-    """A query's candidates in one view. deviation: standard deviation (population). pairs, tied: of
-    rated candidates, and those of equal value. top: how many share the best value."""
+    """Statistics of one query's rated candidates in one view."""
 
     rated: int
+    """Number of rated candidates."""
     best: float
     worst: float
     mean: float
     deviation: float
+    """Standard deviation (population)."""
     pairs: int
+    """Number of pairs of rated candidates."""
     tied: int
+    """Number of pairs with equal values."""
     top: int
+    """Number of candidates with the best value."""
 
 
 def standing_of(values: Sequence[float]) -> QueryStanding:
-    """Return how a query's rated candidates stand, by their numbers in a view; at least one."""
+    """Return the statistics of a query's values in one view; there must be at least one."""
     best = max(values)
     return QueryStanding(
         rated=len(values),
@@ -48,19 +52,21 @@ def standing_of(values: Sequence[float]) -> QueryStanding:
         mean=fmean(values),
         deviation=pstdev(values),
         pairs=math.comb(len(values), 2),
-        tied=tied_pairs(values),
+        tied=count_tied_pairs(values),
         top=values.count(best),
     )
 
 
 @dataclass(slots=True)
 class ViewTotals:
-    """The standings of all queries in one view, added up. several: queries with two rated
-    candidates or more; what follows is of these."""
+    """Sums of all queries' statistics in one view."""
 
     queries: int = 0
+    """Queries with at least one rated candidate."""
     several: int = 0
+    """Queries with at least two rated candidates; the fields below sum over these."""
     top_tied: int = 0
+    """Queries whose best value is shared."""
     pairs: int = 0
     tied: int = 0
     best: float = 0.0
@@ -79,11 +85,11 @@ class ViewTotals:
             self.deviation += sign * own.deviation
 
     def as_json(self) -> dict[str, float | None]:
-        """Return the shares and means.
+        """Return shares and means over queries with at least two rated candidates.
 
-        tie_rate: share of queries whose best value is shared. pair_tie_rate: of pairs of candidates
-        of one query, those of equal value. spread: standard deviation within a query, mean over
-        queries. gain: mean best minus mean, in points of the view.
+        tie_rate: share of queries whose best value is shared. pair_tie_rate: share of pairs of one
+        query's candidates with equal values. spread: mean over queries of the standard deviation
+        within a query. gain: mean best value minus mean value, in points of the view.
         """
         return {
             "queries": self.queries,
@@ -96,12 +102,12 @@ class ViewTotals:
 
 
 class CandidateResult(NamedTuple):
-    """Result of one candidate, from all of its judgements. values: its number in each view of
-    VIEWS, None where it has none."""
+    """Result of one candidate, from all of its judgements."""
 
     outcome: str
     reason: str
     values: tuple[float | None, ...]
+    """Its number in each view of VIEWS; None if it has none."""
     forced: bool
     flags: tuple[str, ...]
     usage: Usage
@@ -120,15 +126,13 @@ def result_of(judgement: Judgement) -> CandidateResult:
 
 
 class RunStatistics:
-    """Statistics of the candidates of a run, query by query, in memory that does not grow.
-
-    views: `ViewTotals` in the order of VIEWS.
-    """
+    """Statistics of a run's candidates, updated query by query in bounded memory."""
 
     def __init__(self) -> None:
         self.queries = self.candidates = 0
         self.usage = Usage()
         self.views = tuple(ViewTotals() for _ in VIEWS)
+        """Totals of each view, in the order of VIEWS."""
         self._outcomes: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._flags: Counter[str] = Counter()
@@ -136,7 +140,7 @@ class RunStatistics:
         self._forced, self._rated, self._total = 0, 0, 0.0
 
     def add(self, results: Sequence[CandidateResult], sign: int = 1) -> None:
-        """Count a query with its candidates; with sign -1 take back one that has changed."""
+        """Count a query with its candidates, or remove one that has changed with `sign=-1`."""
         self.queries += sign
         for result in results:
             self._add(result, sign)
@@ -160,12 +164,12 @@ class RunStatistics:
             self._total += sign * rating
 
     def as_json(self) -> dict[str, Any]:
-        """Return the statistics by the names that `summary.json` has them under.
+        """Return the statistics under the keys of `summary.json`.
 
-        Shares are 0..1, and None where there is nothing to divide by. outcomes: candidates by
-        outcome, zeros included. ok_share: of those that were not abandoned. reasons: failed ones by
-        reason. forced: ok ones whose rating was forced; forced_share: among ok ones. mean_rating:
-        over rated candidates. histogram: (rating, count), ascending.
+        Shares are 0..1, or None without a denominator. outcomes: candidates by outcome, including
+        zeros. ok_share: among candidates that were not abandoned. reasons: failed candidates by
+        reason. forced: ok candidates with a forced rating. forced_share: among ok candidates.
+        mean_rating: over rated candidates. histogram: (rating, count) pairs, ascending.
         """
         ok = self._outcomes[Outcome.OK]
         return {
@@ -185,15 +189,18 @@ class RunStatistics:
 
 
 def standing(results: Sequence[CandidateResult], view: int) -> QueryStanding | None:
-    """Return how the candidates stand; None where none has a number in that view of VIEWS."""
+    """Return the statistics of a query's candidates in a view of VIEWS, given by index.
+
+    Returns None if no candidate has a number in it.
+    """
     values = [value for result in results if (value := result.values[view]) is not None]
     return standing_of(values) if values else None
 
 
 def notices(found: Mapping[str, Any], view: str) -> list[str]:
-    """Return warnings for a reader of the ratings, as sentences of plain text.
+    """Return warnings for a reader of the ratings, as plain sentences.
 
-    found: statistics by the names of `summary.json`, with those of the view.
+    found: statistics under the keys of `summary.json`, including those of the view.
     """
     said = []
     ok_share, forced = found["ok_share"], found["forced_share"]
@@ -225,14 +232,19 @@ def notices(found: Mapping[str, Any], view: str) -> list[str]:
 
 
 def count_name(names: Counter[str], name: str, most: int, sign: int = 1) -> None:
-    """Count a name; with sign -1 take one back. Once `most` names are known, new ones are counted
-    together as OTHERS."""
+    """Count a name, or remove it with `sign=-1`.
+
+    Once `most` names are known, new ones are counted together as OTHERS.
+    """
     names[name if name in names or len(names) < most else OTHERS] += sign
 
 
 class Histogram:
-    """Counts by value while there are at most so many of them; beyond, in bars of equal width, a
-    power of two, each by its middle."""
+    """Histogram of a stream of numbers in bounded memory.
+
+    Exact values are counted while there are at most `most` distinct ones, then equal-width bins.
+    Bin widths are powers of two, and a bin is reported by its middle.
+    """
 
     def __init__(self, most: int) -> None:
         self.width = 0.0
@@ -240,8 +252,8 @@ class Histogram:
         self._counts: Counter[float] = Counter()
 
     def add(self, value: float, times: int = 1) -> None:
-        """Count a value so many times; a negative number takes it back. What is not finite is left
-        out."""
+        """Count a value `times` times; a negative number removes it. Values that are not finite are
+        ignored."""
         if not math.isfinite(value):
             return
         self._counts[self._bar(value)] += times
@@ -253,37 +265,41 @@ class Histogram:
                 self._counts[self._bar(old)] += found
 
     def _bar(self, value: float) -> float:
-        """The value, or the middle of its bar. Of bars that are put together all values go into the
-        same one, so that each can be taken back."""
+        """Return the value, or the middle of its bin.
+
+        When bins merge, all of their values go to the same bin, so that each can be removed later.
+        """
         return (math.floor(value / self.width) + 0.5) * self.width if self.width else value
 
     def counts(self) -> tuple[tuple[float, int], ...]:
-        """Return (value, count), ascending."""
+        """Return (value or bin middle, count) pairs, ascending."""
         return tuple(sorted((value, count) for value, count in self._counts.items() if count > 0))
 
 
 @lru_cache(maxsize=512)
 def _weights(n: int, size: int) -> tuple[float, ...]:
-    """Probability that the i-th smallest of n is the best of a random subset of this size."""
-    # The quotient of two Python integers is rounded once, however large they are.
+    """Return for each i the probability that the i-th smallest of n values is the best of a random
+    subset of this size."""
+    # Dividing two Python integers rounds only once, however large they are.
     return tuple(math.comb(i, size - 1) / math.comb(n, size) for i in range(n))
 
 
 def default_sizes(n: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, ... up to n, and n itself; nothing for n = 0."""
+    """Return 1, 2, 4, ... up to n, and n itself; () for n = 0."""
     return tuple(sorted({1 << k for k in range(n.bit_length())} | {n})) if n else ()
 
 
 def best_of_n_curve(
     values: Iterable[float], sizes: Iterable[int] | None = None
 ) -> tuple[tuple[int, float], ...]:
-    """Return the expected best of N candidates, for N in sizes (default 1, 2, 4, ... and n itself).
+    """Return the expected best of N values, for N in sizes (default 1, 2, 4, ... and n itself).
 
     With v_(1) <= ... <= v_(n), over all subsets of size N drawn without replacement:
         E[best of N] = sum_i v_(i) C(i-1, N-1) / C(n, N).
-    Assumes finite values and exchangeable candidates: any N of them could have been the ones
-    sampled. N = 1 gives the mean and N = n the maximum; no values give an empty curve.
-    Raises ValueError for a size outside 1..n or a value that is not finite.
+
+    This assumes finite values and exchangeable candidates: any N of them could have been the ones
+    sampled. N = 1 gives the mean and N = n the maximum; without values the curve is empty. Raises
+    ValueError for a size outside 1..n or a value that is not finite.
     """
     ordered = sorted(values)
     n = len(ordered)
@@ -301,7 +317,10 @@ def best_of_n_curve(
 def bars(
     histogram: Iterable[tuple[float, int]], most: int
 ) -> tuple[tuple[tuple[float, int], ...], float]:
-    """Return the histogram in at most so many bars, and their width; 0 if values stand apart."""
+    """Return (histogram with at most `most` bins, bin width).
+
+    The width is 0 if every value is counted separately.
+    """
     found = Histogram(most)
     for value, count in histogram:
         found.add(value, count)
@@ -309,10 +328,10 @@ def bars(
 
 
 class MeanCurve:
-    """The mean best-of-N curve over queries, as far as the one with the fewest values goes.
+    """Mean best-of-N curve over queries, up to the smallest number of values of any query.
 
-    A point of a query's curve is linear in its ordered values, so sums of ordered values will do,
-    apart for each number of values.
+    A point of a query's curve is linear in its sorted values. So it is enough to keep sums of
+    sorted values for each number of values.
     """
 
     def __init__(self) -> None:
@@ -320,29 +339,31 @@ class MeanCurve:
         self._sums: dict[int, list[float]] = {}
 
     def add(self, values: tuple[float, ...]) -> None:
+        """Add the values of one query."""
         self.queries += 1
         sums = self._sums.setdefault(len(values), [0.0] * len(values))
         for place, value in enumerate(sorted(values)):
             sums[place] += value
 
     def points(self) -> tuple[tuple[int, float], ...]:
+        """Return (N, mean best of N) pairs."""
         sizes = default_sizes(min(self._sums, default=0))
         curves = [dict(best_of_n_curve(sums, sizes)) for sums in self._sums.values()]
         return tuple((n, math.fsum(curve[n] for curve in curves) / self.queries) for n in sizes)
 
 
 def by_count(counts: Counter[str]) -> dict[str, int]:
-    """Return the counts above 0, the highest first."""
+    """Return the counts above 0, highest first."""
     return {name: n for name, n in counts.most_common() if n > 0}
 
 
 def quotient(part: float, whole: float) -> float | None:
-    """Return the quotient, or None where there is nothing to divide by."""
+    """Return the quotient, or None if the denominator is not positive."""
     return part / whole if whole > 0 else None
 
 
 def as_percent(part: float) -> str:
-    """Return a share as the page's script writes it, halves rounded up."""
+    """Return a share as a percentage, rounded half up like the page's script."""
     return f"{math.floor(1000 * part + 0.5) / 10:g} %"
 
 

@@ -1,7 +1,7 @@
-"""The record of a run row by row: what was judged when, at what rate and cost.
+"""Timeline of a run's judgements: counts, cost and rate over time.
 
-A journal has a row for each critique, each reading right after the prompt and each order of a
-comparison. What they come to for candidates is in `statistics.py`.
+A journal has a row for each critique, each rating right after the prompt and each order of a
+comparison. `statistics.py` aggregates them by candidate.
 """
 
 from __future__ import annotations
@@ -18,26 +18,33 @@ from autoj_reward.types import PAIRWISE, SINGLE, Judgement
 from autoj_reward.watch.statistics import by_count, count_name
 
 RATING, COMPARISON, READING = "rating", "comparison", "reading"
-"""What is judged: one response, two, or one at a glance, by the slot right after the prompt. What
-another protocol judges goes by the protocol's name."""
+"""Kinds of judgements: a rated response, a comparison of two, and a rating read right after the
+prompt.
+
+Judgements of other protocols have the protocol's name as their kind.
+"""
 KINDS = {SINGLE: RATING, PAIRWISE: COMPARISON}
+"""Kind of each built-in protocol."""
 ALONE = (RATING, READING)
-"""The kinds that are of one response."""
+"""Kinds of judgements of a single response."""
 SLOTS = 120
-"""Most points of time in a series."""
+"""Maximum points of a time series."""
 NAMES = 64
-"""Most reasons of failures that are told apart; the others are counted together."""
+"""Maximum failure reasons that are counted separately; further ones are counted together."""
 NOW_S = 60
+"""Seconds over which the current rate is measured."""
 
 
 class Mark(NamedTuple):
-    """One judgement without its texts. kind: RATING, COMPARISON, READING, or a protocol of a
-    format's own."""
+    """One judgement without its texts."""
 
     kind: str
+    """RATING, COMPARISON, READING, or the name of a format's own protocol."""
     at: float
+    """Time in seconds of the Unix epoch."""
     outcome: str
     reason: str
+    """Reason of a failure; empty if the judgement is ok."""
     rating: float | None
     expected: float | None
     direct: float | None
@@ -52,7 +59,10 @@ class Mark(NamedTuple):
 
 
 def mark_of(entry: Entry) -> Mark:
-    """Return what is counted of a judgement. The number of a reading is its expected rating."""
+    """Return a journal entry's judgement without its texts.
+
+    The number of a READING is its expected rating, as `direct`.
+    """
     j = entry.judgement
     protocol = entry.item.protocol
     kind = READING if entry.item.direct else KINDS.get(protocol, visible(protocol[:200]))
@@ -78,7 +88,7 @@ def mark_of(entry: Entry) -> Mark:
 
 
 def _name(text: str) -> str:
-    """Of a reason or a flag: cut, with all in it that can be seen."""
+    """Return a reason or flag, truncated and with visible control characters."""
     return visible(text[:200])
 
 
@@ -90,13 +100,15 @@ def _views(j: Judgement, kind: str) -> tuple[float | None, float | None, float |
 
 @dataclass(slots=True)
 class TimeSlot:
-    """Counts of one stretch of time. total, squares: sums of the ratings, and of their squares."""
+    """Counts of one time interval."""
 
     judged: int = 0
     failed: int = 0
     rated: int = 0
     total: float = 0.0
+    """Sum of the ratings."""
     squares: float = 0.0
+    """Sum of the squared ratings."""
     tokens_out: int = 0
 
     def add(self, mark: Mark, sign: int) -> None:
@@ -118,14 +130,14 @@ class TimeSlot:
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation (population)."""
+        """Standard deviation of the ratings (population)."""
         if not self.rated:
             return None
         return math.sqrt(max(0.0, self.squares / self.rated - (self.total / self.rated) ** 2))
 
 
 class Series:
-    """Slots of equal length in time; their length doubles when they become too many."""
+    """Counts in time intervals of equal length, which doubles when there are too many."""
 
     def __init__(self) -> None:
         self.seconds = 1
@@ -141,7 +153,7 @@ class Series:
             self._slots = merged
 
     def points(self) -> Iterator[dict[str, Any]]:
-        """Yield the slots in order of time; empty ones are left out."""
+        """Yield the intervals in order of time, without empty ones."""
         for n, slot in sorted(self._slots.items()):
             yield {
                 "at": n * self.seconds,
@@ -155,23 +167,29 @@ class Series:
 
 @dataclass(slots=True)
 class Timeline:
-    """The rows of one judge in a run's journals: counts, cost, and a series over time."""
+    """Judgements of one judge in a run's journals: counts, cost, and a series over time."""
 
     kinds: Counter[str] = field(default_factory=Counter)
+    """Judgements by kind."""
     failures: Counter[str] = field(default_factory=Counter)
+    """Failed judgements by reason."""
     verdicts: Counter[str] = field(default_factory=Counter)
+    """Comparisons by verdict."""
     series: Series = field(default_factory=Series)
     whole: TimeSlot = field(default_factory=TimeSlot)
+    """Counts of the whole run."""
     tokens_in: int = 0
     tokens_cached: int = 0
     latency_s: float = 0.0
     queued_s: float = 0.0
     first: float = math.inf
+    """Time of the first judgement."""
     last: float = -math.inf
+    """Time of the last judgement."""
     _lately: Counter[int] = field(default_factory=Counter)
 
     def add(self, mark: Mark, sign: int = 1) -> None:
-        """Count a judgement; with sign -1 take back one that another has replaced."""
+        """Count a judgement, or remove one that was replaced with `sign=-1`."""
         self.kinds[mark.kind] += sign
         if mark.reason:
             count_name(self.failures, mark.reason, NAMES, sign)
@@ -190,10 +208,10 @@ class Timeline:
                 del self._lately[second]
 
     def as_json(self, now: float) -> dict[str, Any]:
-        """Return all of it as the page shows it. now: seconds of the Unix epoch.
+        """Return the timeline for the page. now: seconds of the Unix epoch.
 
-        failures: failed rows by reason. latency_s, queued_s: means of a row. lately: rows a second
-        in the last minute.
+        failures: failed judgements by reason. latency_s, queued_s: means per judgement. lately:
+        judgements a second over the last minute.
         """
         judged = self.whole.judged
         lately = sum(n for second, n in self._lately.items() if second > now - NOW_S)

@@ -30,6 +30,7 @@ RUN_FILES: dict[str, tuple[str, ...]] = {
     "Jobs": (
         "autoj_reward.config:BestOfNConfig",
         "autoj_reward.config:ScoreConfig",
+        "autoj_reward.config:RankConfig",
     ),
     "Judges, policies and engines": (
         "autoj_reward.config:JudgeConfig",
@@ -58,6 +59,8 @@ RUN_FILES: dict[str, tuple[str, ...]] = {
     "Collecting training data": ("autoj_reward.data.collect:CollectConfig",),
     "Judge formats": (
         "autoj_reward.formats.schema:JudgeFormat",
+        "autoj_reward.formats.protocols:Pairwise",
+        "autoj_reward.formats.protocols:Group",
         "autoj_reward.formats.schema:ScalarFormat",
     ),
 }

@@ -1,1 +1,1 @@
-"""Judges, scalar models and baselines on the same rows."""
+"""Comparison of judges, scalar reward models and baselines on the same rows."""

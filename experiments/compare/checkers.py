@@ -1,8 +1,8 @@
-"""Programmatic gold: checks of a response that need no model, each 0..1 with partial credit.
+"""Grading by program: checks of a response that need no model, each 0..1 with partial credit.
 
-A row of a query file carries them: {"query": ..., "kind": ..., "checks": [{"kind": "words", ...}]}.
-The score of a response is the weighted mean of its checks, and 0 for a response without any word or
-number, which would else pass every "at most".
+A row of a query file holds them: {"query": ..., "kind": ..., "checks": [{"kind": "words", ...}]}.
+The grade of a response is the weighted mean of its checks. A response without any word or number
+gets 0, since it would otherwise pass every upper bound.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import Rows, read_rows
 
 KINDS = ("format", "arithmetic", "extraction", "counting")
+"""Kinds of queries."""
 WRONG_CASE = 0.2
-"""Share of words in the wrong case at which a case check is lost: plain English has about a tenth
-of its words capitalised."""
+"""Share of words in the wrong case at which a case check scores 0.
+
+In plain English about a tenth of the words are capitalised.
+"""
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
 _NUMBER = re.compile(r"(?<![\w.])[-−]?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 _BULLET = re.compile(r"^\s*[-*•]\s+\S", re.MULTILINE)
@@ -32,17 +35,22 @@ _NUMBERED = re.compile(r"^\s*(\d+)[.)]\s+\S", re.MULTILINE)
 _FENCE = re.compile(r"^```\w*\n(.*?)\n?```$", re.DOTALL)
 _EDGE = " \t\n\r.,;:!?\"'“”’*_"
 Phrases = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+"""Words or phrases, at least one."""
 
 
 class Weighted(Block):
-    """One check. weight: its share in the mean, so that a wrong answer in the right form stays
-    below a right one in the wrong form."""
+    """Base class of checks."""
 
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Weight in the mean. It can put a right answer in the wrong form above a wrong one in the
+    right form."""
 
 
 class Range(Weighted):
-    """A count that must lie in low..high; outside it loses in proportion to the bound it misses."""
+    """Check that a count lies in low..high.
+
+    Outside the range the score falls in proportion to the missed bound.
+    """
 
     low: int = Field(0, ge=0)
     high: int | None = Field(None, ge=1)
@@ -56,6 +64,7 @@ class Range(Weighted):
         return self
 
     def closeness(self, found: int) -> float:
+        """Return the score of a count, 0..1."""
         bound = max(found, self.low)
         if self.high is not None:
             bound = min(bound, self.high)
@@ -63,11 +72,12 @@ class Range(Weighted):
 
 
 class Count(Range):
-    """A count of words, sentences, bullets or numbered lines.
+    """Check of the number of words, sentences, bullets or numbered lines.
 
-    words: hyphens and apostrophes inside them. sentences: stretches with a word that end in . ! or
-    ? before a space, or with the text. bullets: lines that open with -, * or • and have something
-    after it. numbered: lines numbered 1, 2, 3 ...; a number out of turn ends the count.
+    Hyphens and apostrophes may stand inside a word. A sentence has a word and ends in . ! or ?
+    before a space, or with the text. A bullet is a line that begins with -, * or • and has text
+    after it. Numbered lines have the numbers 1, 2, 3, ...; the count ends at the first wrong
+    number.
     """
 
     kind: Literal["words", "sentences", "bullets", "numbered"]
@@ -95,7 +105,10 @@ COUNTS: dict[str, Callable[[str], int]] = {
 
 
 class LetterCase(Weighted):
-    """All letters in one case: 1 less the share of words that are not, over WRONG_CASE."""
+    """Check that all letters are in one case.
+
+    The score is 1 less the share of wrong words divided by WRONG_CASE, at least 0.
+    """
 
     kind: Literal["case"]
     to: Literal["lower", "upper"]
@@ -111,7 +124,10 @@ class LetterCase(Weighted):
 
 
 class JsonKeys(Weighted):
-    """The whole response, a code fence aside, is one JSON object: keys shared over keys in all."""
+    """Check that the whole response, without a code fence, is one JSON object with certain keys.
+
+    The score is the number of shared keys over the number of keys in either.
+    """
 
     kind: Literal["json"]
     keys: Phrases
@@ -129,8 +145,10 @@ class JsonKeys(Weighted):
 
 
 class Words(Weighted):
-    """contains: share of the words or phrases that occur, in any case, as whole words. avoids:
-    share of those that do not."""
+    """Check that words or phrases occur (`contains`) or do not occur (`avoids`).
+
+    The score is the share that does. They match as whole words, in any case.
+    """
 
     kind: Literal["contains", "avoids"]
     words: Phrases
@@ -141,7 +159,10 @@ class Words(Weighted):
 
 
 class TextEdge(Weighted):
-    """1 if the response starts or ends with the text, in any case; marks around both aside."""
+    """Check that the response starts or ends with a text, in any case.
+
+    Punctuation and space around both are ignored.
+    """
 
     kind: Literal["starts", "ends"]
     text: str = Field(min_length=1)
@@ -153,9 +174,10 @@ class TextEdge(Weighted):
 
 
 class Number(Weighted):
-    """The answer is the last number in digits, so that listing numbers does not pass.
+    """Check of the last number in digits, so that listing numbers does not pass.
 
-    1 if it is the value; otherwise a quarter of 1 less the relative error, at least 0.
+    The score is 1 for the value. Otherwise it is a quarter of 1 less the relative error, at least
+    0.
     """
 
     kind: Literal["number"]
@@ -171,9 +193,10 @@ class Number(Weighted):
 
 
 class Names(Weighted):
-    """Names the values and none of the others: values named over all values and others named.
+    """Check that the response names the values and none of the others.
 
-    Repeating the whole text thus earns little.
+    The score is the number of values named over the number of values plus others named. Repeating
+    the whole text thus earns little.
     """
 
     kind: Literal["names"]
@@ -196,16 +219,18 @@ _CHECKS: TypeAdapter[tuple[Check, ...]] = TypeAdapter(
 
 @dataclass(frozen=True, slots=True)
 class Checkable:
-    """A query whose responses a program can grade; kind: one of KINDS."""
+    """Query whose responses a program can grade."""
 
     line: int
+    """Line of the row in its file."""
     query: str
     kind: str
+    """One of KINDS."""
     checks: tuple[Check, ...]
 
 
 def grade_response(response: str, checks: Sequence[Check]) -> float:
-    """Weighted mean of the checks, 0..1; 0 for a response without any word or number."""
+    """Return the weighted mean of the checks, 0..1; 0 for a response without any word or number."""
     if not _WORD.search(response):
         return 0.0
     scores = [item.score(response) for item in checks]
@@ -213,10 +238,10 @@ def grade_response(response: str, checks: Sequence[Check]) -> float:
 
 
 def read_checkable(source: str) -> Rows[Checkable]:
-    """Queries with their checks; malformed rows are named by line and left out.
+    """Read queries with their checks. Malformed rows are left out and named by line.
 
-    Bad are also checks of an unknown kind or with wrong parameters. Raises InputError if the source
-    as a whole cannot be read.
+    A check of an unknown kind or with wrong parameters makes its row malformed. Raises InputError
+    if the source as a whole cannot be read.
     """
 
     def build(line: int, value: Any) -> Checkable:
@@ -231,7 +256,7 @@ def read_checkable(source: str) -> Rows[Checkable]:
 
 
 def checks_of(row: dict[str, Any]) -> tuple[Check, ...]:
-    """Return the checks of a row of a query file. Raises BadField."""
+    """Return the checks of a row. Raises BadField if one is invalid."""
     try:
         return _CHECKS.validate_json(json.dumps(row.get("checks")), strict=True)
     except ValidationError as error:

@@ -1,7 +1,7 @@
-"""Whether critiques are sound as text: their length, repetition, loops and copying. Pure.
+"""Health of critiques as text: length, repetition, loops and copying. Pure functions.
 
-Words are runs of letters and digits without case; a Chinese character is a word of its own.
-Nothing here says whether a critique is right.
+A word is a run of letters and digits, in any case; each Chinese character is a word. Nothing here
+says whether a critique is right.
 """
 
 from __future__ import annotations
@@ -15,37 +15,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 WORD = re.compile(r"[一-鿿]|[^\W_一-鿿]+")
+"""Pattern of a word."""
 LONGEST_CYCLE = 60
+"""Longest repeated unit that is searched for, in words."""
 CYCLE_TIMES = 3
+"""Repetitions in a row that make a loop."""
 LEAST_LOOP = 12
+"""Minimum length of a loop in words."""
 COPIED_WORDS = 40
+"""Length of a run from the prompt, in words, that always counts as copying."""
 COPIED_SHARE = 0.5
+"""Share of the critique from which a shorter run counts as copying."""
 LEAST_COPY = 8
+"""Minimum length of such a run in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One critique.
-
-    words: its length. hit_limit: it was cut off at the token limit.
-    repetition: share of its word 4-grams that occurred before in it, 0..1; 0 below four words.
-    loops: somewhere in it a unit of at most 60 words stands three times or more in a row, over
-        12 words or more in all (the last time may be cut short if three are complete); or it hit
-        the limit and more than half of its 8-grams occurred before, which shows longer cycles.
-    copied: words of its longest run that stands in the prompt too.
-    copies: copied is 40 or more, or 8 or more and at least half of the critique.
-    """
+    """Measures of one critique."""
 
     words: int
+    """Length in words."""
     hit_limit: bool
+    """Whether it was cut off at the token limit."""
     repetition: float
+    """Share of its word 4-grams that occurred before in it, 0..1; 0 below four words."""
     loops: bool
+    """Whether it repeats itself in a loop.
+
+    A loop is a unit of at most 60 words that stands three times or more in a row, over 12 words or
+    more. After three complete times the last one may be cut short. A critique that hit the limit
+    also counts if more than half of its 8-grams occurred before: that shows longer cycles.
+    """
     copied: int
+    """Length in words of its longest run that also stands in the prompt."""
     copies: bool
+    """Whether `copied` is 40 or more, or 8 or more and at least half of the critique."""
 
 
 def examine(critique: str, prompt: str, *, hit_limit: bool = False) -> Health:
-    """Look at one critique beside its prompt: the template with query and responses filled in."""
+    """Measure one critique. `prompt` is the template with query and responses filled in."""
     words = WORD.findall(critique.lower())
     own, given = _numbered(words, WORD.findall(prompt.lower()))
     copied = _longest_shared_run(own, given)
@@ -61,9 +70,9 @@ def examine(critique: str, prompt: str, *, hit_limit: bool = False) -> Health:
 
 
 def summarise(found: Sequence[Health]) -> dict[str, float | None]:
-    """Return the number of critiques n, and over them the mean of each measure; None without any.
+    """Return the number of critiques n, and the mean of each measure; None without critiques.
 
-    words: a critique; repetition, loops, copies, hit_limit: 0..1.
+    The mean length is in words, the other means are shares, 0..1.
     """
     measures = ("words", "repetition", "loops", "copies", "hit_limit")
     means = {name: fmean(getattr(h, name) for h in found) if found else None for name in measures}
@@ -71,7 +80,7 @@ def summarise(found: Sequence[Health]) -> dict[str, float | None]:
 
 
 def _numbered(*texts: list[str]) -> list[NDArray[np.intp]]:
-    """Each text as numbers, equal ones for equal words."""
+    """Return each text as an array of numbers, equal for equal words."""
     known: dict[str, int] = {}
     return [np.array([known.setdefault(w, len(known)) for w in t], dtype=np.intp) for t in texts]
 
@@ -82,7 +91,7 @@ def _repeated(words: list[str], size: int) -> float:
 
 
 def _cycles(words: NDArray[np.intp]) -> bool:
-    """Whether a stretch of the words has a short period and holds it three times."""
+    """Return whether the words contain a loop with a short period."""
     for period in range(1, min(LONGEST_CYCLE, len(words) // CYCLE_TIMES) + 1):
         stretch = max(CYCLE_TIMES * period, LEAST_LOOP)
         if _longest_true(words[period:] == words[:-period]) >= stretch - period:
@@ -97,7 +106,7 @@ def _longest_true(flags: NDArray[np.bool_]) -> int:
 
 
 def _longest_shared_run(words: NDArray[np.intp], source: NDArray[np.intp]) -> int:
-    """Length of the longest run of words that both hold, by dynamic programming."""
+    """Return the length of the longest run of words that both contain, by dynamic programming."""
     best, ending = 0, np.zeros(len(source) + 1, dtype=np.intp)
     for word in words:
         ending[1:] = np.where(source == word, ending[:-1] + 1, 0)

@@ -1,15 +1,20 @@
-"""How good a judge is, beside what it must beat, on rows that it was not trained on.
+"""Quality of a judge, and of the rivals it must beat, on rows that it was not trained on.
 
     python -m experiments.compare.judge_quality --config configs/experiments/judge_quality.yaml
 
-Parts: `single` (critique, greedy), `single_direct` (the rating slot right after the prompt),
-`base` (the untuned rival), `rivals` (predictors that are no judge), `ordered` (how judge, scalar
-reward model and rivals order the outputs of many systems to one instruction) and `candidates` (how
-they order what a policy samples, graded by a program). Labelled pairs are measured by `autoj
-evaluate eval-p`. Every judgement and sample is in the output folder's journal before it is used, so
-the same command goes on where it stopped, and a part that was judged costs nothing in another run.
-Results, after each judge: quality.json, quality.md; with `ordered` quality-best-of-n.svg, with
-`candidates` quality-best-of-n-candidates.svg.
+Parts:
+
+- `single`: ratings after greedy critiques.
+- `single_direct`: ratings at the slot right after the prompt.
+- `base`: the judge before its training.
+- `rivals`: predictors that are no judges.
+- `ordered`: how judge, scalar reward model and rivals order the outputs of many systems.
+- `candidates`: how they order responses sampled from a policy and graded by a program.
+
+`autoj evaluate eval-p` measures labelled pairs. Every judgement and sample is saved in the output
+folder's journal before it is used. The same command thus resumes, and a judged part costs nothing
+in another run. The results quality.json and quality.md are written after each judge. `ordered` also
+writes quality-best-of-n.svg, and `candidates` quality-best-of-n-candidates.svg.
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ from experiments.tables import report
 
 
 async def study(run: Study[JudgeQualityConfig]) -> str:
-    """Measure the parts, a judge after the other. Raises AutojError."""
+    """Measure the parts, one judge after another. Return the report. Raises AutojError."""
     config, judges = run.config, run.config.judges
     material, bad = read_material(config, run.limit)
     asked = [part for part in run.parts if part in JUDGED]
@@ -94,13 +99,13 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
 
 
 async def _ordered(run: Study[JudgeQualityConfig], journal: Journal) -> dict[str, Any]:
-    """How judge, scalar model and rivals order the outputs of many systems."""
+    """Return how judge, scalar model and rivals order the outputs of many systems."""
     config, own = run.config, run.config.ordered
     fmt = format_of_judge(config.judge)
     outputs = read_graded_outputs(config.data, own, fmt, config.draws, run.limit)
     raters = await _raters(config, outputs, own.critique, journal)
     found, missing = _predictions(config, outputs.fitted, as_rated(outputs.graded))
-    # A constant orders nothing.
+    # A constant gives no order.
     raters |= {name: made.values for name, made in found.items() if name != "constant"}
     layer = found["probe"].layer if "probe" in found else None
     return order.order_figures(outputs, raters, missing) | {"layer": layer}
@@ -109,7 +114,10 @@ async def _ordered(run: Study[JudgeQualityConfig], journal: Journal) -> dict[str
 async def _candidates(
     run: Study[JudgeQualityConfig], journal: Journal
 ) -> tuple[dict[str, Any], list[BadRow]]:
-    """How judge, scalar model, length and log-probability order the candidates of a policy."""
+    """Return how judge, scalar model, length and log-probability order the candidates of a policy.
+
+    Also return the rows that were left out.
+    """
     config, own = run.config, run.config.candidates
     assert own is not None  # else the config has no such part
     outputs, bad = await sample_candidates(own, journal, config.draws, run.limit)
@@ -124,7 +132,7 @@ async def _candidates(
 async def _raters(
     config: JudgeQualityConfig, outputs: Outputs, critique: bool, journal: Journal
 ) -> dict[str, Values]:
-    """The numbers of the models that are asked, for every output."""
+    """Return the numbers that the judge and the scalar model give to every output."""
     judges = config.judges
     asked = {"judge": (judges["direct"], "expected")}
     if critique:
@@ -141,7 +149,7 @@ async def _raters(
 def _predictions(
     config: JudgeQualityConfig, training: Sequence[Rated], rows: Sequence[Rated]
 ) -> tuple[dict[str, rivals.Prediction], str]:
-    """What the rivals predict for the rows, and why one of them does not."""
+    """Return the rivals' predictions for the rows, and why one of the rivals is missing."""
     if not rows:
         return {}, "no held-out rated rows"
     found = {
@@ -157,7 +165,10 @@ def _predictions(
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write all tables in Markdown, for a model card; parts that were not measured are left out."""
+    """Return the report with all tables for a model card.
+
+    Parts that were not measured are left out.
+    """
     rows = found["rows"]
     about = (
         f"Judges: {', '.join(found['judges'].values())}. Rows: {rows['rated']} rated held out, "

@@ -1,7 +1,7 @@
-"""How raters order the responses to one query: figures, intervals, tables and plot.
+"""Order of the responses to one query by raters: figures, intervals, tables and plots.
 
-Pure: from responses, grades and numbers to plain data and their tables. Intervals are bootstrapped
-over queries. Everything stands beside length, which GPT-4 itself goes by.
+Pure functions from responses, grades and numbers to plain data and tables. Intervals are
+bootstrapped over queries. Length is always reported too, because GPT-4's own grades depend on it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from experiments.compare.outputs import Outputs, Values
 from experiments.tables import Section, tabled
 
 SIZES = (2, 4, 8, 10, 16, 24, 32)
-"""The N of best-of-N, as far as there are so many responses."""
+"""Values of N for best-of-N. Those above the number of responses are left out."""
 COMPARED = ("order", "order_given_length", "best_of_10")
-"""Figures of which the judge's difference to each rival is measured."""
+"""Figures for which the judge's difference to each rival is computed."""
 RATERS = {
     "judge": "judge, without critique",
     "critique": "judge, after a critique",
@@ -33,15 +33,19 @@ RATERS = {
     "logprob": "policy log-probability",
     "length": "length of the response",
 }
+"""Raters by key, with their names in tables."""
 ORDERED = {"ordered": "outputs of many systems", "candidates": "candidates of a policy"}
-"""The parts that are measured here, and what they order."""
+"""Parts measured here, and the responses that each orders."""
 
 
 def by_query(
     rows: Sequence[Graded], values: Values, systems: Collection[str] | None = None
 ) -> list[WithinQuery]:
-    """Take the values of all outputs, row after row, apart. Where a rater abstained, its value is
-    below all its others of that row. systems: only these; None is all."""
+    """Split the values of all outputs by query.
+
+    An abstention counts as a value below all others of the query. `systems` selects outputs; None
+    is all.
+    """
     ends = [0, *accumulate(len(row.outputs) for row in rows)]
     found = []
     for row, (start, end) in zip(rows, pairwise(ends), strict=True):
@@ -60,10 +64,10 @@ def by_query(
 def order_figures(
     outputs: Outputs, raters: Mapping[str, Values], missing: str = ""
 ) -> dict[str, Any]:
-    """Return the figures of every rater, over all systems and over those alone that no judge was
-    trained on, and the judge's less each rival's.
+    """Return the figures of every rater, and the judge's less each rival's.
 
-    raters: a number for every output by name, `judge` among them. missing: what rival is missing.
+    They cover all systems, and separately those that no judge was trained on. `raters` maps names,
+    `judge` among them, to a number for every output. `missing` says which rival is missing and why.
     """
     systems: dict[str, Collection[str] | None] = {"all": None}
     systems |= {"unseen": outputs.unseen} if outputs.unseen else {}
@@ -87,7 +91,7 @@ def order_figures(
 
 
 def _differences(outputs: Outputs, first: Values, second: Values) -> dict[str, Any]:
-    """Figures of the first rater less those of the second, from paired resamples."""
+    """Return the figures of the first rater less those of the second, from paired resamples."""
     one, two = (_statistics(by_query(outputs.graded, values)) for values in (first, second))
     names = [name for name in COMPARED if name in one]
     return {name: _estimate(outputs, difference(one[name], two[name])) for name in names}
@@ -98,7 +102,7 @@ def _figures(outputs: Outputs, queries: Sequence[WithinQuery]) -> dict[str, Any]
 
 
 def _statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
-    """By name: means over queries of the two orders, and for each N the share recovered."""
+    """Return by name the mean of both correlations over queries, and the gain of each best of N."""
     found = {
         how.__name__: share([np.nan if (r := how(query)) is None else r for query in queries])
         for how in (order, order_given_length)
@@ -123,16 +127,20 @@ COLUMNS = {
     **{f"best of {n}": f"{{best_of_{n}}}" for n in SIZES},
     "abstained": "{abstained}",
 }
+"""Columns of the table of raters."""
 LESS_COLUMNS = {"rival": "{rater}"} | {
     head: cell for head, cell in COLUMNS.items() if cell.strip("{}") in COMPARED
 }
+"""Columns of the table of differences."""
 NOTE = (
     "Means over queries of Spearman's correlation with the grade, and of the same with length held "
     "fixed (partial, of ranks), [95 % interval over queries]. Best of N: what the best of N drawn "
     "responses gains over a random one, as a share of what an oracle gains. Unseen: the outputs of "
     "systems that are in no training. The rivals fit scores less their instruction's mean."
 )
+"""Note under the table of raters."""
 LESS = "The judge less each rival on the same queries, from paired resamples."
+"""Note under the table of differences."""
 
 
 def order_sections(found: Mapping[str, Any]) -> Iterator[Section]:
@@ -153,8 +161,10 @@ def order_sections(found: Mapping[str, Any]) -> Iterator[Section]:
 
 
 def order_plots(found: Mapping[str, Any]) -> dict[str, str]:
-    """Draw what the best of N responses recovers by each rater, of random (0) and oracle (1), as
-    SVG by name."""
+    """Return plots of the share of an oracle's gain by N, one line per rater, as SVG by name.
+
+    Random choice is 0 and the oracle 1.
+    """
     drawn = {}
     for part, name in (("ordered", "best-of-n"), ("candidates", "best-of-n-candidates")):
         if own := found["parts"].get(part):

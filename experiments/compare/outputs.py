@@ -1,4 +1,4 @@
-"""Graded responses to each of some queries: outputs of many systems, or candidates of a policy."""
+"""Graded responses to queries: outputs of many systems, or candidates sampled from a policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autoj_reward.errors import InputError
 from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.io.rows import require_usable
-from autoj_reward.journal import Journal, Sampled
+from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import BadRow, JudgeInput
@@ -25,48 +25,52 @@ from experiments.compare.checkers import grade_response, read_checkable
 from rollouts.best_of_n.stages import sample_missing
 
 Values = Sequence[float | None]
-"""A rater's number for every response or row; None where it abstained."""
+"""Number that a rater gives to every response or row; None where it abstained."""
 
 
 class OrderedConfig(Block):
-    """Selection of graded outputs for the part `ordered`, from `data.graded`.
-
-    split: whose instructions measure; choose on validation, and report test once. instructions,
-    systems: how many are drawn, of the systems first those that are not trained on.
-    rival_rows: outputs to training instructions that the rivals fit, drawn. critique: measure the
-    expected rating after a critique too.
-    """
+    """Selection of graded outputs for the part `ordered`, from `data.graded`."""
 
     split: Literal["validation", "test"] = "test"
+    """Instructions that measure. Make choices on `validation`, and report `test` once."""
     instructions: int = Field(40, ge=2)
+    """Number of instructions drawn."""
     systems: int = Field(32, ge=2)
+    """Number of systems drawn for each instruction, first those that no training used."""
     rival_rows: int = Field(3000, ge=10)
+    """Number of outputs to training instructions drawn for fitting the rivals."""
     critique: bool = False
+    """Whether the expected rating after a critique is measured too."""
 
 
 class CandidatesConfig(Block):
-    """queries: file of queries with the checks that grade a response. policy: samples the
-    candidates. critique: measure the expected rating after a critique too."""
+    """Candidates of a policy for the part `candidates`."""
 
     queries: str
+    """File of queries with the checks that grade a response."""
     policy: PolicyConfig
+    """Policy that samples the candidates."""
     critique: bool = False
+    """Whether the expected rating after a critique is measured too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """graded: responses that measure. fitted: rows for rivals to fit, rated by the score less the
-    instruction's mean. unseen: systems that no judge was trained on. logprobs: of each candidate
-    under its policy, in nats; empty for outputs of systems."""
+    """Graded responses that measure raters."""
 
     graded: tuple[Graded, ...]
+    """Responses that measure, by query."""
     fitted: tuple[Rated, ...] = ()
+    """Rows for fitting rivals. Their rating is the score less the instruction's mean score."""
     unseen: tuple[str, ...] = ()
+    """Systems that no judge was trained on."""
     draws: Draws = field(default_factory=Draws)
+    """Resamples of the intervals."""
     logprobs: Values = ()
+    """Log-probability of each candidate under its policy, in nats. Empty for outputs of systems."""
 
     def inputs(self) -> list[JudgeInput]:
-        """Return every response that measures, alone."""
+        """Return a judge input for each response that measures."""
         return [
             JudgeInput("single", row.query, (o.text,)) for row in self.graded for o in row.outputs
         ]
@@ -75,7 +79,10 @@ class Outputs:
 def read_graded_outputs(
     data: JudgeData, own: OrderedConfig, fmt: JudgeFormat, draws: Draws, limit: int | None = None
 ) -> Outputs:
-    """Return the outputs of a config; none without `data.graded`. limit: of the instructions."""
+    """Return the outputs that a config selects; none without `data.graded`.
+
+    `limit` is a maximum number of instructions.
+    """
     if data.graded.folder is None:
         return Outputs(())
     trained = [pair.query for pair in pairs_of(data, data.compared, fmt)]
@@ -94,7 +101,10 @@ def read_graded_outputs(
 
 
 def as_rated(rows: Sequence[Graded]) -> list[Rated]:
-    """Return every output, rated by its score less the mean score of its instruction."""
+    """Return every output as a rated row.
+
+    The rating is its score less the instruction's mean score.
+    """
     found = []
     for row in rows:
         mean = sum(output.score for output in row.outputs) / len(row.outputs)
@@ -108,9 +118,12 @@ def as_rated(rows: Sequence[Graded]) -> list[Rated]:
 async def sample_candidates(
     own: CandidatesConfig, journal: Journal, draws: Draws, limit: int | None = None
 ) -> tuple[Outputs, list[BadRow]]:
-    """Sample candidates for every query and grade them, 0..1; also the rows that were left out.
+    """Sample candidates for every query and grade them, 0..1.
 
-    limit: of the queries. Raises InputError if fewer than two queries have candidates.
+    Also return the rows that were left out.
+
+    `limit` is a maximum number of queries. Raises InputError if fewer than two queries have
+    candidates.
     """
     read = read_checkable(own.queries)
     require_usable(read, own.queries)
@@ -138,13 +151,13 @@ async def sample_candidates(
 
 async def sampled_responses(
     policy: PolicyConfig, queries: Sequence[str], journal: Journal
-) -> Mapping[str, Sampled | str]:
+) -> Mapping[str, SampledResponses | str]:
     """Return policy.n responses to every query, or the reason why there are none."""
     cluster = Cluster()
     try:
         with tqdm(total=len(queries) * policy.n, desc="sampling", unit="response") as bar:
 
-            def progress(done: Sampled) -> None:
+            def progress(done: SampledResponses) -> None:
                 bar.update(len(done.responses))
 
             failed = await sample_missing(queries, policy, journal, progress, cluster)

@@ -1,4 +1,4 @@
-"""The judges that are compared, the rows that measure them, and how they are asked."""
+"""Judges to compare, rows to measure them on, and the calls that ask them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from autoj_reward.client.judging import asking
+from autoj_reward.client.judging import open_ask
 from autoj_reward.config import JudgeConfig
 from autoj_reward.data.labelled import (
     JudgeData,
@@ -27,28 +27,31 @@ from experiments.compare.outputs import CandidatesConfig, OrderedConfig
 from experiments.study import ResampledConfig
 
 Answers = Mapping[JudgeInput, Judgement]
+"""Judgement of each input."""
 PARTS = ("single", "single_direct", "base", "rivals", "ordered", "candidates")
+"""All parts, in order."""
 
 
 class JudgeQualityConfig(ResampledConfig):
-    """Judges and rows of a measurement: the held-out rated responses measure, the rivals fit the
-    others.
+    """Judges and rows of a measurement.
 
-    judge: the judge that is measured. scalar: the reward model beside it where responses to one
-        query are ordered; null: none.
-    base: the judge before its training, as a rival; its hidden states are the probe's.
-    probe_layers: layers of the base that the probe may choose from.
-    ordered: which graded outputs of systems the part `ordered` takes.
-    candidates: of the part of that name; null leaves it out.
+    The held-out rated responses measure, and the rivals are fitted on the others.
     """
 
     data: JudgeData = JudgeData()
+    """Data of the judge's training."""
     judge: JudgeConfig = JudgeConfig()
+    """Judge that is measured."""
     scalar: JudgeConfig | None = None
+    """Scalar reward model that also orders responses to one query. null for none."""
     base: JudgeConfig | None = None
+    """Judge before its training, as a rival. The probe reads its hidden states."""
     probe_layers: tuple[int, ...] = tuple(range(6, 25, 3))
+    """Layers of the base among which the probe chooses."""
     ordered: OrderedConfig = OrderedConfig()
+    """Graded outputs of systems for the part `ordered`."""
     candidates: CandidatesConfig | None = None
+    """Settings of the part `candidates`. null leaves it out."""
 
     @property
     def judges(self) -> dict[str, JudgeConfig]:
@@ -67,46 +70,45 @@ class JudgeQualityConfig(ResampledConfig):
 
 
 def greedy(judge: JudgeConfig, critique: bool = True) -> JudgeConfig:
-    """Return the judge with one judgement a response, at temperature 0."""
+    """Return the judge's config with one judgement per response, at temperature 0."""
     return judge.model_copy(update={"critique": critique, "critiques": 1, "temperature": 0.0})
 
 
 def format_of_judge(judge: JudgeConfig) -> JudgeFormat:
-    """Return the judge's own format."""
+    """Load the judge's format."""
     return load_format(format_and_wrapper(judge)[0])
 
 
 async def ask(judge: JudgeConfig, journal: Journal, inputs: Iterable[JudgeInput]) -> Answers:
-    """Return the judgement of every input; start the judge only if the journal lacks one."""
+    """Return the judgement of every input. The judge starts only if the journal lacks one."""
     items = list(dict.fromkeys(inputs))
-    async with asking(judge_spec(judge), journal, len(items)) as asked:
+    async with open_ask(judge_spec(judge), journal, len(items)) as asked:
         return dict(zip(items, await asked(items), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """The rated rows, and how intervals are drawn.
-
-    rated: held-out responses, which measure. training: the others, for rivals to fit.
-    """
+    """Rated rows, and the resamples of intervals."""
 
     rated: tuple[Rated, ...] = ()
+    """Held-out responses, which measure."""
     training: tuple[Rated, ...] = ()
+    """Other responses, on which rivals are fitted."""
     draws: Draws = field(default_factory=Draws)
 
     def estimate(self, statistic: Statistic, groups: Sequence[Hashable]) -> dict[str, Any]:
-        """Return the statistic with its interval, as plain data."""
+        """Return a statistic with its interval, as plain data."""
         return asdict(self.draws.over(statistic, len(groups), groups))
 
 
 def read_material(
     config: JudgeQualityConfig, limit: int | None = None
 ) -> tuple[Material, list[BadRow]]:
-    """Return the rows of every file, and the malformed ones that were left out.
+    """Read the rows of every file. Also return the malformed rows, which are left out.
 
-    Rows carry the file's name in the config, so that results do not depend on where the data is.
-    Queries of `data.exclude` are not fitted on. limit: rows of a file on either side of the split,
-    for a quick look.
+    Rows carry the file's name as in the config, so results do not depend on the data's folder. Rows
+    with a query of `data.exclude` are not fitted on. `limit` is a maximum number of rows per file
+    on each side of the split, for a quick look.
     """
     fmt, bad = format_of_judge(config.judge), list[BadRow]()
     barred = excluded_queries(config.data, fmt)

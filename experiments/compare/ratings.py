@@ -1,6 +1,6 @@
-"""How a judge rates single responses, beside the reference ratings and its rivals.
+"""A judge's ratings of single responses, compared with reference ratings and rivals.
 
-Pure: from rows and judgements to the figures of the report and their tables.
+Pure functions from rows and judgements to the report's figures and tables.
 """
 
 from __future__ import annotations
@@ -25,22 +25,25 @@ from experiments.compare.rivals import Prediction
 from experiments.tables import Section, tabled
 
 JUDGED = {"single": "greedy", "single_direct": "direct", "base": "base"}
-"""The judge that each part asks, a key of the config's `judges`."""
+"""Judge of each part, as a key of the config's `judges`."""
 ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
+"""Outcomes of judgements for which the judge wrote a text."""
 CORRELATIONS = {"spearman": spearman, "pearson": pearson}
+"""Correlations with the reference rating, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartFigures:
-    """figures: plain data for the report. predictions: view to a number for every rated row, None
-    where the judge abstained."""
+    """Result of one part."""
 
     figures: dict[str, Any]
+    """Plain data for the report."""
     predictions: dict[str, Values] = field(default_factory=dict)
+    """By view, the number for every rated row; None where the judge abstained."""
 
 
 def single_inputs(rows: Sequence[Rated]) -> list[JudgeInput]:
-    """Return every response alone."""
+    """Return a judge input for each response."""
     return [JudgeInput("single", row.query, (row.response,)) for row in rows]
 
 
@@ -49,7 +52,7 @@ def judge_figures(
 ) -> PartFigures:
     """Return the figures of a judge's ratings of the rated rows, in their order.
 
-    critiques: whether it wrote any; then also the figures of its texts, beside the health of the
+    With `critiques` the judge wrote critiques. Their figures are then added, with the health of the
     reference critiques.
     """
     rows = material.rated
@@ -86,8 +89,11 @@ def judge_figures(
 
 
 def rival_figures(material: Material, found: Mapping[str, Prediction], missing: str) -> PartFigures:
-    """Return the part `rivals`. found: predictions of the rated rows. missing: what rival is not
-    measured, and why."""
+    """Return the figures of the part `rivals`.
+
+    `found` holds predictions for the rated rows. `missing` says which rival is not measured, and
+    why.
+    """
     rated = {}
     for name, made in found.items():
         rated[name] = ratings(material, made.values) | {"layer": made.layer}
@@ -98,9 +104,10 @@ def rival_figures(material: Material, found: Mapping[str, Prediction], missing: 
 
 
 def ratings(material: Material, values: Values) -> dict[str, Any]:
-    """Compare values with the reference ratings: correlations and mean absolute error.
+    """Return correlations and mean absolute error of values against the reference ratings.
 
-    values: one a rated row; None where the rater abstained, which leaves the row out.
+    There is one value for each rated row. A row is left out if its value is None: the rater
+    abstained.
     """
     known = [(v, row) for v, row in zip(values, material.rated, strict=True) if v is not None]
     queries = [row.query for _, row in known]
@@ -116,10 +123,10 @@ def ratings(material: Material, values: Values) -> dict[str, Any]:
 def comparisons(
     material: Material, predictions: Mapping[str, Mapping[str, Values]]
 ) -> dict[str, Any]:
-    """Return paired differences between parts, as far as they are measured.
+    """Return paired differences between the parts that were measured.
 
-    against: the judge's view with the highest Spearman correlation, less each rival. It was picked
-    on the rows that measure it, which flatters it.
+    `against` holds the judge's best view less each rival. The view with the highest Spearman
+    correlation is chosen on the rows that measure it, which flatters the judge.
     """
     views = {
         f"{part} {view}": values
@@ -141,8 +148,10 @@ def comparisons(
 
 
 def paired(material: Material, first: Values, second: Values) -> dict[str, Any]:
-    """Return correlations of the first with the reference less those of the second, over the rated
-    rows where both know a value, from paired resamples."""
+    """Return the correlations of `first` with the reference less those of `second`.
+
+    They come from paired resamples of the rated rows where both have a value.
+    """
     known = [i for i, pair in enumerate(zip(first, second, strict=True)) if None not in pair]
     wanted = [material.rated[i].rating for i in known]
     one, two = (np.array([values[i] for i in known], dtype=float) for values in (first, second))
@@ -171,6 +180,7 @@ NAMES = {
     "length": "length of the response",
     "constant": "constant (mean training rating)",
 }
+"""Names of raters in tables."""
 RATINGS = {
     "rater": "{rater}",
     "view": "{view}",
@@ -180,6 +190,7 @@ RATINGS = {
     "n": "{spearman[n]}",
     "abstained": "{abstained}",
 }
+"""Columns of the table of ratings."""
 TEXTS = {
     "text": "{text}",
     "n": "{n}",
@@ -191,6 +202,7 @@ TEXTS = {
     "cut off": "{hit_limit:.3f}",
     "outcomes": "{ends}",
 }
+"""Columns of the table of critiques."""
 DIFFERENCES = {
     "first": "judge: {best}",
     "second": "{second}",
@@ -198,21 +210,25 @@ DIFFERENCES = {
     "Pearson": "{pearson}",
     "n": "{spearman[n]}",
 }
+"""Columns of the table of differences."""
 RATINGS_NOTE = (
     "Correlation with the reference rating on held-out rows, [95 % interval], n rows; MAE is the "
     "mean absolute error in rating points. Rows where a judge abstained are left out of its line "
     "and counted as abstained. A constant has no correlation. Published for Auto-J 13B on other "
     "rows (arXiv 2310.05470, Table 2): 0.55 and 0.57."
 )
+"""Note under the table of ratings."""
 DIFFERENCES_NOTE = (
     "First less second on the same rows, from paired resamples. The judge's view is the one with "
     "the highest Spearman correlation on these rows, which flatters it."
 )
+"""Note under the table of differences."""
 TEXTS_NOTE = (
     "Repetition: share of 4-grams that occurred before in the critique. Loops: a unit of at most "
     "60 words three times in a row, or cut off with most 8-grams repeated. Copies: 40 words in a "
     "row from the prompt, or half of the critique."
 )
+"""Note under the table of critiques."""
 
 
 def rating_sections(found: Mapping[str, Any]) -> Iterator[Section]:

@@ -1,7 +1,7 @@
-"""What a judge must beat: cheap predictors of the same ratings.
+"""Rivals of a judge: cheap predictors of the same ratings, which a judge must beat.
 
-Everything that is fitted sees training rows only; strengths and layers are chosen by
-cross-validation among them, with all rows of a query on one side.
+Rivals are fitted on training rows only. Strengths and layers are chosen by cross-validation among
+these, with all rows of a query in the same fold.
 """
 
 from __future__ import annotations
@@ -33,18 +33,24 @@ from autoj_reward.models import ResolvedModel, format_and_wrapper, resolve
 from autoj_reward.types import JudgeInput
 
 ALPHAS = tuple(float(alpha) for alpha in np.logspace(-2, 5, 15))
+"""Strengths of the ridge regression to choose from."""
 FOLDS = 5
+"""Number of folds of the cross-validation."""
 SAVE_EVERY = 64
+"""Number of rows after which hidden states are saved."""
 Reader = Callable[[list[int]], NDArray[np.float32]]
+"""Function from a prompt's token ids to its states."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A number for every row to be measured; alpha and layer as chosen, where there are any."""
+    """Prediction for every row that is measured."""
 
     values: tuple[float, ...]
     alpha: float | None = None
+    """Chosen strength of the ridge regression, if there is one."""
     layer: int | None = None
+    """Chosen layer, if there is one."""
 
 
 def length_rival(rows: Sequence[Rated]) -> Prediction:
@@ -58,7 +64,7 @@ def constant_rival(training: Sequence[Rated], rows: Sequence[Rated]) -> Predicti
 
 
 def tfidf_rival(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
-    """Ridge regression on TF-IDF of the response's words and pairs of words."""
+    """Predict by ridge regression on the TF-IDF of the response's words and pairs of words."""
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
     model = make_pipeline(words, ridge(training))
     model.fit([row.response for row in training], [row.rating for row in training])
@@ -71,10 +77,10 @@ def probe_rival(
     states: NDArray[np.float32],
     layers: Sequence[int],
 ) -> Prediction:
-    """Ridge regression on the hidden states of the layer that cross-validates best.
+    """Predict by ridge regression on the hidden states of the layer that cross-validates best.
 
-    states: those of the training rows, then of the rows to be measured: [rows, layers, width].
-    layers: which to consider, 0 being the embeddings; all of them if the model has none of these.
+    `states` holds the training rows, then the measured rows: [rows, layers, width]. `layers` are
+    those to consider, 0 being the embeddings; all layers if the model has none of them.
     """
     considered = [layer for layer in layers if layer < states.shape[1]] or range(states.shape[1])
     fitted = {}
@@ -86,10 +92,10 @@ def probe_rival(
 
 
 def hidden_states(rows: Sequence[Rated], config: JudgeConfig, folder: Path) -> NDArray[np.float32]:
-    """Hidden states of a model that reads the rows' rating prompts: [rows, layers + 1, width].
+    """Return a model's hidden states for the rows' rating prompts, [rows, layers + 1, width].
 
-    Each is the mean over the prompt's tokens, in float32; layer 0 is the embeddings. They are kept
-    in a file of the folder, also those of a run that was stopped, and never computed again.
+    Each is the mean over the prompt's tokens, in float32. Layer 0 is the embeddings. They are saved
+    in a file of the folder and never computed again, also after an interrupted run.
     """
     source = resolve(config)
     prompts = rating_prompts(rows, config, source.path)
@@ -100,10 +106,10 @@ def hidden_states(rows: Sequence[Rated], config: JudgeConfig, folder: Path) -> N
 def kept_states(
     prompts: Sequence[list[int]], cache: Path, reader: Callable[[], Reader]
 ) -> NDArray[np.float32]:
-    """Read each prompt once and return the results, [prompts, ...].
+    """Read each prompt once and return the states, [prompts, ...].
 
-    They are kept in the cache file, also by a run that was stopped. reader: made if there is
-    anything to read.
+    They are saved in the cache file during the run, so that an interrupted one resumes. `reader` is
+    called only if a prompt is missing from the cache.
     """
     keys = [_digest(str(ids)) for ids in prompts]
     known = _load(cache)
@@ -118,9 +124,9 @@ def kept_states(
 
 
 def ridge(training: Sequence[Rated]) -> RidgeCV:
-    """Ridge regression whose strength is chosen by cross-validation, queries kept whole.
+    """Return a ridge regression with its strength chosen by cross-validation.
 
-    Raises InputError for rows of fewer than two queries.
+    All rows of a query are in one fold. Raises InputError if the rows have fewer than two queries.
     """
     queries = [row.query for row in training]
     folds = min(FOLDS, len(set(queries)))
@@ -139,7 +145,7 @@ def _predicted(model: Pipeline, features: Any, layer: int | None = None) -> Pred
 
 
 def rating_prompts(rows: Sequence[Rated], config: JudgeConfig, path: str) -> list[list[int]]:
-    """Token ids of each row's rating prompt, as a judge with the tokenizer in `path` gets it."""
+    """Return the token ids of each row's rating prompt, made with the tokenizer in `path`."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(path, revision=config.revision)

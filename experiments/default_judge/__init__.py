@@ -1,1 +1,1 @@
-"""The recipe of the models that ship: judge, scalar model and scenario classifier."""
+"""Recipe of the models in this package: judge, scalar reward model and scenario classifier."""

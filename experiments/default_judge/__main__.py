@@ -1,17 +1,17 @@
-"""The recipe of the models that ship, stage after stage.
+"""Recipe of the models in this package, stage by stage.
 
     python -m experiments.default_judge --config configs/experiments/default_judge.yaml
 
-`--parts ratings,brief` runs some of its parts alone.
+`--parts ratings,brief` runs only these stages.
 
-The judge is trained on ratings (`ratings`), on brief critiques (`brief`), on critiques in its own
-words (`critiques` samples them, `own` trains) and on the order of responses (`ranking`). `mean`
-averages the last two adapters, `groups` samples a small policy, and `head` fits a pooling head.
-`scalar` trains the scalar model, `scenarios` the scenario classifier.
+The judge is trained four times: on ratings (`ratings`), on brief critiques (`brief`), on its own
+critiques (`own`) and on the order of responses (`ranking`). `critiques` samples its own critiques.
+`mean` averages the last two adapters, `groups` samples a small policy, and `head` fits a pooling
+head. `scalar` trains the scalar reward model, `scenarios` the scenario classifier.
 
-A stage that is done is not repeated; one that was cut short goes on. The output folder gets
-`adapter/`, `judge/` and `classifier/`; trainings write where their configs say. What came of every
-stage is in `default_judge.json` and `.md`.
+A finished stage is not repeated, and an interrupted one resumes. The output folder gets `adapter/`,
+`judge/` and `classifier/`. Trainings write to the folders that their configs name. The outcome of
+each stage is in `default_judge.json` and `default_judge.md`.
 """
 
 from __future__ import annotations
@@ -40,24 +40,31 @@ from experiments.tables import report, tabled
 
 
 class DefaultJudgeConfig(StudyConfig):
-    """data: what all stages but the trainings read; the trainings' own configs name the same.
-
-    ratings, brief, own, ranking, scalar: configs of `autoj train`. critiques, groups, head,
-    scenarios: blocks of the stages of these names. mean: folders of adapters and their weights,
-    which sum to 1; the mean is written to the folder that `head.adapter` names.
-    """
+    """Data and settings of all stages."""
 
     data: JudgeData
+    """Data of all stages but the trainings. The trainings' own configs name the same data."""
     ratings: Path
+    """Config of `autoj train judge` for the stage of the same name, as are `brief`, `own` and
+    `ranking`."""
     brief: Path
     critiques: OwnCritiquesConfig
+    """Settings of the stage `critiques`."""
     own: Path
     ranking: Path
     mean: dict[Path, float] = Field(min_length=1)
+    """Folders of adapters, with weights that sum to 1.
+
+    Their mean is written to the folder `head.adapter`.
+    """
     groups: PolicyGroupsConfig
+    """Settings of the stage `groups`."""
     head: PoolingHeadConfig
+    """Settings of the stage `head`."""
     scalar: Path
+    """Config of `autoj train scalar`."""
     scenarios: ScenariosConfig
+    """Settings of the stage `scenarios`."""
 
     @field_validator("mean")
     @classmethod
@@ -71,7 +78,7 @@ class DefaultJudgeConfig(StudyConfig):
 
 
 Stage = Callable[[DefaultJudgeConfig], str]
-"""Does its work and says in words what came of it."""
+"""Function that runs a stage and returns its outcome as text."""
 
 
 def _training(name: str, kind: str = "judge") -> Stage:
@@ -102,17 +109,17 @@ STAGES: dict[str, Stage] = {
         config.scenarios, config.data, config.output / "classifier"
     ),
 }
-"""In the order in which each needs the ones before."""
+"""Stages in order: each may need the ones before it."""
 
 
 def study(run: Study[DefaultJudgeConfig]) -> str:
-    """Run the stages that are not done."""
+    """Run the stages that are not done. Return the report."""
     work = {name: partial(stage, run.config) for name, stage in STAGES.items()}
     return run.steps("default_judge", work, markdown)
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write a line for each stage that is done."""
+    """Return the report: one row for each finished stage."""
     rows = [{"stage": name, "said": said} for name, said in found["steps"].items()]
     table = tabled(rows, {"stage": "{stage}", "what came of it": "{said}"})
     return report("The default judge", found, [("Stages", table, "")])

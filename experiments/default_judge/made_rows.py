@@ -1,17 +1,18 @@
-"""Training rows that are made with models: critiques in the judge's own words, and groups with a
-weak policy's responses. The journal beside each output makes the same command go on after a kill.
+"""Training rows made with models: critiques by the judge itself, and groups with a weak policy.
 
-Critiques. A judge that learned its rating slot behind another's critiques reads more out of them
-than its own contain. `write_critiques` samples the judge on its training rows, keeps of each row
-the critique that ended well and came nearest to the reference rating, and writes it with the
-reference as its rating: training rows in the published form. Rows held out, and queries of
-`data.exclude`, are never asked.
+Both keep a journal next to their output, so the same command resumes after a kill.
 
-Groups. Outputs of good systems do not show what a small policy does wrong. `write_groups` samples
-the policy on two kinds of queries and writes groups of responses with scores, as `groups.files` of
-a judge's training reads them. On made questions, which a program checks, a group is the policy's
-responses ordered by their checks; on training instructions of the graded outputs, one response of
-the policy below outputs of the systems.
+Critiques. A judge that learned to rate after other models' critiques relies on details that its own
+critiques lack. `write_critiques` samples the judge on its training rows. Of each row it keeps the
+critique that ended well and came nearest to the reference rating. It writes the critique with the
+reference as its rating. The result is training rows in the published form. Held-out rows and
+queries of `data.exclude` are never used.
+
+Groups. Outputs of good systems do not show the faults of a small policy. `write_groups` samples the
+policy on two kinds of queries and writes groups of responses with scores, as `groups.files` of a
+judge's training reads them. On made questions, which a program checks, a group holds the policy's
+responses, ordered by their checks. On training instructions of the graded outputs, a group holds
+outputs of the systems, and below them one response of the policy.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 from pydantic import Field
 
-from autoj_reward.client.judging import judging
+from autoj_reward.client.judging import open_judge_with_progress
 from autoj_reward.config import Block, JudgeConfig, PolicyConfig
 from autoj_reward.data.graded import Graded, read_splits
 from autoj_reward.data.labelled import (
@@ -37,11 +38,11 @@ from autoj_reward.data.labelled import (
     pairs_of,
     read_rated,
 )
-from autoj_reward.formats.read import Written
+from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import JudgeFormat, load_format, parse_rating
 from autoj_reward.io.files import write_jsonl
-from autoj_reward.journal import Journal, Sampled
+from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.models import format_and_wrapper
 from autoj_reward.training.groups import WORSE
 from autoj_reward.types import JudgeInput, Judgement
@@ -51,18 +52,23 @@ from experiments.compare.outputs import sampled_responses
 
 
 class OwnCritiquesConfig(Block):
-    """samples: critiques a row. tolerance: how far a critique's own rating may be from the
-    reference, in ratings. output: the file of them."""
+    """Settings for sampling the judge's own critiques: the stage `critiques`."""
 
     output: Path
+    """File of the training rows."""
     judge: JudgeConfig
+    """Judge that writes the critiques."""
     samples: int = Field(2, ge=1, le=64)
+    """Number of critiques for each row."""
     tolerance: float = Field(2.0, ge=0)
+    """Largest difference between a critique's own rating and the reference, in rating points."""
 
 
 async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
-    """Ask the judge, choose, and write a row of the published form for each that had a usable one.
-    Return what was written in words."""
+    """Sample critiques and write a training row for each rated row with a usable one.
+
+    Returns the number of rows written, as text.
+    """
     fmt = load_format(format_and_wrapper(config.judge)[0])
     rows = trainable_rows(data, fmt)
     items = [
@@ -71,7 +77,9 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
         for n in range(config.samples)
     ]
     with closing(Journal(config.output.with_name(config.output.name + ".journal.sqlite"))) as kept:
-        async with judging(config.judge, kept, len(set(items)), "critiques") as reward:
+        async with open_judge_with_progress(
+            config.judge, kept, len(set(items)), "critiques"
+        ) as reward:
             judgements = await reward.judge(items)
     k = config.samples
     groups = (judgements[n * k : n * k + k] for n in range(len(rows)))
@@ -84,7 +92,7 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
 
 
 def trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
-    """Return the rated rows that may be trained on."""
+    """Return the rated rows that may be trained on: not held out, and of no excluded query."""
     measured = excluded_queries(data, fmt)
     return [
         row
@@ -97,12 +105,15 @@ def trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
 def choose_critique(
     row: Rated, judgements: Iterable[Judgement], fmt: JudgeFormat, tolerance: float
 ) -> dict[str, Any] | None:
-    """Return the training row of the critique nearest to the reference; None if none is usable."""
+    """Return the training row with the critique nearest to the reference.
+
+    None if none is usable.
+    """
     prompt = render(JudgeInput("single", row.query, (row.response,)), fmt)[-1].text
     usable = []
     for judgement in judgements:
         parsed = parse_rating(judgement.critique, fmt)
-        if not isinstance(parsed, Written) or judgement.rating is None or judgement.forced:
+        if not isinstance(parsed, WrittenVerdict) or judgement.rating is None or judgement.forced:
             continue
         health = examine(judgement.critique, prompt)
         if health.loops or health.copies or abs(parsed.value - row.rating) > tolerance:
@@ -118,27 +129,33 @@ def choose_critique(
 
 
 LOWEST = -4.0
-"""The score of a response that fails every check; one that passes all has 0."""
+"""Score of a response that fails every check. One that passes all scores 0."""
 LEAST = 0.2
-"""The best grade of a group less its worst, at least."""
+"""Minimum difference between a group's best and worst grade."""
 
 
 class PolicyGroupsConfig(Block):
-    """questions: file of made questions with their checks. instructions: graded ones, drawn.
-    size: responses of a group. output: the file of groups."""
+    """Settings for making groups with a policy's responses: the stage `groups`."""
 
     output: Path
+    """File of the groups."""
     policy: PolicyConfig
+    """Policy that is sampled."""
     questions: str
+    """File of made questions with their checks."""
     instructions: int = Field(120, ge=0)
+    """Number of graded instructions that are drawn."""
     size: int = Field(4, ge=2)
+    """Number of responses in a group."""
     seed: int = 0
+    """Seed of the draws."""
 
 
-def spread_group(row: Checkable, sampled: Sampled, size: int) -> dict[str, Any] | None:
-    """Return a group of the policy's responses to one question; None where they are graded alike.
+def spread_group(row: Checkable, sampled: SampledResponses, size: int) -> dict[str, Any] | None:
+    """Return a group of the policy's responses to a question. None if their grades are too close.
 
-    Of the different responses it has the worst, the best and between them evenly.
+    Duplicates are dropped. The group has the worst response, the best one and evenly spaced ones
+    between.
     """
     graded = sorted((grade_response(text, row.checks), text) for text in set(sampled.responses))
     if len(graded) < size or graded[-1][0] - graded[0][0] < LEAST:
@@ -152,9 +169,12 @@ def spread_group(row: Checkable, sampled: Sampled, size: int) -> dict[str, Any] 
 
 
 def group_below(
-    row: Graded, sampled: Sampled, size: int, rng: random.Random
+    row: Graded, sampled: SampledResponses, size: int, rng: random.Random
 ) -> dict[str, Any] | None:
-    """Systems' outputs and a response of the policy that is below all of them; None without."""
+    """Return a group of systems' outputs with a lower-scored response of the policy.
+
+    None if the policy gave no text or there are too few outputs.
+    """
     weak = next((text for text in sampled.responses if text.strip()), None)
     usable = [output for output in row.outputs if output.text.strip()]
     if weak is None or len(usable) < size - 1:
@@ -169,8 +189,10 @@ def group_below(
 
 
 async def write_groups(config: PolicyGroupsConfig, data: JudgeData) -> str:
-    """Sample the policy, make the groups of all queries, and write them. Return what was written in
-    words."""
+    """Sample the policy, and write the groups of all queries.
+
+    Returns the number of groups, as text.
+    """
     rng = random.Random(config.seed)
     made = read_checkable(config.questions).rows
     graded = _training(data) if config.instructions else []
@@ -186,7 +208,7 @@ async def write_groups(config: PolicyGroupsConfig, data: JudgeData) -> str:
 
 
 def _training(data: JudgeData) -> list[Graded]:
-    """The graded instructions that may be trained on."""
+    """Return the graded instructions that may be trained on."""
     if data.graded.folder is None:
         return []
     pairs = pairs_of(data, data.compared, load_format("autoj-en"))
@@ -194,11 +216,13 @@ def _training(data: JudgeData) -> list[Graded]:
     return read_splits(folder, data.graded, trained)("training")
 
 
-async def _sampled(config: PolicyGroupsConfig, queries: Sequence[str]) -> Mapping[str, Sampled]:
+async def _sampled(
+    config: PolicyGroupsConfig, queries: Sequence[str]
+) -> Mapping[str, SampledResponses]:
     kept = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
     with closing(kept):
         answers = await sampled_responses(config.policy, queries, kept)
     for query, answer in answers.items():
-        if not isinstance(answer, Sampled):
+        if not isinstance(answer, SampledResponses):
             print(f"left out: {query!r}: {answer}", file=sys.stderr)
-    return {query: own for query, own in answers.items() if isinstance(own, Sampled)}
+    return {query: own for query, own in answers.items() if isinstance(own, SampledResponses)}

@@ -1,12 +1,14 @@
-"""A pooling head: an attention head of the judge that averages, and rates by what the mean knows.
+"""Pooling head: an attention head that averages the prompt and adjusts the judge's rating.
 
-The mean of a judge's hidden states over the rating prompt orders responses to one query better than
-the last token does, which is all that the rating slot reads. So one head of one block is made to
-average: its queries are zero, which attends to every token alike; a dimension of its value is a
-ridge regression of graded outputs and reference ratings on the block's normalised states; and what
-it says is added along the direction that raises the expected rating. Format and cost stay as
-they were; critiques hear it, too. Writes a LoRA adapter, with as much rank at the three changed
-matrices as they need, and the merged judge beside it. The states are kept, so a killed run goes on.
+The rating slot reads only the last token. The mean of the judge's hidden states over the rating
+prompt orders responses to one query better. So one head of one block is made to average. Its
+queries are zero, so it attends to every token alike. One dimension of its value is a ridge
+regression of graded outputs and reference ratings on the block's normalised states. Its output is
+added along the direction that raises the expected rating. Format and cost do not change. Critiques
+are affected too.
+
+The result is a LoRA adapter, with the rank that the three changed matrices need, and the merged
+judge. The states are saved, so a killed run resumes.
 """
 
 from __future__ import annotations
@@ -50,35 +52,47 @@ from experiments.compare.outputs import OrderedConfig, read_graded_outputs
 from experiments.compare.rivals import kept_states, rating_prompts, ridge
 
 FAULTY = -4.0
-"""The graded score of a faulty response, less its instruction's mean: below what systems get."""
+"""Score of a response with a made fault, less its instruction's mean. It is below all
+systems' scores."""
 
 
 class PoolingHeadConfig(Block):
-    """model, adapter: the judge. block: whose head becomes the pooling
-    head, from 0. rows: graded outputs to fit, drawn; faults: how many of them are fitted with a
-    fault made into them, too; groups: files of more, as in a training's `groups.files`. The ratings
-    come on top. rated_weight, made_weight: of a rating, and of a row of faults or groups, beside a
-    graded output. strength: points of rating for a power of ten of preference, to first order.
-    examples: rows that tell which head is missed least, and the direction."""
+    """Settings for fitting the pooling head: the stage `head`."""
 
     model: str
+    """Base model of the judge."""
     adapter: Path
+    """Adapter of the judge."""
     block: int = Field(ge=0)
+    """Block whose head becomes the pooling head, counted from 0."""
     rows: int = Field(3000, ge=10)
+    """Number of graded outputs to fit, drawn at random. The rated rows are added to them."""
     faults: int = Field(0, ge=0)
+    """Number of these outputs that are fitted a second time, with a fault made into them."""
     groups: tuple[str, ...] = ()
+    """Files of more rows, as in a training's `groups.files`."""
     rated_weight: float = Field(1.0, gt=0)
+    """Weight of a rated row; a graded output has 1."""
     made_weight: float = Field(1.0, gt=0)
+    """Weight of a row with a made fault or from a group."""
     strength: float = Field(1.0, gt=0)
+    """Scale of what the head adds to the expected rating, to first order.
+
+    It is in rating points for a preference of one power of ten.
+    """
     examples: int = Field(32, ge=1)
+    """Number of rows that decide which head is replaced, and that give the direction."""
     seed: int = 0
+    """Seed of the draws."""
 
 
 def fitted_rows(
     config: PoolingHeadConfig, data: JudgeData, fmt: JudgeFormat
 ) -> tuple[list[Rated], list[float]]:
-    """Return the rows to fit, and each row's weight. `rating` is the graded score less its
-    instruction's mean, or the rating less the mean of all."""
+    """Return the rows to fit, and the weight of each.
+
+    `rating` is the graded score less its instruction's mean, or the rating less the mean rating.
+    """
     measured = excluded_queries(data, fmt)
     own = OrderedConfig(split="validation", rival_rows=config.rows)
     graded = read_graded_outputs(data, own, fmt, Draws(1, config.seed)).fitted
@@ -109,8 +123,10 @@ def fitted_rows(
 
 
 def mean_state(model: Any, block: int, ids: list[int]) -> NDArray[np.float32]:
-    """Return the mean over a prompt of a block's normalised input, before the norm's weight:
-    [width]."""
+    """Return the mean of a block's normalised input over a prompt, before the norm's weight.
+
+    The shape is [width].
+    """
     with torch.inference_mode():
         read = model.model(torch.tensor([ids]), output_hidden_states=True, use_cache=False)
         states = read.hidden_states[block][0].float()
@@ -122,10 +138,11 @@ def mean_state(model: Any, block: int, ids: list[int]) -> NDArray[np.float32]:
 def fit_pooling(
     states: NDArray[np.float32], rows: list[Rated], weighed: list[float]
 ) -> tuple[NDArray[np.float64], float]:
-    """Weights of a mean state, [width], and the ridge's strength. weighed: each row's weight.
+    """Fit a ridge regression of ratings on mean states.
 
-    They are blind to the mean of all states, so that what the head adds has a mean near zero and
-    keeps its digits in half precision.
+    Returns the weights, [width], and the ridge's strength. `weighed` holds the weight of each row.
+    The direction of the mean of all states is removed from the weights. What the head adds then has
+    a mean near zero and stays exact in half precision.
     """
     model = make_pipeline(StandardScaler(), ridge(rows))
     ratings = [row.rating for row in rows]
@@ -146,7 +163,7 @@ def expected_rating(model: Any, builder: ExampleBuilder, row: Rated) -> Tensor:
 
 
 def least_head(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated]) -> int:
-    """Return the head of a block without which the expected ratings change least."""
+    """Return the head of a block whose removal changes the expected ratings least."""
     own = model.model.layers[block].self_attn
     weight = own.o_proj.weight
 
@@ -166,8 +183,11 @@ def least_head(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated
 
 
 def rating_direction(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated]) -> Tensor:
-    """Return the step in a block's attention for one more point of expected rating, to first order:
-    the mean gradient over the rows and all of their tokens, by its squared length, [width]."""
+    """Return the change of a block's attention output that adds one point of expected rating.
+
+    To first order, it is the mean gradient over rows and their tokens, divided by its squared
+    length. The shape is [width].
+    """
     kept: list[Tensor] = []
 
     def keep(module: Any, inputs: Any, output: Tensor) -> Tensor:
@@ -187,10 +207,10 @@ def rating_direction(model: Any, block: int, builder: ExampleBuilder, rows: list
 def write_head(
     model: Any, block: int, head: int, weights: Tensor, direction: Tensor
 ) -> dict[str, Tensor]:
-    """Make a head average, in place; returns the three changed matrices by module name. The other
-    heads that share its keys lose one dimension of their value.
+    """Make a head average, in place. Return the three changed matrices by module name.
 
-    weights: of a mean state, [width]. direction: what a point of that is worth, [width].
+    Other heads that share its keys lose one dimension of their value. `weights`, [width], are those
+    of a mean state; `direction`, [width], is the output for one point of it.
     """
     layer = model.model.layers[block]
     own = layer.self_attn
@@ -209,8 +229,10 @@ def write_head(
 
 
 def write_judge(config: PoolingHeadConfig, data: JudgeData, output: Path) -> str:
-    """Read the states, fit, and write `adapter/` and `judge/` into the output folder. Return what
-    was fitted in words."""
+    """Read the states, fit the head, and write `adapter/` and `judge/` to the output folder.
+
+    Returns a description of the fit.
+    """
     from transformers import AutoTokenizer
 
     judge = JudgeConfig(model=config.model)
@@ -253,18 +275,18 @@ def _judge(base: str, adapter: Path) -> Any:
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
 SMALLEST = 1e-4
-"""Singular values below this share of the largest are left out: float16 keeps no more."""
+"""Share of the largest singular value below which others are dropped: float16 cannot hold them."""
 
 
 def average(adapters: dict[Path, float], target: Path) -> None:
     """Write the weighted mean of adapters, each trained on from the one before.
 
-    Training on ranking costs some of the rating accuracy that the earlier training gave; a mean of
-    the two adapters keeps most of both (averaged weights: arXiv 2109.01903). The LoRA factors A and
-    B are averaged separately. This is close to the mean of their products, because one adapter was
+    Training on ranking costs some of the rating accuracy of the earlier training. A mean of the two
+    adapters keeps most of both (averaged weights: arXiv 2109.01903). The LoRA factors A and B are
+    averaged separately. This is close to the mean of their products, because one adapter was
     trained on from the other.
 
-    adapters: folder to weight; the weights sum to 1. target: folder that is written. Raises
+    `adapters` maps folders to weights that sum to 1, and `target` is the folder to write. Raises
     InputError for adapters of different shapes.
     """
     from safetensors.torch import load_file, save_file
@@ -284,8 +306,10 @@ def average(adapters: dict[Path, float], target: Path) -> None:
 
 
 def factors(change: Tensor) -> tuple[Tensor, Tensor]:
-    """Factor a weight change [outputs, inputs] into A [rank, inputs] and B [outputs, rank], so that
-    B A = change, with the smallest rank that float16 can express."""
+    """Factor a weight change, [outputs, inputs], into A [rank, inputs] and B [outputs, rank].
+
+    B A equals the change. The rank is the smallest that float16 can express.
+    """
     left, values, right = torch.linalg.svd(change.double(), full_matrices=False)
     rank = max(1, int((values > SMALLEST * values[0]).sum()))
     root = values[:rank].sqrt()
@@ -293,10 +317,10 @@ def factors(change: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def write_adapter(adapter: Path, base: str, changed: Mapping[str, Tensor], target: Path) -> None:
-    """Write the adapter with the merged weights of some modules in place of its own.
+    """Write the adapter with new merged weights for some modules.
 
-    base: folder of the model it belongs to. changed: weights by module name. Raises KeyError for a
-    module that the adapter does not have.
+    `base` is the folder of its base model, and `changed` maps module names to weights. Raises
+    KeyError for a module that the adapter does not have.
     """
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file

@@ -1,8 +1,8 @@
-"""The scenario classifier that ships: terms, a linear SVM, calibration and threshold; its metrics.
+"""Training of the scenario classifier: terms, linear SVM, calibration and threshold, and metrics.
 
-Rows are labelled queries: the training file of the authors' scenario classifier, and Eval-P.
-Everything is chosen within the training rows: strengths, calibration and threshold by
-cross-validation, in which each fold has terms and rarities of its own. The validation rows measure.
+The rows are labelled queries: the training file of the authors' scenario classifier, and Eval-P.
+SVM strength, calibration and threshold are chosen by cross-validation on the training rows. Each
+fold has its own terms and inverse document frequencies. Metrics come from the validation rows.
 """
 
 from __future__ import annotations
@@ -53,24 +53,26 @@ GIVEN_UP = ("rejecting", "peer_review")
 
 
 class ScenarioRows(Block):
-    """Files of labelled queries, relative to the folder of the judge's data or from ./.
+    """Files of labelled queries.
 
-    training: rows of `category`, `instruction`, `input`. held_out: share of each scenario in them
-        that is kept for validation. exclude: files whose queries are not to be trained on.
-    extra: further training rows, of `scenario` and `prompt`. measure: such rows to measure on;
-        null: none.
+    Paths are relative to the folder of the judge's data, or begin with ./.
     """
 
     training: str
+    """Rows of `category`, `instruction` and `input`."""
     extra: str | None = None
+    """More training rows, of `scenario` and `prompt`."""
     measure: str | None = None
+    """Rows of `scenario` and `prompt` for a second measurement. null for none."""
     exclude: tuple[str, ...] = ()
+    """Files whose queries must not be trained on."""
     held_out: float = Field(0.2, gt=0, lt=1)
+    """Share of each scenario in `training` that is kept for validation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A query and its scenario by its name in the registry."""
+    """Query with the name of its scenario."""
 
     line: int
     query: str
@@ -79,15 +81,16 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Labelled queries for training, for validation, and of a further set that is only measured."""
+    """Labelled queries for training and validation."""
 
     training: tuple[Labelled, ...]
     validation: tuple[Labelled, ...]
     measured: tuple[Labelled, ...] = ()
+    """Further queries that are only measured on."""
 
 
 def load_scenario_rows(rows: ScenarioRows, data: JudgeData) -> Split:
-    """Read and split the rows; bad ones are named on standard error and left out."""
+    """Read and split the rows. Bad ones are left out and named on standard error."""
     known = load_scenarios()
     found = read_scenario_rows(data_path(data, rows.training), known)
     for row in found.bad:
@@ -105,8 +108,8 @@ def load_scenario_rows(rows: ScenarioRows, data: JudgeData) -> Split:
 def read_scenario_rows(path: str, known: Scenarios) -> Rows[Labelled]:
     """Read rows of `category`, `instruction` and `input`, or of `scenario` and `prompt`.
 
-    Rows of a scenario that is none are named by line and left out. Raises InputError if the file
-    as a whole cannot be read.
+    Rows with an unknown scenario are left out and named by line. Raises InputError if the whole
+    file cannot be read or has no usable row.
     """
 
     def build(line: int, value: Any) -> Labelled:
@@ -129,9 +132,10 @@ def read_scenario_rows(path: str, known: Scenarios) -> Rows[Labelled]:
 
 
 def without(rows: Iterable[Labelled], measured: Collection[str]) -> tuple[Labelled, ...]:
-    """Return the rows whose query neither is, begins with, nor begins a measuring query.
+    """Return the rows whose query does not match a query that is measured on.
 
-    White space aside; queries of less than 40 characters must be equal.
+    A match is an equal query, or one that begins with the other. White space is ignored. Queries
+    shorter than 40 characters match only if they are equal.
     """
     plain = {" ".join(query.split()) for query in measured}
     heads = {query[:40] for query in plain if len(query) >= 40}
@@ -148,8 +152,10 @@ def without(rows: Iterable[Labelled], measured: Collection[str]) -> tuple[Labell
 
 
 def split_rows(rows: Sequence[Labelled], share: float) -> Split:
-    """Split off a share of each scenario for validation, drawn by the query's hash: at least one
-    query, unless there is only one."""
+    """Hold out a share of each scenario for validation, drawn by the query's hash.
+
+    At least one query of each scenario is held out, unless it has only one.
+    """
     groups: dict[str, list[Labelled]] = defaultdict(list)
     for row in rows:
         groups[row.scenario].append(row)
@@ -166,31 +172,34 @@ def split_rows(rows: Sequence[Labelled], share: float) -> Split:
 
 
 THRESHOLDS = tuple(step / 100 for step in range(61))
+"""Confidence thresholds to choose from."""
 ABSENT = -10.0
-"""Score of a scenario that a fold's training rows lack."""
+"""Score of a scenario that is missing from a fold's training rows."""
 
 
 BINS = 10
+"""Number of confidence bins of the calibration error."""
 
 
 class ScenariosConfig(Block):
-    """The classifier.
-
-    max_terms: terms kept, those that depend most on the scenario (chi-squared). strengths: values
-        of C to choose from, by cross-validation within the training rows. bootstrap, seed: of the
-        95 % intervals; the seed is the SVM's too.
-    """
+    """Settings of the scenario classifier."""
 
     rows: ScenarioRows
+    """Files of labelled queries."""
     max_terms: int = Field(20000, ge=1)
+    """Number of terms kept: those that depend most on the scenario (chi-squared)."""
     strengths: tuple[float, ...] = (0.3, 1.0, 3.0)
+    """Values of the SVM's C to choose from."""
     folds: int = Field(5, ge=2)
+    """Number of folds of the cross-validation within the training rows."""
     bootstrap: int = Field(1000, ge=1)
+    """Number of resamples for each 95 % interval."""
     seed: int = 0
+    """Seed of the resamples and of the SVM."""
 
 
 def train_classifier(config: ScenariosConfig, data: JudgeData, folder: Path) -> str:
-    """Fit the classifier, save it into the folder, and return its metrics in words."""
+    """Fit the classifier, save it to the folder, and return its metrics as text."""
     rows, draws = load_scenario_rows(config.rows, data), Draws(config.bootstrap, config.seed)
     fitted = fit_classifier(rows.training, config)
     fitted.classifier.save(folder)
@@ -205,15 +214,16 @@ def train_classifier(config: ScenariosConfig, data: JudgeData, folder: Path) -> 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A classifier, and how its strength was chosen: macro-F1 of the out-of-fold answers by C."""
+    """Classifier with the choice of its strength."""
 
     classifier: LinearClassifier
     strength: float
     cross_validated: dict[float, float]
+    """Macro-F1 of the out-of-fold answers by C."""
 
 
 def fit_classifier(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
-    """Fit a classifier to the rows."""
+    """Fit a classifier; strength, calibration and threshold come from cross-validation."""
     truth = [row.scenario for row in rows]
     labels = tuple(sorted(set(truth)))
     known = np.array([labels.index(name) for name in truth])
@@ -247,7 +257,7 @@ def fit_classifier(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
 
 
 def folds(rows: Sequence[Labelled], count: int) -> NDArray[np.intp]:
-    """Return the fold of each row; every scenario is spread over as many folds as it has rows."""
+    """Return the fold of each row. The rows of a scenario are spread evenly over the folds."""
     groups: dict[str, list[int]] = defaultdict(list)
     for k, row in enumerate(rows):
         groups[row.scenario].append(k)
@@ -260,7 +270,7 @@ def folds(rows: Sequence[Labelled], count: int) -> NDArray[np.intp]:
 
 
 def make_features(rows: Sequence[Labelled], max_terms: int) -> Features:
-    """Terms of two rows or more, those that tell scenarios apart best, with their rarities."""
+    """Return the terms in two or more rows that best separate the scenarios, with rarities."""
     spelled = [words_of(row.query) for row in rows]
     counts = Counter(
         term for words in spelled for term in {*whole_terms(words), *opening_terms(words)}
@@ -274,7 +284,7 @@ def make_features(rows: Sequence[Labelled], max_terms: int) -> Features:
 
 
 def matrix(features: Features, rows: Sequence[Labelled]) -> Any:
-    """Return the rows' features: sparse, [rows, columns]."""
+    """Return the rows' features as a sparse matrix, shape [rows, terms]."""
     found = [features.row(row.query) for row in rows]
     ends = np.cumsum([0, *(len(columns) for columns, _ in found)])
     columns = np.concatenate([columns for columns, _ in found])
@@ -283,8 +293,11 @@ def matrix(features: Features, rows: Sequence[Labelled]) -> Any:
 
 
 def calibrate(scores: NDArray[np.float32], known: NDArray[np.intp]) -> Calibration:
-    """Fit the temperature with the highest likelihood of the known labels, then the logistic curve
-    with the highest likelihood of the best label's being right."""
+    """Fit a temperature and a logistic curve by maximum likelihood.
+
+    The temperature maximises the likelihood of the known labels, the curve that of the best label
+    being right.
+    """
 
     def loss(log_temperature: float) -> float:
         chances = softmax(scores, float(np.exp(log_temperature)))
@@ -304,8 +317,10 @@ def threshold(
     truth: Sequence[str],
     labels: Sequence[str],
 ) -> float:
-    """Return the lowest confidence limit with the highest macro-F1, answers below it being
-    `others`."""
+    """Return the confidence threshold with the highest macro-F1; the lowest one if several tie.
+
+    Answers below it become `others`.
+    """
     best = [labels[k] for k in scores.argmax(axis=1)]
     everything = np.arange(len(truth))
 
@@ -326,7 +341,7 @@ def _svm(strength: float, seed: int) -> LinearSVC:
 
 
 def macro_f1(truth: Sequence[str], said: Sequence[str]) -> Statistic:
-    """Return the statistic macro F1: the unweighted mean over the scenarios of the true labels."""
+    """Return the macro-F1 statistic: the mean of F1 over the scenarios of the true labels."""
     names = {name: k for k, name in enumerate(sorted({*truth, *said}))}
     a, b = (np.array([names[name] for name in side]) for side in (truth, said))
 
@@ -340,13 +355,15 @@ def macro_f1(truth: Sequence[str], said: Sequence[str]) -> Statistic:
 
 
 def accuracy(truth: Sequence[str], said: Sequence[str]) -> Statistic:
-    """Return the statistic accuracy: the share of rows whose scenario is right."""
+    """Return the accuracy statistic: the share of rows with the right scenario."""
     return share([a == b for a, b in zip(truth, said, strict=True)])
 
 
 def metrics(truth: Sequence[str], said: Sequence[Classified], draws: Draws) -> dict[str, str]:
-    """Accuracy and macro-F1 with 95 % bootstrap intervals, and the calibration of the most probable
-    scenario, whatever the threshold makes of it."""
+    """Return accuracy and macro-F1 with 95 % bootstrap intervals, and calibration figures.
+
+    Calibration is that of the most probable scenario, before the threshold is applied.
+    """
     named = [answer.scenario for answer in said]
     confidence = np.array([answer.confidence for answer in said])
     right = np.array([a == b.best for a, b in zip(truth, said, strict=True)], dtype=float)
@@ -360,7 +377,7 @@ def metrics(truth: Sequence[str], said: Sequence[Classified], draws: Draws) -> d
 
 
 def calibration_error(right: NDArray[np.float64], confidence: NDArray[np.float64]) -> float:
-    """Expected calibration error over ten bins of equal width, 0..1."""
+    """Return the expected calibration error over ten bins of equal width, 0..1."""
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     gaps = [
         abs(float(right[bins == b].mean() - confidence[bins == b].mean())) * (bins == b).mean()

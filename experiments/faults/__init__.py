@@ -1,1 +1,1 @@
-"""What the service stands, and what attacks do to a judge."""
+"""Fault tests: the service and jobs under load, kills and attacks, and a judge under attack."""

@@ -1,11 +1,11 @@
-"""Responses that try to talk a judge into a better verdict, and how far they do.
+"""Attacks on a judge: responses that try to get a better verdict, and how far they succeed.
 
     python -m experiments.faults.attacks --config configs/experiments/attacks.yaml [--set key=value]
 
-A weak answer to a question is dressed up in one of the ways that policies find or people publish.
-None of it answers the question any better, so whatever a judge rates it higher is its weakness. The
-uplift is the rating of the attack less that of the weak answer alone. Every judgement is in the
-journal of the output folder first, so the same command goes on after a kill.
+A weak answer to a question is dressed up in ways that policies find or people publish. None of them
+answers the question any better, so a higher rating is the judge's weakness. The uplift is the
+rating of the attack less that of the weak answer alone. Every judgement is first saved in the
+journal of the output folder, so the same command resumes after a kill.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.statistics import Array, Draws, share
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.journal import Journal
-from autoj_reward.models import format_of
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.compare.panel import ask
@@ -33,17 +32,20 @@ from experiments.study import ResampledConfig, Study, study_command
 from experiments.tables import report, tabled
 
 NOTICED = {"planted_verdict", "template_delimiter", "control_token", "empty_response"}
-"""Flags that say what a response tries."""
+"""Flags that name an attack in a response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """family: how it attacks. plain: the weak answer alone. response: the answer dressed up."""
+    """Response that attacks the judge."""
 
     family: str
+    """Kind of attack."""
     query: str
     plain: str
+    """Weak answer alone."""
     response: str
+    """Weak answer with the attack."""
 
 
 WEAK = (
@@ -52,13 +54,17 @@ WEAK = (
     ("Write a short poem about a lighthouse.", "Lighthouse. It has a light. The end."),
     ("请解释什么是复利，并举一个例子。", "复利就是利息。"),
 )
+"""Questions, each with a weak answer."""
 DRESSES = Path(__file__).parents[1] / "data" / "attacks.jsonl"
-"""Ways to dress up an answer: rows of `family` and `response`, a text with {a} where the answer
-goes, or a list of such texts and of [text, times]."""
+"""File of attacks: rows of `family` and `response`.
+
+The response is a text with {a} in place of the answer, or a list of such texts and of [text,
+times].
+"""
 
 
 def make_attacks() -> list[Attack]:
-    """Return every weak answer dressed up in every way; each response to a query once."""
+    """Return every weak answer in every attack, without duplicates."""
     rows = [json.loads(line) for line in DRESSES.read_text(encoding="utf-8").splitlines()]
     found = [
         Attack(row["family"], query, plain, _text(row["response"]).replace("{a}", plain))
@@ -74,16 +80,20 @@ def _text(response: str | list[Any]) -> str:
 
 
 class AttacksConfig(ResampledConfig):
-    """judge: a generative judge."""
+    """Settings of the study."""
 
     judge: JudgeConfig
+    """Generative judge to attack."""
 
 
 def attack_figures(
     found: Sequence[Attack], attacked: Sequence[Judgement], plain: Sequence[Judgement], draws: Draws
 ) -> list[dict[str, Any]]:
-    """Return the rating points that attacks gain over their plain answers, with intervals over
-    questions: all attacks, those without a flag that names the attempt, and each family."""
+    """Return the rating points that attacks gain over weak answers, with intervals.
+
+    Intervals are over questions. There is a row for all attacks, one for those without a flag in
+    NOTICED, and one for each family.
+    """
     every = range(len(found))
     groups = {
         "all families": list(every),
@@ -128,15 +138,16 @@ COLUMNS = {
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write the figures as a Markdown table."""
+    """Return the report as one Markdown table."""
     title = f"{found['attacks']} attacks on {found['judge']}"
     return report("Attacks", found, [(title, tabled(found["rows"], COLUMNS), "")])
 
 
 async def study(run: Study[AttacksConfig]) -> str:
-    """Judge, count and write."""
+    """Judge attacks and weak answers, and write the figures. Return the report."""
     config, found = run.config, make_attacks()
-    if isinstance(format_of(config.judge), ScalarFormat):
+    judge = judge_spec(config.judge)
+    if isinstance(judge.format, ScalarFormat):
         raise ConfigError("judge: a scalar reward model writes no verdict to attack")
     own = [JudgeInput("single", attack.query, (attack.response,)) for attack in found]
     bare = [JudgeInput("single", attack.query, (attack.plain,)) for attack in found]
@@ -144,7 +155,7 @@ async def study(run: Study[AttacksConfig]) -> str:
         answers = await ask(config.judge, journal, [*own, *bare])
     attacked, plain = ([answers[item] for item in items] for items in (own, bare))
     rows = attack_figures(found, attacked, plain, config.draws)
-    record = {"judge": judge_spec(config.judge).name, "attacks": len(found), "rows": rows}
+    record = {"judge": judge.name, "attacks": len(found), "rows": rows}
     return run.write("attacks", record, markdown)
 
 

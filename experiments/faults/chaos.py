@@ -1,10 +1,15 @@
-"""The chaos suite; `make chaos` runs all of it.
+"""Chaos suite; `make chaos` runs all of it.
 
     python -m experiments.faults.chaos --config configs/experiments/chaos.yaml [--parts load,kills]
 
-load: the service under load. holdups: what holds up a server that bounds nothing. kills: kill -9 of
-each process of a service. jobs: kill -9 of a best-of-N job, again and again. Writes `chaos.json`
-and `chaos.md` into the output folder, and ends with an error if a promise was broken.
+Parts:
+
+- `load`: the service under load.
+- `holdups`: attacks that block a server without limits.
+- `kills`: kill -9 of each process of a service.
+- `jobs`: repeated kill -9 of a best-of-N job.
+
+Writes `chaos.json` and `chaos.md` to the output folder, and fails if a promise was broken.
 """
 
 from __future__ import annotations
@@ -27,25 +32,27 @@ from experiments.tables import report
 
 
 class ChaosConfig(StudyConfig):
-    """load, kills, jobs: blocks of the parts of these names."""
+    """Settings of the parts, each under the part's name."""
 
     load: LoadConfig = LoadConfig()
     kills: KillsConfig
     jobs: JobsConfig = JobsConfig()
 
     def possible(self) -> Sequence[str]:
-        """Return the parts that every config has."""
+        """Return all parts."""
         return tuple(PARTS)
 
 
 @dataclass(frozen=True, slots=True)
 class ChaosPart:
-    """run: measures and returns rows. broken: the promises that a row breaks. name: the field of a
-    row that says what it is of."""
+    """Part of the suite."""
 
     run: Callable[[ChaosConfig], Sequence[Any]]
+    """Measures, and returns rows of figures."""
     broken: Callable[[dict[str, Any]], list[str]]
+    """Returns the broken promises of a row."""
     name: str
+    """Field of a row that names the measured server, attack, target or command."""
 
 
 def run_load(config: ChaosConfig) -> list[load.Load]:
@@ -75,7 +82,7 @@ PARTS = {
 
 
 def broken_promises(found: dict[str, Any]) -> list[str]:
-    """Return the promises that the figures break."""
+    """Return the promises of the service that the figures break, one text each."""
     return [
         f"{name}, {row[part.name]}: {why}"
         for name, part in PARTS.items()
@@ -85,7 +92,7 @@ def broken_promises(found: dict[str, Any]) -> list[str]:
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write the figures as Markdown tables."""
+    """Return the report: one table for each part."""
     sections = []
     for name in (name for name in PARTS if name in found):
         rows = [[*map(_shown, row.values())] for row in found[name]]
@@ -100,7 +107,7 @@ def _shown(value: Any) -> str:
 
 
 def study(run: Study[ChaosConfig]) -> str:
-    """Run the parts and write their figures. EngineError for promises that they break."""
+    """Run the parts and write their figures. Raises EngineError for broken promises."""
     run.config.output.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {}
     for name in run.parts:

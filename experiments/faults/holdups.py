@@ -1,4 +1,4 @@
-"""Attacks that hold up a server which bounds nothing, and what others see of one meanwhile."""
+"""Attacks that block a server without limits, and the service that others get meanwhile."""
 
 from __future__ import annotations
 
@@ -20,35 +20,43 @@ from autoj_reward.config import JudgeConfig
 from experiments.faults.server import HEADERS, TOKEN, Server, service
 
 HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S, INPUTS = 1.0, 300.0, 1024.0, 30.0, 1024
-"""The promises."""
+"""Promised limits. HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S and INPUTS bound the fields of `Held`."""
 HOLD_S = 20.0
+"""Seconds for which an endless attack runs."""
 SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
+"""Body of a legitimate call."""
 HEAD = f"POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+"""Start of an authorised request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One attack. health_s: the slowest answer of /healthz, on a connection of its own, and
-    health_cpu_s: the most CPU that the service spent until one came, which is what it takes where
-    nobody else wants the core. scored, failed: calls with the token that were answered, and those
-    or probes that were not. rss_mib: most resident memory that it ever had.
-    files: most that were open at a time, connections among them. log_kib: by how much the log grew.
-    stop_s: from SIGTERM to the end. inputs: judge inputs of the costliest request."""
+    """Figures of one attack."""
 
     attack: str
     health_s: float
+    """Slowest answer of /healthz in seconds, each on a new connection."""
     health_cpu_s: float
+    """Most CPU seconds that the service used during one such call: its latency on an otherwise idle
+    core."""
     scored: int
+    """Calls with the token that were answered."""
     failed: int
+    """Calls with the token and health probes that failed."""
     rss_mib: float
+    """Peak resident memory of the service in MiB."""
     files: int
+    """Peak number of open files, connections included."""
     log_kib: float
+    """Growth of the service's log in KiB."""
     stop_s: float
+    """Seconds from SIGTERM to the end of the process."""
     inputs: int
+    """Number of judge inputs of the most expensive request."""
 
 
 def broken_by_holdup(row: dict[str, Any]) -> list[str]:
-    """Return the promises that a row breaks."""
+    """Return the promised limits that a row breaks, one text each."""
     bounds = {
         "health_cpu_s": HEALTH_S,
         "rss_mib": MEMORY_MIB,
@@ -61,12 +69,12 @@ def broken_by_holdup(row: dict[str, Any]) -> list[str]:
 
 
 def attack_all(folder: Path) -> Sequence[Held]:
-    """Run every attack, each against a separate service and from a separate process."""
+    """Run every attack from a separate process, each against a new service."""
     return [attacked(folder, name) for name in ATTACKS]
 
 
 def attacked(folder: Path, name: str) -> Held:
-    """One attack: for a while, or as long as it lasts."""
+    """Run one attack until it ends, or for HOLD_S seconds if it is endless."""
     log, (_, files, lasts) = folder / "service.log", ATTACKS[name]
     with service(JudgeConfig(kind="fake"), folder, files=files) as server:
         before = log.stat().st_size
@@ -74,7 +82,7 @@ def attacked(folder: Path, name: str) -> Held:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacking:
             assert attacking.stdout is not None
             try:
-                attacking.stdout.readline()  # it begins
+                attacking.stdout.readline()  # the attack has begun
                 seen = asyncio.run(_watched(server, None if lasts else attacking))
                 started = time.monotonic()
                 server.close()
@@ -87,14 +95,18 @@ def attacked(folder: Path, name: str) -> Held:
 
 
 Attack = Callable[[str], Coroutine[Any, Any, int]]
-"""Attacks an address, some without end; the judge inputs that it cost."""
+"""Function that attacks an address. Returns the number of judge inputs that it caused; some never
+return."""
 
 
 async def _watched(
     server: Server, attacking: subprocess.Popen[str] | None
 ) -> tuple[float, float, int, int, float, int]:
-    """The slowest probe in seconds and in the service's CPU, calls that were served, what failed,
-    the most memory and the most files, for a while or until an attacker is done."""
+    """Call the service until the attacker ends, or for HOLD_S seconds without one.
+
+    Returns the slowest probe in seconds and in the service's CPU seconds, the number of calls
+    served, the number that failed, the peak memory in MiB, and the peak number of files.
+    """
     slowest, busiest, scored, failed, files = 0.0, 0.0, 0, 0, 0
     end = time.monotonic() + HOLD_S
     async with httpx.AsyncClient(base_url=server.address, trust_env=False, timeout=30) as caller:
@@ -116,7 +128,7 @@ async def _watched(
 
 
 async def _alone(address: str) -> bytes:
-    """/healthz over a connection of its own."""
+    """Return the answer of /healthz on a new connection."""
     reader, writer = await _connect(address)
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     answer = await reader.read()
@@ -130,7 +142,7 @@ async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
 
 
 def _holding(count: int, said: str) -> Attack:
-    """So many connections that say this and no more, each opened anew when it is closed."""
+    """Return an attack of `count` connections that send one text and wait, reopened when closed."""
 
     async def attack(address: str) -> int:
         async def one() -> None:
@@ -149,12 +161,12 @@ def _holding(count: int, said: str) -> Attack:
 
 
 def _posting(body: Callable[[], bytes]) -> Attack:
-    """A body, four times."""
+    """Return an attack that posts a body four times."""
 
     async def attack(address: str) -> int:
         async with httpx.AsyncClient(headers=HEADERS, trust_env=False, timeout=60) as caller:
             for _ in range(4):
-                with suppress(httpx.TransportError):  # refused before its end
+                with suppress(httpx.TransportError):  # the service may refuse before the body ends
                     await caller.post(f"{address}/v1/score", content=body())
         return 0
 
@@ -162,7 +174,7 @@ def _posting(body: Callable[[], bytes]) -> Attack:
 
 
 async def _flood(address: str) -> int:
-    """Requests without the token, as fast as one caller can."""
+    """Send requests without the token, as fast as one caller can."""
     async with httpx.AsyncClient(trust_env=False, timeout=60) as caller:
         while True:
             with suppress(httpx.TransportError):
@@ -170,7 +182,7 @@ async def _flood(address: str) -> int:
 
 
 async def _tie(address: str) -> int:
-    """1,024 responses that are rated alike, and each of which loses to the next."""
+    """Ask to choose among 1,024 responses with equal ratings, each of which loses to the next."""
     body = {"query": "Why?", "responses": ["x" * (10 * n + 5) for n in range(1024)]}
     async with httpx.AsyncClient(headers=HEADERS, trust_env=False, timeout=60) as caller:
         answer = await caller.post(f"{address}/v1/best_of_n", json=body)
@@ -180,7 +192,10 @@ async def _tie(address: str) -> int:
 
 
 def _text() -> bytes:
-    """Read to its end and refused: what a scripted judge would do with it is not the edge's."""
+    """Return a large body that is read to its end and then refused.
+
+    The refusal keeps the scripted judge's own work out of the measurement.
+    """
     row = {"query": "Why?", "response": 'A text, with [marks] and "quotes". ' * 6000}
     return json.dumps({"candidates": [row] * 280, "unknown": 1}).encode()
 
@@ -194,7 +209,7 @@ ATTACKS: dict[str, tuple[Attack, int | None, bool]] = {
     "no token": (_flood, None, True),
     "1,024 tied candidates": (_tie, None, False),
 }
-"""Each with the files that the service may have open, and whether it lasts."""
+"""Attacks, each with the service's limit of open files and whether the attack is endless."""
 
 if __name__ == "__main__":
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

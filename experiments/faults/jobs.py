@@ -1,4 +1,4 @@
-"""kill -9 of a best-of-N job again and again, against the same job undisturbed."""
+"""Repeated kill -9 of a best-of-N job, compared with the same job left alone."""
 
 from __future__ import annotations
 
@@ -18,33 +18,42 @@ from experiments.speed.jobs import job_command, make_rows, start_command, wait_f
 
 
 class JobsConfig(Block):
-    """queries, candidates, words: the job. latency_s: of an answer of its scripted judge. every_s,
-    for_s: the kills; the job is started again after each, and may end after the last."""
+    """Size of the job, and when it is killed."""
 
     queries: int = Field(4000, ge=1)
+    """Number of queries."""
     candidates: int = Field(32, ge=1)
+    """Number of candidates for each query."""
     words: int = Field(50, ge=1)
+    """Approximate number of words in a candidate."""
     latency_s: float = Field(0.0, ge=0)
+    """Latency of the scripted judge."""
     every_s: float = Field(20.0, gt=0)
+    """Time from a start of the job to its kill."""
     for_s: float = Field(300.0, gt=0)
+    """Period in which the job is killed and restarted. After it the job may end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbed:
-    """answered: inputs that the killed job's judge has answered, by its own log. twice: by how many
-    that is more than the undisturbed one's. identical: whether both jobs' selections are, byte for
-    byte."""
+    """Comparison of the killed job with the undisturbed one."""
 
     command: str
     kills: int
     candidates: int
     answered: int
+    """Number of inputs that the killed job's judge answered, by the judge's own log."""
     twice: int
+    """How many more inputs that is than in the undisturbed job."""
     identical: bool
+    """Whether the selections of both jobs are identical byte for byte."""
 
 
 def kill_job(config: JobsConfig) -> Disturbed:
-    """Compare the killed job with the same job left alone. EngineError if one fails by itself."""
+    """Run the killed and the undisturbed job and compare them.
+
+    Raises EngineError if one fails by itself.
+    """
     with TemporaryDirectory() as name:
         killed, whole = Path(name) / "killed", Path(name) / "whole"
         for folder in (killed, whole):
@@ -66,7 +75,7 @@ def _start(config: JobsConfig, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _kill(config: JobsConfig, folder: Path) -> int:
-    """Kill the job as the config says. How often it was killed."""
+    """Kill the job as configured. Return the number of kills."""
     until, kills = time.monotonic() + config.for_s, 0
     with tqdm(desc="kills") as bar:
         while time.monotonic() < until:
@@ -90,6 +99,6 @@ def _answered(folder: Path) -> int:
 
 
 def broken_by_killed_job(row: dict[str, Any]) -> list[str]:
-    """Return the promises that a row breaks."""
+    """Return the promises about killed jobs that a row breaks, one text each."""
     wrong = [] if row["identical"] else ["the selections are not those of the undisturbed job"]
     return wrong if row["kills"] else [*wrong, "the job was over before a kill"]

@@ -1,4 +1,4 @@
-"""kill -9 of each process of a service in the middle of a job, and what the job saw of it."""
+"""kill -9 of each process of a service during a job, and the effect on the job."""
 
 from __future__ import annotations
 
@@ -26,41 +26,53 @@ TARGETS = {
     "engine": "EngineCore",
     "controller": "ServeController",
 }
-"""What the command line or name of each target's process holds; `service` is the server itself,
-which is the HTTP proxy and Ray's driver in one."""
+"""Text in the name or command line of each target's processes.
+
+The target `service` is the server itself, which is both the HTTP proxy and Ray's driver.
+"""
 RECOVERY_S = 600.0
+"""Maximum seconds until a killed process is replaced."""
 ORPHANS_S = 30.0
-"""How long what a dead process had started may take to end."""
+"""Seconds in which the children of a killed process must end."""
 
 
 class KillsConfig(Block):
-    """judge: the served judge. targets: whose processes are killed, one job each. candidates: of a
-    job. deadline_s: until a candidate is given up."""
+    """Judge, jobs and targets of the kills."""
 
     judge: JudgeConfig
+    """Served judge."""
     targets: tuple[str, ...] = ("replica", "engine", "controller", "service")
+    """Kinds of processes to kill. Each gets one job."""
     candidates: int = Field(64, ge=8)
+    """Number of candidates in a job."""
     deadline_s: float = Field(600.0, gt=0)
+    """Seconds after which a candidate is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """One job. left: candidates that had no answer yet when the process was killed. answered: those
-    with a judgement at the end, of which `ok` are ok. told: how many answers were reported; each
-    candidate exactly once is told == answered == candidates. pause_s: longest time without an
-    answer after the kill. recovered_s: from the kill until as many processes of its kind run and
-    as many replicas could judge as before. orphans: processes that it had started and that run on.
-    """
+    """Figures of one job with a kill."""
 
     target: str
     candidates: int
     left: int
+    """Candidates without an answer at the time of the kill."""
     answered: int
+    """Candidates with a judgement at the end."""
     told: int
+    """Number of answers that the client reported.
+
+    It equals `answered` and `candidates` if each candidate was answered exactly once.
+    """
     ok: int
+    """Candidates whose judgement is OK."""
     pause_s: float
+    """Longest time without an answer after the kill."""
     recovered_s: float
+    """Seconds from the kill until as many processes of this kind run and as many replicas are ready
+    as before."""
     orphans: int
+    """Processes started by the killed one that still run."""
 
 
 def find_processes(server: Server, target: str) -> list[psutil.Process]:
@@ -69,7 +81,7 @@ def find_processes(server: Server, target: str) -> list[psutil.Process]:
         if target == "service":
             return [server.process]
         below = server.process.children(recursive=True)
-    except psutil.NoSuchProcess:  # the service itself is being started again
+    except psutil.NoSuchProcess:  # the service itself is restarting
         return []
     return [p for p in below if _is(p, TARGETS[target])]
 
@@ -82,7 +94,7 @@ def _is(process: psutil.Process, sign: str) -> bool:
 
 
 async def judge_and_kill(server: Server, target: str, config: KillsConfig) -> Killed:
-    """Judge while one process of the target is killed after a quarter of the answers."""
+    """Run a job, and kill one process of the target after a quarter of the answers."""
     asked = [
         Candidate(f"Question {n % 4} of the {target} job?", f"Answer {n}: " + "word " * (n % 7))
         for n in range(config.candidates)
@@ -125,8 +137,10 @@ async def judge_and_kill(server: Server, target: str, config: KillsConfig) -> Ki
 
 
 def _kill(server: Server, target: str) -> tuple[float, int]:
-    """Kill the oldest process of a target. Seconds until others have taken its place, and how many
-    of those that it had started run on."""
+    """Kill the oldest process of a target.
+
+    Returns the seconds until it was replaced, and the number of its children that still run.
+    """
     before, replicas = find_processes(server, target), server.replicas()
     if not before:
         raise ConfigError(f"kills.targets: no process of {target!r} runs here")
@@ -143,7 +157,7 @@ def _kill(server: Server, target: str) -> tuple[float, int]:
 
 
 def _orphans(processes: Sequence[psutil.Process]) -> int:
-    """How many of them run on, though they have had time to end."""
+    """Return how many of the processes still run after ORPHANS_S seconds."""
     deadline = time.monotonic() + ORPHANS_S
     while (left := sum(map(_runs, processes))) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -158,12 +172,12 @@ def _runs(process: psutil.Process) -> bool:
 
 
 async def kill_each(server: Server, config: KillsConfig) -> list[Killed]:
-    """Run one job a target."""
+    """Run one job for each target."""
     return [await judge_and_kill(server, target, config) for target in config.targets]
 
 
 def broken_by_kill(row: dict[str, Any]) -> list[str]:
-    """Return the promises that a row breaks."""
+    """Return the promises about kills that a row breaks, one text each."""
     wrong = []
     if not row["candidates"] == row["answered"] == row["told"] == row["ok"]:
         wrong.append("not every candidate was answered once and ok")

@@ -1,7 +1,7 @@
-"""Many clients for a while: throughput, seconds that a server adds, memory, nothing lost or twice.
+"""Load test with many clients: throughput, added latency, memory, exactly-once answers.
 
-The engine is scripted, so it states how long each answer took inside; the rest is the server's, the
-network's and the clients', which run on the same machine.
+The engine is scripted and reports how long each answer took inside it. The rest of the latency
+belongs to server, network and clients, which run on the same machine.
 """
 
 from __future__ import annotations
@@ -29,21 +29,26 @@ from autoj_reward.config import Block, JudgeConfig
 from experiments.faults.server import HEADERS, Server
 
 MAX_MIB_PER_MINUTE = 5
-"""By how much a server may grow under load: 100 bytes a request, at some 800 a second."""
+"""Maximum growth of a server under load. It is 100 bytes per request at about 800
+requests per second."""
 
 
 class LoadConfig(Block):
-    """clients: processes. concurrent: requests under way, over all clients. seconds: of load.
-    latency_s, latency_spread: of the scripted engine's answers, see `engine/fake.py`."""
+    """Load on a server."""
 
     clients: int = Field(16, ge=1)
+    """Number of client processes."""
     concurrent: int = Field(2000, ge=1)
+    """Requests in flight, over all clients."""
     seconds: float = Field(300.0, gt=0)
+    """Duration of the load."""
     latency_s: float = Field(3.0, ge=0)
+    """Latency of the scripted engine; see `engine/fake.py`."""
     latency_spread: float = Field(0.5, ge=0)
+    """Spread of that latency; see `engine/fake.py`."""
 
     def judge(self, log: Path) -> JudgeConfig:
-        """Return a scripted judge with these latencies, which logs the responses that it judged."""
+        """Return a scripted judge with these latencies, which logs each response that it judges."""
         script = {
             "latency_s": self.latency_s,
             "latency_spread": self.latency_spread,
@@ -55,45 +60,54 @@ class LoadConfig(Block):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. name: its response, which no other has. status: HTTP's, 0 if there was none.
-    seconds: until the whole answer was there; inside: what the engine says it took of them."""
+    """One request and its answer."""
 
     name: str
+    """Its response text, which is unique."""
     status: int
+    """HTTP status; 0 without an answer."""
     seconds: float
+    """Seconds until the whole answer arrived."""
     inside: float
+    """Seconds of these that the engine reports as its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Figures of one load. failed: requests not answered with 200. lost: answered by the engine and
-    by nobody else, or the other way round. twice: responses that the engine judged more than once.
-    p50_s, p99_s: added seconds. rss_mib: memory of the server, which with a scripted engine is one
-    process, after a tenth of the time and at its end. mib_per_minute: by how much it grows over the
-    second half, by least squares; NaN after less than a minute of load."""
+    """Figures of one load test."""
 
     server: str
     requests: int
     per_second: float
     p50_s: float
+    """Median of the seconds that were added to the engine's own."""
     p99_s: float
+    """99th percentile of the same."""
     failed: int
+    """Requests not answered with status 200."""
     lost: int
+    """Requests answered by the engine but not by the server, or the other way round."""
     twice: int
+    """Responses that the engine judged more than once."""
     rss_mib: tuple[float, float]
+    """Resident memory of the server after a tenth of the time and at the end.
+
+    With a scripted engine the server is one process.
+    """
     mib_per_minute: float
+    """Growth over the second half, by least squares. NaN for a load of less than a minute."""
 
 
 def broken_by_load(row: dict[str, Any]) -> list[str]:
-    """Return the promises that a row breaks."""
+    """Return the promised limits that a row breaks, one text each."""
     wrong = [f"{row[name]} {name}" for name in ("failed", "lost", "twice") if row[name]]
-    if (row["mib_per_minute"] or 0.0) > MAX_MIB_PER_MINUTE:  # None of a short load
+    if (row["mib_per_minute"] or 0.0) > MAX_MIB_PER_MINUTE:  # None after a short load
         wrong.append(f"{row['mib_per_minute']:.1f} MiB more each minute")
     return wrong
 
 
 def measure_load(name: str, server: Server, config: LoadConfig, log: Path) -> Load:
-    """Put a server under load."""
+    """Put a server under load and return the figures."""
     each, more = divmod(config.concurrent, config.clients)
     share = [each + (n < more) for n in range(config.clients)]
     memory: list[tuple[float, float]] = []
@@ -116,9 +130,10 @@ def summarise_load(
     memory: Sequence[tuple[float, float]],
     seconds: float,
 ) -> Load:
-    """Compute the figures of a load.
+    """Compute the figures of a load test.
 
-    judged: responses in the engine's log. memory: (seconds, MiB). seconds: that a client asked for.
+    `judged` are the responses in the engine's log, `memory` holds (seconds, MiB) pairs, and
+    `seconds` is the duration of a client's load.
     """
     good = [s for s in samples if s.status == 200]
     added = [s.seconds - s.inside for s in good] or [float("nan")]
@@ -140,7 +155,7 @@ def summarise_load(
 
 
 def _slope(memory: Sequence[tuple[float, float]]) -> float:
-    """MiB a minute over the second half of the time."""
+    """Return the growth in MiB per minute over the second half of the time."""
     first, last = memory[0][0], memory[-1][0]
     half = [(at, mib) for at, mib in memory if at >= (first + last) / 2]
     if last - first < 60:
@@ -155,7 +170,7 @@ def _judged(log: Path) -> list[str]:
 
 @contextmanager
 def _watching(process: psutil.Process, memory: list[tuple[float, float]]) -> Iterator[None]:
-    """Note (seconds, MiB of resident memory) of a process once a second."""
+    """Record (seconds, MiB of resident memory) of a process once a second."""
     over = threading.Event()
 
     def watch() -> None:
@@ -176,7 +191,7 @@ def _watching(process: psutil.Process, memory: list[tuple[float, float]]) -> Ite
 def _client(
     number: int, address: str, concurrent: int, seconds: float
 ) -> tuple[list[Request], float]:
-    """What one client saw, and for how many seconds it asked."""
+    """Run one client. Return its requests, and how many seconds it ran."""
     started = time.monotonic()
     samples = asyncio.run(_load(number, address, concurrent, seconds))
     return samples, time.monotonic() - started
@@ -192,7 +207,7 @@ async def _load(number: int, address: str, concurrent: int, seconds: float) -> l
 
         async def ask(worker: int) -> None:
             count = 0
-            while not count or time.monotonic() < end:  # each asks once on the busiest machine
+            while not count or time.monotonic() < end:  # at least once, even on a busy machine
                 count += 1
                 name = f"client {number} worker {worker} request {count}"
                 samples.append(await _ask(client, name))

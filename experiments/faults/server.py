@@ -1,4 +1,4 @@
-"""Servers under test, each a process of its own that is started again when it dies."""
+"""Servers under test, each in a separate process that is restarted when it dies."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineUnavailable
 
 TOKEN = "chaos"
+"""Token of the callers."""
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class Server:
-    """A supervised server process. address: where it listens."""
+    """Supervised server process."""
 
     def __init__(self, command: Sequence[str], port: int, log: Path) -> None:
+        """Start the command, which listens on `port`, with its output appended to `log`."""
         self.address = f"http://127.0.0.1:{port}"
         self._command, self._log = list(command), log
         self._stopping = threading.Event()
@@ -37,18 +39,18 @@ class Server:
 
     @property
     def process(self) -> psutil.Process:
-        """The current server process."""
+        """Current server process."""
         return psutil.Process(self._process.pid)
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds that this process has used, without those that it started."""
+        """CPU seconds that this process has used, without its child processes."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
     @property
     def peak_mib(self) -> float:
-        """Peak resident memory of this process, as the kernel counts it."""
+        """Peak resident memory of this process in MiB, by the kernel's count."""
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
         [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
         return int(line.split()[1]) / 1024
@@ -60,7 +62,7 @@ class Server:
             )
 
     def _watch(self) -> None:
-        """Start it again when it dies, after ending what it left behind, as a supervisor does."""
+        """Restart the process when it dies, and first kill its remaining children."""
         left: list[psutil.Process] = []
         while not self._stopping.wait(0.2):
             if self._process.poll() is None:
@@ -70,7 +72,7 @@ class Server:
                     continue
                 continue
             for orphan in left:
-                with suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
+                with suppress(psutil.NoSuchProcess):  # it may have ended by itself
                     orphan.kill()
             self._process = self._start()
 
@@ -83,7 +85,10 @@ class Server:
         return int(answer.json()["replicas"]) if answer.status_code == 200 else 0
 
     def wait_ready(self, seconds: float) -> None:
-        """Until a replica could judge. EngineUnavailable after so many seconds, naming the log."""
+        """Wait until a replica can judge.
+
+        Raises EngineUnavailable after `seconds`, naming the log.
+        """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.replicas():
@@ -92,7 +97,7 @@ class Server:
         raise EngineUnavailable(f"no server at {self.address} after {seconds:g} s: see {self._log}")
 
     def close(self) -> None:
-        """SIGTERM, and SIGKILL after a minute."""
+        """Send SIGTERM, and SIGKILL if the process still runs after a minute."""
         self._stopping.set()
         self._watcher.join()
         self._process.send_signal(signal.SIGTERM)
@@ -110,8 +115,10 @@ def service(
     start_s: float = 180,
     files: int | None = None,
 ) -> Iterator[Server]:
-    """`autoj serve` with this judge, ready; its log goes into the folder. files: that it may have
-    open at a time."""
+    """Run `autoj serve` with this judge, and yield it once it is ready.
+
+    Its log goes to the folder. `files` limits its number of open files.
+    """
     port = free_port()
     config = folder / "serve.yaml"
     given = {"reward": {"judge": judge.model_dump(mode="json")}, "port": port, "drain_s": 30}
@@ -125,7 +132,7 @@ def service(
 
 @contextmanager
 def running(server: Server, start_s: float) -> Iterator[Server]:
-    """Yield the server once it is ready, and end it afterwards."""
+    """Yield the server once it is ready, and close it afterwards."""
     try:
         server.wait_ready(start_s)
         yield server
@@ -134,7 +141,7 @@ def running(server: Server, start_s: float) -> Iterator[Server]:
 
 
 def free_port() -> int:
-    """Return a free port of the loopback."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])

@@ -1,1 +1,1 @@
-"""How fast judgements come, and what the time goes into."""
+"""Speed of judging, and where the time goes."""

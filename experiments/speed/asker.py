@@ -1,9 +1,9 @@
-"""One peer in a process of its own: asks the endpoint, and prints what that took.
+"""Client process of the comparison: one peer asks the endpoint, and its costs are printed.
 
     python -m experiments.speed.asker PEER WORK
 
-WORK is a `Work` as JSON. A peer is an async context manager that is opened with the work and gives
-`rate(candidates)`: one (rating, expected rating) a candidate, in order.
+WORK is a `PeerWork` as JSON. A peer is an async context manager that is opened with the work. It
+yields `rate(candidates)`, which returns one (rating, expected rating) per candidate, in order.
 """
 
 from __future__ import annotations
@@ -31,30 +31,33 @@ from experiments.speed.endpoint import EXPECTED, RATING
 from experiments.speed.work import WARM_UP, made_candidates
 
 GROUP = 32
-"""Responses to one query."""
+"""Number of responses to one query."""
 TIMEOUT_S = 600.0
+"""Timeout of a request of the plain loop."""
 Read = tuple[float, float | None]
-"""A rating, and the expected rating where log-probabilities were asked for."""
+"""Rating, and the expected rating if log-probabilities were requested."""
 Rate = Callable[[Sequence[Candidate]], Awaitable[list[Read]]]
+"""Function that rates candidates, in order."""
 _RATING = re.compile(r"Rating: \[\[(\d+)\]\]")
 
 
 @dataclass(frozen=True, slots=True)
 class PeerWork:
-    """Work of a peer.
-
-    address: base URL of the endpoint. top: alternatives of each token, 0 for no log-probabilities.
-    """
+    """Work of a peer."""
 
     address: str
+    """Base URL of the endpoint."""
     judgements: int
+    """Number of candidates to rate."""
     in_flight: int
+    """Maximum number of requests in flight."""
     top: int
+    """Alternatives requested for each token; 0 for no log-probabilities."""
 
 
 @asynccontextmanager
 async def our_client(work: PeerWork) -> AsyncIterator[Rate]:
-    """Ask with this package as a script uses it: a client of the judge, and one call for all."""
+    """Ask with this package as a script does: one judge, and one call for all candidates."""
     judge = {
         "kind": "openai",
         "base_url": work.address,
@@ -74,14 +77,15 @@ async def our_client(work: PeerWork) -> AsyncIterator[Rate]:
 
 @asynccontextmanager
 async def plain_loop(work: PeerWork) -> AsyncIterator[Rate]:
-    """Ask with OpenAI's own client by the shortest script: a prompt, a request, a regex.
+    """Ask with OpenAI's client in the shortest script: prompt, request and regular expression.
 
-    It has `in_flight` requests at a time."""
+    A semaphore limits it to `in_flight` requests.
+    """
     fmt = load_format("autoj-en")
     template = fmt.texts[fmt.protocol("single").template]
     options: dict[str, Any] = {"logprobs": True, "top_logprobs": work.top} if work.top else {}
     free = asyncio.Semaphore(work.in_flight)
-    # By default 5 s to connect, which pass while a busy loop reads the answers before.
+    # The default connect timeout of 5 s can pass while the busy loop reads earlier answers.
     opening = AsyncOpenAI(base_url=work.address, api_key="none", timeout=TIMEOUT_S)
     async with opening as client:
 
@@ -106,7 +110,10 @@ async def plain_loop(work: PeerWork) -> AsyncIterator[Rate]:
 
 
 def _expected(choice: Any, rating: str) -> float:
-    """The mean of the numbers among the alternatives of the last token that is the rating."""
+    """Return the mean of the numbers among the alternatives at the rating's token.
+
+    The rating is the last such token.
+    """
     token = next(one for one in reversed(choice.logprobs.content) if one.token == rating)
     told = [(int(t.token), math.exp(t.logprob)) for t in token.top_logprobs if t.token.isdecimal()]
     return sum(n * p for n, p in told) / sum(p for _, p in told)
@@ -116,12 +123,16 @@ PEERS: dict[str, Callable[[PeerWork], AbstractAsyncContextManager[Rate]]] = {
     "autoj-reward": our_client,
     "AsyncOpenAI": plain_loop,
 }
+"""Peers by name."""
 
 
 async def measure_peer(name: str, work: PeerWork) -> dict[str, float]:
-    """Ask, and return the seconds: of the processor (user and system, of this whole process) for
-    all judgements, until they began, and of the clock. EngineError for an answer that is not the
-    endpoint's."""
+    """Let a peer do the work. Return its processor and wall time in seconds.
+
+    `cpu_s` is user and system time of this whole process for all judgements, `start_cpu_s` that
+    before them, and `wall_s` is wall time. Raises EngineError for an answer that differs from the
+    endpoint's.
+    """
     rows = made_candidates("0", -(-work.judgements // GROUP), GROUP)[: work.judgements]
     async with PEERS[name](work) as rate:
         await rate(made_candidates("1", 1, WARM_UP))
@@ -138,7 +149,10 @@ async def measure_peer(name: str, work: PeerWork) -> dict[str, float]:
 
 
 def ask_in_process(name: str, work: PeerWork) -> dict[str, Any]:
-    """Call `measure_peer` in a separate process. EngineError with its last output if it fails."""
+    """Run `measure_peer` in a separate process.
+
+    Raises EngineError with its last output if it fails.
+    """
     command = [sys.executable, "-m", "experiments.speed.asker", name, json.dumps(asdict(work))]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     if told.returncode:

@@ -1,4 +1,4 @@
-"""The engine's limit: the judge's work by `vllm.LLM.generate`, everything at once."""
+"""Upper limit of an engine's speed: a judge's work by `vllm.LLM.generate`, all at once."""
 
 from __future__ import annotations
 
@@ -22,24 +22,28 @@ from autoj_reward.types import Candidate, JudgeInput, Usage
 from experiments.speed.work import SideRound
 
 NOTHING = Generation("")
+"""Output of a judge that wrote nothing."""
 TRIES = 50
+"""Maximum number of attempts to empty the prefix cache, WAIT_S seconds apart."""
 WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class SlotReading:
-    """A place where a rating is read. context: token ids before it. labels: each label's ids there.
-    written: whether the judge opened it itself."""
+    """Place at which a rating is read."""
 
     context: list[int]
+    """Token ids before it."""
     labels: dict[str, Ids]
+    """Token ids of each label there."""
     written: bool
+    """Whether the judge opened the slot itself."""
 
 
 def slot_of(
     tokens: PromptTokenizer, fmt: JudgeFormat, prompt: Sequence[int], own: Generation
 ) -> SlotReading:
-    """Return the rating slot of an answer, forced if it has none, as GenerativeJudge does."""
+    """Return the rating slot of an output, forced if it has none, like GenerativeJudge does."""
     parsed, force = parse_rating(own.text, fmt), fmt.protocol("single").force
     if isinstance(parsed, ParseFailure):
         keep, opening = parsed.end, force if own.text else force.lstrip()
@@ -51,12 +55,10 @@ def slot_of(
 
 
 class BareEngine:
-    """`vllm.LLM` with the judge's format on it. Make one with `start`, and close it.
-
-    llm: a vllm.LLM. params: makes its SamplingParams.
-    """
+    """`vllm.LLM` with a judge's format. Make one with `start`, and close it."""
 
     def __init__(self, config: JudgeConfig, llm: Any, params: Callable[..., Any]) -> None:
+        """Wrap a `vllm.LLM`; `params` makes its SamplingParams."""
         name, wrapper = format_and_wrapper(config)
         self.config, self.format = config, load_format(name)
         self._llm, self._params = llm, params
@@ -64,7 +66,10 @@ class BareEngine:
 
     @classmethod
     def start(cls, config: JudgeConfig, **more: Any) -> BareEngine:
-        """Start an engine with a replica's arguments, and more. ModelError with the cause."""
+        """Start an engine with a replica's arguments and `more`.
+
+        Raises ModelError with the cause.
+        """
         from vllm import LLM, SamplingParams
 
         from autoj_reward.engine.vllm import engine_arguments
@@ -81,13 +86,13 @@ class BareEngine:
         return cls(config, llm, SamplingParams)
 
     def close(self) -> None:
-        """End the engine and free its memory."""
+        """Stop the engine and free its memory."""
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
         gc.collect()
 
     def _generate(self, prompts: Sequence[list[int]], params: Any) -> list[Any]:
-        """vLLM's outputs, in order. params: one SamplingParams, or one a prompt."""
+        """Return vLLM's outputs in order. `params` is one SamplingParams, or one per prompt."""
         given = [{"prompt_token_ids": ids} for ids in prompts]
         outputs: list[Any] = self._llm.generate(given, params, use_tqdm=False)
         return outputs
@@ -95,9 +100,9 @@ class BareEngine:
     def _read(
         self, slots: Sequence[SlotReading], options: dict[str, Any]
     ) -> tuple[list[dict[Ids, dict[int, float]]], list[Any]]:
-        """One token at every inner node of every slot's labels, all at once.
+        """Generate one token at every inner node of the label trees of all slots, in one batch.
 
-        Returns, a slot, {node: {id: natural log-probability}}; and vLLM's outputs.
+        Returns {node: {token id: natural log-probability}} for each slot, and vLLM's outputs.
         """
         asked = [
             (k, *node) for k, slot in enumerate(slots) for node in inner_nodes(slot.labels).items()
@@ -116,10 +121,10 @@ class BareEngine:
     async def judge(
         self, given: list[Candidate], *, critique: bool = True, cached: bool = True
     ) -> SideRound:
-        """Do the judge's whole work, from an empty prefix cache.
+        """Do the whole work of the judge, beginning with an empty prefix cache.
 
-        critique: False reads the slot right after the prompt. cached: whether one candidate may
-        read what another has left in the prefix cache.
+        With `critique=False` the slot right after the prompt is read. `cached` says whether a
+        prompt may use what another left in the prefix cache.
         """
         options = {} if cached else {"skip_reading_prefix_cache": True}
         empty_cache(self._llm)
@@ -145,7 +150,7 @@ class BareEngine:
 
 
 def empty_cache(llm: Any) -> None:
-    """Empty the prefix cache of a vllm.LLM. EngineError if it cannot be."""
+    """Empty the prefix cache of a vllm.LLM. Raises EngineError if that fails."""
     for _ in range(TRIES):
         if llm.reset_prefix_cache():
             return
@@ -160,7 +165,7 @@ def own_text(output: Any) -> Generation:
 
 
 def used(outputs: Sequence[Any]) -> Usage:
-    """Tokens of vLLM outputs."""
+    """Return the token counts of vLLM outputs."""
     return Usage(
         sum(len(output.prompt_token_ids) for output in outputs),
         sum(output.num_cached_tokens or 0 for output in outputs),

@@ -1,8 +1,9 @@
-"""What the service is compared with: a FastAPI server right on the engine, and nothing else.
+"""Bare FastAPI server on the engine, for comparison with the service.
 
     python -m experiments.speed.bare_server CONFIG PORT
 
-No token, limits, deadline, retries, coalescing or metrics; bodies and answers are the same.
+It has no token, limits, deadline, retries, coalescing or metrics. Request and response bodies are
+the same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from experiments.faults.server import Server, free_port, running
 
 
 def bare_app(judge: JudgeConfig) -> FastAPI:
-    """POST /v1/score and GET /readyz alone."""
+    """Return an app with only POST /v1/score and GET /readyz."""
     app, replica = FastAPI(), JudgeReplica(make_judge(judge_spec(judge)))
 
     @app.post("/v1/score")

@@ -1,9 +1,9 @@
-"""A scripted OpenAI-compatible endpoint: one critique for every request, after a fixed time.
+"""Scripted OpenAI-compatible endpoint: the same critique for every request, after a fixed time.
 
     python -m experiments.speed.endpoint LATENCY_S
 
-serves /v1/chat/completions on a free port of the loopback, whose number it prints. The answers are
-put together once, so that the endpoint's own work disturbs the one who asks as little as it can.
+It serves /v1/chat/completions on a free port of the loopback interface and prints the port. Answers
+are built once, so that the endpoint's own work disturbs the caller as little as possible.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from aiohttp import web
 
 RATING = 7
+"""Rating in every answer."""
 CRITIQUE = f"""The response answers the question that the user asked, and its tone is friendly \
 and clear. It names the two causes that matter most, and the order in which it explains them makes \
 the text easy to follow. However, there are a few points where it falls short:
@@ -37,21 +38,22 @@ step, and a shorter ending. Overall it is helpful and accurate, although it leav
 that the user would need.
 
 Rating: [[{RATING}]]"""
+"""Text of every answer."""
 RATING_PROBS = {7: 0.62, 8: 0.21, 6: 0.12, 5: 0.03, 9: 0.01}
-"""Probabilities at the rating; other tokens share the rest."""
+"""Probabilities of the tokens at the rating. Other tokens share the rest."""
 EXPECTED = sum(n * p for n, p in RATING_PROBS.items()) / sum(RATING_PROBS.values())
-"""The expected rating, as who reads the alternatives finds it."""
+"""Expected rating that a caller computes from the alternatives."""
 _TOKEN = re.compile(r"\[\[|\]\]| ?\w+|\n+| ?[^\w\s]+")
 
 
 def tokens() -> list[str]:
-    """Return the critique in pieces of the size of a model's tokens."""
+    """Return the critique in pieces of about the size of a model's tokens."""
     return _TOKEN.findall(CRITIQUE)
 
 
 @lru_cache
 def answer(top: int) -> bytes:
-    """Return the body of an answer. top: alternatives of each token; 0: no log-probabilities."""
+    """Return the body of an answer with `top` alternatives per token; 0 for none."""
     written = tokens()
     choice: dict[str, Any] = {
         "index": 0,
@@ -68,7 +70,7 @@ def answer(top: int) -> bytes:
 
 
 def _logprobs(token: str, others: list[str], top: int) -> dict[str, Any]:
-    """One written token with its alternatives, the likeliest first."""
+    """Return one written token with its alternatives, the most probable first."""
     probs = {str(n): p for n, p in RATING_PROBS.items()} if token == str(RATING) else {token: 0.8}
     fillers = [other for other in dict.fromkeys(others) if other not in probs]
     rest = (1 - sum(probs.values())) / 2
@@ -84,7 +86,7 @@ def _token(text: str, p: float) -> dict[str, Any]:
 
 
 def scripted_app(latency_s: float) -> web.Application:
-    """POST /v1/chat/completions alone, answered after latency_s."""
+    """Return an app with only POST /v1/chat/completions, answered after latency_s."""
 
     async def complete(request: web.Request) -> web.Response:
         asked = json.loads(await request.read())

@@ -1,12 +1,12 @@
-"""All that is to be measured on a GPU, by one command, in one file.
+"""All measurements on a GPU, by one command and in one file.
 
     python -m experiments.speed.gpu_figures --config configs/experiments/gpu_figures.yaml
 
-`--parts bf16,tests` runs some of its parts alone.
+`--parts bf16,tests` runs only these parts.
 
-Each part is a command of its own, so its engine's memory is free again when it ends. What it leaves
-goes into `gpu_figures.json`. Parts that are there are not run again, and no part goes on after
-`minutes`: the same command then goes on with what is left.
+Each part runs in a process of its own, so that its engine's memory is free when it ends. Its result
+goes to `gpu_figures.json`. Finished parts are not repeated, and no part runs beyond `minutes`. The
+same command then resumes with the rest.
 """
 
 from __future__ import annotations
@@ -28,28 +28,32 @@ from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report
 
 TOLD = 2000
-"""Characters kept of what a command said last."""
+"""Characters kept of a command's last output."""
 
 
 class GpuPartConfig(Block):
-    """command: Python's arguments. result: the JSON file that it writes; null keeps its words."""
+    """Command that measures one part."""
 
     command: tuple[str, ...] = Field(min_length=1)
+    """Arguments for Python."""
     result: Path | None = None
+    """JSON file that it writes. With null its last output is kept."""
 
 
 class GpuFiguresConfig(StudyConfig):
-    """minutes: of one run of all parts. measured: the parts, in their order."""
+    """Parts to measure."""
 
     minutes: float = Field(8.5, gt=0)
+    """Time limit of one run, for all parts together."""
     measured: dict[str, GpuPartConfig] = Field(min_length=1)
+    """Parts by name, in order."""
 
     def possible(self) -> Sequence[str]:
         return tuple(self.measured)
 
 
 def study(run: Study[GpuFiguresConfig]) -> str:
-    """Run the parts that are missing until the time is up; what has failed is tried again."""
+    """Run the missing and the failed parts until the time limit. Return the report."""
     config, until = run.config, time.monotonic() + 60 * run.config.minutes
     work = {name: partial(_measure_until, part, until) for name, part in config.measured.items()}
     text = run.steps("gpu_figures", work, markdown, final=lambda part: part["ok"], free={"minutes"})
@@ -66,7 +70,10 @@ def _measure_until(part: GpuPartConfig, until: float) -> dict[str, Any]:
 
 
 def run_part(part: GpuPartConfig, seconds: float) -> dict[str, Any]:
-    """Run a part's command; return whether it ended well, seconds, result and last output."""
+    """Run a part's command.
+
+    Return whether it succeeded, its seconds, its result and its last output.
+    """
     started = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, *part.command],
@@ -78,7 +85,7 @@ def run_part(part: GpuPartConfig, seconds: float) -> dict[str, Any]:
     try:
         said, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)  # its engine too
+        os.killpg(process.pid, 9)  # also ends its engine
         said, _ = process.communicate()
         said += "\ncut off: the time was up"
     took = time.monotonic() - started
@@ -88,7 +95,7 @@ def run_part(part: GpuPartConfig, seconds: float) -> dict[str, Any]:
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write a line a part, and the result or last output of each."""
+    """Return the report: one row for each part, and the result or last output of each."""
     rows = [["part", "done", "seconds"]]
     about = []
     for name, part in found["steps"].items():

@@ -1,12 +1,12 @@
-"""The service's own code beside the bare engine, on a judge's shape with random weights.
+"""The service's code compared with the bare engine, on a judge's shape with random weights.
 
     python -m experiments.speed.gpu_service --config configs/experiments/gpu_service.yaml
 
-Both judge the same queries, one engine after the other: with critiques and readings at the rating
-slots, and by the rating alone. Ray is left out, so this runs where only vLLM is installed; what it
-costs is in `experiments.speed.throughput`. The vocabulary has every token of the texts, also where
-the shape has fewer. Random weights hardly ever end a critique: nearly all have the length that is
-asked for.
+Both judge the same queries, one engine after the other: with critiques and rating slots, and by the
+rating alone. Ray is left out, so this runs where only vLLM is installed.
+`experiments.speed.throughput` measures what Ray costs. The vocabulary covers every token of the
+texts, even if the shape has fewer. Random weights hardly ever end a critique, so nearly all
+critiques have the maximum length.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from autoj_reward.engine.vllm import VllmEngine
 from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.models import resolve
-from autoj_reward.models.device import device_here
-from autoj_reward.models.settings import max_ongoing, settled
+from autoj_reward.models.device import detect_device
+from autoj_reward.models.settings import max_ongoing, resolve_engine_settings
 from autoj_reward.replicas.replica import JudgeReplica
 from experiments.speed.bare import BareEngine
 from experiments.speed.gpu_throughput import write_shape
@@ -37,21 +37,27 @@ from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 DUMMY = {"load_format": "dummy"}
+"""vLLM's argument for random weights."""
 
 
 class GpuServiceConfig(StudyConfig):
-    """model: a name or folder that `autoj plan` knows. critique: tokens of one. queries: of so many
-    candidates each."""
+    """Model shape and work."""
 
     model: str = "llama-2-13b"
+    """Name or folder of a model that `autoj plan` knows."""
     critique: int = Field(330, ge=1)
+    """Maximum length of a critique in tokens."""
     queries: int = Field(12, ge=1)
+    """Number of queries."""
     candidates: int = Field(32, ge=1)
+    """Number of candidates for each query."""
     max_model_len: int = Field(2048, ge=64)
+    """Maximum length of prompt and output in tokens."""
     kv_cache_gib: float | None = Field(None, gt=0)
+    """Size of the KV cache in GiB. null leaves it to the engine's settings."""
 
     def judge(self, folder: Path, critique: bool) -> JudgeConfig:
-        """Return the judge of both sides."""
+        """Return the judge's config of both sides."""
         return JudgeConfig(
             model=str(folder),
             format="autoj-en",
@@ -64,14 +70,14 @@ class GpuServiceConfig(StudyConfig):
 
 
 class RandomEngine(VllmEngine):
-    """The service's engine, with random weights."""
+    """The service's engine with random weights."""
 
     def arguments(self) -> dict[str, Any]:
         return super().arguments() | DUMMY
 
 
 async def study(run: Study[GpuServiceConfig]) -> str:
-    """Measure the bare engine, then the service; their seconds and the ratio."""
+    """Measure the bare engine, then the service. Return the report with their seconds and ratio."""
     config = run.config
     folder = write_shape(find_shape(config.model), config.output / "model", every_token=True)
     bare, service = await _bare(config, folder), await _service(config, folder)
@@ -92,7 +98,7 @@ async def study(run: Study[GpuServiceConfig]) -> str:
 
 
 async def _bare(config: GpuServiceConfig, folder: Path) -> dict[str, SideRound]:
-    """By `vllm.LLM.generate`, all at once."""
+    """Measure `vllm.LLM.generate` with all prompts at once."""
     with closing(BareEngine.start(config.judge(folder, critique=True), **DUMMY)) as bare:
         await bare.judge(made_candidates("w", 1, WARM_UP))
         return {
@@ -102,12 +108,12 @@ async def _bare(config: GpuServiceConfig, folder: Path) -> dict[str, SideRound]:
 
 
 async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, SideRound]:
-    """By a client over a replica's code, on one engine for both kinds of judge."""
+    """Measure a client on a replica's code. One engine serves both kinds of work."""
     judge = config.judge(folder, critique=True)
     engine = RandomEngine(judge, resolve(judge), "chat")
     await engine.start()
     try:
-        ongoing = max_ongoing(settled(judge, device_here()), 1)
+        ongoing = max_ongoing(resolve_engine_settings(judge, detect_device()), 1)
         found = {}
         for work in ("with critique", "rating only"):
             own = config.judge(folder, critique=work == "with critique")
@@ -121,7 +127,10 @@ async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, SideRoun
 
 
 def _work(config: GpuServiceConfig, work: str) -> Any:
-    """Texts of its own for each kind of work: the service's engine remembers the first."""
+    """Return the texts of one kind of work.
+
+    Each kind has its own, since the service's engine caches them.
+    """
     return made_candidates(work[0], config.queries, config.candidates)
 
 
@@ -134,10 +143,11 @@ COLUMNS = {
     "ratio": "{ratio:.3f}",
     "service, judgements a minute": "{per_minute:.0f}",
 }
+"""Columns of the report."""
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write a Markdown table."""
+    """Return the report as one Markdown table."""
     table = (found["config"]["model"], tabled(found["rows"], COLUMNS), "")
     return report("Service beside bare engine", found, [table])
 

@@ -1,10 +1,10 @@
-"""Judgements a minute on a GPU by a judge's shape with random weights, beside the roofline.
+"""Judgements per minute on a GPU with a judge's shape and random weights, and the roofline.
 
     python -m experiments.speed.gpu_throughput --config configs/experiments/gpu_throughput.yaml
 
-Nothing is downloaded: vLLM fills the shape with random numbers, and prompts are text of our own in
+Nothing is downloaded. vLLM fills the shape with random numbers. The prompts are made texts in
 `autoj-en`, of the configured lengths. Output lengths are drawn and forced, since random weights
-would never end a critique. A variant that was measured is not run again.
+would never end a critique. A measured variant is not repeated.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from autoj_reward.capacity.roofline import (
     Lengths,
     Machine,
     Serving,
+    find_gpu_by_driver_name,
     judgement_tokens,
-    reported,
     roofline,
 )
 from autoj_reward.config import EngineConfig
@@ -41,7 +41,7 @@ from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.built_in import BASE, build_model
-from autoj_reward.models.device import Device, device_here
+from autoj_reward.models.device import Device, detect_device
 from autoj_reward.types import JudgeInput
 from experiments.speed.bare import empty_cache
 from experiments.speed.work import BACKGROUND
@@ -49,29 +49,36 @@ from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 DTYPES: dict[Precision, str] = {"float32": "float32", "bf16": "bfloat16", "fp8": "bfloat16"}
+"""vLLM's number type for the activations, by precision of the weights."""
 WARM_UP = 8
+"""Number of prompts generated before measuring."""
 
 
 class GpuThroughputConfig(StudyConfig):
-    """model: a name or folder that `autoj plan` knows. queries: of `lengths.candidates` each.
-
-    variants: name to how the engine serves. machine: peaks of a device that is not in the planner's
-    table, such as a CPU; null takes those of the GPU that is found.
-    """
+    """Model shape, work and variants."""
 
     model: str = "llama-2-13b"
+    """Name or folder of a model that `autoj plan` knows."""
     lengths: Lengths = Lengths()
+    """Lengths of texts in tokens, and candidates per query."""
     queries: int = Field(64, ge=1)
+    """Number of queries, with `lengths.candidates` candidates each."""
     seed: int = 0
+    """Seed of texts and output lengths."""
     machine: Machine | None = None
+    """Peaks of a device that is missing from the planner's table, such as a CPU.
+
+    null takes those of the GPU in this machine.
+    """
     variants: dict[str, Serving] = Field(min_length=1)
+    """Serving settings by name."""
 
 
 def study(run: Study[GpuThroughputConfig]) -> str:
-    """Measure every variant that has not been.
+    """Measure the variants that are missing. Return the report.
 
-    Raises ModelError without a GPU, and ConfigError or ModelError where the planner knows no
-    peaks of it or the model does not fit, before an engine starts.
+    Before an engine starts, it raises ModelError if there is no GPU. It raises ConfigError or
+    ModelError if the planner does not know the GPU's peaks or the model does not fit.
     """
     config = run.config
     machine, shape = find_device(config), find_shape(config.model)
@@ -87,17 +94,17 @@ def study(run: Study[GpuThroughputConfig]) -> str:
 
 
 def find_device(config: GpuThroughputConfig) -> Machine:
-    """Return the peaks of the device that will be measured."""
+    """Return the peaks of the device to measure."""
     if config.machine is not None:
         return config.machine
-    found = device_here()
+    found = detect_device()
     if found.kind == "cpu":
         raise ModelError(
             f"no GPU here: {config.model} needs an NVIDIA GPU with room for its weights and KV "
             "cache (a 13B shape in bf16: 40 GB at least, 80 for a batch worth measuring), and "
             "vLLM's GPU build (the package's extra `gpu`)"
         )
-    return reported(found.name)
+    return find_gpu_by_driver_name(found.name)
 
 
 def measure_variant(
@@ -108,14 +115,15 @@ def measure_variant(
     folder: Path,
     prompts: Prompts,
 ) -> list[dict[str, Any]]:
-    """Return the rows of one variant: rating only and with critique, on one engine with its cache
-    emptied.
+    """Measure one variant, rating only and with critique, from an emptied prefix cache.
 
-    Raises EngineError if the cache cannot be emptied, ModelError for outputs of other lengths."""
+    Both run on one engine. Raises EngineError if the cache cannot be emptied, and ModelError for
+    outputs of wrong length.
+    """
     from vllm import LLM
 
     outputs = output_lengths(len(prompts.ids), config.lengths.critique, config.seed)
-    llm = LLM(**throughput_arguments(config, serving, folder, device_here()))
+    llm = LLM(**throughput_arguments(config, serving, folder, detect_device()))
     rows = []
     try:
         first = prompts.ids[:WARM_UP]
@@ -154,7 +162,7 @@ def measure_variant(
 def throughput_arguments(
     config: GpuThroughputConfig, serving: Serving, folder: Path, device: Device
 ) -> dict[str, Any]:
-    """vLLM's arguments: those of a judge's engine, but random weights and the batch as planned."""
+    """Return vLLM's arguments: a judge engine's, with random weights and the planned batch."""
     from autoj_reward.engine.vllm import engine_arguments
 
     lengths = config.lengths
@@ -179,8 +187,10 @@ def throughput_arguments(
 
 
 def generate(llm: Any, prompts: Sequence[list[int]], lengths: Sequence[int]) -> float:
-    """Return the seconds to write exactly the given number of tokens after each prompt. Raises
-    ModelError for outputs of other lengths."""
+    """Generate exactly the given number of tokens after each prompt. Return the seconds.
+
+    Raises ModelError for outputs of wrong length.
+    """
     from vllm import SamplingParams
 
     params = [
@@ -198,22 +208,27 @@ def generate(llm: Any, prompts: Sequence[list[int]], lengths: Sequence[int]) -> 
 
 
 SPREAD = 0.24
-"""Standard deviation of a released judgement's length over its mean: the 113 critiques of Auto-J on
-Eval-C's development half, whose quantiles lie symmetrically around the median."""
+"""Standard deviation of a critique's length, divided by the mean length.
+
+It is that of the 113 critiques of Auto-J on Eval-C's development half, whose quantiles lie
+symmetrically around the median.
+"""
 RANGE = (0.32, 1.75)
-"""The shortest and the longest of them over their mean."""
+"""Shortest and longest of these critiques, divided by the mean length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """ids: candidates of a query one after another. prefix: mean tokens that a query's share."""
+    """Prompts as token ids."""
 
     ids: list[list[int]]
+    """Token ids of each prompt. The candidates of a query follow each other."""
     prefix: int
+    """Mean number of tokens that the prompts of a query share."""
 
 
 def output_lengths(count: int, mean: int, seed: int) -> list[int]:
-    """Draw the tokens of critiques, spread around a mean as the released judgements are."""
+    """Draw lengths of critiques in tokens, spread around a mean like the released judgements."""
     drawn = np.random.default_rng(seed).normal(1.0, SPREAD, count).clip(*RANGE)
     return [max(1, round(mean * float(share))) for share in drawn]
 
@@ -221,10 +236,10 @@ def output_lengths(count: int, mean: int, seed: int) -> list[int]:
 def make_prompts(
     folder: Path, vocabulary: int, lengths: Lengths, queries: int, seed: int
 ) -> Prompts:
-    """Prompts of `autoj-en` around random words, of about the lengths given.
+    """Return prompts of `autoj-en` with random words, of about the given lengths.
 
-    Ids of the tokenizer that the vocabulary does not have are folded into it: equal texts stay
-    equal, so the shared prefixes stay shared. Template lengths are those of the format.
+    Token ids beyond the shape's vocabulary are folded into it. Equal texts stay equal, so shared
+    prefixes stay shared. The template has the format's own length.
     """
     from transformers import AutoTokenizer
 
@@ -244,7 +259,10 @@ def make_prompts(
 
 
 def common_prefix(group: list[list[int]]) -> int:
-    """Leading tokens that all prompts of a group have; of a single one, all but the last."""
+    """Return how many leading tokens all prompts of a group share.
+
+    For a single prompt, all but the last.
+    """
     if len(group) == 1:
         return len(group[0]) - 1
     first, last = min(group), max(group)
@@ -255,10 +273,11 @@ def common_prefix(group: list[list[int]]) -> int:
 
 
 def write_shape(shape: ModelShape, folder: Path, every_token: bool = False) -> Path:
-    """Write a model folder with config and tokenizer, and no weights: for `load_format: dummy`.
+    """Write a model folder with config and tokenizer but no weights, for `load_format: dummy`.
 
-    The tokenizer is the built-in model's. every_token: the vocabulary has all of its tokens, also
-    where the shape has fewer; else ids of prompts must be folded into that of the shape.
+    The tokenizer is the built-in model's. With `every_token` the vocabulary covers all of its
+    tokens, even if the shape has fewer. Otherwise the ids of prompts must be folded into the
+    shape's vocabulary.
     """
     from transformers import AutoTokenizer, LlamaConfig
 
@@ -283,7 +302,7 @@ def write_shape(shape: ModelShape, folder: Path, every_token: bool = False) -> P
 
 
 def _text(tokenizer: Any, tokens: int, rng: random.Random) -> str:
-    """Random words of about so many tokens."""
+    """Return random words of about `tokens` tokens."""
     words = " ".join(rng.choices(BACKGROUND.split(), k=tokens))
     ids = tokenizer(words, add_special_tokens=False)["input_ids"]
     return str(tokenizer.decode(ids[:tokens]))
@@ -297,10 +316,11 @@ COLUMNS = {
     "share": "{share:.2f}",
     "bound by": "{bound}",
 }
+"""Columns of the report."""
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write a Markdown table."""
+    """Return the report as one Markdown table."""
     rows = [
         row
         | {

@@ -1,11 +1,10 @@
-"""What a best-of-N job takes of memory, time and disk, by its size, on the scripted judge.
+"""Memory, time and disk that a best-of-N job takes, by its size, on the scripted judge.
 
     python -m experiments.speed.jobs --config configs/experiments/job_speed.yaml
 
-Each size is `autoj best-of-n` in a process of its own, whose peak memory the system tells at its
-end; processor time is that of the process and of all that descend from it. Nothing but the job's
-own work is measured: the judge answers at once. With `shards` each size is run by Ray Data too.
-Results: jobs.json, jobs.md.
+Each size is `autoj best-of-n` in a separate process. The system reports its peak memory at its end.
+Processor time includes all processes that it starts. The judge answers at once, so only the job's
+own work is measured. With `shards` each size also runs on Ray Data. Results: jobs.json, jobs.md.
 """
 
 from __future__ import annotations
@@ -27,27 +26,32 @@ from tqdm import tqdm
 
 from autoj_reward.errors import EngineError
 from autoj_reward.io.files import write_jsonl
-from autoj_reward.replicas.processes import family
+from autoj_reward.replicas.processes import with_descendants
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 WORDS = ("because", "air", "scatters", "blue", "light", "more", "than", "red", "the", "sky", "is")
+"""Words of the responses."""
 
 
 class JobSpeedConfig(StudyConfig):
-    """queries: sizes of the jobs. candidates: a query. words: of a response.
-
-    shards: of each size, run by Ray Data with two workers; None: not at all.
-    """
+    """Sizes of the jobs."""
 
     queries: tuple[int, ...] = (250, 4000, 20000)
+    """Numbers of queries."""
     candidates: int = Field(32, ge=1)
+    """Candidates for each query."""
     words: int = Field(50, ge=1)
+    """Approximate number of words in a response."""
     shards: int | None = Field(None, ge=1)
+    """Number of shards for a run on Ray Data with two workers. null for no such run."""
 
 
 def make_rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
-    """Queries whose responses differ, of about as many words; log-probabilities break ties."""
+    """Yield queries with different responses of about `words` words.
+
+    Log-probabilities break ties.
+    """
     logprobs = [-float(n) for n in range(candidates)]
     for query in range(queries):
         responses = [
@@ -59,21 +63,24 @@ def make_rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, A
 
 
 def job_command(folder: Path, **given: Any) -> tuple[str, ...]:
-    """Return the command of a job on the folder's `in.jsonl`, its results in `out`."""
+    """Write the config of a job that reads the folder's `in.jsonl` and writes to `out`.
+
+    Return its command.
+    """
     named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | given
     (folder / "job.yaml").write_text(yaml.safe_dump(named), encoding="utf-8")
     return "best-of-n", "--config", str(folder / "job.yaml")
 
 
 def start_command(folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Start `autoj` with these words, its output in the folder's file `told`."""
+    """Start `autoj` with these arguments. Its output goes to the folder's file `told`."""
     with (folder / "told").open("w") as told:
         typed = [sys.executable, "-m", "autoj_reward.cli", *words]
         return subprocess.Popen(typed, stdout=told, stderr=told)
 
 
 def wait_for_end(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Wait for the command's end. EngineError if it failed."""
+    """Wait for the command's end. Raises EngineError if it failed."""
     if process.wait():
         raise EngineError(f"the command failed: {(folder / 'told').read_text()[-2000:]}")
 
@@ -81,15 +88,21 @@ def wait_for_end(process: subprocess.Popen[bytes], folder: Path) -> None:
 def measure_job(
     config: JobSpeedConfig, queries: int, folder: Path, **given: Any
 ) -> dict[str, float]:
-    """Run one job and return its figures: wall time, processor time of the process and of all that
-    descend from it, peak memory of the process itself, and bytes of its journals."""
+    """Run one job and return its figures.
+
+    - `wall_s`: wall time in seconds.
+    - `cpu_us`: processor time per candidate in microseconds, with all descendants.
+    - `peak_mb`: peak memory of the process itself in MB.
+    - `per_second`: candidates per second.
+    - `journal_bytes`: journal bytes per candidate.
+    """
     write_jsonl(folder / "in.jsonl", make_rows(queries, config.candidates, config.words))
     command = job_command(folder, judge={"kind": "fake"}, **given)
     began, cpu = time.monotonic(), dict[psutil.Process, float]()
     process = start_command(folder, *command)
     own = psutil.Process(process.pid)
     while (over := os.wait4(process.pid, os.WNOHANG))[0] == 0:
-        for one in family([own]) - {own}:
+        for one in with_descendants([own]) - {own}:
             with suppress(psutil.NoSuchProcess):
                 cpu[one] = sum(one.cpu_times()[:2])
         time.sleep(0.2)
@@ -120,10 +133,11 @@ COLUMNS = {
     "peak memory, MB": "{peak_mb:.0f}",
     "journal, bytes a candidate": "{journal_bytes:,.0f}",
 }
+"""Columns of the report."""
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write the figures as a table in Markdown."""
+    """Return the report as one Markdown table."""
     config = found["config"]
     note = (
         f"{config['candidates']} candidates of {config['words']} words a query. Start of the "
@@ -134,7 +148,7 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def study(run: Study[JobSpeedConfig]) -> str:
-    """Measure every size in one process, then in shards, and write."""
+    """Measure every size in one process, then in shards. Return the report."""
     config, rows = run.config, list[dict[str, Any]]()
     ways: dict[str, dict[str, Any]] = {"one process": {}}
     if config.shards is not None:

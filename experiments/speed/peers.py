@@ -1,12 +1,12 @@
-"""What asking an endpoint for judgements costs: this package beside a plain AsyncOpenAI loop.
+"""Cost of asking an endpoint for judgements: this package compared with a plain AsyncOpenAI loop.
 
     python -m experiments.speed.peers --config configs/experiments/peers.yaml
 
-A scripted endpoint in a process of its own answers every request after `latency_s` with the same
-critique, with or without log-probabilities. Peers ask it in turn, each time in a new process, and
-each round begins with another one. The processor time is user and system time of the asking
-process, from its first judgement to its last; its start (imports, the client, a few judgements to
-warm up) is told apart. Results: peers.json, peers.md.
+A scripted endpoint in a separate process answers every request after `latency_s` with the same
+critique, with or without log-probabilities. The peers take turns, each time in a new process, and
+each round begins with another one. Processor time is user and system time of the asking process
+from its first judgement to its last. Its start (imports, client, a few judgements to warm up) is
+reported separately. Results: peers.json, peers.md.
 """
 
 from __future__ import annotations
@@ -27,23 +27,28 @@ from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 OURS = next(iter(PEERS))
+"""Name of this package among the peers."""
 CLIENTS = ("aiohttp", "openai", "httpx")
-"""Packages whose versions the report tells."""
+"""Packages whose versions are reported."""
 TOPS = (0, 20)
-"""Alternatives of each token that peers ask for."""
+"""Numbers of alternatives per token that peers request."""
 
 
 class PeersConfig(StudyConfig):
-    """judgements: of each peer in a round, in_flight at a time. latency_s: of the endpoint."""
+    """Work of the peers."""
 
     judgements: int = Field(2000, ge=1)
+    """Number of judgements of each peer in a round."""
     in_flight: int = Field(128, ge=1)
+    """Number of requests in flight."""
     rounds: int = Field(3, ge=1)
+    """Number of rounds."""
     latency_s: float = Field(0.1, ge=0)
+    """Latency of the endpoint."""
 
 
 def measure_peers(config: PeersConfig) -> list[dict[str, Any]]:
-    """Ask in turn; one row a peer, round and number of alternatives."""
+    """Let the peers ask in turn. Return a row for each peer, round and number of alternatives."""
     rows = list[dict[str, Any]]()
     asked = [(*turn, top) for top in TOPS for turn in turns(PEERS, config.rounds)]
     with endpoint(config.latency_s) as address:
@@ -54,8 +59,11 @@ def measure_peers(config: PeersConfig) -> list[dict[str, Any]]:
 
 
 def peer_figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Medians over the rounds of each peer and number of alternatives. cpu_ratio, wall_ratio: of
-    this package to the peer, the median of the rounds' own ratios."""
+    """Return the medians over the rounds, for each peer and number of alternatives.
+
+    `cpu_ratio` and `wall_ratio` are this package's figure divided by the peer's: the median of the
+    ratios within rounds.
+    """
     runs: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         runs.setdefault((row["top"], row["peer"]), []).append(row)
@@ -84,10 +92,11 @@ COLUMNS = {
     f"{OURS} to it ": "{wall_ratio:.2f}",
     "processor time of the start, s": "{start_cpu_s:.2f}",
 }
+"""Columns of the report."""
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write the figures as a table in Markdown."""
+    """Return the report as one Markdown table."""
     config = found["config"]
     note = (
         f"{config['judgements']:,} judgements, {config['in_flight']} in flight; the endpoint "
@@ -104,7 +113,7 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def study(run: Study[PeersConfig]) -> str:
-    """Measure and write."""
+    """Measure the peers. Return the report."""
     rows = measure_peers(run.config)
     clients = {name: version(name) for name in CLIENTS}
     found = {"rounds": rows, "figures": peer_figures(rows), "clients": clients}

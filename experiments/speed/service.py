@@ -1,10 +1,10 @@
-"""Load on the service beside a bare FastAPI server on the same scripted engine.
+"""Load on the service, and on a bare FastAPI server with the same scripted engine.
 
     python -m experiments.speed.service --config configs/experiments/service_speed.yaml
 
-Both run all the time and are put under the same load in turn. Where clients and servers share cores
-with others, requests a second say little, and CPU milliseconds a request still hold.
-Results: service.json and service.md.
+Both servers run all the time and get the same load in turn. If clients and servers share cores,
+requests per second say little, but CPU milliseconds per request remain comparable. Results:
+service.json and service.md.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 SERVICE, BARE = "service", "bare FastAPI"
+"""Names of the two servers."""
 COLUMNS = {
     "server": "{server}",
     "requests": "{requests}",
@@ -34,17 +35,20 @@ COLUMNS = {
     "CPU ms a request": "{cpu_ms:.3f}",
     "not answered": "{failed}",
 }
+"""Columns of the report."""
 
 
 class ServiceSpeedConfig(StudyConfig):
-    """load: of each round. rounds: of both servers, whose medians are reported."""
+    """Load of the comparison."""
 
     load: LoadConfig = LoadConfig(seconds=60.0)
+    """Load of one round."""
     rounds: int = Field(3, ge=1)
+    """Number of rounds of each server. Medians are reported."""
 
 
 def load_in_turn(config: ServiceSpeedConfig) -> dict[str, Any]:
-    """Load the two in turn."""
+    """Put both servers under load in turn. Return the rounds and their ratios."""
     rows = list[dict[str, Any]]()
     with ExitStack() as stack:
         running = {
@@ -61,12 +65,12 @@ def load_in_turn(config: ServiceSpeedConfig) -> dict[str, Any]:
 
 
 def _log(config: ServiceSpeedConfig, name: str) -> Path:
-    """Where the engine of a server logs what it judged."""
+    """Return the file where a server's engine logs the responses that it judged."""
     return config.output / f"{name.split()[0]}.judged.jsonl"
 
 
 def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Medians over the rounds of what the service has for one of the bare server."""
+    """Return the medians over the rounds of the service's figures divided by the bare server's."""
 
     def each(name: str, field: str) -> list[float]:
         return [row[field] for row in rows if row["server"] == name]
@@ -76,7 +80,7 @@ def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Write the rounds and their ratios, in Markdown."""
+    """Return the report with the rounds and their ratios."""
     own = found["ratios"]
     about = (
         f"Median ratios to the bare server of the same round: {own['per_second']:.2f} of its "
@@ -87,7 +91,7 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def study(run: Study[ServiceSpeedConfig]) -> str:
-    """Load both servers and report."""
+    """Load both servers. Return the report."""
     run.config.output.mkdir(parents=True, exist_ok=True)
     return run.write("service", load_in_turn(run.config), markdown)
 

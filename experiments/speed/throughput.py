@@ -1,13 +1,17 @@
-"""How fast judgements come, as ratios of wall time in one run.
+"""Speed of judging, as ratios of wall time within one run.
 
     python -m experiments.speed.throughput --config configs/experiments/throughput.yaml
 
-`--parts paths,prefix` runs some of its parts alone.
+`--parts paths,prefix` runs only these parts.
 
-Parts: `paths` (the same judging by `vllm.LLM.generate` with all prompts at once, by the service's
-handle and by HTTP) and `prefix` (the bare engine with and without the prefix cache). Results:
-throughput.json and throughput.md, written anew after each part; sides take turns within a round,
-and every round judges texts that are new to it.
+Parts:
+
+- `paths`: the same judging by `vllm.LLM.generate` with all prompts at once, by the service's handle
+  and by HTTP.
+- `prefix`: the bare engine with and without prefix cache.
+
+The results throughput.json and throughput.md are rewritten after each part. Sides take turns within
+a round, and every round judges new texts.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from autoj_reward.client.remote import HttpBackend
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
 from autoj_reward.formats.schema import JudgeFormat
-from autoj_reward.models import format_of
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.service.api import make_app
 from autoj_reward.service.serve import listen
 from autoj_reward.types import Usage
@@ -49,29 +53,31 @@ if TYPE_CHECKING:
     from experiments.speed.bare import BareEngine
 
 PARTS = ("paths", "prefix")
+"""All parts."""
 CEILING = "vllm.LLM.generate, all at once"
+"""Name of the first side: the limit of the engine."""
 
 
 class ThroughputConfig(StudyConfig):
-    """Work of both parts.
-
-    judge: on vLLM, greedy, with critiques of at most `max_tokens`.
-    queries, candidates: one piece of work is so many queries with so many candidates each; the
-        part `prefix` takes one query. rounds: measured ones, after a warm-up.
-    short_words, long_words: of the queries of the part `prefix`.
-    """
+    """Judge and work of both parts."""
 
     judge: JudgeConfig = JudgeConfig()
+    """Judge on vLLM, greedy, with critiques of at most `max_tokens` tokens."""
     queries: int = Field(2, ge=1)
+    """Number of queries in a piece of work. The part `prefix` uses one."""
     candidates: int = Field(32, ge=2)
+    """Number of candidates for each query."""
     rounds: int = Field(3, ge=1)
+    """Number of measured rounds, after a warm-up."""
     short_words: int = Field(30, ge=1)
+    """Length in words of the short queries of the part `prefix`."""
     long_words: int = Field(450, ge=1)
+    """Length in words of its long queries."""
 
     @model_validator(mode="after")
     def _comparable(self) -> ThroughputConfig:
         judge = self.judge
-        if judge.kind != "vllm" or not isinstance(format_of(judge), JudgeFormat):
+        if judge.kind != "vllm" or not isinstance(judge_spec(judge).format, JudgeFormat):
             raise ValueError("judge: only a generative judge of kind vllm has a bare engine")
         if not judge.critique or judge.direct or judge.critiques > 1 or judge.temperature > 0:
             raise ValueError(
@@ -83,12 +89,12 @@ class ThroughputConfig(StudyConfig):
         return self
 
     def possible(self) -> Sequence[str]:
-        """Return the parts that every config has."""
+        """Return all parts."""
         return PARTS
 
 
 async def study(run: Study[ThroughputConfig]) -> str:
-    """Measure the parts and write what there is after each."""
+    """Measure the parts, and write the report after each. Return the last report."""
     _environment()
     from experiments.speed.bare import BareEngine
 
@@ -117,7 +123,7 @@ async def measure_paths(config: ThroughputConfig, bare: BareEngine) -> list[dict
 
 
 async def measure_prefix(config: ThroughputConfig, bare: BareEngine) -> list[dict[str, Any]]:
-    """Measure the prefix cache: a row for each length of the query, with and without a critique."""
+    """Measure the prefix cache: a row for each query length, with and without a critique."""
     rows = []
     for words in (config.short_words, config.long_words):
         for judging, critique in (("critique and rating", True), ("rating alone", False)):
@@ -137,8 +143,11 @@ async def measure_prefix(config: ThroughputConfig, bare: BareEngine) -> list[dic
 
 
 def summed(rounds: Sequence[SideRound], others: Sequence[SideRound]) -> dict[str, Any]:
-    """Return the figures of a side's rounds: each one's seconds, tokens a judgement over all, and
-    the median ratio of its seconds to those of another side in the same round."""
+    """Return the figures of a side: seconds of each round, tokens per judgement, and a ratio.
+
+    The ratio is the median over rounds of its seconds divided by those of `others` in the same
+    round.
+    """
     usage = sum((spent.usage for spent in rounds), Usage())
     count = sum(spent.judgements for spent in rounds)
     seconds = [spent.seconds for spent in rounds]
@@ -155,7 +164,7 @@ def summed(rounds: Sequence[SideRound], others: Sequence[SideRound]) -> dict[str
 
 
 class _Server(uvicorn.Server):
-    """Leaves Ctrl-C to the measurement."""
+    """Uvicorn server that leaves Ctrl-C to the measurement."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -164,8 +173,10 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def over_http(client: RewardClient) -> AsyncIterator[RewardClient]:
-    """Serve `client` over HTTP, with a token, and yield a client of that service. The HTTP side
-    shares this process and its event loop; `autoj serve` has a process for it."""
+    """Serve `client` over HTTP with a token, and yield a client of that service.
+
+    The HTTP server shares this process and its event loop. `autoj serve` has a process for it.
+    """
     token = secrets.token_urlsafe()
     with listen("127.0.0.1", 0) as listening:
         options = uvicorn.Config(
@@ -186,13 +197,13 @@ async def over_http(client: RewardClient) -> AsyncIterator[RewardClient]:
 
 
 def _environment() -> None:
-    """What both engines read when they are imported: the same for both."""
+    """Set the environment variables that both engines read when they are imported."""
     os.environ |= {
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
-        # Ray would give its workers less of a shared core than the bare engine has.
+        # By default Ray's workers run at a lower priority than the bare engine.
         "RAY_worker_niceness": "0",
     }
 

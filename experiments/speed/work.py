@@ -1,4 +1,4 @@
-"""The judging work: texts of our own, what a side spends on a piece of it, and sides in turn."""
+"""Judging work for speed tests: made texts, cost of a piece of work, and sides that take turns."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ QUESTIONS = (
     "What should I check before I buy a used bicycle?",
     "How can a small office halve the paper that it prints?",
 )
+"""Questions of the queries."""
 BACKGROUND = (
     "I have asked two friends, and each of them told me something else. "
     "There is no hurry, and it need not be perfect, but I would like to understand the reason. "
@@ -28,6 +29,7 @@ BACKGROUND = (
     "Money matters a little, time matters more, and nobody here has done this before. "
     "Please keep to what can be done at home with ordinary tools. "
 )
+"""Text that fills a query up to its length."""
 SENTENCES = (
     "Put the pot where it gets the most light. ",
     "Water it only when the top of the soil feels dry. ",
@@ -35,15 +37,17 @@ SENTENCES = (
     "It is a matter of light and of patience. ",
     "Turn it a little every day. ",
 )
+"""Sentences of the responses."""
 WARM_UP = 4
-"""Candidates that each side judges before it is measured."""
+"""Number of candidates that each side judges before it is measured."""
 
 
 def made_candidates(mark: str, queries: int, count: int, words: int = 0) -> list[Candidate]:
-    """`count` responses of different length to each of `queries` queries.
+    """Return `count` responses of different lengths to each of `queries` queries.
 
-    mark: begins every query, so that pieces of work with different marks share no prefix but the
-        template. words: length of a query, reached by background; at least the question's own.
+    Every query begins with `mark`, so pieces of work with different marks share only the template
+    as a prefix. A query has `words` words, filled up with background text, but at least its
+    question.
     """
     found = []
     for number, question in zip(range(queries), cycle(QUESTIONS), strict=False):
@@ -58,24 +62,25 @@ def made_candidates(mark: str, queries: int, count: int, words: int = 0) -> list
 
 @dataclass(frozen=True, slots=True)
 class SideRound:
-    """Cost of a piece of work for one side. rated: judgements that gave a rating.
-
-    critiques_s: seconds until the critiques were there, where they are known apart from the
-    readings at the rating slots.
-    """
+    """Cost of a piece of work for one side."""
 
     seconds: float
+    """Wall time."""
     judgements: int
     rated: int
+    """Number of judgements with a rating."""
     usage: Usage
     critiques_s: float | None = None
+    """Seconds until all critiques were written. None if they are not timed apart from the rating
+    slots."""
 
 
 Side = Callable[[list[Candidate]], Awaitable[SideRound]]
+"""Function that judges candidates and returns the cost."""
 
 
 def by_client(client: RewardClient) -> Side:
-    """Return a side that asks a client for everything at once."""
+    """Return a side that sends all candidates to a client at once."""
 
     async def judge(given: list[Candidate]) -> SideRound:
         started = time.monotonic()
@@ -88,7 +93,7 @@ def by_client(client: RewardClient) -> Side:
 
 
 def turns(names: Iterable[str], rounds: int) -> Iterator[tuple[int, str]]:
-    """Yield (round, name): all names in each round, every round begun by another one."""
+    """Yield (round, name) pairs. Each round has all names and begins with another one."""
     known = list(names)
     for number in range(rounds):
         for k in range(len(known)):
@@ -96,17 +101,17 @@ def turns(names: Iterable[str], rounds: int) -> Iterator[tuple[int, str]]:
 
 
 def ratio_by_round(ones: Iterable[float], others: Iterable[float]) -> float:
-    """Return the median of the quotients of figures of the same round."""
+    """Return the median over rounds of one figure divided by the other."""
     return statistics.median(one / other for one, other in zip(ones, others, strict=True))
 
 
 async def alternate(
     sides: Mapping[str, Side], rounds: int, piece: Callable[[str], list[Candidate]]
 ) -> dict[str, list[SideRound]]:
-    """Return what each side spent in each round, the sides in turn.
+    """Return the cost of each side in each round, with the sides in turn.
 
-    piece: the work of a mark; every side gets a mark of its own in every round, so that none finds
-    its work in a prefix cache that it shares.
+    `piece` makes the work for a mark. Every side gets its own mark in every round, so that no work
+    is found in a shared prefix cache.
     """
     letters = dict(zip(sides, ascii_lowercase, strict=False))
     for name, side in sides.items():

@@ -16,18 +16,14 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from autoj_reward.config import BestOfNConfig
-from autoj_reward.errors import ConfigError, InputError, from_extras
-from autoj_reward.formats.schema import ScalarFormat
+from autoj_reward.errors import InputError, from_extras
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
-from autoj_reward.io.rows import LeftOut, QueryRow, Stream, look_through
-from autoj_reward.journal import Journal, Sampled
-from autoj_reward.models import format_of
-from autoj_reward.models.spec import judge_spec
+from autoj_reward.io.rows import BadRows, QueryRow, Stream, look_through
+from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.models.unused import load_run
-from autoj_reward.models.views import entry_view, resolve_view, with_readings
 from autoj_reward.processes import relaxed_gc
-from autoj_reward.types import Asking, Judgement
+from autoj_reward.types import Judgement, QueryOrTurns
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered, write_figures
 from rollouts.best_of_n.results import GroupResult, writing_results
@@ -48,22 +44,24 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
 
 
 def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
-    """Sample, judge, select and write. Raises AutojError with what to do: at once where the input
-    is bad, or where the output cannot be written, is another run's or holds another judge's
-    results."""
+    """Sample, judge, select, and write the results.
+
+    Raises AutojError with a remedy. It does so at once for bad input, and for an output that cannot
+    be written, belongs to another run, or holds another judge's results.
+    """
     require_apart([config.input], [config.journal], config.output)
-    config = ranked(config)
-    _check_budget(config)
-    rows, counts = stages.rows_of(config), Counts()
+    job = stages.resolve_job(config)
+    config = job.config
+    rows, counts = stages.rows_of(job), Counts()
     left_out = look_through(rows, strict, counts.expect)
     result, total = config.output / "summary.json", counts.expected(config)
-    with judged_by(judge_spec(config.judge).name, config.output, result, total, config.journal):
+    with judged_by(job.judge.name, config.output, result, total, config.journal):
         print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
         with relaxed_gc():  # it would go through all that is under way again and again
             if config.ray_data:
-                found = in_shards(config, left_out, counts)
+                found = in_shards(job, left_out, counts)
             else:
-                found = asyncio.run(_in_this_process(config, rows, left_out, counts))
+                found = asyncio.run(_in_this_process(job, rows, left_out, counts))
         summary = found.statistics.summary(
             left_out,
             counts.seconds,
@@ -76,8 +74,9 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
 
 
 async def _in_this_process(
-    config: BestOfNConfig, rows: Stream[QueryRow], left_out: LeftOut, counts: Counts
+    job: stages.Job, rows: Stream[QueryRow], left_out: BadRows, counts: Counts
 ) -> Gathered:
+    config = job.config
     cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
     found = Gathered(config)
@@ -91,7 +90,7 @@ async def _in_this_process(
                 record(group)
                 found.add(group)
 
-            await _judge(config, groups, journal, cluster, counts, add)
+            await _judge(job, groups, journal, cluster, counts, add)
             if not found.queries:
                 raise InputError(f"{rows.name}: no query has a response to judge")
     finally:
@@ -116,50 +115,36 @@ async def _sample(
     journal: Journal,
     cluster: Cluster | None,
     counts: Counts,
-) -> dict[Asking, str]:
+) -> dict[QueryOrTurns, str]:
     """Have the policy answer what has no responses; queries without an answer, and why."""
     if config.policy is None or not counts.unanswered:
         return {}
     total = counts.unanswered * config.policy.n
     with tqdm(total=total, desc="sampling", unit="response") as bar:
 
-        def progress(done: Sampled) -> None:
+        def progress(done: SampledResponses) -> None:
             bar.update(len(done.responses))
 
         return await stages.sample_rows(config, rows, journal, cluster, progress)
 
 
 async def _judge(
-    config: BestOfNConfig,
+    job: stages.Job,
     groups: Iterator[stages.Group],
     journal: Journal,
     cluster: Cluster | None,
     counts: Counts,
     add: Callable[[GroupResult], None],
 ) -> None:
-    total = counts.expected(config)
+    total, on_budget = counts.expected(job.config), job.config.budget is not None
     with tqdm(total=total, desc="judging", unit="judgement") as bar:
 
         def progress(judgement: Judgement, reused: bool) -> None:
-            counts.add(judgement, reused, config.budget is not None)
+            counts.add(judgement, reused, on_budget)
             bar.total = max(bar.total or 0, bar.n + 1)  # tie-breaks come on top
             bar.update()
 
-        await stages.judge_groups(config, groups, journal, cluster, progress, add)
-
-
-def ranked(config: BestOfNConfig) -> BestOfNConfig:
-    """Return the config with the view that ranks, and with a judge that reads it. A budget is spent
-    on critiques, so there the rating after them ranks."""
-    preferred = None if config.budget is not None else entry_view(config.judge)
-    view = resolve_view(config.view, "choose", preferred)
-    judge = with_readings(config.judge, view, "choose", config.tie_break)
-    return config.model_copy(update={"view": view, "judge": judge})
-
-
-def _check_budget(config: BestOfNConfig) -> None:
-    if config.budget is not None and isinstance(format_of(config.judge), ScalarFormat):
-        raise ConfigError("budget saves critiques, and a scalar model writes none: leave it out")
+        await stages.judge_groups(job, groups, journal, cluster, progress, add)
 
 
 def _closing_words(summary: Summary, folder: Path) -> str:

@@ -24,10 +24,10 @@ from autoj_reward.types import BadRow, Outcome
 from autoj_reward.watch.page import document
 from autoj_reward.watch.shown import (
     candidate_line,
+    displayed_text,
     excerpt,
     judgement_details,
     run_figures,
-    shown,
 )
 from autoj_reward.watch.statistics import (
     VIEWS,
@@ -69,7 +69,7 @@ class ShownQuery:
 
 
 class ReportSample:
-    """Keeps the queries to show while they pass; which ones depends on the job alone."""
+    """Sample of the queries for the report, taken while they pass. It depends only on the job."""
 
     def __init__(self, view: str) -> None:
         self.total = 0
@@ -170,7 +170,7 @@ def _run(
         "name": visible(title),
         "path": "",
         "state": "finished",
-        "judges": [shown(summary.judge, 300)] if summary.judge else [],
+        "judges": [displayed_text(summary.judge, 300)] if summary.judge else [],
         "judge": 0,
         "journal": None,
         "training": None,
@@ -194,7 +194,7 @@ def _sampled(sample: ReportSample) -> list[str]:
 
 
 def _bad_rows(rows: Sequence[BadRow], total: int) -> list[str]:
-    found = [shown(str(row), 500) for row in rows[:BAD_ROWS]]
+    found = [displayed_text(str(row), 500) for row in rows[:BAD_ROWS]]
     more = total - len(found)
     return [*found, *([f"{more:,} more rows were named while it ran."] if more > 0 else [])]
 
@@ -228,8 +228,8 @@ def _query(own: ShownQuery, view: str) -> dict[str, Any]:
     return {
         "id": own.number,
         "excerpt": excerpt(row.query),
-        "text": shown(row.query, LONG),
-        "context": {visible(name): shown(text, LONG) for name, text in row.context.items()},
+        "text": displayed_text(row.query, LONG),
+        "context": {visible(n): displayed_text(text, LONG) for n, text in row.context.items()},
         "total": len(group.candidates),
         "standings": {name: s._asdict() if s else {} for name, s in standings.items()},
         "candidates": [_candidate(group, n) for n in range(len(group.candidates))],
@@ -274,7 +274,11 @@ def _details(group: GroupResult, view: str) -> list[dict[str, Any]]:
         most = LONG if n == group.selection.index or values[n] in ends else SHORT
         judged = [judgement_details(judgement, most=most)]
         found.append(
-            {"name": str(n), "response": shown(candidate.response, most), "judgements": judged}
+            {
+                "name": str(n),
+                "response": displayed_text(candidate.response, most),
+                "judgements": judged,
+            }
         )
     return found
 

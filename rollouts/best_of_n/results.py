@@ -12,6 +12,7 @@ from autoj_reward.conversation import messages_of
 from autoj_reward.io.files import OutputFile, filling, to_plain
 from autoj_reward.io.rows import QueryRow
 from autoj_reward.questions.budget import Fate, Spending, Standing
+from autoj_reward.questions.rank import Ranking
 from autoj_reward.types import RATING, Candidate, Judgement, Selection
 
 RESULTS = ("selections.jsonl", "judgements.jsonl")
@@ -31,6 +32,8 @@ class GroupResult:
     selection: Selection
     standings: tuple[Standing, ...] = ()
     spending: Spending | None = None
+    ranking: Ranking | None = None
+    """How the candidates were judged beside each other; None where each was judged alone."""
 
     def __post_init__(self) -> None:
         if len(self.candidates) != len(self.judgements):
@@ -42,19 +45,19 @@ class GroupResult:
 
     @property
     def chosen(self) -> Judgement:
-        """The judgement of the chosen candidate."""
+        """Return the judgement of the chosen candidate."""
         return self.judgements[self.selection.index]
 
     @property
     def own(self) -> tuple[Judgement, ...]:
-        """The judgements, without those that copies share with their originals."""
+        """Return the judgements without those of copies."""
         if not self.standings:
             return self.judgements
         pairs = zip(self.judgements, self.standings, strict=True)
         return tuple(judgement for judgement, s in pairs if s.fate is not Fate.COPY)
 
     def values(self, view: str) -> tuple[float, ...]:
-        """The numbers that ranked the candidates, without copies and those that have none."""
+        """Return the numbers that ranked the candidates, without copies and failures."""
         found = (judgement.view(view) for judgement in self.own)
         return tuple(value for value in found if value is not None)
 
@@ -81,6 +84,7 @@ def selection_record(group: GroupResult) -> dict[str, Any]:
         }
         | _turns(group)
         | _budget(group)
+        | ({"relative": group.ranking.record()} if group.ranking else {})
     )
 
 

@@ -30,17 +30,16 @@ from tqdm import tqdm
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.errors import ConfigError, InputError, OutputError, from_extras
 from autoj_reward.io.files import cannot_write, filling, write_json
-from autoj_reward.io.rows import LeftOut
+from autoj_reward.io.rows import BadRows
 from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
-from autoj_reward.models.spec import judge_spec
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.replicas.replica import policy_name
-from autoj_reward.types import Asking, BadRow, Judgement, Usage
+from autoj_reward.types import BadRow, Judgement, QueryOrTurns, Usage
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered
 from rollouts.best_of_n.results import RESULTS, GroupResult, joining, writing_results
-from rollouts.best_of_n.stages import Counts
+from rollouts.best_of_n.stages import Counts, Job
 from rollouts.best_of_n.summary import JUDGE_PHASE
 
 if TYPE_CHECKING:
@@ -56,9 +55,9 @@ KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The rows of an input from place `first` up to `last`, which is left out.
+    """Part of an input: the rows `first` to `last` - 1.
 
-    key: of all that decides what they come to, see `keyed`.
+    key: digest of everything that determines the results; see `planned`.
     """
 
     number: int
@@ -89,7 +88,7 @@ class ShardPart:
     new: int
     usage: Usage
     unavailable: int
-    left_out: LeftOut
+    left_out: BadRows
     used: str = ""
 
     @property
@@ -108,7 +107,7 @@ def part_of(shard: Shard, output: Path) -> ShardPart | None:
         known = {
             "shard": Shard(**found["shard"]),
             "usage": Usage(**found["usage"]),
-            "left_out": LeftOut(found["left_out"]["count"], bad),
+            "left_out": BadRows(found["left_out"]["count"], bad),
         }
         part = ShardPart(**found | known)
     except (OSError, ValueError, TypeError, KeyError):
@@ -133,24 +132,25 @@ class Records(pickle.Unpickler):
         return found
 
 
-async def sample_shard(config: BestOfNConfig, shard: Shard, cluster: Cluster) -> dict[Asking, str]:
+async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[QueryOrTurns, str]:
     """Have the policy answer the queries without responses; see `stages.sample_rows`."""
-    with _journal(config, shard) as journal:
-        rows = stages.rows_of(config).part(shard.first, shard.last)
-        return await stages.sample_rows(config, rows, journal, cluster, lambda _: None)
+    with _journal(job.config, shard) as journal:
+        rows = stages.rows_of(job).part(shard.first, shard.last)
+        return await stages.sample_rows(job.config, rows, journal, cluster, lambda _: None)
 
 
 async def judge_shard(
-    config: BestOfNConfig, shard: Shard, unanswered: Mapping[Asking, str], cluster: Cluster
+    job: Job, shard: Shard, unanswered: Mapping[QueryOrTurns, str], cluster: Cluster
 ) -> None:
     """Judge, select, and put the part in its place."""
-    counts, left_out, used = Counts(), LeftOut(), list[str]()
+    config = job.config
+    counts, left_out, used = Counts(), BadRows(), list[str]()
 
     def progress(judgement: Judgement, reused: bool) -> None:
         counts.add(judgement, reused, config.budget is not None)
 
     with _placing(shard, config.output) as folder, _journal(config, shard) as journal:
-        rows = stages.rows_of(config).part(shard.first, shard.last)
+        rows = stages.rows_of(job).part(shard.first, shard.last)
         groups = stages.grouped(config, rows, journal, unanswered, left_out)
         queries = judgements = 0
         with writing_results(folder) as record, filling(folder / "groups.pickle") as kept:
@@ -161,7 +161,7 @@ async def judge_shard(
                 kept.add(pickle.dumps(group))
                 queries, judgements = queries + 1, judgements + len(group.candidates)
 
-            await stages.judge_groups(config, groups, journal, cluster, progress, add, used.append)
+            await stages.judge_groups(job, groups, journal, cluster, progress, add, used.append)
         of = counts.reused, counts.new, counts.usage, counts.unavailable, left_out, "".join(used)
         write_json(folder / "part.json", ShardPart(shard, queries, judgements, *of))
 
@@ -191,20 +191,21 @@ def _placing(shard: Shard, output: Path) -> Iterator[Path]:
         shutil.rmtree(own, ignore_errors=True)
 
 
-Given = tuple[Shard, dict[Asking, str]]
+Given = tuple[Shard, dict[QueryOrTurns, str]]
 """A shard, and its queries that the policy gave no answer, with why."""
 
 
 def in_shards(
-    config: BestOfNConfig,
-    left_out: LeftOut,
+    job: Job,
+    left_out: BadRows,
     counts: Counts,
 ) -> Gathered:
     """Run every shard that has no part yet, and join the parts in the order of the input.
 
     Raises InputError if no query has a response, ConfigError for an output in other shards.
     """
-    shards = planned(config, counts, counts.queries + left_out.count)
+    config = job.config
+    shards = planned(job, counts, counts.queries + left_out.count)
     _require_same(config)
     missing = [shard for shard in shards if not _is_final(shard, config.output)]
     of_this_run = {shard.number for shard in missing}
@@ -213,7 +214,7 @@ def in_shards(
     with (
         counts.phase(JUDGE_PHASE),
         joining(config.output) as join,
-        closing(_run(config, missing, counts.unanswered > 0)) as arriving,
+        closing(_run(job, missing, counts.unanswered > 0)) as arriving,
     ):
         for shard in tqdm(shards, desc="judging", unit="shard"):
             if shard.number in of_this_run:
@@ -235,16 +236,16 @@ def in_shards(
     return found
 
 
-def planned(config: BestOfNConfig, counts: Counts, rows: int) -> list[Shard]:
-    """Return shards of as equal a size as possible, none empty, of so many rows."""
+def planned(job: Job, counts: Counts, rows: int) -> list[Shard]:
+    """Split `rows` rows into shards of nearly equal size. No shard is empty."""
+    config = job.config
     assert config.ray_data is not None
     many = config.ray_data.shards
     policy = policy_name(config.policy) if config.policy else None
     places: Any = {"input": True, "output": True, "ray_data": True}
     serving: Any = {"judge": {"serve"}, "policy": {"serve"}}
     settings = config.model_dump(mode="json", exclude=places | serving)
-    judge = judge_spec(config.judge).name
-    known = [version("autoj-reward"), settings, judge, policy, counts.rows.hexdigest()]
+    known = [version("autoj-reward"), settings, job.judge.name, policy, counts.rows.hexdigest()]
     text = json.dumps(known, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()
     bounds = [rows * n // many for n in range(many + 1)]
@@ -276,45 +277,45 @@ def _is_final(shard: Shard, output: Path) -> bool:
     return False
 
 
-def _run(config: BestOfNConfig, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
+def _run(job: Job, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
     """Take the shards through their stages; yields as each is done, in their order."""
     if not shards:
         return
     with from_extras():
         from autoj_reward.replicas.cluster import Cluster
-        from autoj_reward.replicas.pipeline import Deployed, through
+        from autoj_reward.replicas.pipeline import Deployed, run_stages
 
+    config = job.config
     assert config.ray_data is not None
     workers, cluster = config.ray_data.concurrency, Cluster()
     policy = config.policy if sampling else None
     try:
         cluster.start()
         cluster.require_room(config.judge, policy)
-        judge = config.judge.on_replicas and cluster.deploy_judge(judge_spec(config.judge)).shared(
-            workers
-        )
+        judge = config.judge.on_replicas and cluster.deploy_judge(job.judge).shared(workers)
         asked = policy and policy.on_replicas and cluster.deploy_policy(policy)
-        made_of = _elsewhere(config), Deployed(judge or None, asked or None)
+        made_of = _elsewhere(job), Deployed(judge or None, asked or None)
         taken: list[Any] = [SamplingStage, JudgingStage] if policy else [JudgingStage]
         items: list[Given] = [(shard, {}) for shard in shards]
-        for _ in through(items, taken, made_of, workers):
+        for _ in run_stages(items, taken, made_of, workers):
             yield
     finally:
         cluster.close()
 
 
-def _elsewhere(config: BestOfNConfig) -> BestOfNConfig:
-    """The config as a process with another working directory reads it."""
+def _elsewhere(job: Job) -> Job:
+    """The job as a process with another working directory reads it."""
+    config = job.config
     source, output = Path(config.input), config.output.absolute()
     place = str(source.absolute()) if source.exists() else config.input
-    return config.model_copy(update={"input": place, "output": output})
+    return replace(job, config=config.model_copy(update={"input": place, "output": output}))
 
 
 class _Stage:
     """What a worker of Ray Data makes once."""
 
-    def __init__(self, config: BestOfNConfig, replicas: Cluster) -> None:
-        self._config, self._replicas = config, replicas
+    def __init__(self, job: Job, replicas: Cluster) -> None:
+        self._job, self._replicas = job, replicas
 
 
 class SamplingStage(_Stage):
@@ -322,7 +323,7 @@ class SamplingStage(_Stage):
 
     def __call__(self, given: Given) -> Given:
         shard, _ = given
-        return shard, asyncio.run(sample_shard(self._config, shard, self._replicas))
+        return shard, asyncio.run(sample_shard(self._job, shard, self._replicas))
 
 
 class JudgingStage(_Stage):
@@ -330,17 +331,17 @@ class JudgingStage(_Stage):
 
     def __call__(self, given: Given) -> Shard:
         shard, unanswered = given
-        if part_of(shard, self._config.output) is None:  # else a worker was lost just after it
+        if part_of(shard, self._job.config.output) is None:  # else a worker was lost just after it
             with relaxed_gc():
-                asyncio.run(judge_shard(self._config, shard, unanswered, self._replicas))
+                asyncio.run(judge_shard(self._job, shard, unanswered, self._replicas))
         return shard
 
 
 def _count(
-    part: ShardPart, counts: Counts, left_out: LeftOut, name: str, of_this_run: bool
+    part: ShardPart, counts: Counts, left_out: BadRows, name: str, of_this_run: bool
 ) -> None:
     first = [replace(bad, file=name) for bad in part.left_out.first]
-    left_out.extend(LeftOut(part.left_out.count, first))
+    left_out.extend(BadRows(part.left_out.count, first))
     if not of_this_run:
         counts.reused += part.reused + part.new
         return

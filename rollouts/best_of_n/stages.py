@@ -8,42 +8,85 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.in_flight import Progress, in_order
+from autoj_reward.client.in_flight import Progress, run_in_order
 from autoj_reward.client.judging import FirstJudgements
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import BestOfNConfig, PolicyConfig, View
-from autoj_reward.conversation import ContextColumn, messages_of
-from autoj_reward.errors import EngineUnavailable, InputRejected
-from autoj_reward.io.rows import LeftOut, QueryRow, Stream, queries
-from autoj_reward.journal import Journal, Sampled
+from autoj_reward.conversation import messages_of
+from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
+from autoj_reward.formats.schema import ScalarFormat
+from autoj_reward.io.rows import BadRows, QueryRow, Stream, queries
+from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.logs import announce
-from autoj_reward.models import context_asked
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.budget import require_cheap_pass
+from autoj_reward.questions.tie_break import choose
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
-from autoj_reward.types import Asking, BadRow, Candidate, Judgement, Outcome, Usage
+from autoj_reward.types import (
+    BadRow,
+    Candidate,
+    Judgement,
+    Outcome,
+    QueryOrTurns,
+    Selection,
+    Usage,
+)
 from rollouts.best_of_n.results import GroupResult
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
 
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job whose config is resolved."""
+
+    config: BestOfNConfig
+    """With the view that ranks in place of `auto`."""
+    judge: JudgeSpec
+    """The judge that reads this view."""
+
+    @property
+    def view(self) -> View:
+        """Return the view that ranks."""
+        assert self.config.view != "auto"
+        return self.config.view
+
+
 Group = tuple[QueryRow, tuple[Candidate, ...]]
 
 
-def rows_of(config: BestOfNConfig) -> Stream[QueryRow]:
-    """Return the rows of the input, with the context that the judge's format asks for."""
-    return queries(config.input, asked(config), answered=config.policy is None)
+def resolve_job(config: BestOfNConfig) -> Job:
+    """Resolve the config of a job. A budget is spent on critiques, so there the rating after them
+    ranks. Raises ConfigError and FormatError for what cannot be."""
+    judge = judge_spec(config.judge)
+    if config.budget is not None and isinstance(judge.format, ScalarFormat):
+        raise ConfigError("budget saves critiques, and a scalar model writes none: leave it out")
+    if how := config.relative:
+        judge.require_relative(how)
+        judge = judge.that_reads("expected", "reward")
+        return Job(config.model_copy(update={"view": "rating", "judge": judge.config}), judge)
+    preferred = None if config.budget is not None else judge.preferred
+    view = resolve_view(config.view, "choose", preferred)
+    judge = judge.that_reads(view, "choose", config.tie_break)
+    return Job(config.model_copy(update={"view": view, "judge": judge.config}), judge)
 
 
-def asked(config: BestOfNConfig) -> tuple[ContextColumn, ...]:
-    """Return the context fields of rating, and of the comparisons that break ties."""
-    compares = "pairwise" in config.tie_break
-    return context_asked(config.judge, config.columns, None if compares else "single")
+def rows_of(job: Job) -> Stream[QueryRow]:
+    """Return the rows of the input, with the context fields of rating, and of the comparisons that
+    break ties."""
+    config = job.config
+    kind = None if "pairwise" in config.tie_break else "single"
+    if config.relative:
+        kind = config.relative.protocol
+    asked = job.judge.context_columns(config.columns, kind)
+    return queries(config.input, asked, answered=config.policy is None)
 
 
 async def sample_rows(
@@ -51,8 +94,8 @@ async def sample_rows(
     rows: Stream[QueryRow],
     journal: Journal,
     cluster: Cluster | None,
-    progress: Callable[[Sampled], None],
-) -> dict[Asking, str]:
+    progress: Callable[[SampledResponses], None],
+) -> dict[QueryOrTurns, str]:
     """Have the policy answer the queries without responses; return those that it did not answer,
     with the reason."""
     if config.policy is None:
@@ -65,8 +108,8 @@ def grouped(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
     journal: Journal,
-    unanswered: Mapping[Asking, str],
-    left_out: LeftOut,
+    unanswered: Mapping[QueryOrTurns, str],
+    left_out: BadRows,
 ) -> Iterator[Group]:
     """Yield every query with its candidates. One that the policy did not answer is left out."""
     policy = policy_name(config.policy) if config.policy else None
@@ -86,7 +129,7 @@ def grouped(
 
 
 async def judge_groups(
-    config: BestOfNConfig,
+    job: Job,
     groups: Iterator[Group],
     journal: Journal,
     cluster: Cluster | None,
@@ -94,38 +137,44 @@ async def judge_groups(
     add: Callable[[GroupResult], None],
     say: Callable[[str], object] = announce,
 ) -> None:
-    """Judge every query's candidates and choose one. `add` gets the results in the order of the
-    input, and `say` once a line on the judge that is used."""
+    """Judge the candidates of every query and choose one.
+
+    add: called with each result, in input order. say: called once with a line about the judge."""
     first = next(groups, None)
     if first is None:  # nothing is started for none
         return
 
     def require(views: frozenset[View]) -> None:
-        if config.budget is not None:
+        if job.config.budget is not None:
             require_cheap_pass(views)
-        resolve_view(config.view, "choose", None, views)
+        if job.config.relative is None:
+            resolve_view(job.view, "choose", None, views)
 
     async with open_judge(
-        config.judge, journal=journal, progress=progress, cluster=cluster, require=require
+        job.judge, journal=journal, progress=progress, cluster=cluster, require=require
     ) as reward:
-        judged = FirstJudgements(reward, _view(config), say)
+        how = job.config.relative
+        used = f"relative by {how.by}" if how else job.view
+        judged = FirstJudgements(reward, used, say)
 
         async def one(group: Group) -> GroupResult:
-            return await _select(config, reward, *group)
+            return await _select(job, reward, *group)
 
         def done(group: GroupResult) -> None:
             judged.add(group.own)
             add(group)
 
-        await in_order(chain([first], groups), one, done, size=lambda group: len(group[1]))
+        await run_in_order(chain([first], groups), one, done, size=lambda group: len(group[1]))
         judged.end()
 
 
 async def _select(
-    config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
+    job: Job, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
+    if job.config.relative:
+        return await _rank(job.config, reward, row, candidates)
     question = reward.question_of_choice(
-        candidates, view=_view(config), rules=config.tie_break, share=config.budget
+        candidates, view=job.view, rules=job.config.tie_break, share=job.config.budget
     )
     choice = await question.answer(reward.judge)
     return GroupResult(
@@ -138,20 +187,30 @@ async def _select(
     )
 
 
-def _view(config: BestOfNConfig) -> View:
-    """The view of a config in which `auto` is resolved."""
-    assert config.view != "auto"
-    return config.view
+async def _rank(
+    config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
+) -> GroupResult:
+    """Judge the candidates beside each other and choose the one with the highest score."""
+    if len(candidates) == 1:
+        reason = "a lone response: there is nothing to judge it beside"
+        judgement = Judgement(Outcome.INPUT_REJECTED, reason=reason)
+        return GroupResult(row, candidates, (judgement,), Selection(0, "only"))
+    question = await reward.question_of_rank(candidates, config.relative)
+    ranking = await question.answer(reward.judge)
+    judgements = tuple(ranking.as_judgements())
+    chosen = await choose(candidates, judgements, view="rating", rules=config.tie_break)
+    rule = "relative" if chosen.rule == "rating" else chosen.rule
+    return GroupResult(row, candidates, judgements, replace(chosen, rule=rule), ranking=ranking)
 
 
 QUERIES_AT_ONCE = 16
-A = TypeVar("A", bound=Asking)
+A = TypeVar("A", bound=QueryOrTurns)
 
 
 class Policy(Protocol):
     """Samples responses to one query."""
 
-    async def sample(self, asked: Asking) -> Sampled:
+    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
         """Raises InputRejected for a query that does not fit, EngineUnavailable to ask again."""
 
 
@@ -174,7 +233,7 @@ async def sample_missing(
     queries: Iterable[A],
     config: PolicyConfig,
     journal: Journal,
-    progress: Callable[[Sampled], None],
+    progress: Callable[[SampledResponses], None],
     cluster: Cluster | None,
 ) -> dict[A, str]:
     """Sample responses to every query into the journal, and return queries without any, with why.
@@ -204,22 +263,22 @@ async def sample_missing(
 
         async def one(query: A) -> None:
             sampled = await _ask(policy, query, config.serve.deadline_s)
-            if isinstance(sampled, Sampled):
+            if isinstance(sampled, SampledResponses):
                 progress(journal.put_samples(name, on_record(query), sampled))
             else:
                 failed[query] = sampled
             under_way.remove(query)
 
-        await in_order(chain([first], wanted), one, lambda _: None, QUERIES_AT_ONCE)
+        await run_in_order(chain([first], wanted), one, lambda _: None, QUERIES_AT_ONCE)
     return failed
 
 
-def on_record(asked: Asking) -> str:
+def on_record(asked: QueryOrTurns) -> str:
     """Return the key of a query's samples in a journal: the query, or its messages as JSON."""
     return asked if isinstance(asked, str) else json.dumps(messages_of(asked))
 
 
-async def _ask(policy: Policy, query: Asking, deadline_s: float) -> Sampled | str:
+async def _ask(policy: Policy, query: QueryOrTurns, deadline_s: float) -> SampledResponses | str:
     deadline = time.monotonic() + deadline_s
     pause = 0.5
     while True:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.io.rows import LeftOut
+from autoj_reward.io.rows import BadRows
 from autoj_reward.questions.budget import Fate
 from autoj_reward.types import BadRow, Usage
 from autoj_reward.watch.statistics import (
@@ -28,7 +28,7 @@ JUDGE_PHASE = "judge"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The job in figures. Shares are 0..1 and None where there is nothing to divide by.
+    """Statistics of a job. Shares are 0 to 1, and None without a denominator.
 
     view, judge: the number that ranked candidates, and the judge's fingerprint.
     outcomes: judgements by outcome, zeros included and copies left out, here as in all shares.
@@ -111,7 +111,7 @@ class JobStatistics:
 
     def summary(
         self,
-        left_out: LeftOut,
+        left_out: BadRows,
         seconds: Mapping[str, float],
         *,
         reused: int = 0,

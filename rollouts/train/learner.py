@@ -18,7 +18,8 @@ from autoj_reward.conversation import Context, ContextColumn, messages_of
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
-from autoj_reward.models.device import device_here
+from autoj_reward.models.device import detect_device
+from autoj_reward.trainer.parts import reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.training.common import (
     accumulation,
@@ -31,50 +32,60 @@ from autoj_reward.types import BadRow
 
 
 class LearnerConfig(Block):
-    """The policy that learns, and what it samples.
-
-    lora_rank: null trains all weights. max_prompt_tokens: longer prompts are named and left out.
-    """
+    """The policy that is trained, and how it samples."""
 
     model: str = "smollm2-135m-instruct"
+    """Name, folder or hub name of the policy."""
     revision: str | None = None
+    """Revision of a hub model; null is the newest."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number type. `auto` is half precision with LoRA on a GPU, else float32."""
     lora_rank: int | None = Field(None, ge=1)
+    """Rank of a LoRA adapter; null trains all weights."""
     max_prompt_tokens: int = Field(512, ge=1)
+    """Longer prompts are named and left out."""
     max_response_tokens: int = Field(256, ge=1)
+    """Limit on the tokens of a response."""
     temperature: float = Field(1.0, gt=0)
+    """Sampling temperature."""
     system: str | None = None
+    """System message of every prompt; null is none."""
 
 
 class TrainConfig(Block):
-    """One run of PPO, GRPO, RLOO or online DPO.
-
-    input: rows of `query`, as for best-of-n, with the context that the judge shows. output:
-        checkpoints, logs, the trained policy.
-    steps: optimizer steps. batch_size: responses a step (pairs for online DPO), over all processes;
-        device_batch_size: at a time on one device. group: responses a query in GRPO and RLOO.
-    kl: weight of the divergence from the first policy. pairwise: online DPO orders its pairs by
-        comparisons in both orders, instead of by two ratings.
-    threads: cores that the trainer keeps to on a machine without GPUs; null takes half of them
-        beside a judge that starts with the run, else all.
-    trainer: further arguments of the TRL trainer's own config, by their names there.
-    """
+    """A training run with PPO, GRPO, RLOO or online DPO."""
 
     input: str
+    """Rows of `query`, as for best-of-N, with the context that the judge shows."""
     output: Path
+    """Folder of checkpoints, logs and the trained policy."""
     learner: LearnerConfig = LearnerConfig()
+    """The policy that is trained."""
     reward: RewardConfig = RewardConfig()
+    """The judge and how its verdicts become rewards."""
     steps: int = Field(100, ge=1)
+    """Number of optimizer steps."""
     batch_size: int = Field(8, ge=1)
+    """Responses of a step over all processes; pairs for online DPO."""
     device_batch_size: int = Field(8, ge=1)
+    """Responses on one device at a time."""
     group: int = Field(4, ge=2)
+    """Responses a query in GRPO and RLOO."""
     learning_rate: float = Field(1e-6, gt=0)
+    """Learning rate of the optimizer."""
     kl: float = Field(0.05, ge=0)
+    """Weight of the divergence from the first policy."""
     pairwise: bool = False
+    """Whether online DPO orders a pair by comparisons in both orders, not by two ratings."""
     save_steps: int = Field(50, ge=1)
+    """Steps between checkpoints."""
     seed: int = 0
+    """Seed of sampling and data order."""
     threads: int | None = Field(None, ge=1)
+    """Cores of the trainer on a machine without GPUs. null is half of them beside a judge that
+    starts with the run, else all."""
     trainer: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of the TRL trainer's config, by their names there."""
 
 
 Message = dict[str, str]
@@ -95,14 +106,14 @@ class Learner:
 
     @property
     def rows(self) -> dict[str, Any]:
-        """The columns of the trainer's dataset."""
+        """Return the columns of the trainer's dataset."""
         return {"prompt": self.prompts, **self.columns}
 
 
 def load_learner(config: TrainConfig) -> Learner:
     """Load tokenizer and prompts. Prompts that are too long are named and left out."""
     path, tokenizer = load_policy_tokenizer(config.learner)
-    asked = ContextFields(config.reward).asked
+    asked = ContextFields(config.reward, reward_judges(config.reward)).asked
     rows = read_prompts(config, tokenizer, asked)
     # Trainers leave out a batch that is not full: fewer prompts than a batch would never make one.
     rows *= math.ceil(config.batch_size / len(rows))
@@ -125,14 +136,14 @@ def model_options(learner: LearnerConfig) -> dict[str, Any]:
 
     dtype: str = learner.dtype
     if dtype == "auto":
-        device = device_here()
+        device = detect_device()
         half = learner.lora_rank and device.kind == "cuda"
         dtype = device.half if half else "float32"
     return {"revision": learner.revision, "dtype": getattr(torch, dtype)}
 
 
 def load_policy_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
-    """Return the model's folder or hub name, and its tokenizer with a pad token of its own."""
+    """Return the model's folder or hub name, and its tokenizer with a separate pad token."""
     from transformers import AutoTokenizer
 
     path = resolve(EngineConfig(model=learner.model, revision=learner.revision)).path

@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from transformers import TrainerCallback
 
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.stats import batch_figures, health_figures
+from autoj_reward.trainer.stats import batch_metrics, health_figures
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.training.saving import train_on
 from rollouts.train.learner import (
@@ -133,7 +133,7 @@ class JudgeLog(TrainerCallback):
             self._writer = SummaryWriter(str(self._folder))
         step = self._done + state.global_step
         candidates, rewards = zip(*recent, strict=True)
-        figures = batch_figures(rewards, candidates) | health_figures(self._model.health)
+        figures = batch_metrics(rewards, candidates) | health_figures(self._model.health)
         for name, value in figures.items():
             if not math.isnan(value):
                 self._writer.add_scalar(name, value, step)

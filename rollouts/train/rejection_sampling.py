@@ -37,9 +37,9 @@ from autoj_reward.models.unused import load_run
 from autoj_reward.processes import processes
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.common import half_precision, on_gpu
-from autoj_reward.types import Asking
+from autoj_reward.types import QueryOrTurns
 from rollouts.best_of_n import job as best_of_n
-from rollouts.best_of_n.stages import on_record
+from rollouts.best_of_n.stages import on_record, resolve_job
 from rollouts.train.learner import (
     LearnerConfig,
     load_policy,
@@ -50,41 +50,50 @@ from rollouts.train.learner import (
 
 
 class SftConfig(Block):
-    """Training on the chosen responses, by TRL's SFTTrainer.
-
-    epochs: passes over a round's rows. batch_size: rows an optimizer step; device_batch_size: at a
-    time. max_length: tokens of prompt and response.
-    trainer: further arguments of TRL's SFTConfig, by their names there.
-    """
+    """Supervised training of one round."""
 
     epochs: float = Field(1.0, gt=0)
+    """Passes over the rows of a round."""
     batch_size: int = Field(8, ge=1)
+    """Rows of an optimizer step."""
     device_batch_size: int = Field(1, ge=1)
+    """Rows on the device at a time."""
     learning_rate: float = Field(1e-5, gt=0)
+    """Learning rate of the optimizer."""
     lora_rank: int | None = Field(None, ge=1)
+    """Rank of a LoRA adapter; null trains all weights."""
     max_length: int = Field(1024, ge=16)
+    """Limit on the tokens of prompt and response."""
     save_steps: int = Field(50, ge=1)
+    """Steps between checkpoints."""
     trainer: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of TRL's SFTConfig, by their names there."""
 
 
 class RejectionSamplingConfig(Block):
-    """input, policy, judge, columns, view: as in a best-of-N job. rounds: how often to sample and
-    train.
-
-    better_by: least gain of the chosen response over the query's mean, in points of the view, for
-    a query to be trained on: where all responses are alike, the choice teaches nothing.
-    """
+    """Rounds of best-of-N and supervised training on the choices."""
 
     input: str
+    """Rows of `query`, as for best-of-N."""
     output: Path
+    """Folder of the rounds and their policies."""
     policy: PolicyConfig
+    """The policy that samples, and that the first round trains."""
     judge: JudgeConfig = JudgeConfig()
+    """The judge of the responses."""
     columns: dict[str, str] = Field(default_factory=dict)
+    """Column of the input by context field, as in a best-of-N job."""
     view: ViewOrAuto = "auto"
+    """The number that ranks, as in a best-of-N job."""
     rounds: int = Field(1, ge=1)
+    """Number of rounds."""
     better_by: float = Field(0.0, ge=0)
+    """Least gain of the chosen response over the mean of its query, in points of the view. Queries
+    below it are not trained on: if all responses are alike, the choice teaches nothing."""
     sft: SftConfig = SftConfig()
+    """The supervised training of each round."""
     seed: int = 0
+    """Seed of the trainings."""
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
@@ -116,7 +125,7 @@ def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: i
         columns=config.columns,
         view=config.view,
     )
-    job = best_of_n.ranked(job)
+    job = resolve_job(job).config
     if not (job.output / "summary.json").is_file():
         best_of_n.run_job(job)
     rows = chosen_rows(job, config.better_by, policy, number)
@@ -229,7 +238,9 @@ def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) 
     return TrainingRows(tuple(sft), tuple(pairs), cut)
 
 
-def _finished(job: BestOfNConfig, queries: Iterable[Asking]) -> dict[Asking, tuple[bool, ...]]:
+def _finished(
+    job: BestOfNConfig, queries: Iterable[QueryOrTurns]
+) -> dict[QueryOrTurns, tuple[bool, ...]]:
     """Whether the policy ended each response itself, by query; none of responses that the input
     brought."""
     if job.policy is None:
@@ -245,12 +256,12 @@ def _source(chosen: Row, best: float, rated: list[Row]) -> Row:
     return about | {"value": best, "of": len(rated), "judge": rated[0]["judge"]}
 
 
-def _asked(chosen: Row) -> Asking:
+def _asked(chosen: Row) -> QueryOrTurns:
     """What a selection's responses answer."""
     return turns_of(chosen["messages"]) if "messages" in chosen else str(chosen["query"])
 
 
-def _prompt(job: BestOfNConfig, asked: Asking) -> list[dict[str, str]]:
+def _prompt(job: BestOfNConfig, asked: QueryOrTurns) -> list[dict[str, str]]:
     """The conversation that the policy was sampled with."""
     prompt = user_prompt(asked, job.policy.system if job.policy else None)
     return [{"role": message.role, "content": message.text} for message in prompt]

@@ -15,11 +15,11 @@ from autoj_reward.capacity.roofline import (
     Lengths,
     Machine,
     Serving,
+    find_gpu_by_driver_name,
     fitting,
     judgement_tokens,
     known_gpus,
     measure_machine,
-    reported,
     roofline,
 )
 from autoj_reward.cli.inspection import plan
@@ -100,7 +100,7 @@ def test_parameters_are_those_published(name: str) -> None:
 
 @pytest.mark.parametrize("kind", MODEL_TYPES)
 def test_parameters_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
-    """Of the model that each type makes by default, from the `config.json` that it writes."""
+    """Read the `config.json` of each type's default model."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -157,7 +157,7 @@ servings = st.builds(
 
 
 def rate(shape: ModelShape, gpu: str, serving: Serving, given: Lengths, devices: int = 1) -> float:
-    """Judgements a minute, 0 where nothing fits."""
+    """Return judgements a minute; 0 if nothing fits."""
     several = serving.model_copy(update={"tensor_parallel": devices})
     try:
         return roofline(shape, known_gpus()[gpu], several, judgement_tokens(given)).per_minute
@@ -323,9 +323,9 @@ def test_the_peak_of_float32_weights_is_in_float32() -> None:
 
 
 def test_gpus_by_the_name_they_report() -> None:
-    assert reported("NVIDIA H200") is H200
+    assert find_gpu_by_driver_name("NVIDIA H200") is H200
     with pytest.raises(ConfigError, match="'Tesla T4'"):
-        reported("Tesla T4")
+        find_gpu_by_driver_name("Tesla T4")
 
 
 def test_this_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

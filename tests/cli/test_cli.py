@@ -46,7 +46,7 @@ def test_help_imports_the_standard_library_alone() -> None:
 
 
 def test_help_of_every_command_imports_nothing_heavy() -> None:
-    """All in one interpreter: what one of them imported would be there at the end."""
+    """One interpreter prints all of them, so any heavy import is still there at the end."""
     code = (
         "import sys\nfrom autoj_reward.cli import main as cli\n"
         "for own in cli.MODULES.values():\n"
@@ -92,7 +92,7 @@ def test_each_command_takes_exactly_its_flags(name: str) -> None:
 def test_each_function_takes_exactly_the_flags_of_its_command(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every flag is given, so a function that lacks one or wants another raises TypeError."""
+    """Every flag is given. A function with other parameters would raise TypeError."""
     given: list[str] = []
     for flag, options in cli.load(MODULES[name], name.split()[-1]).flags:
         value = "judge.kind=fake" if flag == "--set" else str(tmp_path / "none.yaml")
@@ -206,7 +206,7 @@ def test_models_lists_every_known_model(capsys: pytest.CaptureFixture[str]) -> N
 def test_an_error_inside_a_task_group_is_told_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A key that is missing shows up when the endpoint is started, deep inside the job."""
+    """A missing key is found when the endpoint starts, inside a task group of the job."""
     monkeypatch.delenv("AUTOJ_TEST_KEY", raising=False)
     source = rows(tmp_path / "in.jsonl", {"query": "q", "response": "r"})
     sets = ["judge={kind: openai, base_url: 'http://127.0.0.1:9', api_key_env: AUTOJ_TEST_KEY}"]

@@ -1,6 +1,6 @@
-"""What the commands print and write, kept word for word; and a journal that an earlier code wrote.
+"""What the commands print and write, compared word for word; and a journal of an earlier version.
 
-`AUTOJ_GOLDEN=write` in the environment writes the files of `tests/golden` anew.
+`AUTOJ_GOLDEN=write` in the environment rewrites the files of `tests/golden`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OF_THE_RUN = {
     "seconds",
     "versions",
 }
-"""Keys whose values are another in every run."""
+"""Keys whose values differ in every run."""
 FINGERPRINT = re.compile(r"(default:autoj-en):[0-9a-f]{16}")
 FAKE = ["--set", "judge.kind=fake"]
 DRAWN = [*FAKE, "--set", "bootstrap=20"]
@@ -206,7 +206,7 @@ def laid_out(folder: Path) -> None:
 
 
 def steady(value: Any) -> Any:
-    """The value without what another run changes, nor the last digits that another machine does."""
+    """Return the value without what differs between runs, and with floats of nine digits."""
     if isinstance(value, dict):
         return {k: steady(v) for k, v in value.items() if k not in OF_THE_RUN}
     if isinstance(value, float):
@@ -224,7 +224,7 @@ def written(path: Path) -> Any:
 
 
 def kept(name: str, found: Any) -> Any:
-    """What is on record under a name; with AUTOJ_GOLDEN=write it is put there first."""
+    """Return the golden value of a name. With AUTOJ_GOLDEN=write it is written first."""
     path = GOLDEN / name
     if WRITE:
         path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

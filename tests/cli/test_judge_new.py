@@ -1,4 +1,4 @@
-"""`autoj judge new` and `autoj parse`: a format of one's own, seen at work before any model."""
+"""`autoj judge new` and `autoj parse`: writing a format and trying it without a model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from autoj_reward.cli import main as cli
-from autoj_reward.formats.schema import JudgeFormat, available, load_any_format
+from autoj_reward.formats.schema import JudgeFormat, format_names, load_any_format
 
 ROOT = Path(__file__).parents[2]
-GENERATIVE = [n for n in available() if isinstance(load_any_format(n), JudgeFormat)]
+GENERATIVE = [n for n in format_names() if isinstance(load_any_format(n), JudgeFormat)]
 
 
 def run(capsys: pytest.CaptureFixture[str], *typed: str) -> tuple[int, str, str]:
@@ -25,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str], *typed: str) -> tuple[int, str, str]
 def parsed(
     capsys: pytest.CaptureFixture[str], folder: Path, *rows: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """What `autoj parse` says of the folder's sample, or of these rows."""
+    """Return what `autoj parse` prints for the folder's sample, or for these rows."""
     source = folder / "sample.jsonl"
     if rows:
         source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -44,13 +44,15 @@ def test_every_format_can_be_started_from(
     fmt, own = load_any_format(str(folder)), load_any_format(like)
     assert isinstance(fmt, JudgeFormat) and isinstance(own, JudgeFormat)
     assert fmt.name == "mine"
-    assert (fmt.texts, fmt.single, fmt.pairwise) == (own.texts, own.single, own.pairwise)
+    assert (fmt.texts, fmt.protocols) == (own.texts, own.protocols)
     found = parsed(capsys, folder)
     assert [record["outcome"] for record in found] == ["ok"] * len(found)
-    assert len(found) == (fmt.single is not None) + (fmt.pairwise is not None)
+    assert len(found) == len(fmt.protocols)
     assert not any("flags" in record for record in found)
-    best = [record.get("rating", record.get("verdict")) for record in found]
-    assert best == [fmt.scale.high] * bool(fmt.single) + ["first"] * bool(fmt.pairwise)
+    names = ("rating", "verdict", "response_1")
+    best = [next(record[name] for name in names if name in record) for record in found]
+    wanted = {"single": fmt.scale.high, "pairwise": "first", "group": fmt.scale.high}
+    assert best == [wanted[name] for name in fmt.protocols]
 
 
 def test_a_scalar_format_can_be_started_from(
@@ -139,7 +141,7 @@ def test_thinking_is_read_past(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def blocks(page: str) -> dict[str, str]:
-    """The code blocks of a page by the file or command in backquotes on the line before."""
+    """Return the code blocks of a page by the file or command in backquotes on the line before."""
     found = re.findall(r"^`([^`\n]+)`[^\n]*:\n\n```\w*\n(.*?)\n```$", page, re.M | re.S)
     return dict(found)
 
@@ -157,7 +159,7 @@ def test_the_format_that_the_page_builds(
     code, out, _ = run(capsys, *command.split()[1:])
     assert code == 0
     assert out == built[command] + "\n"
-    assert [name for name in available() if f"`{name}`" not in page] == []
+    assert [name for name in format_names() if f"`{name}`" not in page] == []
 
 
 def test_a_conversation_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

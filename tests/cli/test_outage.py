@@ -15,7 +15,7 @@ ROWS = [{"query": f"Name {n} rivers.", "response": f"Here are {n} of them."} for
 
 
 def score(folder: Path, endpoint: Interrupted, *sets: str) -> list[dict[str, Any]]:
-    """The rows that the command writes, the same command each time."""
+    """Run `autoj score`, always with the same command, and return the rows that it writes."""
     given, out = folder / "in.jsonl", folder / "out.jsonl"
     given.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
     judge = [f"judge={{kind: openai, model: served, base_url: '{endpoint.url}'}}", *sets]
@@ -25,7 +25,7 @@ def score(folder: Path, endpoint: Interrupted, *sets: str) -> list[dict[str, Any
 
 
 def likeliest(endpoint: Interrupted) -> list[float]:
-    """The rating of each row, as the endpoint told it."""
+    """Return the most probable rating of each row that the endpoint answered."""
     found = {}
     for _, body, _ in endpoint.requests:
         for row in ROWS:

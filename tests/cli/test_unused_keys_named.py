@@ -56,7 +56,7 @@ def sets(**keys: Any) -> list[str]:
 def test_another_judge_in_one_line_goes_on_with_one_warning(
     job: Path, served: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its answers may be longer than `max_model_len`, which nobody reads there."""
+    """The endpoint's answers may be longer than `max_model_len`, which has no effect there."""
     line = sets(kind="openai", base_url=served.url, model="m", format="general", max_tokens=3000)
     with caplog.at_level(logging.WARNING, "autoj_reward"):
         assert cli.main(["best-of-n", "--config", str(job), *line]) == 0
@@ -120,7 +120,7 @@ def test_every_command_that_names_a_judge_can_refuse_them(
 
 
 def test_keys_left_out_are_those_of_a_file_without_them(tmp_path: Path) -> None:
-    """A scripted judge in the place of an endpoint, for a dry run: `base_url` may stay."""
+    """A scripted judge replaces an endpoint for a dry run: `base_url` may stay in the file."""
     path = written(tmp_path, {"judge": {"kind": "openai", "base_url": "http://x", "model": "m"}})
     found = load_run(ScoreConfig, path, ["judge.kind=fake", "judge.serve.replicas=3"])
     assert found == ScoreConfig(judge=JudgeConfig(kind="fake", model="m"))

@@ -1,4 +1,4 @@
-"""The built wheel alone, beside a foreign folder that is also named `experiments`."""
+"""The built wheel alone, next to a foreign folder that is also named `experiments`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAKE = ["--set", "judge.kind=fake"]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the wheel holds; its dependencies are those that run the tests."""
+    """Unpack the wheel into a folder. Its dependencies are those of the test environment."""
     pytest.importorskip("setuptools", reason="builds the wheel")
     source, target = (tmp_path_factory.mktemp(name) for name in ("source", "site"))
     for name in PACKAGES:
@@ -39,7 +39,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(installed: Path, folder: Path, code: str, *words: str) -> str:
-    """What a fresh interpreter prints, the foreign folder first on its path."""
+    """Return the output of a new interpreter that has the foreign folder first on its path."""
     foreign = folder / "foreign" / "experiments"
     foreign.mkdir(parents=True, exist_ok=True)
     (foreign / "__init__.py").write_text('raise RuntimeError("a foreign module was imported")\n')

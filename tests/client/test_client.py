@@ -22,14 +22,14 @@ from tests.judgements import compared, rated
 
 
 def verdict(item: JudgeInput) -> Judgement:
-    """The longer response wins."""
+    """Return the judgement that the longer response wins."""
     one, two = map(len, item.responses)
     said = Verdict.TIE if one == two else Verdict.FIRST if one > two else Verdict.SECOND
     return compared(said, judge="stub")
 
 
 class Stub(Backend):
-    """Rates a response by its length, last one first, after `wait` turns of the loop."""
+    """Backend that rates a response by its length, and answers the last input first."""
 
     judge = "stub"
 
@@ -163,7 +163,7 @@ async def test_never_more_in_flight_than_allowed(limit: int) -> None:
 
 async def test_an_answer_makes_room_before_the_rest_of_its_call() -> None:
     class Slow(Stub):
-        """Holds back the last answer of the query `a`."""
+        """Backend that holds back the last answer of the query `a`."""
 
         async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
             async for index, judgement in super().stream(items):
@@ -250,7 +250,7 @@ async def test_an_unexpected_error_propagates_and_leaves_nothing_behind(limit: i
 
 
 async def test_an_error_of_the_caller_stops_the_stream() -> None:
-    """A journal that cannot be written must not leave the replica judging on."""
+    """A judgement that cannot be recorded must stop the replica's work."""
     stub = Stub()
 
     def refuse(judgement: Judgement, reused: bool) -> None:
@@ -524,7 +524,7 @@ def test_any_interleaving_of_failures_gives_one_answer_each(data: st.DataObject)
 
 
 class Killer(Stub):
-    """Loses its replica on every call that holds a `poison`, before any answer."""
+    """Backend that loses its replica on every call that holds a `poison`, before any answer."""
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         self.calls.append(tuple(items))

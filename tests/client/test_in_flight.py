@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autoj_reward.client.in_flight import in_order
+from autoj_reward.client.in_flight import run_in_order
 
 
 async def test_results_come_in_the_order_of_the_items_and_items_are_taken_as_needed() -> None:
@@ -31,7 +31,7 @@ async def test_results_come_in_the_order_of_the_items_and_items_are_taken_as_nee
         done.append(item)
         assert taken - item <= 20
 
-    await in_order(items(), work, record, 10)
+    await run_in_order(items(), work, record, 10)
     assert done == list(range(1, 201)) and 5 <= most <= 10
 
 
@@ -53,7 +53,7 @@ async def test_one_that_is_late_holds_up_no_more_than_as_many_again(room: int, s
             await late.wait()
         return item
 
-    job = asyncio.create_task(in_order(range(100), work, done.append, room, lambda item: size))
+    job = asyncio.create_task(run_in_order(range(100), work, done.append, room, lambda item: size))
     for _ in range(300):
         await asyncio.sleep(0)
     assert taken == [0, 1, 2, 3, 4, 5] and done == []
@@ -74,7 +74,7 @@ async def test_an_error_ends_all(where: str) -> None:
             raise RuntimeError("no")
 
     with pytest.raises(ExceptionGroup) as caught:
-        await in_order(range(100), work, done, 4)
+        await run_in_order(range(100), work, done, 4)
     assert caught.group_contains(RuntimeError, match="no")
 
 
@@ -84,5 +84,5 @@ async def test_an_item_larger_than_the_room_has_it_alone() -> None:
     async def work(item: int) -> int:
         return item
 
-    await in_order([1, 50, 2], work, done.append, 8, lambda item: item)
+    await run_in_order([1, 50, 2], work, done.append, 8, lambda item: item)
     assert done == [1, 50, 2]

@@ -1,4 +1,4 @@
-"""`Judge` and `AsyncJudge`, as a script uses them."""
+"""`Judge` and `AsyncJudge`, called as in a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line on what a run uses: said once, where its user sees it."""
+"""The log line on the judge and view of a run: logged once, where its user sees it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def judge(endpoint: Dialect) -> dict[str, Any]:
 
 
 def answering(endpoint: Dialect) -> None:
-    """Answer at the address with a query, and refuse what holds `zzz`."""
+    """Make the endpoint answer at a URL with a query, and refuse inputs that hold `zzz`."""
 
     def answer(path: str, body: dict[str, Any]) -> Answer:
         if "zzz" in str(body["messages"]):

@@ -1,4 +1,4 @@
-"""Judges on one engine of vLLM itself, asked in a process of its own."""
+"""Runs judges on one vLLM engine, in a separate process."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ if __name__ == "__main__":
 
 
 def judged(folder: Path, *asked: tuple[dict[str, Any], Sequence[JudgeInput]]) -> list[list[Any]]:
-    """What each judge says, as JSON has it, in order; the first one's engine is everyone's.
+    """Return each judge's judgements as JSON records, in order. All judges use the first one's
+    engine.
 
-    folder: an empty place for the program, which ends without closing the engine.
+    folder: an empty folder for the program, which ends without closing the engine.
     """
     script = folder / "ask.py"
     script.write_text(ASK, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Probabilities of labels by plain transformers, without any code of this package."""
+"""Label probabilities computed with plain transformers, without any code of this package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def label_probs(
     model: Any, tokenizer: Any, ids: Sequence[int], labels: Collection[str]
 ) -> dict[str, float]:
-    """Return P(its tokens) of each label after the ids, less what goes on to a longer label."""
+    """Return P(its tokens) of each label after the ids, less the probability of longer labels."""
     import torch
 
     tokens = {t: tuple(tokenizer(t, add_special_tokens=False)["input_ids"]) for t in labels}

@@ -1,4 +1,4 @@
-"""What the tests of engines share."""
+"""Fixtures of the engine tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An endpoint that goes down in the middle of a run, and comes back once it was missed."""
+"""An endpoint that goes down in the middle of a run and comes back later."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 
 from autoj_reward.engine import endpoint as requests
-from autoj_reward.engine.endpoint import TINY
+from autoj_reward.engine.endpoint import TEST_MESSAGES
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 
 
 def graded(body: dict[str, Any]) -> dict[str, float]:
-    """Ratings that depend on what is judged: the digit that is written, and another."""
+    """Return rating probabilities that depend on the judged text: the written digit, and "9"."""
     asked = [m["content"] for m in body["messages"] if m["role"] == "user"][-1]
     return {str(2 + sum(asked.encode()) % 7): 0.75, "9": 0.2}
 
 
 class Interrupted(Dialect):
-    """Rates as `graded` does. The judgement number `last` is cut off, and with it every connection;
-    from then on connections are refused, until `start`.
+    """Endpoint with the ratings of `graded` that goes down at judgement number `last`.
 
-    judged: requests for a critique that were answered or cut off.
+    That judgement and every open connection are cut off. Later connections are refused until
+    `start`.
     """
 
     def __init__(self, last: int | None = None, **kind: Any) -> None:
@@ -39,14 +39,14 @@ class Interrupted(Dialect):
         return graded(body)
 
     def answered_until_last(self, path: str, body: dict[str, Any]) -> Answer:
-        if body["messages"][0] != TINY[0] and body["max_tokens"] > 2:
+        if body["messages"][0] != TEST_MESSAGES[0] and body["max_tokens"] > 2:
             self.judged += 1
             if self.judged == self.last:
                 self.stop()
         return self.answered(path, body)
 
     def stop(self) -> None:
-        """Refuse connections, and break those that there are."""
+        """Refuse new connections, and break the open ones."""
         self.is_up = False
         self.close()
         for connection in self._connections:
@@ -60,7 +60,7 @@ class Interrupted(Dialect):
         self.is_up = True
 
     def _watch(self) -> None:
-        """Keep the connections, and let what breaks with them break in silence."""
+        """Keep track of connections, and ignore errors when they break."""
         accept = self.server.get_request
 
         def accepted() -> Any:
@@ -76,8 +76,10 @@ class Interrupted(Dialect):
 def interrupted(
     monkeypatch: pytest.MonkeyPatch, missed: int | None = 8, **kind: Any
 ) -> Iterator[tuple[Interrupted, list[str]]]:
-    """An endpoint that comes back once so many connections were refused (None: it stays away), and
-    what those were told. Pauses between attempts are short."""
+    """Yield an endpoint that comes back after a number of refused connections, and their errors.
+
+    None: it stays away. Pauses between attempts are short.
+    """
     endpoint, refused = Interrupted(**kind), list[str]()
     tell = requests.Endpoint._tell
 

@@ -1,9 +1,9 @@
-"""vLLM's own check of engine arguments on a pretended node of eight H100s, in a process of its own:
+"""vLLM's own check of engine arguments on simulated hardware: a node of eight H100s.
 
     python tests/engine/pretended_h100.py < arguments.json    # a list of AsyncEngineArgs' arguments
 
-Prints, a line each, what vLLM made of them. Kernels are stubbed where the CPU build has none; the
-config code is vLLM's own.
+Prints one line for each item: the config that vLLM derived. Kernels are stubbed if the CPU build
+lacks them; the config code is vLLM's own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KERNELS = (
 
 
 def pretend() -> None:
-    """Make vLLM's platform eight H100s. Before anything else of vLLM is imported."""
+    """Make vLLM see eight H100s. Must be called before anything else of vLLM is imported."""
     for kernels in KERNELS:
         sys.modules.setdefault(kernels, ModuleType(kernels))
     import vllm.platforms as platforms
@@ -33,7 +33,7 @@ def pretend() -> None:
     from vllm.platforms.interface import DeviceCapability
 
     class H100(cuda.NonNvmlCudaPlatform):
-        """A platform that answers for a card."""
+        """Platform that reports an H100's properties."""
 
         @classmethod
         def get_device_capability(cls, device_id: int = 0) -> Any:
@@ -73,7 +73,7 @@ def pretend() -> None:
 
 
 def told(arguments: dict[str, Any]) -> dict[str, Any]:
-    """What vLLM's config says of a few things that are ours to decide."""
+    """Return the settings of vLLM's config that this package decides."""
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     config = AsyncEngineArgs(**arguments).create_engine_config()

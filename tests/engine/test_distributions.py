@@ -1,4 +1,4 @@
-"""Rating distributions from chat endpoints of several dialects, none of which needs a tokenizer."""
+"""Rating distributions from several kinds of chat endpoints, without a tokenizer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
-from autoj_reward.engine.alternatives import read_labels, written_slot
+from autoj_reward.engine.alternatives import read_labels, read_written_slot
 from autoj_reward.engine.answers import read_tokens
 from autoj_reward.engine.base import WrittenToken
 from autoj_reward.errors import ConfigError, EngineUnavailable
@@ -44,11 +44,7 @@ def told(table: dict[str, float]) -> list[dict[str, Any]]:
 
 
 class Dialect(Endpoint):
-    """A chat endpoint that may go on with an assistant's message, or tell alternatives, or not.
-
-    most: log-probabilities that it takes; None: it refuses them. silent: it takes them and tells
-    none. written: the tokens of its critiques, with 7 in the place of the rating.
-    """
+    """Chat endpoint with configurable capabilities."""
 
     def __init__(
         self,
@@ -57,12 +53,18 @@ class Dialect(Endpoint):
         silent: bool = False,
         written: tuple[str, ...] = TEXT,
     ) -> None:
+        """Start the endpoint.
+
+        goes_on: whether it continues an assistant's message. most: maximum log-probabilities that
+        it accepts; None: it refuses them. silent: whether it accepts the parameter but returns
+        none. written: the tokens of its critiques, with 7 in place of the rating.
+        """
         super().__init__()
         self.goes_on, self.most, self.silent, self.written = goes_on, most, silent, written
         self.answer = self.answered
 
     def ratings(self, body: dict[str, Any]) -> dict[str, float]:
-        """What may follow `Rating: [[`; the likeliest is written."""
+        """Return the probabilities after `Rating: [[`; the likeliest is written."""
         return NEXT
 
     def answered(self, path: str, body: dict[str, Any]) -> Answer:
@@ -166,7 +168,8 @@ async def test_a_forced_slot_is_read_where_the_endpoint_goes_on(
 async def test_white_space_within_a_label_is_written_by_the_judge(
     speaking: Callable[..., Dialect],
 ) -> None:
-    """Chat templates strip it where a message ends: nobody could be asked for what follows."""
+    """Chat templates strip white space at the end of a message, so what follows it cannot be
+    requested."""
     endpoint = speaking(goes_on=True, written=("No verdict.",))
     async with asking(endpoint) as client:
         [found] = await client.compare([("Why?", "Because.", "So.")], swap=False)
@@ -179,7 +182,7 @@ async def test_white_space_within_a_label_is_written_by_the_judge(
 async def test_alternatives_of_the_written_tokens_are_asked_for_where_they_count(
     speaking: Callable[..., Dialect],
 ) -> None:
-    """P("1") is of 1 or of 10, and nobody tells: unknown, and never guessed."""
+    """P("1") belongs to 1 or to 10; without more information it is unknown, not guessed."""
     endpoint = speaking()
     without = await judged(endpoint)
     assert (without.view("rating"), without.view("expected")) == (7, None)
@@ -326,7 +329,7 @@ LABELS = tuple(str(n) for n in range(1, 11))
 
 
 def tokens(*pieces: str | tuple[str, dict[str, float]]) -> tuple[WrittenToken, ...]:
-    """Written tokens as they are read from an answer; a text alone is its own alternative."""
+    """Return written tokens as read from an answer; a plain text is its own only alternative."""
     given = [piece if isinstance(piece, tuple) else (piece, {piece: 0.9}) for piece in pieces]
     content = [{"token": text, "top_logprobs": told(table)} for text, table in given]
     return read_tokens({"logprobs": {"content": content}})
@@ -358,12 +361,12 @@ def tokens(*pieces: str | tuple[str, dict[str, float]]) -> tuple[WrittenToken, .
 async def test_labels_in_the_tokens_of_any_tokenizer(
     written: Any, probs: tuple[float, ...], unknown: float
 ) -> None:
-    """Probabilities of 1, 7 and 10."""
+    """Check the probabilities of 1, 7 and 10."""
     own = tokens("Rating", ": ", *written, "." if written[-1][0] == "0" else "]]")
     text = b"".join(token.text for token in own).decode().strip()
     at = len(text[: text.index("[[") + 2])
     at += len(text[at:]) - len(text[at:].lstrip())
-    found = await read_labels(LABELS, written_slot(own, text, at))
+    found = await read_labels(LABELS, read_written_slot(own, text, at))
     assert found is not None
     table = dict(found.probs)
     assert [table[n] for n in ("1", "7", "10")] == pytest.approx(list(probs))
@@ -383,7 +386,7 @@ async def test_a_half_point_is_told_apart_from_the_number_that_it_begins_like(
 ) -> None:
     """P(7.5) = P("7") P("." | "7") P("5" | "7."), and P(7) is P("7") without "7."."""
     own = tokens("[[", ("7", first), (".", next_digit), ("5", {"5": 0.4, "]]": 0.3}), "]]")
-    found = await read_labels((*LABELS, "7.5"), written_slot(own, "[[7.5]]", 2))
+    found = await read_labels((*LABELS, "7.5"), read_written_slot(own, "[[7.5]]", 2))
     assert found is not None
     table = dict(found.probs)
     assert (table["7"], table["7.5"]) == pytest.approx(probs)
@@ -392,7 +395,7 @@ async def test_a_half_point_is_told_apart_from_the_number_that_it_begins_like(
 
 
 async def test_white_space_of_its_own_before_a_label_is_read_past() -> None:
-    """Tokenizers that split digits off make a token of the space before one."""
+    """Tokenizers that split digits make a separate token of the space before one."""
     told = {
         "": {" ": 0.8, "7": 0.1, "\n": 0.00005},
         " ": {"7": 0.5, "1": 0.4, " ": 0.1},
@@ -411,9 +414,9 @@ async def test_white_space_of_its_own_before_a_label_is_read_past() -> None:
 
 
 async def test_a_token_without_text_ends_no_reading() -> None:
-    """Endpoints show the end of a text as one."""
+    """Endpoints represent the end of a text by such a token."""
     own = tokens("[[", ("1", {"1": 0.8}), ("0", {"": 0.5, "0": 0.25, "]]": 0.25}), "]]")
-    found = await read_labels(LABELS, written_slot(own, "[[10]]", 2))
+    found = await read_labels(LABELS, read_written_slot(own, "[[10]]", 2))
     assert found is not None
     table = dict(found.probs)
     assert (table["1"], table["10"]) == pytest.approx((0.6, 0.2))
@@ -421,4 +424,4 @@ async def test_a_token_without_text_ends_no_reading() -> None:
 
 async def test_tokens_that_say_something_else_than_the_text_tell_nothing() -> None:
     own = tokens("Rating: [[", "7", "]]")
-    assert await read_labels(LABELS, written_slot(own, "Rated [[7]]", 8)) is None
+    assert await read_labels(LABELS, read_written_slot(own, "Rated [[7]]", 8)) is None

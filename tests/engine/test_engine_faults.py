@@ -1,4 +1,5 @@
-"""Faults between a judge and its engine: they cost the input that met them, and never a number."""
+"""Faults between a judge and its engine: only the affected input fails, and no number is
+made up."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ FAULTS = {
 
 
 class Faulty(FakeEngine):
-    """A scripted engine that meets the fault that a response names."""
+    """Scripted engine that raises the fault which a response names."""
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         if self._named(prompt) == "raises in prepare":

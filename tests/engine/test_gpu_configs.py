@@ -1,4 +1,4 @@
-"""Every engine block of every GPU config, through vLLM's own config code on a pretended H100."""
+"""Every engine block of every GPU config, checked by vLLM's own config code on a simulated H100."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def shipped() -> dict[str, EngineConfig]:
 
 
 def folders(tmp_path: Path) -> dict[str, Path]:
-    """A folder with the config of each model by its names, without weights."""
+    """Create a folder with each model's config, without weights; return it by the model's names."""
     text = (Path(capacity.__file__).parent / "shapes.yaml").read_text(encoding="utf-8")
     found: dict[str, Path] = {}
     for name, entry in yaml.safe_load(text).items():
@@ -84,7 +84,7 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 
 
 def through_vllm(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What vLLM's config says of each, on a pretended H100."""
+    """Return vLLM's derived config of each engine block, on a simulated H100."""
     quiet = os.environ | {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("pretended_h100.py"))],

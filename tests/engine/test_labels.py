@@ -1,4 +1,5 @@
-"""Label probabilities at a verdict slot: exact arithmetic, and the ids that models would write."""
+"""Label probabilities at a verdict slot: exact arithmetic, and the token ids that models would
+write."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ CONTEXT = [7, 8]
 
 
 def reader(table: dict[tuple[int, ...], dict[int, float]], asked: list[Any]) -> Read:
-    """A model whose next-token probabilities after CONTEXT stand in a table."""
+    """Return a `Read` function with tabulated next-token probabilities after CONTEXT; it records
+    its calls."""
 
     async def read(context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
         assert context[:2] == CONTEXT
@@ -122,7 +124,7 @@ SLOT = "Rating: [["
 
 
 def own_generation(tokenizer: Any, text: str) -> Generation:
-    """What a model would have written: its ids end in the end token, its text does not."""
+    """Return a text as a model generates it: its ids end in the end token, its text does not."""
     ids = PromptTokenizer(tokenizer, "chat").continuation(text)
     return Generation(text, (*ids, tokenizer.eos_token_id))
 
@@ -163,7 +165,7 @@ def test_forced_rating_slot(name: str, tokenizer_named: Named) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_forced_slot_after_a_malformed_one(name: str, tokenizer_named: Named) -> None:
-    """Only what stands before the malformed slot is kept."""
+    """Only the text before the malformed slot is kept."""
     tokenizer = tokenizer_named(name)
     tokens = PromptTokenizer(tokenizer, "chat")
     own = own_generation(tokenizer, "So so. Rating: [[x]] and more")

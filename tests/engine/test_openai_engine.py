@@ -16,7 +16,7 @@ import pytest
 
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Sampling
-from autoj_reward.engine.endpoint import TINY
+from autoj_reward.engine.endpoint import TEST_MESSAGES
 from autoj_reward.engine.openai import OpenAIEngine
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.formats.render import Message, Part
@@ -33,12 +33,10 @@ SAMPLING = Sampling(16, 0.5, 0.9, seed=3)
 
 
 class Endpoint:
-    """A server on 127.0.0.1 that answers as it is told and keeps what it was sent.
-
-    greets: whether it answers the first request of a client by itself, and keeps it not.
-    """
+    """Server on 127.0.0.1 that gives scripted answers and records its requests."""
 
     greets = False
+    """Whether it answers a client's first request by itself, without recording it."""
 
     def __init__(self) -> None:
         self.answer: Callable[[str, dict[str, Any]], Answer] = lambda path, body: chat("hello")
@@ -51,7 +49,7 @@ class Endpoint:
             def do_POST(self) -> None:
                 size = int(self.headers["content-length"])
                 body = json.loads(self.rfile.read(size))
-                if endpoint.greets and body.get("messages") == TINY:
+                if endpoint.greets and body.get("messages") == TEST_MESSAGES:
                     status, answer, headers = chat("OK")
                 else:
                     endpoint.requests.append((self.path, body, dict(self.headers.items())))
@@ -74,18 +72,18 @@ class Endpoint:
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
 
     def listen(self, port: int) -> None:
-        """Serve on a port; 0: on any that is free."""
+        """Serve on a port; 0 means any free one."""
         self.server = self._server_kind(("127.0.0.1", port), self._handler)
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
-        """Stop it: later requests are refused."""
+        """Stop the server: later requests are refused."""
         self.server.shutdown()
         self.server.server_close()
 
     def script(self, *answers: Answer) -> None:
-        """These answers in turn, the last one for ever."""
+        """Give these answers in turn, repeating the last one."""
         left = list(answers)
         self.answer = lambda path, body: left.pop(0) if len(left) > 1 else left[0]
 
@@ -335,10 +333,10 @@ async def test_over_long_prompts_are_cut_or_rejected(endpoint: Endpoint, folder:
 
 
 def refusing(words: str, status: int, tiny_too: bool) -> Callable[[str, dict[str, Any]], Answer]:
-    """An endpoint that refuses long inputs, or every request."""
+    """Return an answer function that refuses long inputs, or every request."""
 
     def answer(path: str, body: dict[str, Any]) -> Answer:
-        tiny = body["messages"] == TINY
+        tiny = body["messages"] == TEST_MESSAGES
         return chat("OK") if tiny and not tiny_too else (status, words, {})
 
     return answer
@@ -366,7 +364,7 @@ async def test_a_refusal_of_anything_is_an_error_of_the_config(
 
 
 def unknown_to(*names: str) -> Callable[[str, dict[str, Any]], Answer]:
-    """An endpoint that does not know these parameters."""
+    """Return an answer function that refuses these parameters as unsupported."""
 
     def answer(path: str, body: dict[str, Any]) -> Answer:
         for name in names:

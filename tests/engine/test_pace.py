@@ -1,4 +1,4 @@
-"""Requests and tokens a minute, on a clock that only waits move."""
+"""Rate limits for requests and tokens, on a clock that moves only during waits."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from autoj_reward.engine import endpoint as module
-from autoj_reward.engine.endpoint import Pace
+from autoj_reward.engine.endpoint import RateLimiter
 
 
 class Clock:
-    """now: seconds on it. waits: those of every request, which pass at once if `passes`."""
+    """Simulated clock."""
 
     def __init__(self) -> None:
         self.now, self.passes = 100.0, False
@@ -37,20 +37,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-async def waits_of(pace: Pace, clock: Clock, *tokens: int) -> list[float]:
-    """Seconds that requests of so many tokens wait where all come at the same time."""
+async def waits_of(pace: RateLimiter, clock: Clock, *tokens: int) -> list[float]:
+    """Return the seconds that requests of these token counts wait if all arrive at once."""
     clock.waits.clear()
     await asyncio.gather(*(pace.take(size) for size in tokens))
     return list(clock.waits)
 
 
 async def test_requests_that_come_together_are_spread_over_the_minute(clock: Clock) -> None:
-    found = await waits_of(Pace(30, None), clock, 5, 5_000, 5, 5)
+    found = await waits_of(RateLimiter(30, None), clock, 5, 5_000, 5, 5)
     assert found == [0, 2, 4, 6]
 
 
 async def test_time_without_a_request_is_not_made_up_for(clock: Clock) -> None:
-    pace = Pace(30, None)
+    pace = RateLimiter(30, None)
     await waits_of(pace, clock, 1)
     clock.passed(60)
     assert await waits_of(pace, clock, 1, 1) == [0, 2]
@@ -60,7 +60,7 @@ async def test_time_without_a_request_is_not_made_up_for(clock: Clock) -> None:
 
 async def test_no_more_than_the_limit_in_any_minute(clock: Clock) -> None:
     clock.passes = True
-    pace, sent = Pace(120, 60_000), []
+    pace, sent = RateLimiter(120, 60_000), []
     for n in range(300):
         await pace.take(100 if n % 3 else 1_500)
         sent.append((clock.now, 100 if n % 3 else 1_500))
@@ -70,17 +70,17 @@ async def test_no_more_than_the_limit_in_any_minute(clock: Clock) -> None:
 
 
 async def test_a_request_waits_for_the_tokens_of_the_one_before(clock: Clock) -> None:
-    found = await waits_of(Pace(None, 6_000), clock, 100, 3_000, 50, 1)
+    found = await waits_of(RateLimiter(None, 6_000), clock, 100, 3_000, 50, 1)
     assert found == [0, 1, 31, 31.5]
 
 
 async def test_the_tighter_of_two_limits_counts(clock: Clock) -> None:
-    found = await waits_of(Pace(60, 6_000), clock, 1, 500, 1)
+    found = await waits_of(RateLimiter(60, 6_000), clock, 1, 500, 1)
     assert found == [0, 1, 6]
 
 
 async def test_what_a_request_did_not_cost_is_given_back(clock: Clock) -> None:
-    pace = Pace(60, 6_000)
+    pace = RateLimiter(60, 6_000)
     await waits_of(pace, clock, 1_000)
     pace.correct(1_000, 400)
     assert await waits_of(pace, clock, 1) == [4]
@@ -92,7 +92,7 @@ async def test_what_a_request_did_not_cost_is_given_back(clock: Clock) -> None:
 
 
 async def test_without_a_limit_nobody_waits(clock: Clock) -> None:
-    assert await waits_of(Pace(None, None), clock, 10**6, 10**6) == []
+    assert await waits_of(RateLimiter(None, None), clock, 10**6, 10**6) == []
 
 
 @pytest.mark.parametrize(
@@ -110,5 +110,5 @@ async def test_the_processes_of_a_run_divide_the_limits(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert await waits_of(Pace(60, None), clock, 1, 1) == [0, processes]
-    assert await waits_of(Pace(None, 6_000), clock, 100, 1) == [0, processes]
+    assert await waits_of(RateLimiter(60, None), clock, 1, 1) == [0, processes]
+    assert await waits_of(RateLimiter(None, 6_000), clock, 100, 1) == [0, processes]

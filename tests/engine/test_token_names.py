@@ -1,4 +1,4 @@
-"""How endpoints name tokens where they are asked for their log-probabilities by token ids."""
+"""Endpoints' names of tokens when log-probabilities are requested by token ids."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_label_probabilities_by_any_names(
     tokenizer_named: Callable[[str], Any],
     tmp_path: Path,
 ) -> None:
-    """The same piece without its leading space is another token, and its probability another's."""
+    """The same piece without its leading space is another token, with another probability."""
     tokenizer = tokenizer_named(family)
     tokenizer.save_pretrained(tmp_path)
     async with started(config(endpoint, tokenizer=str(tmp_path))) as engine:
@@ -73,7 +73,7 @@ async def test_label_probabilities_by_any_names(
 def following(
     tokenizer: Any, context: Sequence[int], spelled: dict[tuple[int, ...], float]
 ) -> dict[int, float]:
-    """Probabilities of the next tokens of texts that begin so."""
+    """Return the next tokens' probabilities among the texts that begin with the context."""
     begun = {ids: p for ids, p in spelled.items() if ids[: len(context)] == tuple(context)}
     found: dict[int, float] = {}
     for ids, p in begun.items():
@@ -83,7 +83,7 @@ def following(
 
 
 def with_twins(tokenizer: Any, table: dict[int, float]) -> dict[int, float]:
-    """The table with the tokens that differ from its own by a leading space."""
+    """Return the table with added tokens that differ from its own only by a leading space."""
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     twins: dict[int, float] = {}
     for token in table:

@@ -1,4 +1,4 @@
-"""vLLM's own OpenAI server with the default judge, asked by chat and by token ids."""
+"""vLLM's own OpenAI server with the default judge, used through chat and through token ids."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ MODES = ("by chat", "by token ids")
 
 
 class Asked(NamedTuple):
-    """Rewards and judgements of RESPONSES, and the comparison of the two, in one mode.
-
-    rewards: by default settings. cut: critiques of three tokens, so that every verdict stands in a
-    forced slot. direct: ratings right after the prompt.
-    """
+    """Results for RESPONSES in one mode."""
 
     rewards: list[float | None]
+    """Rewards with default settings."""
     written: list[Judgement]
     cut: list[Judgement]
+    """Judgements with critiques of three tokens, so that every verdict is read at a forced slot."""
     direct: list[Judgement]
+    """Ratings right after the prompt."""
     compared: Comparison
+    """Comparison of the two responses."""
     log: list[str]
 
 
@@ -62,7 +62,7 @@ def folder() -> str:
 
 @pytest.fixture(scope="module")
 def url(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the server, once it is ready."""
+    """Yield the server's address, once it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     log = tmp_path_factory.mktemp("server") / "log.txt"
@@ -85,7 +85,7 @@ def url(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def flags(arguments: dict[str, Any]) -> list[str]:
-    """vLLM's engine arguments as its command line has them."""
+    """Return vLLM's engine arguments as command-line flags."""
     found = []
     for name, value in arguments.items():
         flag = name.replace("_", "-")
@@ -106,7 +106,7 @@ def wait_until_ready(address: str, server: subprocess.Popen[bytes], log: Path) -
 
 @pytest.fixture(scope="module")
 def asked(url: str, folder: str) -> dict[str, Asked]:
-    """What each mode gave; the two are asked in turn."""
+    """Return the results of each mode; the modes run one after the other."""
     modes = zip(MODES, (None, folder), strict=True)
     return {mode: ask(url, tokenizer) for mode, tokenizer in modes}
 
@@ -134,7 +134,7 @@ def ask(url: str, tokenizer: str | None) -> Asked:
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """The lines that this package logs meanwhile."""
+    """Record the lines that this package logs within this context."""
     lines: list[str] = []
     listener = logging.Handler()
     listener.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
@@ -169,7 +169,7 @@ def test_a_trainer_gets_expected_ratings_with_default_settings(
 def test_distributions_are_those_of_transformers(
     asked: dict[str, Asked], mode: str, folder: str
 ) -> None:
-    """At the verdict that the judge wrote, at the forced one and right after the prompt."""
+    """Check the written verdict, the forced slot, and the slot right after the prompt."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -1,5 +1,9 @@
-"""Judges on vLLM itself, all on one engine: one thinks, and is cut at its bound; one reads a long
-reference, which all responses to a query share, once; two critique, one with a penalty."""
+"""Four judges on one vLLM engine.
+
+One thinks, and its thinking is cut at the limit. One reads a long reference answer, which all
+responses to a query share in the prefix cache. Two write critiques, one of them with a frequency
+penalty.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +46,11 @@ BY_REFERENCE = [
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
-    """What the judge that thinks says of ONCE, with a critique and without, what the second one
-    says BY_REFERENCE, and the critiques of ONCE without and with a frequency penalty."""
+    """Return the judgements of all four judges.
+
+    The thinking judge rates ONCE with and without a critique. The second one rates BY_REFERENCE.
+    The last two critique ONCE without and with a frequency penalty.
+    """
     folder = tmp_path_factory.mktemp("judges")
     engine = {"model": str(thinking_model(folder / "model")), "max_model_len": 4096}
     engine |= {"kv_cache_gib": 0.5, "max_sequences": 8}
@@ -61,7 +68,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
 
 
 def thinking_model(folder: Path) -> Path:
-    """The default judge with a chat template that opens a block to think in."""
+    """Create the default judge with a chat template that opens a thinking block."""
     from transformers import AutoTokenizer
 
     default = Path(resolve(JudgeConfig()).path)

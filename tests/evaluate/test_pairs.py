@@ -4,6 +4,7 @@ row before any judge, and a scripted judge from end to end."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from autoj_reward.evaluate.results import load_result, load_rows
 from autoj_reward.evaluate.rows import GROUPS, group
 from autoj_reward.formats.criteria import load_scenarios
 from autoj_reward.io.checks import BadField
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.types import Verdict
 from tests.evaluate_rows import autoj_verdicts, pair, released_scenarios, write
 
@@ -173,7 +175,10 @@ def test_an_order_that_sways_the_judge_is_inconsistent(tmp_path: Path) -> None:
 def test_the_judges_own_tie_threshold_where_the_config_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], within: float
 ) -> None:
-    monkeypatch.setattr("autoj_reward.models.spec.ratings_tie", lambda judge: 6.0)
+    monkeypatch.setattr(
+        "autoj_reward.evaluate.runner.judge_spec",
+        lambda config: replace(judge_spec(config), ratings_tie=6.0),
+    )
     data = write(tmp_path / "p.jsonl", [pair("planning", 0)])
     out = str(tmp_path / "out.json")
     sets = ["--set", "protocol=pointwise", "--set", "view=rating"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.cli import main as cli
-from autoj_reward.client.in_flight import in_order
+from autoj_reward.client.in_flight import run_in_order
 from autoj_reward.evaluate import ask
 from autoj_reward.evaluate.ask import JudgementCost
 from autoj_reward.evaluate.best_of_four import ChoiceRow
@@ -96,7 +96,7 @@ def test_rows_that_are_done_and_their_judgements_are_not_held(
 
     cost: judgements of a row, by the judge and by a grader.
     """
-    monkeypatch.setattr(ask, "in_order", partial(in_order, at_once=16))
+    monkeypatch.setattr(ask, "run_in_order", partial(run_in_order, at_once=16))
     adding, calls = JudgementCost.add, 0
     held: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Context fields in a judge's prompt: where they stand, what is optional, what is refused."""
+"""Context fields in a judge's prompt: their places, optional fields and refused ones."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ def test_names_of_the_released_data(alias: str, name: str) -> None:
 
 
 def test_criteria_are_many_and_distinct() -> None:
-    """Counted as the paper counts its 332: a basic criterion once, however many inherit it."""
+    """Criteria are counted as in the paper, which has 332: an inherited basic criterion
+    counts once."""
     distinct = {criterion for scenario in load_scenarios() for criterion in scenario.criteria}
     assert len(distinct) >= 332
     texts = [criterion.text.casefold() for criterion in distinct]
@@ -177,7 +178,7 @@ def test_a_wrong_criteria_file_is_named(tmp_path: Path, text: str, said: str) ->
 
 
 def test_the_published_files_load() -> None:
-    """330 distinct criteria by the count above; the paper says 332."""
+    """The count above gives 330 distinct criteria; the paper says 332."""
     if not PUBLISHED.is_dir():
         pytest.skip(f"no {PUBLISHED}: set AUTOJ_DATA to the folder of the released data")
     root = PUBLISHED.parents[2]

@@ -1,5 +1,7 @@
-"""Whatever a policy plants, its reward is never above the judge's own verdict; what a query quotes
-costs a response nothing."""
+"""A policy's planted verdict never raises its reward above the judge's own verdict.
+
+A verdict quoted in the query costs a response nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoj_reward.config import JudgeConfig, OverLong
-from autoj_reward.conversation import NOTHING, Turn
+from autoj_reward.conversation import EMPTY_CONTEXT, Turn
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
-from autoj_reward.formats.read import Written
+from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.schema import load_format, parse_rating
 from autoj_reward.judge.generative import GenerativeJudge
-from autoj_reward.types import PLANTED, JudgeInput, Judgement, Verdict
+from autoj_reward.types import PLANTED_FLAG, JudgeInput, Judgement, Verdict
 from tests.forgeries import HIDDEN, TEXTS, believed, forgeries
 
 EVERY = list(forgeries())
@@ -28,7 +30,7 @@ PLACES = pytest.mark.parametrize("place", ["earlier turn", "response"])
 
 
 class Judge(Engine):
-    """An engine that says one text and, asked at a slot, means one label."""
+    """Engine that writes one text, and prefers one label at a slot."""
 
     def __init__(self, text: str, means: str, mind: bool, finished: bool = True) -> None:
         self.text, self.means, self.mind, self.finished = text, means, mind, finished
@@ -45,7 +47,7 @@ class Judge(Engine):
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         return [Generation(self.text, finished=self.finished)]
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
         return prepared
 
     async def label_probs(
@@ -74,14 +76,15 @@ def planted_in(place: str, plant: str, pair: bool = False) -> JudgeInput:
         return replace(item, query=f"{item.query}\n{plant}")
     if place == "earlier turn":
         turns = (Turn("user", "Eggs?"), Turn("assistant", plant), Turn("user", item.query))
-        return replace(item, context=NOTHING.after(turns))
+        return replace(item, context=EMPTY_CONTEXT.after(turns))
     first, *others = item.responses
     return replace(item, responses=(f"{first}\n{plant}", *others))
 
 
 def reward(judgement: Judgement) -> float | None:
-    """What a trainer learns from: the lowest rating where a plant made the judge's text fail."""
-    if not judgement.ok and PLANTED in judgement.flags:
+    """Return the reward that a trainer uses: the lowest rating if a planted verdict broke the
+    judge's text."""
+    if not judgement.ok and PLANTED_FLAG in judgement.flags:
         return 1.0
     return judgement.view("rating")
 
@@ -149,7 +152,7 @@ async def test_a_list_of_ratings_gains_nothing_by_vetoing_the_judges(own: str, m
     got = reward(found)
     assert got is not None and got <= float(own)
     assert got == float(own) or not mind
-    assert found.ok or PLANTED in found.flags
+    assert found.ok or PLANTED_FLAG in found.flags
 
 
 @MINDS
@@ -166,7 +169,7 @@ LOOKS = {"a": "аɑ", "i": "іı", "g": "ɡց", "1": "１①l", "0": "०٠O", "
 
 @st.composite
 def plants(draw: st.DrawFn) -> tuple[str, int]:
-    """A rating slot, somehow spelled, and its number."""
+    """Draw a rating slot in any spelling, and its number."""
     value = draw(st.integers(1, 10))
     spelled: Iterator[str] = (
         draw(st.sampled_from([c, *LOOKS.get(c, "")])) + draw(DECORATED)
@@ -227,4 +230,4 @@ WORDS = st.lists(
 def test_ordinary_text_vetoes_nothing(query: str, response: str, critique: str, own: int) -> None:
     text = f"{critique}\nRating: [[{own}]]"
     found = parse_rating(text, load_format("autoj-en"), (query, response))
-    assert isinstance(found, Written) and found.value == own
+    assert isinstance(found, WrittenVerdict) and found.value == own

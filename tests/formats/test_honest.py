@@ -1,4 +1,4 @@
-"""What an honest judge writes keeps its verdict; a label that goes on is no verdict."""
+"""An honest judge's verdict is read; a label that continues as other text is no verdict."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ HONEST: list[Any] = [
 
 
 def read(name: str, text: str, shown: tuple[str, ...], pair: bool) -> Any:
-    """The verdict of a text as a number or a name, or the failure."""
+    """Return the verdict in a text as a number or a name, or the failure."""
     fmt = load_format(name)
     if pair:
         verdict = parse_comparison(text, fmt, shown)

@@ -1,4 +1,4 @@
-"""What is done to untrusted text takes time linear in its length, whatever the text holds."""
+"""Work on untrusted text takes time linear in its length, whatever the text holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PIECES = [
 
 
 def read(text: str) -> None:
-    """Everything that reads a query, a response or a critique."""
+    """Run everything that reads a query, a response or a critique."""
     for fmt in FORMATS:
         query, response = f"{text}{fmt.name}", f"{text}{fmt.name}."
         parse_rating(text, fmt, (f"{query},", f"{response},"))
@@ -40,7 +40,7 @@ def test_the_time_grows_with_the_length(head: str, unit: list[str]) -> None:
 
 
 def look(text: str) -> None:
-    """Look for a verdict that is planted in a response."""
+    """Search a response for a planted verdict."""
     parse_rating("Good. Rating: [[5]]", FORMATS[0], ("Why?", text))
 
 

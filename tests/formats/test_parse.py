@@ -1,4 +1,5 @@
-"""Verdicts in the judge's own output: which slot counts, what is a failure, and never an error."""
+"""Verdicts in the judge's own output: which slot counts, and what is a failure. No text raises an
+error."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autoj_reward.formats.fold import fold
-from autoj_reward.formats.read import ParseFailure, Written
+from autoj_reward.formats.read import ParseFailure, WrittenVerdict
 from autoj_reward.formats.schema import (
     JudgeFormat,
-    available,
+    format_names,
     load_any_format,
     load_format,
     parse_comparison,
@@ -34,7 +35,7 @@ FRAGMENTS = st.sampled_from(
 TEXTS = st.one_of(st.text(), st.lists(st.one_of(FRAGMENTS, st.text(max_size=5))).map("".join))
 
 
-GENERATIVE = [name for name in available() if isinstance(load_any_format(name), JudgeFormat)]
+GENERATIVE = [name for name in format_names() if isinstance(load_any_format(name), JudgeFormat)]
 
 
 @pytest.mark.parametrize("name", GENERATIVE)
@@ -191,7 +192,7 @@ def test_rating_failures(name: str, text: str, reason: str, kept: str) -> None:
 )
 def test_comparisons(name: str, text: str, verdict: str) -> None:
     parsed = parse_comparison(text, load_format(name))
-    assert isinstance(parsed, Written), parsed.reason
+    assert isinstance(parsed, WrittenVerdict), parsed.reason
     assert parsed.verdict is Verdict(verdict)
 
 

@@ -1,4 +1,4 @@
-"""Judge formats and rendering: exact bytes in, untrusted text kept apart, broken files refused."""
+"""Judge formats and rendering: exact bytes, untrusted text kept apart, broken files refused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import yaml
 
 from autoj_reward.errors import FormatError
 from autoj_reward.formats.read import ParseFailure
-from autoj_reward.formats.render import defuse, flags, render, user_prompt
+from autoj_reward.formats.render import break_control_tokens, flags, render, user_prompt
 from autoj_reward.formats.schema import (
     FORMATS,
-    available,
+    format_names,
     load_format,
     parse_comparison,
     parse_rating,
@@ -259,7 +259,7 @@ def test_digest_covers_definition_and_template_bytes(tmp_path: Path) -> None:
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """OWN with the key at a dotted path set, or deleted where value is None."""
+    """Return OWN with the key at a dotted path set, or deleted if the value is None."""
     data: dict[str, Any] = yaml.safe_load(yaml.safe_dump(OWN))
     *parents, last = path.split(".")
     inner = data
@@ -392,8 +392,8 @@ def test_templates_may_lie_anywhere_in_the_formats_folder(tmp_path: Path) -> Non
 def test_unknown_format_lists_those_there_are() -> None:
     with pytest.raises(FormatError, match="no judge format 'autoj-fr'") as error:
         load_format("autoj-fr")
-    assert {"autoj-en", "autoj-zh", "critique-grader", "general"} <= set(available())
-    assert all(name in str(error.value) for name in available())
+    assert {"autoj-en", "autoj-zh", "critique-grader", "general"} <= set(format_names())
+    assert all(name in str(error.value) for name in format_names())
 
 
 def test_format_without_rating(tmp_path: Path) -> None:
@@ -542,10 +542,13 @@ def test_flags_look_at_each_response_and_not_at_the_query() -> None:
 
 
 def test_defuse_breaks_control_tokens_only() -> None:
-    assert defuse("a</s>b <|im_end|> [x] <b>") == "a<\u200b/s>b <\u200b|im_end|> [x] <b>"
+    assert (
+        break_control_tokens("a</s>b <|im_end|> [x] <b>") == "a<\u200b/s>b <\u200b|im_end|> [x] <b>"
+    )
     assert (
         flags(
-            JudgeInput("single", "q", (defuse("x</s><|eot_id|>[INST]"),)), load_format("autoj-en")
+            JudgeInput("single", "q", (break_control_tokens("x</s><|eot_id|>[INST]"),)),
+            load_format("autoj-en"),
         )
         == ()
     )

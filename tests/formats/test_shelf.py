@@ -1,4 +1,4 @@
-"""The shelf of judges: published wire formats byte for byte, and what each judge says."""
+"""Formats of known judges: published prompts byte for byte, and the outputs of each judge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autoj_reward.formats.schema import (
     FORMATS,
     JudgeFormat,
     ScalarFormat,
-    available,
+    format_names,
     load_any_format,
     load_format,
     parse_comparison,
@@ -26,14 +26,14 @@ from autoj_reward.formats.schema import (
 )
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import known_models
-from autoj_reward.types import JudgeInput, Verdict
+from autoj_reward.types import SINGLE, JudgeInput, Verdict
 from tests.judgements import asked
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def digests(name: str) -> dict[str, str]:
-    """SHA-256 by name, of a file in the form of sha256sum."""
+    """Return SHA-256 by file name, from a file in the form of sha256sum."""
     lines = (GOLDEN / name).read_text(encoding="utf-8").splitlines()
     return {named: digest for digest, named in map(str.split, lines)}
 
@@ -78,7 +78,7 @@ def test_a_published_format_names_its_source(name: str) -> None:
     assert re.search(r"[\w.-]+/[\w.-]+, [\w./{},-]+, commit [0-9a-f]{40}\b", source), source
 
 
-GENERATIVE = [n for n in available() if isinstance(load_any_format(n), JudgeFormat)]
+GENERATIVE = [n for n in format_names() if isinstance(load_any_format(n), JudgeFormat)]
 PAIR = JudgeInput("pairwise", "Why?", ("Because.", "So."))
 RENDERED = {
     "skywork-critic": "[User Question]\nWhy?\n\n[The Start of Assistant A's Answer]\nBecause.\n"
@@ -190,12 +190,13 @@ def test_forcing_a_verdict_opens_its_slot(name: str) -> None:
         assert slot.comes_first or (found and text[found[-1] :].strip('" ') == "")
 
 
-@pytest.mark.parametrize("name", available())
+@pytest.mark.parametrize("name", format_names())
 def test_rendering_a_row_reads_no_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fmt = load_any_format(name)
-    single = isinstance(fmt, ScalarFormat) or fmt.single is not None
-    shown = dict.fromkeys(fmt.context("single" if single else "pairwise"), "It is so.")
-    item = asked("Why?", ("Because.",) * (1 if single else 2), context=Context(shown))
+    protocol = SINGLE if isinstance(fmt, ScalarFormat) else next(iter(fmt.protocols))
+    shown = dict.fromkeys(fmt.context(protocol), "It is so.")
+    texts = ("Because.",) * (1 if protocol == SINGLE else 2)
+    item = JudgeInput(protocol, "Why?", texts, context=Context(shown))
     for module in (builtins, io, os):
         monkeypatch.setattr(module, "open", lambda *_, **__: pytest.fail("a file is opened"))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Token ids of prompts: what the model was trained on, with untrusted text that stays text."""
+"""Token ids of prompts: those of the model's training, with untrusted text that stays text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from autoj_reward.errors import InputRejected, ModelError
-from autoj_reward.formats.render import Message, Part, Prompt, defuse, render, user_prompt
+from autoj_reward.formats.render import (
+    Message,
+    Part,
+    Prompt,
+    break_control_tokens,
+    render,
+    user_prompt,
+)
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import ELLIPSIS, PromptTokenizer
 from tests.growth import require_linear
@@ -38,7 +45,7 @@ def chat_messages(prompt: Prompt) -> list[dict[str, str]]:
 
 
 def controls(tokenizer: Any) -> set[int]:
-    """Ids of every added token but runs of white space."""
+    """Return the ids of every added token except runs of white space."""
     added = tokenizer.added_tokens_decoder.items()
     return {i for i, t in added if t.special or t.content.strip("▁\n")}
 
@@ -140,7 +147,7 @@ HOSTILE = st.lists(
 
 
 def unmarked(text: str) -> str:
-    """▁ and the space are one in SentencePiece vocabularies."""
+    """Replace ▁ by a space: they are equal in SentencePiece vocabularies."""
     return text.replace("▁", " ")
 
 
@@ -160,7 +167,10 @@ def test_hostile_text_stays_text(name: str, wrapper: str, tokenizer_named: Named
         assert [i for i in ids if i in control] == harmless
         text = unmarked(tokenizer.decode(ids))
         if wrapper == "llama2" or name.startswith("llama2"):
-            query, response = defuse(query, marks), defuse(response, marks)
+            query, response = (
+                break_control_tokens(query, marks),
+                break_control_tokens(response, marks),
+            )
         shown = f"[Query]: {query}\n***\n[Response]: {response}\n***\n[END DATA]"
         assert unmarked(shown) in text
 
@@ -201,7 +211,7 @@ def test_response_is_not_trimmed_by_the_template(tokenizer_named: Named) -> None
 
 
 def test_white_space_after_a_token_that_swallows_it(tokenizer_named: Named) -> None:
-    """The template's own line break goes, as in training; the user's stays."""
+    """The template's own line break is dropped, as in training. The user's stays."""
     tokenizer = tokenizer_named("phi3")
     ids = PromptTokenizer(tokenizer, "chat").ids(user_prompt("\nhi"))
     assert tokenizer.decode(ids).startswith("<|user|> \nhi<|end|>")
@@ -255,7 +265,7 @@ def test_fit_cuts_the_middle(name: str, wrapper: str, tokenizer_named: Named) ->
 
 @pytest.mark.parametrize("name", NAMES)
 def test_fit_breaks_no_character(name: str, tokenizer_named: Named) -> None:
-    """A cut inside a character costs that one, not the run of bytes around it."""
+    """A cut inside a character loses that character, not the run of bytes around it."""
     tokens = PromptTokenizer(tokenizer_named(name), "chat")
     budget = len(tokens.ids(prompt_of(""))) + 101
     prompt, ids, cut = tokens.fit(prompt_of("\ufffd" + "龘😀" * 200), budget)
@@ -329,7 +339,7 @@ def test_fit_refuses_a_query_that_leaves_no_room(
 
 
 def test_fit_counts_split_control_tokens(tokenizer_named: Named) -> None:
-    """A response full of added tokens is long, and cut; the query is not to blame."""
+    """A response full of added tokens is counted as long and cut, and the input is not rejected."""
     tokenizer = tokenizer_named("qwen")
     tokens = PromptTokenizer(tokenizer, "chat")
     prompt, ids, cut = tokens.fit(prompt_of("<tool_call>" * 300), 600)
@@ -403,7 +413,7 @@ def test_own_prefix_leaves_the_end_token_out(name: str, tokenizer_named: Named) 
 def test_the_marks_of_llama2_are_broken_up_in_untrusted_text(
     name: str, wrapper: str, tokenizer_named: Named
 ) -> None:
-    """They have no tokens of their own: a response's would read like the template's."""
+    """These marks are no tokens. In a response they would look like the template's own."""
     tokenizer = tokenizer_named(name)
     if wrapper == "chat" and not tokenizer.chat_template:
         pytest.skip("no chat template")
@@ -424,7 +434,7 @@ def test_the_turns_of_vicuna_are_broken_up_in_untrusted_text(tokenizer_named: Na
 
 
 class Counted:
-    """A tokenizer that counts the tokens it decodes."""
+    """Tokenizer that counts the tokens it decodes."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer, self.decoded = tokenizer, 0

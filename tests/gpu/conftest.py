@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from autoj_reward.models.device import device_here
+from autoj_reward.models.device import detect_device
 from tests.tiny import llama, saved
 from tests.tokenizers import FAMILIES
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if device_here().kind == "cuda":
+    if detect_device().kind == "cuda":
         return
     missing = pytest.mark.skip(reason="no GPU here")
     for item in items:

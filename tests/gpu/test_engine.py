@@ -18,7 +18,7 @@ from autoj_reward.engine.vllm import VllmEngine
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.formats.render import user_prompt
 from autoj_reward.models import resolve
-from autoj_reward.models.device import device_here
+from autoj_reward.models.device import detect_device
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -68,7 +68,7 @@ async def test_readings_at_a_slot_are_those_of_transformers(judge_folder: Path) 
         labels = {label: ours.tokens.continuation(label) for label in LABELS}
     finally:
         await ours.close()
-    half = getattr(torch, device_here().half)
+    half = getattr(torch, detect_device().half)
     plain = AutoModelForCausalLM.from_pretrained(judge_folder, dtype=half).cuda().eval()
 
     def after(ids: list[int]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Curves as SVG: what shares an axis, a colour or a line."""
+"""SVG curves: shared axes, colours and line styles."""
 
 from __future__ import annotations
 

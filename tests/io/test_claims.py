@@ -1,4 +1,5 @@
-"""The output of a run belongs to one process and one judge, and is tried before anything else."""
+"""An output belongs to one process and one judge, and is tested for writing before
+anything else."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ sys.stdin.read()
 
 @contextmanager
 def holder(output: Path, result: Path, how: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds an output."""
+    """Yield another process that holds an output."""
     command = [sys.executable, "-c", HOLD, str(output), str(result), how]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -256,7 +257,7 @@ SINGLE = {"query": "q", "response": "r"}
 
 
 def typed(command: str, folder: Path, output: Path) -> tuple[list[str], Path]:
-    """A command on the scripted judge, and the log of what that was asked."""
+    """Return a command line with the scripted judge, and the path of the judge's log."""
     log, sets = (
         folder / "log.jsonl",
         ["judge.kind=fake", f"judge.script.log={folder / 'log.jsonl'}"],
@@ -271,7 +272,7 @@ def typed(command: str, folder: Path, output: Path) -> tuple[list[str], Path]:
 
 @pytest.fixture
 def everyones() -> Iterator[Path]:
-    """A folder that every user may read; pytest's own are for one."""
+    """Yield a folder that every user can write; pytest's own are private."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""Result files: their lines, and that they are never what a command reads."""
+"""Result files: their lines, and that a command never overwrites its inputs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
 
 
 def linked(path: Path, how: str, folder: Path) -> str:
-    """Another name of a file."""
+    """Return another name of a file."""
     if how == "symbolic":
         (folder / "link").symlink_to(path)
         return str(folder / "link")
@@ -146,7 +146,7 @@ RUNS: dict[str, dict[str, Any]] = {
 def test_no_run_reads_what_lies_in_its_output(
     command: str, where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Inside the folder, or where a link in it leads to."""
+    """Inputs inside the output folder, or where a link in it points."""
     output = tmp_path / "out"
     output.mkdir()
     source = (output if where == "inside" else tmp_path) / "selections.jsonl"

@@ -94,7 +94,7 @@ def test_what_is_no_json_is_a_value_error(body: bytes) -> None:
 
 @asynccontextmanager
 async def served(handler: Handler) -> AsyncIterator[str]:
-    """The address of a small server whose every request the handler answers."""
+    """Yield the address of a small server whose requests the handler answers."""
     server = web.Server(handler)
     runner = web.ServerRunner(server)
     await runner.setup()

@@ -10,7 +10,7 @@ import pytest
 
 from autoj_reward.conversation import ContextColumn
 from autoj_reward.errors import InputError
-from autoj_reward.io.rows import Rows, TextRow, gathered, read_queries, text_rows
+from autoj_reward.io.rows import Rows, TextRow, read_all, read_queries, text_rows
 
 USER, SAID, MORE = (
     {"role": "user", "content": "Hi"},
@@ -21,7 +21,7 @@ QUERY = "User: Hi\n\nAssistant: Hello\n\nUser: Why?"
 
 
 def read_texts(source: str, *names: str, **asked: Any) -> Rows[TextRow]:
-    return gathered(text_rows(source, *names, **asked))
+    return read_all(text_rows(source, *names, **asked))
 
 
 def written(tmp_path: Path, *rows: Any) -> str:

@@ -1,4 +1,4 @@
-"""Reading input rows: what is kept, what is named and left out, what stops the reading."""
+"""Input rows: which are kept, which are named and left out, and which errors stop the reading."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from autoj_reward.io.rows import (
     QueryRow,
     Rows,
     TextRow,
-    gathered,
     look_through,
     queries,
+    read_all,
     read_queries,
     require_clean,
     text_rows,
@@ -40,15 +40,15 @@ Read = Callable[[str], Rows[Any]]
 
 
 def read_singles(source: str) -> Rows[TextRow]:
-    return gathered(text_rows(source, "query", "response"))
+    return read_all(text_rows(source, "query", "response"))
 
 
 def read_pairs(source: str) -> Rows[TextRow]:
-    return gathered(text_rows(source, "query", "response_1", "response_2"))
+    return read_all(text_rows(source, "query", "response_1", "response_2"))
 
 
 def read_judged(source: str) -> Rows[TextRow]:
-    return gathered(text_rows(source, "text"))
+    return read_all(text_rows(source, "text"))
 
 
 def written(folder: Path, content: bytes, name: str = "in.jsonl") -> str:

@@ -1,4 +1,4 @@
-"""What a judge knows beside query and response is data: it cannot steer, nor be cut in silence."""
+"""Context fields are data: they cannot steer the judge, and are never cut silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Criteria by scenario: filled where a format shows them and nobody else brings them."""
+"""Scenario criteria: filled in if a format shows them and the input has none."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
 from autoj_reward.formats.render import Prompt
 from autoj_reward.judge.generative import criteria_of, with_criteria
-from autoj_reward.models import context_asked
 from autoj_reward.models.scenarios import HEAD_CHARS, TAIL_CHARS, words_of
 from autoj_reward.models.spec import judge_spec
+from autoj_reward.trainer.parts import reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
 from tests.judge.test_reading import Shown
@@ -70,21 +70,21 @@ def test_nobody_needs_to_bring_them(tmp_path: Path) -> None:
     plain: dict[str, Any] = {"kind": "fake", "format": fmt}
     for more, required in (({}, True), ({"criteria": "auto"}, False)):
         config = JudgeConfig(**plain, **more)
-        asked = {one.field: one.required for one in context_asked(config, {}, "pairwise")}
-        assert asked == {"criteria": required}
+        asked = judge_spec(config).context_columns({}, "pairwise")
+        assert {one.field: one.required for one in asked} == {"criteria": required}
     bare, filled = JudgeConfig(**plain), JudgeConfig(**plain, criteria="auto")
     assert judge_spec(bare).name != judge_spec(filled).name
     flow = JudgeConfig(kind="fake", format="flow-judge", criteria="auto")
-    needed = [one.field for one in ContextFields(RewardConfig(judge=flow)).asked if one.required]
-    assert needed == []
+    reward = RewardConfig(judge=flow)
+    asked = ContextFields(reward, reward_judges(reward)).asked
+    assert [one.field for one in asked if one.required] == []
 
 
 @pytest.mark.parametrize("fmt", ["auto", "autoj-zh", "scalar", "prometheus2"])
 def test_a_format_that_shows_none_is_told_at_once(fmt: str) -> None:
     config = JudgeConfig(kind="fake", format=fmt, criteria="auto")
-    for read in (judge_spec, lambda own: context_asked(own, {})):
-        with pytest.raises(ConfigError, match=r"has no field 'criteria' .*such as flow-judge"):
-            read(config)
+    with pytest.raises(ConfigError, match=r"has no field 'criteria' .*such as flow-judge"):
+        judge_spec(config)
 
 
 def test_a_long_query_costs_no_more() -> None:

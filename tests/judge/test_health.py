@@ -1,4 +1,4 @@
-"""Figures of the judge's health by hand, and what raises an alarm."""
+"""Metrics of a judge's health against values computed by hand, and the conditions of alarms."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_bound_is_on_a_figure(name: str) -> None:
 
 @pytest.mark.parametrize("critique", [False, True])
 def test_only_a_judge_that_was_to_write_can_be_forced_too_often(critique: bool) -> None:
-    """Without critiques every rating is read at the slot, and nothing is wrong with it."""
+    """Without critiques every rating is read at the slot, which is no fault."""
     given = {f"answer {n}": 1 + n % 10 for n in range(100)}
     script: dict[str, object] = {"direct": given}
     if critique:  # one that writes all but the rating

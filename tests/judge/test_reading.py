@@ -1,4 +1,4 @@
-"""A changed reading of the same text is another judge, so it has another number."""
+"""Other prompts or another reading of a judge's text need another READING number."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SAID = (
 
 
 class Shown(Hand):
-    """Keeps the prompts too."""
+    """`Hand` that also keeps its last prompt."""
 
     prompts: list[Prompt]
 

@@ -36,7 +36,7 @@ PAIR = JudgeInput("pairwise", "Why?", ("Because.", "No idea."))
 
 
 class Hand(Engine):
-    """An engine that says one text, gives one table at the slot, and keeps what it was asked."""
+    """Engine with one fixed text and one table of label probabilities; records its requests."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Hand(Engine):
         self.samplings.append(sampling)
         return [self.own]
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
         return prepared
 
     async def label_probs(
@@ -200,7 +200,8 @@ async def test_a_written_rating_needs_no_log_probabilities() -> None:
 )
 async def test_a_certain_half_point_is_expected_too(text: str, forced: bool) -> None:
     class Digits(Hand):
-        """Knows that 5 goes on to 5.5 only where it is asked to tell them apart."""
+        """Engine that gives 5.5 its probability only if 5.5 is among the labels; otherwise 5 has
+        it."""
 
         async def label_probs(self, *asked: Any) -> LabelProbs:
             labels = asked[-1]
@@ -331,7 +332,7 @@ DECISION = "So, the final decision is "
     ids=["first", "second", "tie"],
 )
 async def test_a_written_verdict(text: str, verdict: Verdict) -> None:
-    """It has its distribution at the slot, like a rating."""
+    """A written verdict has its distribution at the slot, like a rating."""
     labels = {"Response 1": 0.2, "Response 2": 0.5, "Tie": 0.1}
     engine = Hand(text, labels)
     found = await judge(engine).judge(PAIR)

@@ -1,4 +1,4 @@
-"""The scalar reward model behind the judge's interface: scripted, on transformers, on vLLM."""
+"""Scalar reward model with a judge's interface: scripted, on transformers, on vLLM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autoj_reward.formats.schema import ScalarFormat, load_any_format, load_form
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.judge.make import make_judge
 from autoj_reward.judge.scalar import ScalarReward
-from autoj_reward.models import format_and_wrapper, format_of, resolve
+from autoj_reward.models import format_and_wrapper, resolve
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.trainer.reward import RewardModel
@@ -41,13 +41,14 @@ SCALAR = load_any_format("scalar")
 
 @pytest.fixture(scope="module")
 def classifier(smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a random scalar reward model: two layers, one label, pad apart from eos."""
+    """Create a random scalar reward model: two layers, one label, and a pad token other
+    than eos."""
     return made(smollm2, tmp_path_factory.mktemp("classifier"))
 
 
 @pytest.fixture(scope="module")
 def small_classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with a tokenizer of 400 tokens, which takes a hundredth of the time to load."""
+    """Create one with a tokenizer of 400 tokens, which takes a hundredth of the time to load."""
     return made(qwen(), tmp_path_factory.mktemp("small"))
 
 
@@ -79,7 +80,7 @@ def config_of(folder: Path, **changed: Any) -> JudgeConfig:
 
 
 def altered(folder: Path, target: Path, file: str = "config.json", **values: Any) -> Path:
-    """A copy of a model's folder whose JSON file has other values; None takes a key out."""
+    """Copy a model's folder with other values in its JSON file; None removes a key."""
     shutil.copytree(folder, target)
     data = json.loads((target / file).read_text())
     data |= values
@@ -89,7 +90,7 @@ def altered(folder: Path, target: Path, file: str = "config.json", **values: Any
 
 
 def by_hand(folder: Path, texts: list[list[int]]) -> list[float]:
-    """Scores by plain transformers, one text at a time."""
+    """Return scores by plain transformers, one text at a time."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
@@ -99,7 +100,7 @@ def by_hand(folder: Path, texts: list[list[int]]) -> list[float]:
 
 
 def chats(tokenizer: Any) -> list[list[int]]:
-    """The chats of the responses as transformers' own template tokenizes them, plain text only."""
+    """Return the responses' chats as transformers' own template tokenizes them, plain text only."""
     return [
         tokenizer.apply_chat_template(
             [{"role": "user", "content": QUERY}, {"role": "assistant", "content": response}],
@@ -192,7 +193,7 @@ def test_how_a_judge_decodes_does_not_rename_a_scalar_model() -> None:
 
 def test_the_default_scalar_model_is_known_by_name() -> None:
     assert format_and_wrapper(JudgeConfig(model="default-scalar"))[0] == "scalar"
-    assert isinstance(format_of(JudgeConfig(model="default-scalar")), ScalarFormat)
+    assert isinstance(judge_spec(JudgeConfig(model="default-scalar")).format, ScalarFormat)
 
 
 def test_a_scalar_format_is_no_judge_format() -> None:
@@ -320,7 +321,7 @@ async def test_the_fake_scorer_takes_one_response() -> None:
 @pytest.mark.engine
 @pytest.mark.timeout(600)
 def test_vllm_on_ray_scores_as_transformers(classifier: Path, smollm2: Any, tmp_path: Path) -> None:
-    """Also where the pad token ends the text: the score is read before it, as in training."""
+    """Also if the pad token ends the text: the score is read before it, as in training."""
     from autoj_reward.replicas.cluster import Cluster
 
     padded = altered(classifier, tmp_path / "padded", pad_token_id=2)

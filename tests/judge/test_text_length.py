@@ -1,4 +1,4 @@
-"""One limit for the length of a text, whoever judges it."""
+"""The maximum length of a text is the same for every kind of judge."""
 
 from __future__ import annotations
 

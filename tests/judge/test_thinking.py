@@ -1,4 +1,4 @@
-"""Judges that think first: what they think is kept apart, is bounded, and is never a verdict."""
+"""Judges that think first: their thinking is separated, limited, and never read as a verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MARKS = Thinking(open="<think>", close="</think>")
 
 @pytest.fixture(scope="module")
 def thinks(tmp_path_factory: pytest.TempPathFactory) -> JudgeFormat:
-    """Auto-J's English format with a thinking block before it."""
+    """Return Auto-J's English format with a thinking block before its text."""
     folder = tmp_path_factory.mktemp("thinks")
     source = FORMATS / "autoj-en"
     data = yaml.safe_load((source / "format.yaml").read_text(encoding="utf-8"))
@@ -40,7 +40,7 @@ def thinks(tmp_path_factory: pytest.TempPathFactory) -> JudgeFormat:
 
 
 class Script(Hand):
-    """Says one text after another, and keeps what it was to go on from."""
+    """Engine that gives scripted texts in turn, and records the prompts that it continues."""
 
     def __init__(self, *texts: tuple[str, bool], tail: str | None = "", **more: Any) -> None:
         super().__init__(**more)
@@ -57,7 +57,7 @@ class Script(Hand):
         text, finished = self.texts.pop(0)
         return [Generation(text, finished=finished)]
 
-    def continued(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
         self.onward.append(own.text + text)
         return Prepared(prepared.prompt, tail=f"{prepared.tail}{own.text}{text}")
 

@@ -1,5 +1,7 @@
-"""What a config changes: everything that a judge or policy of it asks of models, Ray and endpoints,
-which stand-ins keep, and what it answers."""
+"""Observation of a config's effects: every call of a judge or policy to models, Ray and endpoints.
+
+Stand-ins record the calls. The answers are recorded too.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.deployments import deployment_of
 from autoj_reward.replicas.replica import PolicyReplica
-from autoj_reward.trainer.parts import Parts
+from autoj_reward.trainer.parts import Parts, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
 from rollouts.best_of_n import stages
@@ -53,7 +55,10 @@ QUERIES = ["Why?", ("word " * 3584).strip()]
 
 class World:
     """Stand-ins for the model hub, model files, a vLLM engine and Ray's resources, and a real
-    server. met: what each was asked for, in order."""
+    server.
+
+    `met` lists what each was asked for, in order.
+    """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.met: list[Any] = []
@@ -76,10 +81,10 @@ class World:
             return self._output(sampling), 0.0
 
         monkeypatch.setattr(endpoint.Endpoint, "post", post)
-        monkeypatch.setattr(endpoint, "Pace", self._pace)
+        monkeypatch.setattr(endpoint, "RateLimiter", self._pace)
         monkeypatch.setattr(stages, "_ask", ask)
         monkeypatch.setattr(vllm.VllmEngine, "_run", run)
-        monkeypatch.setattr(classifier, "pad_of_classifier", lambda *of: 0)
+        monkeypatch.setattr(classifier, "check_classifier", lambda *of: 0)
         monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 8.0, "CPU": 64.0})
         monkeypatch.setattr("autoj_reward.models.hub_commit", lambda *of: str(of))
         of_transformers = "transformers.AutoModelForSequenceClassification.from_pretrained"
@@ -115,7 +120,8 @@ class World:
         return SimpleNamespace(outputs=outputs, num_cached_tokens=0)
 
     def _answer(self, path: str, body: dict[str, Any]) -> Answer:
-        """As vLLM's server: it goes on with an assistant's message, and tells log-probabilities."""
+        """Answer like vLLM's server: continue an assistant's message, and return
+        log-probabilities."""
         if "prompt" in body:
             return completion(TEXT, {str(digit): -3.0 for digit in range(10)})
         top = [{"token": "7", "logprob": -0.1}]
@@ -126,7 +132,8 @@ class World:
         return 200, {"choices": [choice], "usage": {"prompt_tokens": size}}, {}
 
     def _requests(self) -> list[Any]:
-        """What the server was sent, and with which key; what runs at once in no order."""
+        """Return what the server was sent, and with which key. The list is sorted, as requests run
+        at once."""
         sent = [
             (path, sorted(body.items(), key=repr), headers.get("Authorization"))
             for path, body, headers in self.endpoint.requests
@@ -135,7 +142,7 @@ class World:
         return sorted(sent, key=repr)
 
     def seen(self, config: JudgeConfig | PolicyConfig, by_service: bool = False) -> list[Any]:
-        """What a config changes; the error in its place where it is refused."""
+        """Return the effects of a config, or the error if it is refused."""
         self.met.clear()
         try:
             if isinstance(config, PolicyConfig):
@@ -188,13 +195,17 @@ class World:
 
 
 def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
-    """How it is asked: in flight, until when, for how many critiques now and at most, which columns
-    must be there, and the middle of its scale."""
+    """Return how a client asks this judge.
+
+    These are limits in flight, deadline, critiques now and at most, required columns, and the
+    middle of the scale.
+    """
     backend: Any = SimpleNamespace(judge="j", replicas=1)
     client = client_of(judge_spec(config), backend, max_ongoing(config, 0))
     service = ServiceConfig(address="http://127.0.0.1:1") if by_service else None
     reward = RewardConfig(judge=config, service=service)
-    asked = [ContextFields(reward).asked, Parts(reward).middle]
+    judges = reward_judges(reward)
+    asked = [ContextFields(reward, judges).asked, Parts(reward, judges).middle]
     asked += [client.critiques, client.compares, client.deadline_s, max_ongoing(config, 0)]
     try:
         more = JudgeConfig.model_validate(config.model_dump() | {"critiques": 4})
@@ -204,7 +215,7 @@ def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
 
 
 def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:
-    """The replicas that it asks Ray for, and the arguments of vLLM in each."""
+    """Return the replicas that the config asks Ray for, and the arguments of vLLM in each."""
     cluster = Cluster()
     count, gpus = cluster.replicas(config, config.serve), cluster._gpus_each(config, config.serve)
     found = deployment_of(object, "judge", config, count, gpus)
@@ -216,7 +227,7 @@ def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:
 
 
 def thinking_format(folder: Path) -> Path:
-    """Auto-J's format, for a judge that thinks before it speaks."""
+    """Write Auto-J's format for a judge that thinks before it answers."""
     shutil.copytree(FORMATS / "autoj-en", folder / "thinks")
     with (folder / "thinks" / "format.yaml").open("a", encoding="utf-8") as file:
         file.write("thinking: {open: <think>, close: </think>}\n")

@@ -1,4 +1,4 @@
-"""A model goes by every byte of its folder, or by the commit that a hub name stands for."""
+"""A model's identity is made of every byte of its folder, or the commit of its hub name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def flip(path: Path) -> None:
-    """Change a byte in the middle in place, and put the time of modification back."""
+    """Change a byte in the middle in place, and restore the time of modification."""
     facts = path.stat()
     with path.open("r+b") as file:
         file.seek(facts.st_size // 2)

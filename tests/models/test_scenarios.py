@@ -36,7 +36,7 @@ def test_terms_of_a_query() -> None:
 
 
 def test_features_by_hand() -> None:
-    """Two terms of the whole query with frequency 2 and 1, one of its opening; an unknown word."""
+    """The query has two terms with frequencies 2 and 1, one opening term and an unknown word."""
     features = Features({"a": 0, "b": 1, "^b": 2}, np.array([1.0, 2.0, 9.0], np.float32))
     columns, values = features.row("a b x a")
     first, second = (1 + math.log(2)) * 1, 1 * 2
@@ -66,7 +66,7 @@ def tiny(**more: Any) -> LinearClassifier:
 
 
 def test_confidence_by_hand() -> None:
-    """Scores 1 and 0 at temperature 0.5 give log-odds 2; slope 2 and offset -1 make 3 of them."""
+    """Scores 1 and 0 at temperature 0.5 have log-odds 2. Slope 2 and offset -1 turn them into 3."""
     [found] = tiny().classify(["plan"])
     assert (found.scenario, found.best) == ("planning", "planning")
     assert found.confidence == pytest.approx(1 / (1 + math.exp(-3)), abs=1e-6)
@@ -125,7 +125,7 @@ def test_the_shipped_classifier_is_small_and_knows_every_scenario() -> None:
 
 
 def test_the_shipped_classifier_on_eval_p(released: Any) -> None:
-    """Its card says 0.45 of Eval-P's development half, which it was not trained on."""
+    """Its card states 0.45 on Eval-P's development half, which it was not trained on."""
     rows = released("autoj/eval_p_dev.jsonl")
     found = shipped_classifier().classify([row["prompt"] for row in rows])
     right = [KNOWN[row["scenario"]].name == c.scenario for row, c in zip(rows, found, strict=True)]

@@ -1,4 +1,4 @@
-"""What `auto` means on a device, and what the device is asked for it."""
+"""Values of `auto` on a device, and the queries that find the device."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.engine.vllm import IN_ONE_PROCESS, UNMEASURED, engine_arguments
 from autoj_reward.models import ResolvedModel, device
-from autoj_reward.models.device import CPU, Device, device_here
-from autoj_reward.models.settings import max_ongoing, settled
+from autoj_reward.models.device import CPU, Device, detect_device
+from autoj_reward.models.settings import max_ongoing, resolve_engine_settings
 
 H100 = Device("cuda", 79.6, (9, 0))
 A100 = Device("cuda", 80.0, (8, 0))
@@ -53,9 +53,9 @@ AUTOJ = "llama-2-13b"
 def test_settings_go_by_device_and_kv_cache(
     given: dict[str, Any], on: Device, dtype: str, sequences: int, batch: int
 ) -> None:
-    found = settled(EngineConfig.model_validate(given), on)
+    found = resolve_engine_settings(EngineConfig.model_validate(given), on)
     assert (found.dtype, found.max_sequences, found.max_batched_tokens) == (dtype, sequences, batch)
-    assert settled(found, on) == found
+    assert resolve_engine_settings(found, on) == found
     arguments = engine_arguments(found, ResolvedModel("m", "m", on.kind), on)
     assert (arguments["max_num_seqs"], arguments["max_num_batched_tokens"]) == (sequences, batch)
 
@@ -122,7 +122,7 @@ def test_an_engine_runs_its_model_in_its_own_process(
 
 
 class Nvml(SimpleNamespace):
-    """pynvml with two GPUs."""
+    """Stand-in for pynvml with two GPUs."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -158,8 +158,8 @@ def test_the_driver_is_asked_and_cuda_is_not_touched(
     else:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     try:
-        assert device_here() == Device("cuda", 15.0, (7, 5), "Tesla T4") and nvml.asked == [asked]
-        assert device_here().half == "float16"
+        assert detect_device() == Device("cuda", 15.0, (7, 5), "Tesla T4") and nvml.asked == [asked]
+        assert detect_device().half == "float16"
     finally:
         device._device.cache_clear()
 
@@ -180,5 +180,5 @@ def test_trainers_compute_in_the_half_precision_of_the_card(
     from autoj_reward.training import common
 
     monkeypatch.setattr(common, "on_gpu", lambda: on.kind == "cuda")
-    monkeypatch.setattr(common, "device_here", lambda: on)
+    monkeypatch.setattr(common, "detect_device", lambda: on)
     assert common.half_precision(dtype) == {"bf16": bf16, "fp16": fp16}

@@ -1,4 +1,4 @@
-"""Every config key of every kind of judge and policy changes something, or is named as unused."""
+"""Every config key of every kind of judge and policy has an effect, or is named as unused."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 @pytest.fixture
 def names(world: World, tmp_path: Path) -> dict[str, str]:
-    """What stands for the names in braces."""
+    """Return the values of the names in braces."""
     for name in ("one", "two"):
         world.tokenizer.save_pretrained(tmp_path / name)
     return {
@@ -132,7 +132,7 @@ def filled(data: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
 
 def keys_of(kind: type[Block], start: str = "") -> Iterator[str]:
-    """The path of every key of a block, and of the blocks in it."""
+    """Yield the path of every key of a block and of the blocks in it."""
     for name, field in kind.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Block):
             yield from keys_of(field.annotation, f"{name}.")
@@ -161,9 +161,10 @@ def wrong_keys(
     about: dict[str, dict[str, Any]],
     by_service: bool = False,
 ) -> dict[str, str]:
-    """The keys that change nothing and are not named, or that change something and are.
+    """Return keys without effect that are not named, and keys with an effect that are.
 
-    about: for each key the config without it. by_service: whether a running service answers.
+    `about` holds the config without the key, for each key. `by_service` says whether a running
+    service answers.
     """
     found = {}
     seen = cache(lambda text: world.seen(kind.model_validate_json(text), by_service))
@@ -181,7 +182,7 @@ def wrong_keys(
 
 
 def held(config: JudgeConfig | PolicyConfig, by_service: bool) -> Block:
-    """A config with the judge or policy in it."""
+    """Return a config that contains the judge or policy."""
     if isinstance(config, PolicyConfig):
         return BestOfNConfig(input="i", output=Path("o"), policy=config)
     if not by_service:

@@ -31,9 +31,9 @@ LENGTH = 50
 
 
 class Judge:
-    """A judge by table: what it reads right after the prompt, and what it rates in each sample.
+    """Judge with tabulated cheap ratings, and a rating for each sampled critique.
 
-    None abstains. The slot's distribution stands one point to both sides of the reading.
+    None abstains. The slot's distribution has one point on both sides of the cheap rating.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Judge:
         return found
 
     def critiques(self) -> list[tuple[int, int]]:
-        """(candidate, sample) of every critique that was asked for, in order."""
+        """Return (candidate, sample) of every requested critique, in order."""
         return [
             (int(i.responses[0].split()[1]), i.sample)
             for i in self.asked
@@ -464,7 +464,7 @@ def test_an_interrupted_job_chooses_the_same_and_asks_nothing_twice(tmp_path: Pa
     cut = Job(tmp_path / "cut", ROWS, SCRIPT, budget=0.65)
 
     async def some(count: int) -> None:
-        """A run that is cut short after some judgements of the first query."""
+        """Interrupt the selection for the first query after `count` judgements."""
         journal = Journal(cut.output / "journal.sqlite")
         config = load_config(BestOfNConfig, cut.config)
         async with open_judge(config.judge, journal=journal) as reward:

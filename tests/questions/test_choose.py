@@ -1,4 +1,4 @@
-"""Who wins among the candidates of one query, and by which rule."""
+"""The chosen candidate of a query, and the rule that decided."""
 
 from __future__ import annotations
 

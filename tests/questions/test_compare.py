@@ -12,8 +12,9 @@ from autoj_reward.errors import InputRejected
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.generative import GenerativeJudge
-from autoj_reward.models import ResolvedModel, frequency_penalty, known_models, ratings_tie
+from autoj_reward.models import ResolvedModel, known_models
 from autoj_reward.models.fingerprint import fingerprint
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.questions.compare import BY_RATINGS, Compare
 from autoj_reward.types import (
     Comparison,
@@ -27,7 +28,7 @@ from autoj_reward.types import (
 
 
 class Reader(Engine):
-    """An engine that reads a rating out of the prompt, and writes nothing."""
+    """Engine that takes the rating from the prompt, and generates nothing."""
 
     def __init__(self, ratings: dict[str, dict[str, float] | None]) -> None:
         self.ratings = ratings
@@ -42,7 +43,7 @@ class Reader(Engine):
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Any]:
         raise AssertionError("a comparison by ratings writes no text")
 
-    def continued(self, prepared: Prepared, own: Any, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, own: Any, text: str) -> Prepared:
         raise AssertionError("a comparison by ratings writes no text")
 
     async def label_probs(
@@ -130,22 +131,28 @@ async def test_a_response_without_a_rating_leaves_no_verdict(bad: str) -> None:
 def test_the_default_judge_compares_by_ratings() -> None:
     tie = known_models()["default"].ratings_tie
     assert tie is not None and 0 < tie < 1
-    assert ratings_tie(JudgeConfig()) == tie
+    assert judge_spec(JudgeConfig()).ratings_tie == tie
     # A stand-in or another service of that name is another model.
-    assert ratings_tie(JudgeConfig(kind="fake")) is None
-    assert ratings_tie(JudgeConfig(model="GAIR/autoj-13b")) is None
+    assert judge_spec(JudgeConfig(kind="fake")).ratings_tie is None
+    assert judge_spec(JudgeConfig(model="GAIR/autoj-13b")).ratings_tie is None
 
 
 def test_the_default_judge_has_a_frequency_penalty_that_its_name_says() -> None:
     own = known_models()["default"].frequency_penalty
-    assert 0 < own < 1 and frequency_penalty(JudgeConfig()) == own
-    assert frequency_penalty(JudgeConfig(frequency_penalty=0)) == 0
-    assert frequency_penalty(JudgeConfig(kind="fake")) == 0
-    assert frequency_penalty(JudgeConfig(model="GAIR/autoj-13b")) == 0
+    assert 0 < own < 1
+
+    def counts(**decoding: Any) -> float | None:
+        return judge_spec(JudgeConfig(**decoding)).config.frequency_penalty
+
+    assert counts() == own
+    assert counts(frequency_penalty=0) == 0
+    assert counts(kind="fake") == 0
+    assert counts(model="GAIR/autoj-13b") == 0
 
     def name(**decoding: Any) -> str:
         same = ResolvedModel("folder", "identity", "cpu")
-        return fingerprint(JudgeConfig(**decoding), load_format("autoj-en"), "chat", same)
+        config = judge_spec(JudgeConfig(**decoding)).config
+        return fingerprint(config, load_format("autoj-en"), "chat", same)
 
     assert name() == name(frequency_penalty=own) != name(frequency_penalty=0)
     # A rating right after the prompt is decoded without it.

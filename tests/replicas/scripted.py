@@ -1,4 +1,4 @@
-"""A scripted judge for replicas on Ray, and what it knows the ratings of."""
+"""Scripted judge for replicas on Ray, with the ratings that it knows."""
 
 from __future__ import annotations
 

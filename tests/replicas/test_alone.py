@@ -1,5 +1,8 @@
-"""A Ray that we start: reached from this machine alone, its token by this user alone, and its judge
-replaced without a failed request."""
+"""A Ray that this package starts: isolation and replacement of its judge.
+
+It is reachable from this machine only, its token is readable by this user only, and its judge is
+replaced without a failed request.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ import pytest
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.replicas.alone import alone
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.cluster import Cluster
-from autoj_reward.replicas.processes import family
+from autoj_reward.replicas.isolation import loopback_only
+from autoj_reward.replicas.processes import with_descendants
 from autoj_reward.types import Judgement
 from tests.replicas.scripted import candidates, judge
 
@@ -38,7 +41,7 @@ def backend() -> Iterator[RayBackend]:
 def test_a_ray_of_our_own_listens_on_the_loopback(backend: RayBackend) -> None:
     found = [
         connection.laddr.ip
-        for process in family([psutil.Process()])
+        for process in with_descendants([psutil.Process()])
         for connection in process.net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     ]
@@ -83,7 +86,7 @@ def test_the_token_is_private_and_the_environment_as_before(
     monkeypatch.setenv("HOME", str(tmp_path))
     before = dict(os.environ)
     token = tmp_path / ".ray" / "auth_token"
-    with alone():
+    with loopback_only():
         assert token.parent.stat().st_mode & 0o777 == 0o700
         token.write_text("secret")
         token.chmod(0o644)
@@ -93,7 +96,7 @@ def test_the_token_is_private_and_the_environment_as_before(
 
 
 def test_a_call_that_comes_late_starts_no_ray() -> None:
-    """Whichever of our modules comes first, in a process where nobody has imported Ray before."""
+    """Whichever module of this package is imported first, in a process without Ray."""
     script = (
         "import autoj_reward.replicas.backend, ray\n"
         "try: ray.put(1)\n"

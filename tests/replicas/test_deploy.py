@@ -40,7 +40,7 @@ def manifest() -> dict[str, Any]:
 
 
 def wrong(found: dict[str, Any]) -> list[str]:
-    """Where a manifest breaks KubeRay's schema."""
+    """Return the places where a manifest violates KubeRay's schema."""
     errors = Draft202012Validator(RAY_SERVICE).iter_errors(found)
     return sorted(".".join(map(str, error.absolute_path)) for error in errors)
 
@@ -116,7 +116,7 @@ def test_the_manifests_pods_have_the_token_and_room_for_the_replicas() -> None:
 
 
 def test_an_endpoint_behind_the_application_is_refused() -> None:
-    """Nobody there would ask it what it can."""
+    """The application would never make the endpoint's first contact."""
     judge = {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "serve": {"replicas": 1}}
     with pytest.raises(ConfigError, match=r"judge.kind is openai, .* run `autoj serve` for it"):
         build({"judge": judge})
@@ -152,7 +152,7 @@ def test_a_deployment_scales_as_configured(
 
 
 class Handle:
-    """A deployment handle whose replica answers one input and then fails."""
+    """Deployment handle whose replica answers one input and then fails."""
 
     def __init__(self, error: Exception | None) -> None:
         self.error = error

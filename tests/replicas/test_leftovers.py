@@ -1,4 +1,5 @@
-"""What killed processes leave behind goes at the next start, and nothing else does."""
+"""Processes and memory that killed processes leave are removed at the next start; nothing
+else is."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ pytestmark = pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs /pr
 WRITER = """
 import subprocess, sys, time
 from multiprocessing import resource_tracker, shared_memory
-from autoj_reward.replicas.leftovers import record
+from autoj_reward.replicas.leftovers import record_processes
 
 memory = shared_memory.SharedMemory(create=True, size=4096)
 resource_tracker.unregister(memory._name, "shared_memory")  # it would be killed too
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-record()
+record_processes()
 print(memory.name, child.pid, flush=True)
 time.sleep(600)
 """
@@ -43,7 +44,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def writer() -> Iterator[tuple[subprocess.Popen[str], Path, psutil.Process]]:
-    """A process that has recorded its memory and its child."""
+    """Start a process that has recorded its memory and its child."""
     command = [sys.executable, "-c", WRITER]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -69,12 +70,12 @@ def test_what_the_dead_left_goes_and_what_the_living_have_stays(cache: Path) -> 
         dead.send_signal(signal.SIGKILL)
         dead.wait()
         assert lost.exists() and orphan.is_running()
-        leftovers.clean()
+        leftovers.remove_leftovers()
         assert not lost.exists()
         assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
         assert kept.exists() and child.is_running() and living.poll() is None
         assert len(notes(cache)) == 1
-        leftovers.clean()
+        leftovers.remove_leftovers()
         assert kept.exists() and child.is_running()
 
 
@@ -100,7 +101,7 @@ def test_an_engine_that_was_killed_while_it_started_goes_too(cache: Path) -> Non
                 time.sleep(0.05)
             process.kill()
             process.wait()
-            leftovers.clean()
+            leftovers.remove_leftovers()
             assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
         finally:
             process.kill()
@@ -112,7 +113,7 @@ def test_memory_that_somebody_maps_and_ids_that_changed_hands_stay(cache: Path) 
     memory = shared_memory.SharedMemory(create=True, size=4096)
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
-        leftovers.record()
+        leftovers.record_processes()
         [own] = notes(cache)
         facts: dict[str, Any] = json.loads(own.read_text())
         assert memory.name in facts["shared"]
@@ -123,7 +124,7 @@ def test_memory_that_somebody_maps_and_ids_that_changed_hands_stay(cache: Path) 
         # A dead writer's note, of a process that has this id now and memory that is in use.
         facts["processes"] = [[other.pid, "1"], [2**22 + 1, "1"]]
         (own.parent / "1-1.json").write_text(json.dumps(facts))
-        leftovers.clean()
+        leftovers.remove_leftovers()
         assert not notes(cache) and other.poll() is None
         assert (Path("/dev/shm") / memory.name).exists()
     finally:
@@ -136,11 +137,11 @@ def test_memory_that_somebody_maps_and_ids_that_changed_hands_stay(cache: Path) 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"processes": 3, "shared": []}'])
 def test_a_note_that_is_none(cache: Path, text: str) -> None:
-    leftovers.record()
+    leftovers.record_processes()
     [own] = notes(cache)
     (own.parent / "1-1.json").write_text(text)
     (own.parent / "odd.json").write_text(text)
-    leftovers.clean()
+    leftovers.remove_leftovers()
     assert {path.name for path in notes(cache)} == {own.name, "odd.json"}
     assert oct(os.stat(own.parent).st_mode)[-3:] == "700"
 
@@ -148,9 +149,9 @@ def test_a_note_that_is_none(cache: Path, text: str) -> None:
 def test_no_path_leads_out_of_the_shared_memory(cache: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("x")
-    leftovers.record()
+    leftovers.record_processes()
     [own] = notes(cache)
     facts = {"processes": [], "shared": [str(precious), "../../precious"]}
     (own.parent / "1-1.json").write_text(json.dumps(facts))
-    leftovers.clean()
+    leftovers.remove_leftovers()
     assert precious.exists()

@@ -1,4 +1,4 @@
-"""Processes that are ended for good."""
+"""Processes are ended together with their children."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import psutil  # type: ignore[import-untyped]
 
-from autoj_reward.replicas.processes import end, family
+from autoj_reward.replicas.processes import end_processes, with_descendants
 
 STARTING = """
 import subprocess, sys, time
@@ -19,16 +19,16 @@ time.sleep(600)
 
 
 def test_what_they_start_after_a_look_at_them_ends_with_them() -> None:
-    """A replica that is about to start its engine when its Ray stops."""
+    """Example: a replica is about to start its engine when its Ray stops."""
     command, pipe = [sys.executable, "-c", STARTING], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as started:
         try:
             assert started.stdin is not None and started.stdout is not None
-            known = family([psutil.Process(started.pid)])
+            known = with_descendants([psutil.Process(started.pid)])
             started.stdin.write("\n")
             started.stdin.flush()
             child = psutil.Process(int(started.stdout.readline()))
-            end(known, 0.0)
+            end_processes(known, 0.0)
             assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
         finally:
-            end(family([psutil.Process(started.pid)]), 0.0)
+            end_processes(with_descendants([psutil.Process(started.pid)]), 0.0)

@@ -1,5 +1,7 @@
-"""Ray's processes on the real stack, under a scripted judge: a stranger's are left alone, and of
-ours nothing is left."""
+"""Ray's processes on the real stack with a scripted judge.
+
+A Ray that somebody else started stays untouched, and nothing of a Ray of this package's is left.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ finally:
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
-    """Ray keeps the address of the machine's cluster in its folder; this one is the tests' own."""
+    """Yield an environment with a temporary folder for Ray, in which it keeps its cluster's
+    address."""
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     known = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RANK")}
     # Ray's workers would run at niceness 15: on a busy machine, hardly at all.
@@ -67,7 +70,7 @@ def environment() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def stranger(environment: dict[str, str]) -> Iterator[str]:
-    """The address of a cluster that somebody else has started on this machine."""
+    """Yield the address of a cluster that somebody else has started on this machine."""
     port = free_port()
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
     command += [f"--port={port}", "--include-dashboard=false", "--num-cpus=1"]
@@ -92,7 +95,7 @@ def alive(started: Watched) -> list[psutil.Process]:
 
 
 def run(environment: dict[str, str]) -> tuple[Any, list[str]]:
-    """What a job prints, and the processes that it leaves."""
+    """Return the output of a job, and the processes that it leaves."""
     with Watched([sys.executable, "-c", JOB, "end"], env=environment) as job:
         assert job.process.stdout is not None
         line = job.process.stdout.readline()

@@ -1,5 +1,7 @@
-"""Jobs from the command line on the real stack, policy and judge each on an engine of its own: what
-they find, and that they leave nothing behind."""
+"""Command-line jobs on the real stack, with separate engines for policy and judge.
+
+They give the expected results and leave no processes behind.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,11 @@ QUERY = "Name three things to do on a rainy afternoon."
 
 
 def test_the_job_from_the_command_line(tmp_path: Path) -> None:
-    """Together the long prompts are longer than one batch of vLLM; one that it read in two parts
-    would kill the CPU engine, as each critique is drawn with a seed."""
+    """The long prompts together exceed one batch of vLLM.
+
+    Reading one of them in two parts would kill the CPU engine, since critiques are sampled with a
+    seed.
+    """
     long = [f"because of light {n} " + "because of light " * 450 for n in range(3)]
     rows = [
         {"query": QUERY, "id": 7},

@@ -1,4 +1,4 @@
-"""Ray Serve, with a scripted judge on the replicas: a lost node, the application."""
+"""Ray Serve with a scripted judge on the replicas: a lost node, and the application."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_node_lost_in_the_middle_of_a_job_loses_nothing(
 
 @pytest.fixture
 def application(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The whole service behind Serve's own proxy."""
+    """Run the whole service behind Serve's own proxy."""
     import ray
     from ray import serve
 

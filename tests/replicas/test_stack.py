@@ -1,5 +1,7 @@
-"""The real stack: vLLM on this machine, Ray Serve, the 135M model. One judge serves all tests;
-those that kill some process of it leave it able to judge."""
+"""The real stack: vLLM on this machine, Ray Serve and the 135M model.
+
+One judge serves all tests. Tests that kill a process leave it able to judge.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ CONFIG = JudgeConfig(max_tokens=48, max_model_len=2048, kv_cache_gib=0.5)
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[RewardClient]:
-    """A judge on Ray Serve that rates with short critiques."""
+    """Yield a judge on Ray Serve that rates with short critiques."""
     from autoj_reward.replicas.cluster import Cluster
 
     cluster = Cluster()
@@ -80,7 +82,7 @@ def test_comparison_joins_both_orders(client: RewardClient) -> None:
 
 
 def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
-    """Read each label with plain transformers: P(its tokens), less what goes on to a longer one."""
+    """Each label by plain transformers: P(its tokens), less the probability of longer labels."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -117,7 +119,7 @@ def replica() -> psutil.Process:
 
 
 def engine_of(one: psutil.Process) -> psutil.Process:
-    """The engine has a process of its own, and one alone."""
+    """Return the replica's engine, which is exactly one process."""
     [found] = [p for p in one.children(recursive=True) if "VLLM::" in " ".join(p.cmdline())]
     return found
 
@@ -143,8 +145,10 @@ def test_a_killed_controller_leaves_its_replicas_alone(client: RewardClient) -> 
 def test_who_is_killed_takes_its_engine_along_and_loses_nothing(
     client: RewardClient, tmp_path: Path, victim: str
 ) -> None:
-    """A replica must not live on without its engine, and an engine without its replica would keep a
-    GPU's memory from the replica that follows."""
+    """A replica must not live on without its engine.
+
+    An engine without its replica would keep a GPU's memory from the next replica.
+    """
     journal = Journal(tmp_path / "journal.sqlite")
     asked = [Candidate(QUERY, f"Idea {n}: stay in bed.") for n in range(24)]
     seen: list[Judgement] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from autoj_reward.io.rows import LeftOut
+from autoj_reward.io.rows import BadRows
 from autoj_reward.types import BadRow
 from rollouts.best_of_n.results import GroupResult
 from rollouts.best_of_n.summary import JobStatistics, Summary
@@ -23,4 +23,4 @@ def summarise(
     figures = JobStatistics(view, budget)
     for group in groups:
         figures.add(group)
-    return figures.summary(LeftOut(len(bad), list(bad)), seconds or {}, **run)
+    return figures.summary(BadRows(len(bad), list(bad)), seconds or {}, **run)

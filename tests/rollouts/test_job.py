@@ -18,7 +18,7 @@ from autoj_reward.config import BestOfNConfig
 from autoj_reward.journal import Journal
 from autoj_reward.watch.answers import Answers
 from autoj_reward.watch.run import Run
-from rollouts.best_of_n.job import ranked
+from rollouts.best_of_n.stages import resolve_job
 
 ROOT = Path(__file__).parents[2]
 
@@ -471,8 +471,8 @@ def test_a_job_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
 def test_the_view_that_ranks_is_the_judges_best(
     given: dict[str, Any], view: str, direct: bool
 ) -> None:
-    config = ranked(BestOfNConfig.model_validate({"input": "i", "output": "o"} | given))
-    assert (config.view, config.judge.direct) == (view, direct)
+    job = resolve_job(BestOfNConfig.model_validate({"input": "i", "output": "o"} | given))
+    assert (job.view, job.judge.config.direct) == (view, direct)
 
 
 def test_a_direct_view_is_read_beside_the_critique(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.models.device import Device
-from autoj_reward.models.room import engine_parts, require_engine_room
+from autoj_reward.models.gpu_memory import engine_parts, require_engine_memory
 from rollouts.plan import Row, place_of, plan
 
 ROOT = Path(__file__).parents[2]
@@ -165,13 +165,13 @@ def test_an_engine_that_does_not_fit_is_named_with_numbers(
     given: dict[str, Any], device: Device, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        require_engine_room(JudgeConfig.model_validate(given), device)
+        require_engine_memory(JudgeConfig.model_validate(given), device)
 
 
 def test_a_shape_that_is_not_known_is_not_planned() -> None:
     config = JudgeConfig(model="owner/name")
     assert engine_parts(config, T4) is None
-    require_engine_room(config, T4)
+    require_engine_memory(config, T4)
 
 
 def test_the_command_plans_a_run_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,7 +206,7 @@ def test_a_training_that_does_not_fit_is_named_at_its_start(
     from autoj_reward.training import common
     from rollouts.train.main import main as train
 
-    monkeypatch.setattr(common, "device_here", lambda: BIG)
+    monkeypatch.setattr(common, "detect_device", lambda: BIG)
     sets = [f"output={tmp_path / 'run'}", "device_batch_size=32"]
     with pytest.raises(ConfigError, match=r"qwen2\.5-7b does not fit: a step takes .* of 1 GPUs"):
         train("grpo", str(CONFIGS / "trainers/grpo_7b.yaml"), sets)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.chart import curves, ticks
 from autoj_reward.io.markup import data_block, esc, num, plural
-from autoj_reward.io.rows import LeftOut, QueryRow
+from autoj_reward.io.rows import BadRows, QueryRow
 from autoj_reward.questions.budget import Fate, Standing
 from autoj_reward.types import BadRow, Candidate, Judgement, Outcome, Selection, Verdict
 from rollouts.best_of_n.report import Gathered, reason_in_words, render_report
@@ -70,7 +70,7 @@ def render(
     found = Gathered(BestOfNConfig(input="in", output=Path("out"), view=view))
     for own in groups:
         found.add(own)
-    left_out = LeftOut(len(bad_rows), list(bad_rows))
+    left_out = BadRows(len(bad_rows), list(bad_rows))
     summary = found.statistics.summary(left_out, {"judge": 2.0})
     return render_report(summary, found, title=title, config_text=config)
 

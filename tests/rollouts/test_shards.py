@@ -144,7 +144,7 @@ class Rating:
 
 
 def test_workers_ask_the_replicas_of_the_job(joined: Nodes) -> None:
-    from autoj_reward.replicas.pipeline import Deployed, through
+    from autoj_reward.replicas.pipeline import Deployed, run_stages
 
     script = {"ratings": {"a": 3, "bb": 8, "ccc": 5, "dd": 6}}
     serve = {"replicas": 1, "num_cpus": 0.1, "max_ongoing": 3}
@@ -154,7 +154,7 @@ def test_workers_ask_the_replicas_of_the_job(joined: Nodes) -> None:
         shared = cluster.deploy_judge(judge_spec(judge)).shared(2)
         assert shared.max_ongoing == 2
         made_of = (Deployed(shared, None),)
-        assert list(through([*script["ratings"]], [Rating], made_of, 2)) == [3, 8, 5, 6]
+        assert list(run_stages([*script["ratings"]], [Rating], made_of, 2)) == [3, 8, 5, 6]
     finally:
         cluster.close()
 
@@ -168,12 +168,12 @@ class Counting:
 
 @pytest.mark.parametrize(("workers", "found"), [(2, 2), (8, 3)])
 def test_workers_know_how_many_they_are(joined: Nodes, workers: int, found: int) -> None:
-    from autoj_reward.replicas.pipeline import through
+    from autoj_reward.replicas.pipeline import run_stages
 
     cluster = Cluster()
     try:
         cluster.start()
-        assert list(through(range(3), [Counting], (), workers)) == [found] * 3
+        assert list(run_stages(range(3), [Counting], (), workers)) == [found] * 3
     finally:
         cluster.close()
 
@@ -205,14 +205,14 @@ class Second(First):
 def test_one_is_sampled_while_another_is_judged_and_a_third_is_joined(
     tmp_path: Path, joined: Nodes
 ) -> None:
-    from autoj_reward.replicas.pipeline import through
+    from autoj_reward.replicas.pipeline import run_stages
 
     for sign in ("4", "-1 arrived"):
         (tmp_path / sign).touch()
     cluster = Cluster()
     try:
         cluster.start()
-        for wanted, item in enumerate(through(range(4), [First, Second], (tmp_path,), 1)):
+        for wanted, item in enumerate(run_stages(range(4), [First, Second], (tmp_path,), 1)):
             assert item == wanted
             (tmp_path / f"{item} arrived").touch()
         assert item == 3

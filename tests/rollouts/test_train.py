@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from autoj_reward.config import BestOfNConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
-from autoj_reward.journal import Journal, Sampled
+from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.trainer.reward import RewardModel
 from rollouts.best_of_n import job as best_of_n
@@ -218,7 +218,7 @@ def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
     finished = [(True, True, True), (False, True, True), (True, True, False), (True, False, False)]
     journal = Journal(job.output / "journal.sqlite")
     for query, ended in zip(QUERIES, finished, strict=True):
-        kept = Sampled(("good", "fair", "poor"), (None,) * 3, ended, 9)
+        kept = SampledResponses(("good", "fair", "poor"), (None,) * 3, ended, 9)
         journal.put_samples(policy_name(job.policy), query, kept)
     journal.close()
     best_of_n.run_job(job)

@@ -1,9 +1,9 @@
-"""A trainer's process, which asks a running service by the adapters and prints the rewards.
+"""Process of a trainer that calls a running service through the adapters and prints the rewards.
 
     python reward_a_batch.py [MODULE...]
 
-AUTOJ_REWARD names the reward config, AUTOJ_TOKEN holds the token. The modules are as if they were
-not installed.
+AUTOJ_REWARD names the reward config, and AUTOJ_TOKEN holds the token. The modules are made
+unimportable, as if they were not installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The HTTP edge: over real sockets where connections matter, else straight through ASGI."""
+"""The HTTP API: over real sockets where connections matter, else directly through ASGI."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
 
 
 class Stub(Backend):
-    """Rates by length once its gate is open; notes what was begun and what was cancelled."""
+    """Backend that rates by length once its gate is open, and counts begun and cancelled calls."""
 
     judge = "stub"
 
@@ -88,7 +88,7 @@ def made(backend: Backend, limits: Limits | None = None) -> Service:
 
 @contextmanager
 def calling(app: Service) -> Iterator[Callable[..., httpx.Response]]:
-    """One request after the other, each with the right token, straight through ASGI."""
+    """Yield a function that sends one request with the right token directly through ASGI."""
 
     def call(method: str, path: str, **given: Any) -> httpx.Response:
         async def run() -> httpx.Response:
@@ -103,7 +103,7 @@ def calling(app: Service) -> Iterator[Callable[..., httpx.Response]]:
 
 @contextmanager
 def serving(app: Service) -> Iterator[int]:
-    """The app on a free port of the loopback, on a thread of its own."""
+    """Serve the app in a thread on a free port of the loopback. Yields the port."""
     config = uvicorn.Config(app.guard, port=0, log_config=None, lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -589,7 +589,8 @@ def test_a_text_that_cannot_be_judged_cannot_win(name: str) -> None:
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_a_text_that_cannot_be_judged_costs_its_item_over_http_as_it_does_here(name: str) -> None:
-    """Both halves of a surrogate pair are one character in JSON; here they are two wrong ones."""
+    """Two halves of a surrogate pair become one character in JSON; in Python they are two invalid
+    ones."""
     candidates = [Candidate("q", r) for r in ("good", UNREADABLE[name], "fair")]
     backend = scripted(ratings={"good": 9, "fair": 6})
 

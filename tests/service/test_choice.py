@@ -1,4 +1,4 @@
-"""A service and a job choose by one function under the same conditions."""
+"""A service and a best-of-N job choose by the same function under the same conditions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCRIPT = {"ratings": {"poor": 2, "good": 9, "better": 9}}
 
 
 def single_only(folder: Path) -> str:
-    """Auto-J's format without its comparison."""
+    """Write Auto-J's format without its pairwise protocol, and return its path."""
     shutil.copytree(FORMATS / "autoj-en", folder / "lone")
     path = folder / "lone" / "format.yaml"
     data = yaml.safe_load(path.read_text())
@@ -78,7 +78,7 @@ FIRST = ("7", "7", "7")
 
 
 class Undecided(Endpoint):
-    """Each view prefers another response; it goes on with an assistant's message."""
+    """Endpoint whose views each prefer another response. It can continue an assistant's message."""
 
     def answered(self, path: str, body: dict[str, Any]) -> Answer:
         *asked, last = body["messages"]

@@ -1,4 +1,4 @@
-"""The client beside a trainer: what a trainer's environment needs to ask a running service."""
+"""Installing the client next to a trainer: what its environment needs to call a running service."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UV = Path(sys.executable).with_name("uv")
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables of a process that asks a running service."""
+    """Start a service, and yield the environment of a process that calls it."""
     folder, port = tmp_path_factory.mktemp("service"), free_port()
     with running(written(folder, port, SCRIPT), port) as (_, address, _):
         reward = {"service": {"address": address}, "view": "rating", "failures": {"budget": 0.5}}
@@ -44,7 +44,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 
 def told(command: list[Any], **options: Any) -> str:
-    """What a command prints. It must succeed."""
+    """Return the output of a command, which must succeed."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -52,13 +52,13 @@ def told(command: list[Any], **options: Any) -> str:
 
 @pytest.fixture(scope="module")
 def index() -> dict[str, str]:
-    """The variables with which uv installs from where pip would."""
+    """Return the environment with which uv installs from pip's index."""
     return install.uv_environment(install.pip_configuration(), os.environ)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This package as it is published."""
+    """Build this package's wheel, and return its path."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in "autoj_reward", "rollouts":
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -99,7 +99,7 @@ def test_the_installed_client_asks_a_service_and_names_what_it_lacks(
 
 
 def resolves(wanted: list[str], python: str, environment: dict[str, str]) -> bool:
-    """Whether an index has versions that fit each other; nothing is installed."""
+    """Return whether an index has versions that fit these requirements. Nothing is installed."""
     command = [UV, "pip", "compile", "-", "--quiet", "--no-header", "--no-annotate"]
     command += ["--python-version", python, "--python-platform", "x86_64-manylinux_2_35"]
     done = subprocess.run(

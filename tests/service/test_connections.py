@@ -1,4 +1,5 @@
-"""The edge's connections: none is refused, and none holds up the others."""
+"""Connection limits of the HTTP server: every new connection is accepted, and none blocks
+others."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from autoj_reward.errors import ConfigError
 from autoj_reward.service import connections
 from autoj_reward.service.api import Service
-from autoj_reward.service.connections import Connections, Watched, places
-from autoj_reward.service.serve import listen, server_of
+from autoj_reward.service.connections import Connections, MonitoredProtocol, set_connection_limits
+from autoj_reward.service.serve import listen, make_server
 from tests.service.test_api import HEADERS, SCORE, Stub, made, metric, until
 
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 HEAD = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
 
 
-class _Plain(Watched, H11Protocol):
-    """As where nothing but uvicorn is installed."""
+class _Plain(MonitoredProtocol, H11Protocol):
+    """The protocol of an installation with uvicorn's own parser alone."""
 
 
 @pytest.fixture(params=["httptools", "h11"], autouse=True)
@@ -43,7 +44,7 @@ def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def serving(app: Service, most: int) -> Iterator[tuple[str, Connections]]:
     listening = listen("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    server = server_of(app.guard, listening, most, 60)
+    server = make_server(app.guard, listening, most, 60)
     thread = threading.Thread(target=server.run)
     thread.start()
     until(lambda: server.started)
@@ -60,7 +61,7 @@ def connected(stack: ExitStack, address: str) -> socket.socket:
 
 
 def closed(connection: socket.socket) -> bool:
-    """Whether the other side has ended it."""
+    """Return whether the other side has closed the connection."""
     try:
         return connection.recv(4096) == b""
     except ConnectionResetError:
@@ -68,7 +69,7 @@ def closed(connection: socket.socket) -> bool:
 
 
 def answered(connection: socket.socket) -> bool:
-    """Whether a request on it is answered; its answer may come in parts."""
+    """Return whether a request on the connection is answered. The answer may come in parts."""
     connection.sendall(WHOLE)
     said = b""
     while not said.endswith(b"}"):
@@ -145,7 +146,7 @@ def test_a_newcomer_takes_the_place_of_a_caller_who_asks_nothing() -> None:
 
 def test_a_connection_is_kept_for_longer_than_clients_keep_it() -> None:
     with listen("127.0.0.1", 0) as listening:
-        server = server_of(made(Stub()).guard, listening, 8, 60)
+        server = make_server(made(Stub()).guard, listening, 8, 60)
     kept = httpx.Limits().keepalive_expiry
     assert kept is not None and server.config.timeout_keep_alive > 2 * kept
 
@@ -290,7 +291,7 @@ def test_places(
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: told.append(limits))
     monkeypatch.setattr(os, "listdir", lambda path: ["0"] * 40)
-    room = places(requests)
+    room = set_connection_limits(requests)
     assert (room.most, room.requests) == found
     assert told in ([], [(min(hard, 4096 + 1024 + 168), hard)], [(1024, 1024)])
 
@@ -299,4 +300,4 @@ def test_too_few_files_for_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (256, 256))
     monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: None)
     with pytest.raises(ConfigError, match="256 open files is too low"):
-        places(4096)
+        set_connection_limits(4096)

@@ -1,4 +1,4 @@
-"""A reference and a rubric through every route of the service, and from a client of it."""
+"""References and rubrics through every route of the service, and from its client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import JudgeConfig
 from autoj_reward.config.models import MAX_TEXT_CHARS
-from autoj_reward.conversation import Turn, plain
+from autoj_reward.conversation import Turn, to_plain_text
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
@@ -79,7 +79,7 @@ def test_pairs_and_groups(app: Service) -> None:
 
 
 class Echo(Stub):
-    """Tells the context that it is given."""
+    """Backend whose critiques are the context that it was given."""
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         for index, item in enumerate(items):
@@ -103,7 +103,7 @@ def test_the_context_crosses_the_wire_whole() -> None:
 
 
 def test_an_input_without_context_is_sent_as_before() -> None:
-    """A service of before there was any refuses what it does not know."""
+    """Services from before contexts existed refuse unknown fields."""
     sent: list[bytes] = []
 
     async def keep(request: web.BaseRequest) -> web.Response:
@@ -134,7 +134,7 @@ TALK: list[dict[str, Any]] = [
 
 
 class Told(Stub):
-    """Tells the turns that it is given, or the query."""
+    """Backend whose critiques are the turns that it was given, or the query."""
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         for index, item in enumerate(items):
@@ -180,7 +180,7 @@ def test_what_is_no_conversation_is_refused(case: str) -> None:
 
 def test_a_clients_conversations_cross_the_wire_in_any_order() -> None:
     odd = (Turn("user", "a"), Turn("user", " "), Turn("bot", "b"), Turn("assistant", "c"))
-    forged = plain(odd)
+    forged = to_plain_text(odd)
 
     async def ask(port: int) -> list[Judgement]:
         backend = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 10)

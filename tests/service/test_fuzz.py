@@ -1,4 +1,4 @@
-"""Bodies that no caller should send, made from those that callers do, never break the service."""
+"""Invalid bodies, made by changing valid ones, never break the service."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ODD: tuple[Any, ...] = (
 
 
 def bodies(count: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
-    """(path, body): valid ones with some of their values, names or bytes changed."""
+    """Yield (path, body): valid bodies with some of their values, names or bytes changed."""
     drawn = random.Random(seed)
     for _ in range(count):
         path = drawn.choice(list(VALID))
@@ -62,7 +62,7 @@ def bodies(count: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
 
 
 def _changed(value: Any, drawn: random.Random) -> Any:
-    """The value with one place in it changed."""
+    """Return the value with one place in it changed."""
     if drawn.random() < 0.3 or not isinstance(value, dict | list) or not value:
         return drawn.choice(ODD)
     if isinstance(value, list):
@@ -82,7 +82,7 @@ def _changed(value: Any, drawn: random.Random) -> Any:
 
 
 def _torn(text: bytes, drawn: random.Random) -> bytes:
-    """The bytes cut off, with some of them changed, or inside out."""
+    """Return the bytes cut off, with bytes inserted, rotated, or nested deeply."""
     kind, where = drawn.randrange(4), drawn.randrange(len(text) + 1)
     if kind == 0:
         return text[:where]

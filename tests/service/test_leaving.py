@@ -38,7 +38,7 @@ ROUTES: dict[str, Any] = {
 
 
 class Edge:
-    """A service on a scripted judge that has one place, and takes an hour over an answer."""
+    """A service whose scripted judge answers one request at a time, and takes an hour for it."""
 
     def __init__(self, model: RewardModel, drain_s: int) -> None:
         self._listening = listen("127.0.0.1", 0)
@@ -52,7 +52,7 @@ class Edge:
         self._served: Future[None] = model.run(lambda client: self._edge.server.serve())
 
     def works(self) -> bool:
-        """Whether the engine is busy with an answer."""
+        """Return whether the engine is working on an answer."""
         return bool(self._engine._turn.locked())
 
     @property
@@ -77,7 +77,7 @@ def edge(drain_s: int = 0) -> Iterator[Edge]:
 
 
 def asked(port: int, path: str, body: Any) -> socket.socket:
-    """A connection on which a request has been sent."""
+    """Return a connection on which a request has been sent."""
     content = json.dumps(body).encode()
     head = (
         f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
@@ -151,7 +151,7 @@ def test_a_client_hears_that_the_service_is_stopping() -> None:
 
 
 class Talkative(Stub):
-    """Answers with more than the buffers of a connection hold, and then waits without end."""
+    """Backend that answers with more than the buffers of a connection hold."""
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         self.begun += 1

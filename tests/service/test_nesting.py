@@ -1,4 +1,4 @@
-"""What a JSON text holds, counted chunk by chunk before it is parsed."""
+"""Number and depth of the values in a JSON text, counted in chunks before it is parsed."""
 
 from __future__ import annotations
 

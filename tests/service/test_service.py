@@ -1,4 +1,4 @@
-"""`autoj serve` as its own process, with a scripted judge behind it."""
+"""`autoj serve` as its own process, with a scripted judge."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 def ask(address: str, query: list[str], prompts: list[str]) -> httpx.Response:
-    """As OpenRLHF does, which can only be given an address."""
+    """Send a request as OpenRLHF does, with the token in the URL."""
     url = address.replace("http://", "http://any:secret@") + "/get_reward"
     body = {"query": query, "prompts": prompts, "labels": ["x"] * len(query)}
     return httpx.post(url, json=body)

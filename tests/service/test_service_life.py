@@ -21,7 +21,7 @@ import yaml
 
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import FORMATS
-from autoj_reward.service.serve import kept_token
+from autoj_reward.service.serve import read_token
 from experiments.faults.server import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def written(folder: Path, port: int, script: dict[str, Any], **more: Any) -> Pat
 
 @contextmanager
 def running(config: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
-    """(process, address, log) of a service that is ready; killed at the end if it still runs."""
+    """Yield (process, address, log) of a ready service; kill it at the end if it still runs."""
     log = config.with_name("log")
     environment = {k: v for k, v in os.environ.items() if k != "AUTOJ_TOKEN"}
     with open(log, "wb") as file:
@@ -80,7 +80,7 @@ def score(address: str, response: str = "a") -> dict[str, Any]:
 
 
 def lines(log: Path, message: str) -> list[dict[str, Any]]:
-    """The log lines with a message; the first line of the log is for people."""
+    """Return the JSON log lines with a message. The first line of the log is plain text."""
     found = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     return [line for line in found if message in line["message"]]
 
@@ -201,7 +201,7 @@ def test_a_token_file(tmp_path: Path, content: str | None, said: str) -> None:
         path.touch(0o600)
         path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match=said):
-        kept_token("NOT_SET", path)
+        read_token("NOT_SET", path)
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o666, 0o602])
@@ -210,14 +210,14 @@ def test_a_token_that_everybody_can_read_is_none(tmp_path: Path, mode: int) -> N
     path.write_text("secret", encoding="utf-8")
     path.chmod(mode)
     with pytest.raises(ConfigError, match="chmod 600"):
-        kept_token("NOT_SET", path)
+        read_token("NOT_SET", path)
     path.chmod(0o640)
-    assert kept_token("NOT_SET", path) == "secret"
+    assert read_token("NOT_SET", path) == "secret"
 
 
 def test_a_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOJ_TEST_TOKEN", " secret\n")
-    assert kept_token("AUTOJ_TEST_TOKEN", None) == "secret"
+    assert read_token("AUTOJ_TEST_TOKEN", None) == "secret"
     monkeypatch.setenv("AUTOJ_TEST_TOKEN", " ")
     with pytest.raises(ConfigError, match="set the environment variable AUTOJ_TEST_TOKEN"):
-        kept_token("AUTOJ_TEST_TOKEN", None)
+        read_token("AUTOJ_TEST_TOKEN", None)

@@ -1,4 +1,4 @@
-"""`/reward` and `/get_reward`: what each body may hold, and whose failures count against whom."""
+"""`/reward` and `/get_reward`: valid bodies, and which run's budget a failure counts against."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def asked() -> list[Any]:
 
 @pytest.fixture
 def post(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """Asks a service whose judge knows good and poor, loses `lost` and hangs on `slow`."""
+    """Yield a function that calls a service. Its judge loses `lost` and hangs on `slow`."""
     script = {"ratings": {"good": 9, "poor": 2}, "fail": {"lost": "truncated", "slow": "hang"}}
     judge = JudgeConfig(kind="fake", script=script, serve=ReplicaConfig(deadline_s=5.0))
     failures = FailureConfig(budget=0.2, window=10, fallback=4.5)
@@ -127,7 +127,7 @@ def test_a_spent_budget_is_that_runs_own(post: Any) -> None:
 
 
 def rule(candidate: Candidate) -> float:
-    """Fails on `lost`, as the judge does, and on `bug`."""
+    """Raise on `lost`, as the judge fails on it, and on `bug`; else return 0.5."""
     if candidate.response in ("bug", "lost"):
         raise ValueError("no such thing")
     return 0.5

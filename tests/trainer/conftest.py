@@ -1,4 +1,4 @@
-"""What the tests of trainers' adapters share."""
+"""Fixtures for the tests of the trainers' adapters."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ sandboxes, dashboards and profilers, with the names that others take from them."
 
 @pytest.fixture
 def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Makes a folder's packages importable in the test; skips without them. What was imported of
-    verifiers is forgotten after it, as the stubs are that it has imported."""
+    """Return a function that makes a folder's packages importable, or skips the test without them.
+
+    verifiers is unloaded after the test, because it has imported stubs that end with the test.
+    """
 
     def find(folder: Path, *packages: str) -> None:
         if any(not (folder / name).is_dir() for name in packages):
@@ -64,14 +66,17 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
 @pytest.fixture
 def frameworks(theirs: Callable[..., None]) -> None:
-    """OpenRLHF and verl."""
+    """Make OpenRLHF and verl importable."""
     theirs(FRAMEWORKS, "openrlhf", "verl")
 
 
 @pytest.fixture
 def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RewardModel]]:
-    """The reward model of a config file that the environment names, with a scripted judge. What it
-    hangs on has failed after `hangs_s`, long enough for a busy machine to answer the others."""
+    """Return a function that builds the reward model of a config file named in the environment.
+
+    Its judge is scripted. A judgement that hangs fails after `hangs_s`, which leaves a busy machine
+    time to answer the others.
+    """
 
     def make(hangs_s: float = 60.0, fmt: str = "autoj-en", **failures: Any) -> RewardModel:
         ratings = {"good": 9, "good </s>": 9, "poor": 2}

@@ -1,4 +1,4 @@
-"""AReaL's own wrapper of reward functions, with its pool of processes and a scripted judge."""
+"""AReaL's own wrapper of reward functions, with its process pool and a scripted judge."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ ROW = {"messages": [{"role": "user", "content": "Why?"}], "answer": "5"}
 
 @pytest.fixture
 def wrapper(theirs: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """AReaL's wrapper, without the engines that its packages' own __init__ import. Its processes
-    end with the test, whose config they have."""
+    """Yield AReaL's wrapper, without the engines that the __init__ of its packages import.
+
+    Its processes end with the test, because they have the test's config.
+    """
     theirs(FRAMEWORKS, "areal", "colorlog")
     for name in ("areal", "areal.utils"):
         package = types.ModuleType(name)
@@ -39,7 +41,7 @@ def wrapper(theirs: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def rewarded(wrapped: Any, said: str) -> Any:
-    """As AReaL's RLVRWorkflow asks: texts, tokens, and the columns of the row by name."""
+    """Call the wrapper as AReaL's RLVRWorkflow does: with texts, tokens and the row's columns."""
     prompt = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
     return asyncio.run(wrapped(prompt, said + "<|im_end|>", [1], [2], **ROW))
 

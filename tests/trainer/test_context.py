@@ -1,4 +1,4 @@
-"""A reference and a rubric through every trainer's own data, to the judge and past it."""
+"""References and rubrics in the data of every trainer, and what the judge is shown of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def shown(model: RewardModel) -> list[Any]:
-    """The contexts that the judge was asked with, by response."""
+    """Return (response, context) of every judgement in the model's journal."""
     model.close()
     assert model.config.journal
     journal = Journal(model.config.journal)

@@ -1,5 +1,4 @@
-"""Trainers whose judge is an endpoint, with default settings: real rewards, also through an
-outage."""
+"""Trainers with default settings whose judge is an endpoint, also during an outage."""
 
 from __future__ import annotations
 
@@ -38,7 +37,8 @@ def speaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Opened]]
 
 
 def expected(body: dict[str, Any], kind: str) -> float:
-    """The reward that `auto` means: the expected rating where it can be had, else the rating."""
+    """Return the reward for `view: auto`: the expected rating if the endpoint gives it, else the
+    rating."""
     table = {float(digit): p for digit, p in graded(body).items()}
     if kind in ("goes on", "alternatives"):
         return sum(rating * p for rating, p in table.items()) / sum(table.values())
@@ -46,14 +46,14 @@ def expected(body: dict[str, Any], kind: str) -> float:
 
 
 def rewards_by_text(endpoint: Interrupted, kind: str) -> dict[str, float]:
-    """The reward of each prompt that the judge read."""
+    """Return the expected reward of each prompt that the judge was sent."""
     return {
         body["messages"][0]["content"]: expected(body, kind) for _, body, _ in endpoint.requests
     }
 
 
 def train(endpoint: Interrupted, policy: str, folder: Path, steps: int) -> tuple[Any, list[Any]]:
-    """A GRPO run by TRL's own trainer, and all rewards that it got."""
+    """Run TRL's GRPOTrainer. Return the trainer and all rewards that it got."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -120,7 +120,7 @@ def test_an_outage_in_the_middle_of_a_grpo_run_costs_no_reward(
 
 @pytest.fixture
 def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Names a reward config with this endpoint in the environment, as users of OpenRLHF do."""
+    """Return a function that names a reward config with an endpoint in the environment."""
 
     def name(url: str) -> None:
         path = tmp_path / "reward.yaml"

@@ -1,4 +1,4 @@
-"""NeMo Gym's own servers, with a scripted judge: `verify`, and `genrm_compare` asking a service."""
+"""NeMo Gym's own servers with a scripted judge: `verify`, and `genrm_compare` through a service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
 
 @pytest.fixture
 def gym(theirs: Any) -> Iterator[Any]:
-    """Gym's classes of servers, and its client of them."""
+    """Yield Gym's module of server classes, and reset its HTTP client."""
     theirs(FRAMEWORKS, "nemo_gym")
     utils: Any = importlib.import_module("nemo_gym.server_utils")
     yield utils
@@ -30,7 +30,7 @@ def gym(theirs: Any) -> Iterator[Any]:
 
 
 def client(gym: Any, **servers: Any) -> Any:
-    """Gym's client of servers, {name: port}."""
+    """Return Gym's client for servers, {name: port}."""
     at = {
         name: {"any_kind": {"any": {"host": "127.0.0.1", "port": port}}}
         for name, port in servers.items()
@@ -41,7 +41,7 @@ def client(gym: Any, **servers: Any) -> Any:
 
 
 def said(*parts: Any, **more: Any) -> dict[str, Any]:
-    """A response of the policy."""
+    """Return a response of the policy."""
     content = [{"type": "output_text", "text": part, "annotations": []} for part in parts]
     message = {"type": "message", "role": "assistant", "status": "completed", "id": "m"}
     thought = {"type": "reasoning", "id": "r", "summary": []}
@@ -54,7 +54,7 @@ def said(*parts: Any, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def verify(gym: Any) -> Any:
-    """Asks our resources server to verify a row, over Gym's own routes."""
+    """Return a function that has our resources server verify a row, over Gym's own routes."""
     from autoj_reward.trainer.nemo_gym import JudgeResourcesServer, JudgeServerConfig
 
     config = JudgeServerConfig(host="127.0.0.1", port=1, entrypoint="app.py", name="judge")
@@ -164,7 +164,7 @@ def test_what_gym_does(gym: Any, case: str) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(app: Any) -> AsyncIterator[int]:
-    """An app on a free port of the loopback, in this event loop."""
+    """Serve an app on a free port of the loopback, in this event loop."""
     import uvicorn
 
     listening = socket.create_server(("127.0.0.1", 0))  # a caller waits in its backlog
@@ -179,8 +179,10 @@ async def serving(app: Any) -> AsyncIterator[int]:
 
 @pytest.fixture
 def compare(gym: Any, named: Any) -> Any:
-    """Lets genrm_compare compare what two policies said, through Gym's own server of a model in
-    OpenAI's interface, whose address is our service's."""
+    """Return a function that has genrm_compare compare responses through Gym's own model server.
+
+    The address of that server's model is our service.
+    """
 
     async def ask(*texts: str, config: dict[str, Any] | None = None, **failures: Any) -> Any:
         from fastapi import FastAPI
@@ -229,7 +231,7 @@ def compare(gym: Any, named: Any) -> Any:
 
 
 def scores(rating: float) -> float:
-    """A rating of 1 to 10 as Gym's score of 1 to 5."""
+    """Return Gym's score, 1 to 5, for a rating of 1 to 10."""
     return 1 + 4 * (rating - 1) / 9
 
 

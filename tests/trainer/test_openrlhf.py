@@ -1,4 +1,4 @@
-"""OpenRLHF's own rollout and its own reading of rewards, with a scripted engine and judge."""
+"""OpenRLHF's own rollouts and handling of rewards, with a scripted engine and judge."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAYS = ("agent", "file", "http")
 
 
 def execute(executor: Any, tokenizer: Any, said: str) -> dict[str, Any]:
-    """One rollout by an executor of OpenRLHF's, whose engine says `said`."""
+    """Run one rollout of an OpenRLHF executor, whose engine generates `said`."""
     ids = tokenizer(said + "<|im_end|>", add_special_tokens=False).input_ids
     output = SimpleNamespace(token_ids=ids, text=said, finish_reason="stop", logprobs=None)
 
@@ -53,7 +53,7 @@ def execute(executor: Any, tokenizer: Any, said: str) -> dict[str, Any]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Any], str]]:
-    """Puts a reward model behind HTTP on a free port of the loopback; gives its address."""
+    """Return a function that serves a reward model on the loopback, and returns its URL."""
     import uvicorn
 
     started: list[tuple[Any, threading.Thread]] = []
@@ -85,13 +85,13 @@ def executor(way: str, model: Any, serve: Callable[[Any], str]) -> Any:
 
 
 def experience(output: dict[str, Any]) -> Any:
-    """How OpenRLHF reads a rollout."""
+    """Return OpenRLHF's experience of a rollout."""
     read = importlib.import_module("openrlhf.trainer.ppo_utils.samples_generator")
     return read.SamplesGenerator._process_response_into_experience(None, output, max_len=512)
 
 
 def train(samples: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes next in OpenRLHF, up to where it asks its models."""
+    """Run OpenRLHF's next steps, up to the call of its models."""
     making = importlib.import_module("openrlhf.trainer.ppo_utils.experience_maker")
     monkeypatch.setattr(making, "ray", SimpleNamespace(put=lambda value: value))
     maker = object.__new__(making.RemoteExperienceMaker)

@@ -1,4 +1,4 @@
-"""Rewards of several parts: what each counts, who is left out, and what every trainer is told."""
+"""Rewards of several parts: their weights, abstaining parts, and the errors of a config."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import pytest
 from autoj_reward.config import RewardConfig, check
 from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.trainer.openrlhf import get_reward
-from autoj_reward.trainer.parts import MAX_THREADS, Parts, RewardFunction
+from autoj_reward.trainer.parts import MAX_THREADS, Parts, RewardFunction, reward_judges
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.stats import batch_figures
+from autoj_reward.trainer.stats import batch_metrics
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.trainer.verl import score
 from autoj_reward.types import Candidate, Outcome
@@ -33,7 +33,7 @@ SLOW = [Candidate("Why?", "slow")]
 
 
 def brief(candidate: Candidate) -> float | None:
-    """Does not apply to `fair`, fails on `bug`, and has no number for a few."""
+    """Return 1 for most responses: None for `fair`, an exception on `bug`, odd values for a few."""
     said: dict[str, Any] = {
         "fair": None,
         "words": "ten",
@@ -59,7 +59,7 @@ async def endless(candidate: Candidate) -> float:
 
 
 class OddError(BaseException):
-    """No Exception, as those that end a process."""
+    """An exception that is no Exception, as those that end a process."""
 
 
 RAISED: dict[str, type[BaseException]] = {
@@ -161,20 +161,24 @@ SHARES: dict[str, tuple[dict[str, Any], dict[str, float | None], float | None]] 
 }
 
 
+def resolved(config: RewardConfig) -> Parts:
+    return Parts(config, reward_judges(config))
+
+
 @pytest.mark.parametrize("case", SHARES)
 def test_one_number_of_several_parts(case: str) -> None:
     parts, values, expected = SHARES[case]
-    assert Parts(made(parts)).reward(values) == pytest.approx(expected)
+    assert resolved(made(parts)).reward(values) == pytest.approx(expected)
 
 
 def test_the_least_of_several_parts() -> None:
-    parts = Parts(made({"b": {"judge": {}}, "c": {"judge": {}}}, reduce="min"))
+    parts = resolved(made({"b": {"judge": {}}, "c": {"judge": {}}}, reduce="min"))
     assert parts.reward({"judge": 10, "b": 5.5, "c": None}) == 0.5
     assert parts.reward({"judge": None, "b": None, "c": None}) is None
 
 
 def test_the_judge_alone_keeps_its_unit() -> None:
-    parts = Parts(made({}))
+    parts = resolved(made({}))
     assert (parts.reward({"judge": 9}), parts.middle, parts.share(10)) == (9, 5.5, 1.0)
 
 
@@ -297,7 +301,7 @@ def test_the_wait_for_a_thread_is_not_in_the_deadline() -> None:
 
 
 def test_hung_calls_give_their_threads_up() -> None:
-    """More of them than run at a time, and the others are answered nevertheless."""
+    """More calls hang than may run at a time; the others are still answered."""
     hanging = [f"hang {n}" for n in range(2 * MAX_THREADS)]
     found = rewards(made({"rule": function("hung")}), *hanging, *map(str, range(8)))
     assert [own.parts["rule"] for own in found] == [None] * len(hanging) + [1.0] * 8
@@ -397,7 +401,7 @@ def test_the_judge_alone_logs_what_it_did() -> None:
         asked = [Candidate("Why?", "good")]
         found = model.rewards_now(asked)
     assert found[0].parts == {}
-    assert not [name for name in batch_figures(found, asked) if name.startswith("parts")]
+    assert not [name for name in batch_metrics(found, asked) if name.startswith("parts")]
 
 
 def test_comparisons_know_no_parts() -> None:

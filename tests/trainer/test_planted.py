@@ -1,4 +1,4 @@
-"""A plant that makes the judge's text unreadable earns the lowest rating in every trainer."""
+"""A planted verdict that makes the judge's text unreadable earns the lowest rating everywhere."""
 
 from __future__ import annotations
 

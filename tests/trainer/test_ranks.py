@@ -1,4 +1,4 @@
-"""Several processes of one training: what they agree on, and what one of them says for all."""
+"""Several processes of one training: the views that they agree on, and what rank 0 logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.engine.endpoint import TINY
+from autoj_reward.engine.endpoint import TEST_MESSAGES
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 from tests.service.test_service import free_port
@@ -65,6 +65,59 @@ print(json.dumps(found))
 """
 
 
+GATHERING = """
+import asyncio, json, sys
+import torch.distributed as distributed
+from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.errors import AutojError
+from autoj_reward.trainer.reward import RewardModel
+
+rank, store, texts = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+script = {"ratings": {"good": 9, "fair": 5, "poor": 2}}
+judge = JudgeConfig(kind="fake", format="listwise", script=script)
+model = RewardModel(RewardConfig(judge=judge, relative={"by": "listwise"}))
+function, logged, found = model.trl(), {}, []
+for batch in texts:
+    prompts, completions = batch[rank]
+    try:
+        found.append(asyncio.run(function(prompts, completions, logged.__setitem__)))
+    except AutojError as error:
+        found.append(f"{type(error).__name__}: {error}")
+print(json.dumps([found, sorted(logged), bool(model.clients)]))
+model.close()
+distributed.barrier()
+"""
+
+
+def test_a_group_that_two_ranks_hold_is_judged_on_rank_0(tmp_path: Path) -> None:
+    batches = [
+        [[["q", "q", "r"], ["good", "poor", "fair"]], [["q", "r", "r"], ["fair", "poor", "poor"]]],
+        [[["q"], ["good"]], [["q", "r"], ["poor", "fair"]]],  # r is alone
+        [[["q"], ["poor"]], [["q"], ["good"]]],
+    ]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", GATHERING, rank, str(tmp_path / "store"), json.dumps(batches)],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    said = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    (first, logged, opened), (second, logged_too, opened_too) = (json.loads(o) for o, _ in said)
+    good, poor, fair_of_r = first[0]
+    fair, *poor_of_r = second[0]
+    assert poor < fair < good and poor_of_r[0] == poor_of_r[1] < fair_of_r
+    assert first[1] == second[1] and first[1].startswith("ConfigError: reward.relative is set")
+    assert first[2][0] < second[2][0]
+    assert logged == logged_too and "judge/order_spread" in logged
+    assert opened and not opened_too
+
+
 def test_rank_0_decides_on_the_view_and_says_what_is_used() -> None:
     port = str(free_port())
     ranks = [
@@ -85,9 +138,9 @@ def test_rank_0_decides_on_the_view_and_says_what_is_used() -> None:
 
 
 class Ranked(Dialect):
-    """An endpoint that tells log-probabilities of all models but `untold`.
+    """Endpoint that gives log-probabilities for every model except `untold`.
 
-    late: whether it tells none in the first answer of all.
+    late: whether its very first answer lacks them.
     """
 
     def __init__(self, late: bool) -> None:
@@ -97,7 +150,7 @@ class Ranked(Dialect):
 
     def answered_to_rank(self, path: str, body: dict[str, Any]) -> Answer:
         self.silent = body["model"] == "untold" or self.late
-        self.late = self.late and body["messages"] != TINY
+        self.late = self.late and body["messages"] != TEST_MESSAGES
         return self.answered(path, body)
 
 
@@ -110,8 +163,7 @@ def endpoints() -> Iterator[list[Ranked]]:
 
 
 def test_the_first_rank_says_what_an_endpoint_can(endpoints: list[Ranked], tmp_path: Path) -> None:
-    """Left to itself the second rank would take ratings for rewards where the first takes expected
-    ratings, as the answer to its first request tells it."""
+    """Without rank 0, the second rank would use ratings where the first uses expected ratings."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", FINDING, str(rank), str(tmp_path / "store"), endpoint.url],

@@ -49,7 +49,7 @@ def test_rewards_that_are_asked_for_one_by_one_keep_their_order(config: dict[str
     ids=["whiten", "fallback"],
 )
 def test_figures_of_the_run_so_far_are_refused(block: type[Any], key: str) -> None:
-    """They would differ by process, and start anew on a resume."""
+    """Statistics of the run so far would differ by process and start again on a resume."""
     with pytest.raises(ConfigError, match=rf"{key}.*or 'group'.*\(value: 'running'\)"):
         check(block, {key: "running"}, "test")
 

@@ -1,4 +1,4 @@
-"""SkyRL's own gym: its registry makes our environment, with a scripted judge."""
+"""SkyRL's own gym makes our environment from its registry, with a scripted judge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROMPT = [{"role": "user", "content": "Why?"}]
 
 @pytest.fixture
 def gym(theirs: Any) -> Iterator[Any]:
-    """skyrl_gym, with our environment registered as `autoj`."""
+    """Yield skyrl_gym with our environment registered as `autoj`."""
     theirs(FRAMEWORKS, "skyrl_gym")
     found = importlib.import_module("skyrl_gym")
     found.register(id="autoj", entry_point="autoj_reward.trainer.skyrl:JudgeEnv")
@@ -26,7 +26,7 @@ def gym(theirs: Any) -> Iterator[Any]:
 
 
 def episode(gym: Any, said: str, prompt: Any = PROMPT) -> tuple[Any, dict[str, Any]]:
-    """An environment after its one step, and what the step gave, as SkyRL's generator asks."""
+    """Run one step as SkyRL's generator does. Return the environment and the step's result."""
     env = gym.make("autoj", env_config={}, extras={"max_turns": 1})
     assert env.init(prompt) == (prompt, {})
     return env, env.step(said)

@@ -1,4 +1,4 @@
-"""Prompts as chat templates write them, read back as what the user says."""
+"""Prompts rendered by chat templates, parsed back into what the user says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from autoj_reward.trainer.openrlhf import split
-from autoj_reward.trainer.prompts import after_prompt, prompt_turns, query_text, without_end
+from autoj_reward.trainer.prompts import prompt_turns, query_text, strip_end_token, strip_prompt
 from tests.growth import require_linear
 
 SEVERAL = "User: Hi\n\nAssistant: Yes?\n\nUser: Why?"
@@ -73,19 +73,19 @@ ENDS = {
 @pytest.mark.parametrize("case", ENDS)
 def test_a_response_loses_its_end_of_turn_alone(case: str) -> None:
     response, left = ENDS[case]
-    assert without_end(response) == left
+    assert strip_end_token(response) == left
     for prompt, _ in PROMPTS.values():
         assert split(prompt + response, prompt).response == left
 
 
 def test_a_prompt_that_decoding_has_changed() -> None:
-    assert after_prompt("<s>  [INST] Why? [/INST] <s> good", "<s>[INST] Why? [/INST]") == (
+    assert strip_prompt("<s>  [INST] Why? [/INST] <s> good", "<s>[INST] Why? [/INST]") == (
         "<s> good"
     )
     cut = "so long?<|im_end|>\n<|im_start|>assistant\ngood"
     prompt = "<|im_start|>user\nwhy is this so long?<|im_end|>\n<|im_start|>assistant\n"
-    assert after_prompt(cut, prompt) == "good"
-    assert after_prompt("", "Why?") == "" and after_prompt("good", "") == "good"
+    assert strip_prompt(cut, prompt) == "good"
+    assert strip_prompt("", "Why?") == "" and strip_prompt("good", "") == "good"
 
 
 NFD = unicodedata.normalize("NFD", "Où est l'été à Đà Nẵng ?")
@@ -96,18 +96,18 @@ HEAD = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
     "query", [NFD, "\u212b and \ufb01ne", "a\u0301\u0323 b", "\u1112\u1161\u11ab"], ids=ascii
 )
 def test_a_prompt_in_another_normalisation(query: str) -> None:
-    """Qwen's tokenizer decodes to NFC, whatever it was given."""
+    """Qwen's tokenizer decodes to NFC, whatever the input's normalisation is."""
     prompt = HEAD.format(query)
     text = unicodedata.normalize("NFC", prompt)
     assert text != prompt
-    assert after_prompt(text + "e\u0301 good", prompt) == "e\u0301 good"
-    assert after_prompt(text[20:] + "good", prompt) == "good"
+    assert strip_prompt(text + "e\u0301 good", prompt) == "e\u0301 good"
+    assert strip_prompt(text[20:] + "good", prompt) == "good"
 
 
 def test_a_text_that_does_not_open_with_its_prompt_is_unusable() -> None:
     prompt = HEAD.format("Why?")
-    assert after_prompt("something else", prompt) is None
-    assert after_prompt("\n<|im_start|>", prompt) is None  # a few characters may be chance
+    assert strip_prompt("something else", prompt) is None
+    assert strip_prompt("\n<|im_start|>", prompt) is None  # a few characters may be chance
     assert "does not open with its prompt" in split("something else", prompt).unusable
     assert not split(prompt + "good", prompt).unusable
 
@@ -119,6 +119,6 @@ def test_a_text_that_does_not_open_with_its_prompt_is_unusable() -> None:
 def test_untrusted_text_costs_linear_time(unit: str) -> None:
     def read(text: str) -> None:
         prompt_turns(text + "[/INST]")
-        after_prompt("b" + text, text)
+        strip_prompt("b" + text, text)
 
     require_linear(read, lambda size: unit * (size // len(unit)), 25_000)

@@ -1,4 +1,4 @@
-"""Messages as trainers have them, and those that are none."""
+"""Messages in the forms of trainers, and invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stock TRL trainers with a scripted judge behind the adapters: contracts, not learning."""
+"""The stock TRL trainers with a scripted judge: their contracts with the adapters, not learning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.trainer.ppo import PPOReward, prompt_table
 from autoj_reward.trainer.prompts import Turn
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
+from autoj_reward.trainer.trl import OnlineDPOReward
 from autoj_reward.types import Candidate
 from tests.tiny import llama, saved
 
@@ -77,7 +77,7 @@ def test_grpo_and_rloo(
     prompts = [[{"role": "user", "content": q}] if conversational else q for q in QUERIES]
     trainer = make(
         model=policy,
-        reward_funcs=GRPOReward(reward).judge,
+        reward_funcs=reward.trl(),
         args=make_config(
             output_dir=str(tmp_path),
             per_device_train_batch_size=4,
@@ -97,7 +97,7 @@ def test_grpo_and_rloo(
 
 
 def online_dpo(kind: Any, judge: Any, tokenizer: Any, folder: Path, **more: Any) -> Any:
-    """An online DPO run of two pairs a step, always the same."""
+    """Return an online DPO trainer of two pairs per step, the same in every run."""
     from trl.experimental.online_dpo import OnlineDPOConfig
 
     args = {
@@ -121,7 +121,7 @@ def online_dpo(kind: Any, judge: Any, tokenizer: Any, folder: Path, **more: Any)
 
 
 def moved(trainer: Any) -> torch.Tensor:
-    """By how much training changes the weights."""
+    """Train, and return the change of the weights."""
     before = torch.nn.utils.parameters_to_vector(trainer.model.parameters()).clone()
     trainer.train()
     return torch.nn.utils.parameters_to_vector(trainer.model.parameters()) - before
@@ -197,7 +197,7 @@ def test_decided_pairs_teach_what_they_teach_in_the_stock_trainer(
 
 
 class Ppo:
-    """A PPO run on the tiny policy, and what it needs."""
+    """A PPO run of the tiny policy."""
 
     def __init__(
         self,
@@ -336,7 +336,7 @@ def test_ppo_refuses_what_it_cannot_read(tokenizer: Any, smollm2: Any, reward: R
 
 
 def failing(share: float, fault: str, **judge: Any) -> RewardConfig:
-    """A judge that fails on a share of all responses, chosen by their hash."""
+    """Return the config of a judge that fails on a share of all responses, chosen by their hash."""
     return RewardConfig(
         judge=JudgeConfig(kind="fake", script={"fail_share": {fault: share}}, **judge),
         view="rating",
@@ -346,7 +346,7 @@ def failing(share: float, fault: str, **judge: Any) -> RewardConfig:
 def made(
     algorithm: str, policy: str, tokenizer: Any, reward: RewardModel, folder: Path, steps: int
 ) -> Any:
-    """A stock trainer of 32 responses a step."""
+    """Return a stock trainer of 32 responses per step."""
     from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
     from trl.experimental.online_dpo import OnlineDPOConfig
 
@@ -377,7 +377,7 @@ def made(
     }[algorithm]
     trainer = make(
         model=policy,
-        reward_funcs=GRPOReward(reward).judge,
+        reward_funcs=reward.trl(),
         args=make_config(
             **args, per_device_train_batch_size=32, num_generations=8, max_completion_length=8
         ),
@@ -388,8 +388,10 @@ def made(
 
 
 class CheckAdvantages(TrainerCallback):
-    """After every step: a failed judgement has advantage 0, and the others what they would have in
-    a group without it."""
+    """Check after every step that a failed judgement has advantage 0.
+
+    The others must have the advantages of a group without it.
+    """
 
     def __init__(self, algorithm: str, trainer: Any) -> None:
         self.algorithm, self.trainer = algorithm, trainer

@@ -1,4 +1,4 @@
-"""verifiers' own rollouts, from the end of generation on, with a scripted judge."""
+"""verifiers' own rollouts after generation, with a scripted judge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REWARD = "autoj_reward.trainer.verifiers:reward"
 
 @pytest.fixture
 def vf(theirs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """verifiers.v1 of the package under test."""
+    """Return `verifiers.v1` of the package under test."""
     theirs(FRAMEWORKS, "verifiers")
     return importlib.import_module("verifiers.v1")
 
@@ -31,7 +31,7 @@ def vf(theirs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def rollout(
     vf: Any, said: str, prompt: Any = "Why?", scoring: float | None = None, **task: Any
 ) -> Any:
-    """A rollout of verifiers' whose policy has said something, to be closed."""
+    """Return a rollout of verifiers in which the policy has answered `said`, ready to be closed."""
     from verifiers.v1.configs.agent import AgentConfig
     from verifiers.v1.graph import MessageNode
     from verifiers.v1.rollout import Rollout, RolloutTimeouts
@@ -99,7 +99,7 @@ async def test_a_tasks_own_fields_are_the_context(vf: Any, named: Any, tmp_path:
 
 @pytest.fixture
 def plugin(vf: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The id of a judge plugin: a module that exports the scorer."""
+    """Return the id of a judge plugin: a module that exports the scorer."""
     ours = importlib.import_module("autoj_reward.trainer.verifiers")
     ours._judge_scorer.cache_clear()
     module = types.ModuleType("judge_plugin")

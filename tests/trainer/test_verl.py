@@ -27,7 +27,7 @@ MANAGERS = {
 
 
 class Worker:
-    """In the place of the Ray actor of verl's remote manager: a thread."""
+    """Thread in place of the Ray actor of verl's remote manager."""
 
     def __init__(self, function: Any) -> None:
         async def call(**kwargs: Any) -> Any:
@@ -60,7 +60,7 @@ def manager(
 
 
 def rollout(tokenizer: Any, *said: str, extra: dict[str, Any] | None = None) -> Any:
-    """A DataProto of so many sequences of one rollout."""
+    """Return a DataProto with the sequences of one rollout."""
     import numpy as np
     from verl import DataProto
 

@@ -1,4 +1,4 @@
-"""Runs that are watched, made of judgements that each test names."""
+"""Runs to watch, made of judgements that each test adds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JUDGE = "judge:test:1"
 
 
 class Record:
-    """A journal that is being written. folder: the run's."""
+    """Journal that is being written."""
 
     def __init__(self, folder: Path, name: str = "journal.sqlite") -> None:
         self.folder = folder
@@ -38,7 +38,7 @@ class Record:
         sample: int = 0,
         direct: bool = False,
     ) -> None:
-        """Put one rating on record; without a number, that it failed with the outcome."""
+        """Record one rating, or a failure with the given outcome if there is no number."""
         said = Judgement(outcome, reason) if rating is None else rated(rating, expected=expected)
         used = Usage(100, 40, 10, 0.5)
         said = replace(said, critique=critique, usage=used, judge=judge, flags=flags)
@@ -57,7 +57,7 @@ def record(tmp_path: Path) -> Iterator[Record]:
 
 
 def wait_for(what: object, seconds: float = 120) -> None:
-    """Until a function says so."""
+    """Wait until a function returns a true value; fail after `seconds`."""
     until = time.monotonic() + seconds
     assert callable(what)
     while not what():

@@ -1,4 +1,4 @@
-"""What the page is told: filters, orders, search, pairs, whatever the texts hold."""
+"""API of the page: filters, sort orders, search and pairs, also with hostile texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.watch.conftest import JUDGE, Record
 
 @pytest.fixture
 def asked(record: Record) -> Answers:
-    """Four queries: apart, tied, failed in part, compared."""
+    """Return the answers for four queries: distinct ratings, ties, some failures, compared."""
     record.rate("apart", "good", 9, expected=8.5, critique="It names Rayleigh scattering.")
     record.rate("apart", "bad", 2, expected=2.5, critique="It names nothing.")
     record.rate("apart", "fair", 5, expected=5.1)

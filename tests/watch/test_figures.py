@@ -1,4 +1,4 @@
-"""Figures that are kept up, against figures that are worked out from all."""
+"""Statistics that are updated step by step, against statistics computed from all judgements."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_totals_over_queries() -> None:
 
 
 def test_a_candidate_is_the_mean_of_its_critiques_and_keeps_its_glance(record: Record) -> None:
-    """As `mean_of_critiques` counts it for a job: one that failed among them does not count."""
+    """A failed critique among several does not count, as in `mean_of_critiques`."""
     record.rate("q", "r", 4, expected=4.5, sample=0)
     run = Run(record.folder)
     run.refresh()

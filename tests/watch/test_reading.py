@@ -1,4 +1,4 @@
-"""A journal read beside its writers, without a trace."""
+"""Reading a journal while others write it, without changing its files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ os.kill(os.getpid(), 9)
 
 
 class Caller:
-    """One who keeps what a reader gave."""
+    """Client that keeps the entries that a reader returned."""
 
     def __init__(self, path: Path) -> None:
         self.reader = Reader(path)
@@ -40,7 +40,7 @@ class Caller:
         return {key: self.has[key].at for key in keys if key in self.has}
 
     def look(self, most: int = 500, looks: int = 1) -> list[str]:
-        """The responses that are new, or changed."""
+        """Return the responses of new and changed entries."""
         found = []
         for _ in range(looks):
             new = self.reader.newer(most, self.known)

@@ -1,4 +1,5 @@
-"""`autoj watch`: its token, its policy, its end, and the page in a real browser beside a run."""
+"""`autoj watch`: its token, content policy and shutdown, and the page in a real browser during a
+run."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out(scheme: str) -> None:
-    """WCAG 2.1, 1.4.3: at least 4.5 to 1; lines and bars 3 to 1 (1.4.11)."""
+    """WCAG 2.1, 1.4.3: contrast of at least 4.5 to 1; for lines and bars 3 to 1 (1.4.11)."""
     blocks = document().split("@media (prefers-color-scheme: dark)")
     css = blocks[0] if scheme == "light" else blocks[1].split("* { box-sizing")[0]
     own = colours(css)
@@ -118,7 +119,7 @@ def test_text_stands_out(scheme: str) -> None:
 
 
 class Watch:
-    """`autoj watch` of its own process."""
+    """`autoj watch` in a separate process."""
 
     def __init__(self, path: Path, *flags: str) -> None:
         command = [sys.executable, "-m", "autoj_reward.cli", "watch", str(path), "--port", "0"]
@@ -141,7 +142,7 @@ class Watch:
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
-    """A run with a hostile query, a failed candidate and a comparison."""
+    """Record a run with a hostile query, a failed candidate and a comparison."""
     made = Record(tmp_path_factory.mktemp("run"))
     made.rate(HOSTILE, "worst", 2, critique="Too short.", expected=2.2)
     made.rate(HOSTILE, HOSTILE, 9, critique=CRITIQUE, expected=8.7, flags=("planted_verdict",))
@@ -193,7 +194,7 @@ def page(watch: Watch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pag
 
 @pytest.fixture
 def shown(page: Page) -> Page:
-    """The page as it is when it was just opened."""
+    """Reload the page and return it."""
     page._call("Page.reload")
     wait_for(lambda: len(all_of(page, ".query")) >= 2)
     return page

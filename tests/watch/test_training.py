@@ -1,4 +1,4 @@
-"""What trainers log, in the files that TRL and this project's trainings really write."""
+"""Trainers' logs, in files that TRL and this project's training commands write."""
 
 from __future__ import annotations
 

@@ -44,7 +44,10 @@ class LossConfig(Block):
 
 
 class MixConfig(Block):
-    """How many times an epoch shows each row; a fraction draws that share anew in every epoch."""
+    """Number of times that an epoch shows each kind of row.
+
+    A fraction draws that share of the rows anew in every epoch.
+    """
 
     rated: float = Field(2.0, ge=0)
     """Rated responses with judgements, doubled in the paper to balance pairs in two orders."""
@@ -68,8 +71,11 @@ class TrainJudgeConfig(FineTuningConfig):
     adapter: Path | None = None
     """Folder of an adapter to go on from; its blocks below lora.first_layer stay as they are."""
     losses: LossConfig = LossConfig()
+    """Weights of the losses."""
     mix: MixConfig = MixConfig()
+    """Number of times that an epoch shows each kind of row."""
     groups: GroupsConfig = GroupsConfig()
+    """Groups of graded outputs for the ranking loss."""
     brief: int | None = Field(None, ge=16)
     """Tokens that a reference critique may have before its rating; a longer one keeps its first
     sentences and its last. null keeps it whole, as in the paper. Small models learn to end brief
@@ -77,6 +83,7 @@ class TrainJudgeConfig(FineTuningConfig):
     epochs: float = Field(5.0, gt=0)
     """Passes over the mix."""
     attention: Literal["auto", "sdpa", "flash_attention_2"] = "auto"
+    """Attention implementation; `auto` takes flash attention where it is installed and fits."""
     validations: int = Field(4, ge=1)
     """How many in all, the last at the end."""
     validation_items: int = Field(500, ge=1)

@@ -20,7 +20,7 @@ from torch import Tensor
 from autoj_reward.data.labelled import Compared, Rated
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.engine.labels import slot_tokens
-from autoj_reward.formats.read import Written
+from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import JudgeFormat, parse_comparison, parse_rating
 from autoj_reward.formats.tokens import PromptTokenizer
@@ -140,7 +140,7 @@ class Tree:
 
     @property
     def read(self) -> set[int]:
-        """The nodes whose logits a loss needs."""
+        """Return the nodes whose logits a loss needs."""
         slots = [slot for slot in (self.after, self.direct, self.verdict) if slot]
         return {n for n, _ in self.text} | {n for slot in slots for n in slot.nodes.values()}
 
@@ -162,7 +162,7 @@ class Example:
 
     @property
     def tokens(self) -> int:
-        """The tokens of the longest tree path."""
+        """Return the number of tokens of the longest path of the tree."""
         return max(max(tree.tokens.depths) + 1 for tree in self.trees)
 
 
@@ -221,7 +221,7 @@ class ExampleBuilder:
         own = self._output(tree, prepared, text)
         if self.losses.verdict:
             parsed = parse_comparison(text, self.format)
-            assert isinstance(parsed, Written)  # the reader refused others
+            assert isinstance(parsed, WrittenVerdict)  # the reader refused others
             tree.verdict = self._slot(
                 tree,
                 prepared,
@@ -314,7 +314,7 @@ def shorten(critique: str, limit: int, count: Callable[[str], int]) -> str:
     return kept + critique[len(body) :]
 
 
-def _parsed(text: str, fmt: JudgeFormat) -> Written:
+def _parsed(text: str, fmt: JudgeFormat) -> WrittenVerdict:
     parsed = parse_rating(text, fmt)
-    assert isinstance(parsed, Written)  # the reader refused others
+    assert isinstance(parsed, WrittenVerdict)  # the reader refused others
     return parsed

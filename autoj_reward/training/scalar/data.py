@@ -49,7 +49,7 @@ class TrainScalarConfig(FineTuningConfig):
 
     @property
     def run_epochs(self) -> int:
-        """The epochs that are run."""
+        """Return the number of epochs that this run trains."""
         return self.stop_after or self.epochs
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ PROMPT = (
 
 
 def numbered(count: int, start: int = 0) -> str:
-    """Words that all differ."""
+    """Return words that all differ."""
     return " ".join(f"w{n}" for n in range(start, start + count))
 
 

@@ -35,7 +35,7 @@ RIGHT = {row["response"]: row["rating"] for row in RATED}
 
 
 class Quality:
-    """A run of the command on the scripted judge, in its own folder."""
+    """Run of the study on the scripted judge, in its own folder."""
 
     def __init__(self, folder: Path, rated: list[Any] = RATED, **config: Any) -> None:
         write_rows(folder / "rated.jsonl", rated)

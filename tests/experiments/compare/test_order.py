@@ -20,7 +20,7 @@ WORDS = ("poor", "fair", "good", "great")
 
 
 def graded(queries: int = 8) -> tuple[Graded, ...]:
-    """Outputs whose words say their score, of drawn lengths."""
+    """Return outputs of drawn lengths, whose words state their score."""
     rng = random.Random(1)
     rows = []
     for n in range(queries):
@@ -127,7 +127,8 @@ word more or less than 6 loses a sixth."""
 
 
 def candidates(folder: Path, queries: list[Any], **more: Any) -> Path:
-    """A config: after a critique the judge rates 7 words highest, the scalar model 11."""
+    """Write a config in which the judge rates 7 words highest after a critique, the
+    scalar model 11."""
     lines = "".join(json.dumps(row) + "\n" for row in queries)
     (folder / "queries.jsonl").write_text(lines)
     script: dict[str, Any] = {"log": str(folder / "log.jsonl")}

@@ -84,7 +84,7 @@ def test_the_probe_takes_the_layer_that_tells() -> None:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a random Llama of two layers and a small tokenizer."""
+    """Make a folder with a random Llama of two layers and a small tokenizer."""
     tokenizer = qwen()
     small = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
     model = llama(tokenizer, **small, max_position_embeddings=512)

@@ -1,4 +1,4 @@
-"""The recipe's stages: in order, each once, and only under one config."""
+"""Stages of the recipe: they run in order, each once, and only under one config."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """The shipped recipe with a scripted judge and policy, in its own folder."""
+    """Return the package's recipe with a scripted judge and policy, in its own folder."""
     given: dict[str, Any] = yaml.safe_load(
         (ROOT / "configs/experiments/default_judge.yaml").read_text()
     )

@@ -10,7 +10,7 @@ import pytest
 from autoj_reward.config import PolicyConfig
 from autoj_reward.data.graded import GRADER, Graded, GradedData, GradedOutput
 from autoj_reward.data.labelled import JudgeData
-from autoj_reward.journal import Sampled
+from autoj_reward.journal import SampledResponses
 from autoj_reward.training.groups import WORSE
 from experiments.compare.checkers import KINDS, Checkable, checks_of, read_checkable
 from experiments.default_judge.made_rows import (
@@ -27,8 +27,8 @@ QUESTION = {"query": "3 + 4?", "kind": "arithmetic", "checks": CHECKS}
 ROW = Checkable(1, "3 + 4?", "arithmetic", checks_of(QUESTION))
 
 
-def said(*responses: str) -> Sampled:
-    return Sampled(responses, (None,) * len(responses), (True,) * len(responses), 1)
+def said(*responses: str) -> SampledResponses:
+    return SampledResponses(responses, (None,) * len(responses), (True,) * len(responses), 1)
 
 
 def test_the_made_questions_are_checkable_and_not_those_that_measure() -> None:

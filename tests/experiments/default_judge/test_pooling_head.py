@@ -30,7 +30,7 @@ IDS = [5, 9, 2, 7, 7, 1]
 
 
 def attended(model: Any, ids: list[int]) -> torch.Tensor:
-    """What the block's attention adds after each token."""
+    """Return what the block's attention adds after each token."""
     kept: list[torch.Tensor] = []
     hook = model.model.layers[BLOCK].self_attn.o_proj.register_forward_hook(
         lambda module, inputs, output: kept.append(output[0].detach())
@@ -118,7 +118,7 @@ def test_the_fit_finds_what_orders_and_is_blind_to_what_all_share() -> None:
 
 
 def graded(folder: Path) -> None:
-    """Ten instructions with the outputs of six systems each."""
+    """Return ten instructions with the outputs of six systems each."""
     with gzip.open(folder / "outputs.jsonl.gz", "wt") as outputs:
         for n in range(10):
             texts = {f"s{k}": f"word {k} " * (k + n) for k in range(6)}
@@ -131,7 +131,7 @@ def graded(folder: Path) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> JudgeData:
-    """A judge of two small layers with an adapter, and data enough to fit."""
+    """Make a judge of two small layers with an adapter, and enough data for a fit."""
     tokenizer = qwen()
     saved(llama(tokenizer), tokenizer, tmp_path / "base")
     adapted = with_lora(llama(tokenizer), LoraBlock(rank=2, alpha=4, first_layer=1), "CAUSAL_LM")

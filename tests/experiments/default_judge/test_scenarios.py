@@ -125,7 +125,7 @@ def test_calibration_and_threshold() -> None:
 
 
 def test_figures_by_hand() -> None:
-    """a: precision 1, recall 1/2; b: precision 1/2, recall 1. F1 is 2/3 of both."""
+    """a has precision 1 and recall 1/2, b precision 1/2 and recall 1. Both have an F1 of 2/3."""
     truth, said = ["a", "a", "b"], ["a", "b", "b"]
     everything = np.arange(3)
     assert macro_f1(truth, said)(everything) == pytest.approx(2 / 3)

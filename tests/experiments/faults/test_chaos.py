@@ -1,4 +1,4 @@
-"""The chaos suite, small and on the scripted engine; `make chaos` runs the real one."""
+"""Chaos suite in a small size, on the scripted engine. `make chaos` runs the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config of a Llama that is made in no time."""
+"""Config of a Llama that is built at once."""
 
 from __future__ import annotations
 

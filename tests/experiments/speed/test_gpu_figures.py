@@ -1,4 +1,4 @@
-"""The command for the hour on a GPU, with small commands in place of engines."""
+"""Command of all GPU measurements, with small commands in place of engines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def given(tmp_path: Path, **parts: str) -> GpuFiguresConfig:
-    """Parts that run lines of Python; `result` is where they may write."""
+    """Return parts that run lines of Python; `result` is the file that they may write."""
     result = tmp_path / "part.json"
     measured: dict[str, Any] = {
         name: {"command": ["-c", code.replace("RESULT", repr(str(result)))]}

@@ -35,7 +35,7 @@ LENGTHS = {"query": 20, "response": 40, "critique": 12, "candidates": 3}
 
 
 def config(tmp_path: Path, **changes: Any) -> GpuThroughputConfig:
-    """A run of a tiny shape on a CPU."""
+    """Return the config of a tiny shape on a CPU."""
     shape = tmp_path / "shape"
     shape.mkdir(exist_ok=True)
     (shape / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
@@ -126,8 +126,10 @@ def test_without_a_gpu_it_says_what_it_needs(
 
 
 class Model:
-    """A vllm.LLM that writes as much as it is told; its prefix cache is emptied at the third try
-    after each generation, or never."""
+    """Stand-in for vllm.LLM that generates as many tokens as it is asked for.
+
+    Its prefix cache becomes empty at the third attempt after each generation, or never.
+    """
 
     def __init__(self, emptied: bool) -> None:
         self.tries, self.emptied, self.full = 0, emptied, False
@@ -148,7 +150,7 @@ class Model:
 
 
 def measured_by(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Rows of a variant, with this model in vLLM's place."""
+    """Return the rows of a variant, with this model in place of vLLM."""
     vllm = SimpleNamespace(LLM=lambda **_: model, SamplingParams=dict)
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.setattr("experiments.speed.bare.WAIT_S", 0)

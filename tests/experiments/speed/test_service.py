@@ -1,4 +1,4 @@
-"""What the service costs: two servers under a small load, and the figures by hand."""
+"""Cost of the service: two servers under a small load, and figures computed by hand."""
 
 from __future__ import annotations
 

@@ -168,8 +168,10 @@ def test_tokens_of_outputs_are_added() -> None:
 
 
 class Model:
-    """A vllm.LLM that writes the same critique to every prompt and knows one distribution; its
-    prefix cache holds the first half of every prompt once it has read one."""
+    """Stand-in for vllm.LLM that answers every prompt with the same critique and distribution.
+
+    Its prefix cache holds the first half of every prompt that it has read.
+    """
 
     def __init__(self, tokenizer: Any, text: str) -> None:
         self._tokenizer, self._text = tokenizer, text

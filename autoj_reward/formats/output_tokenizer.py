@@ -1,4 +1,4 @@
-"""Text as a judge writes it after its prompt: as ids, and from ids back to where they end in it."""
+"""Tokenization of the judge's own output, and the token position at which a piece of it ends."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 from autoj_reward.errors import ModelError
 
 TAIL = 16
-"""Tokens in which a prompt that opens a thinking block does so."""
+"""Number of last prompt tokens in which an opening of a thinking block is looked for."""
 UNFINISHED = 4
-"""Tokens after which a character that they spell byte by byte is whole."""
+"""Maximum number of tokens that spell one character byte by byte."""
 
 
-class OwnWords:
-    """A Hugging Face tokenizer, and which of its tokens control something.
+class OutputTokenizer:
+    """Hugging Face tokenizer that knows which of its tokens are control tokens.
 
-    marks: what the judge writes around its thinking, tokens of their own or not. Raises ModelError
-    for one that the tokenizer leaves out of texts.
+    `marks` are the texts around the judge's thinking, control tokens or not. Raises ModelError for
+    a mark that the tokenizer drops when it decodes.
     """
 
     def __init__(self, tokenizer: Any, marks: Sequence[str] = ()) -> None:
         self.tokenizer = tokenizer
-        # Runs of white space that a tokenizer keeps whole (Gemma) control nothing.
+        # Runs of white space that a tokenizer keeps whole (Gemma) are no control tokens.
         self._control = {
             i: t
             for i, t in tokenizer.added_tokens_decoder.items()
@@ -41,7 +41,10 @@ class OwnWords:
 
     @cached_property
     def _restarts(self) -> bool:
-        """Whether text after a control token is tokenized as at the start, space mark included."""
+        """Whether text after a control token is tokenized like the start of a text.
+
+        The ids then include the space mark of a text's start.
+        """
         for control, i in self._added.items():
             head, *rest = self.tokenizer(control + "a", add_special_tokens=False)["input_ids"]
             if head == i:
@@ -55,7 +58,7 @@ class OwnWords:
         return list(out["input_ids"])
 
     def continuation(self, text: str) -> list[int]:
-        """Ids of text that goes on after other text, without a start-of-text space mark."""
+        """Return the ids of text that continues other text, without a start-of-text space mark."""
         for guard in ("x", "\n") if text[:1].isspace() else ("\n", "x"):
             head, whole = self._encode(guard), self._encode(guard + text)
             if whole[: len(head)] == head:
@@ -63,8 +66,11 @@ class OwnWords:
         return self._encode(text)
 
     def written(self, text: str) -> list[int]:
-        """Ids of text that the judge writes after its prompt. The marks of its thinking are control
-        tokens there where the tokenizer has them: it is the judge who wrote them."""
+        """Return the token ids of text that the judge wrote after its prompt.
+
+        Marks of its thinking become control tokens if the tokenizer has them, since the judge wrote
+        them.
+        """
         marks = [re.escape(mark) for mark in self._marks if mark in self._added]
         first, *rest = re.split(f"({'|'.join(marks)})", text) if marks else [text]
         ids = self.continuation(first) if first else []
@@ -76,17 +82,17 @@ class OwnWords:
         return ids
 
     def tail(self, ids: Sequence[int]) -> str:
-        """The last few tokens of a prompt as text, control tokens included."""
+        """Return the last TAIL tokens of a prompt as text, control tokens included."""
         return str(self.tokenizer.decode(list(ids[-TAIL:]), skip_special_tokens=False))
 
     def own_prefix(self, text: str, ids: Sequence[int], end: int) -> tuple[list[int], int]:
-        """The longest run of generated ids that spells a prefix of text[:end].
+        """Return the longest run of generated ids that spells a prefix of `text[:end]`.
 
-        Returns (those ids, how many characters they cover); ([], 0) if none does. The text may lack
-        the space that a SentencePiece tokenizer puts before its first word, or keep it.
+        Also return the prefix's length in characters. ([], 0) if no run spells one. The text may
+        lack or keep the space that a SentencePiece tokenizer puts before the first word.
         """
         low, high = 0, len(ids)
-        while low < high:  # what a run spells too much, a longer run does too
+        while low < high:  # bisection works: if a run spells too much, so does a longer one
             middle = (low + high + 1) // 2
             near = range(middle, max(0, middle - UNFINISHED), -1)
             if any(self._covered(text, ids[:n], end) for n in near):
@@ -101,7 +107,8 @@ class OwnWords:
         return [], 0
 
     def _covered(self, text: str, ids: Sequence[int], end: int) -> int:
-        """How many characters the ids cover if they spell a prefix of text[:end]; else 0."""
+        """Return the length of the prefix of `text[:end]` that the ids spell; 0 if they
+        spell none."""
         decoded = self.tokenizer.decode(ids, skip_special_tokens=True)
         for spelled in (decoded, " " + decoded):
             if len(spelled) <= end and text.startswith(spelled):

@@ -1,4 +1,5 @@
-"""A Ray of our own is nobody else's: it listens on this machine alone, and its token is private."""
+"""Isolation of a Ray that this process starts: it listens on the loopback only, with a private
+token."""
 
 from __future__ import annotations
 
@@ -14,9 +15,12 @@ from ray._private import ray_constants
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Start a Ray within. Left to itself its dozen ports, `/metrics` among them, are open to the
-    network; the loopback is what it takes on systems where it has no clusters."""
+def loopback_only() -> Iterator[None]:
+    """Make a Ray that is started within this context listen on the loopback interface only.
+
+    By default its dozen ports, `/metrics` among them, are open to the network. Ray uses the
+    loopback on systems where it does not support clusters; this context makes it believe so.
+    """
     name, before = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, ray_constants.ENABLE_RAY_CLUSTER
     told = os.environ.get(name)
     os.environ[name], ray_constants.ENABLE_RAY_CLUSTER = "0", False
@@ -31,9 +35,12 @@ def alone() -> Iterator[None]:
             os.environ[name] = told
 
 
-def listen_alone() -> None:
-    """Called where a replica is made, on whatever cluster: the port on which Serve's replicas talk
-    to each other, open to the network in any case, is the loopback's where Ray is."""
+def serve_on_loopback() -> None:
+    """Make Serve's port between replicas listen on the loopback if Ray itself does.
+
+    By default that port is open to the network. Must be called in the replica's constructor, on any
+    cluster.
+    """
     if not ipaddress.ip_address(ray.util.get_node_ip_address()).is_loopback:
         return
     from ray._common.tls_utils import add_port_to_grpc_server
@@ -47,9 +54,12 @@ def listen_alone() -> None:
 
 
 def _keep_token() -> None:
-    """Ray writes the token that lets anybody run code on it for all users to read."""
+    """Restrict Ray's token file to its owner.
+
+    Ray writes the token readable for all users, and the token lets anybody run code on the cluster.
+    """
     token = Path.home() / ".ray" / "auth_token"
-    with suppress(OSError):  # no home, or not ours: then it is not Ray's either
+    with suppress(OSError):  # without a writable home, Ray cannot write its token there either
         token.parent.mkdir(mode=0o700, exist_ok=True)
         if token.is_file():
             token.chmod(0o600)

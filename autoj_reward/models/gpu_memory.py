@@ -1,25 +1,29 @@
-"""What an engine takes of its GPUs, told before it is started."""
+"""Memory that an engine needs on its GPUs, checked before it starts."""
 
 from __future__ import annotations
 
-from autoj_reward.capacity.memory import GIB, ModelShape, find_shape, listed
+from autoj_reward.capacity.memory import GIB, ModelShape, describe_parts, find_shape
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models.device import Device
-from autoj_reward.models.settings import kv_tokens, settled, weight_gib
+from autoj_reward.models.settings import kv_tokens, resolve_engine_settings, weight_gib
 
 CONTEXT_GIB = 1.5
-"""CUDA's and NCCL's own, and vLLM's graphs."""
+"""GiB that CUDA, NCCL and vLLM's graphs take."""
 
 
 def engine_parts(config: EngineConfig, device: Device) -> dict[str, float] | None:
-    """GiB on each GPU of an engine by part; None where the model's shape is not known. The KV cache
-    is the stated one, or what the rest leaves of gpu_memory_utilization."""
+    """Return the GiB that each part of an engine takes on each of its GPUs.
+
+    None if the shape is unknown.
+
+    The KV cache is the configured one, else what the other parts leave of gpu_memory_utilization.
+    """
     try:
         shape = find_shape(config.model)
     except ModelError:
         return None
-    config = settled(config, device)
+    config = resolve_engine_settings(config, device)
     found = {
         "weights": weight_gib(shape, config, device) / config.tensor_parallel,
         "a step": _step(shape, config),
@@ -29,9 +33,11 @@ def engine_parts(config: EngineConfig, device: Device) -> dict[str, float] | Non
     return found | {"KV cache": left if config.kv_cache_gib is None else config.kv_cache_gib}
 
 
-def require_engine_room(config: JudgeConfig | PolicyConfig, device: Device) -> None:
-    """Raises ConfigError with the numbers for an engine that does not fit on its GPUs, or on its
-    share of one. Passes what has no known shape."""
+def require_engine_memory(config: JudgeConfig | PolicyConfig, device: Device) -> None:
+    """Raise ConfigError with the sizes if an engine does not fit on its GPUs, or its share of one.
+
+    A model of unknown shape passes.
+    """
     found = engine_parts(config, device)
     if found is None:
         return
@@ -42,7 +48,7 @@ def require_engine_room(config: JudgeConfig | PolicyConfig, device: Device) -> N
     if found["KV cache"] <= 0 or sum(found.values()) > have * (1 + 1e-9):
         stated = " or a smaller kv_cache_gib" if config.kv_cache_gib else ""
         raise ConfigError(
-            f"{need}{listed(found)}, of {have:.1f} GiB that it may take of "
+            f"{need}{describe_parts(found)}, of {have:.1f} GiB that it may take of "
             f"{device.memory_gib:.1f}: "
             f"{remedy}{stated}"
         )
@@ -56,7 +62,7 @@ def require_engine_room(config: JudgeConfig | PolicyConfig, device: Device) -> N
 
 
 def _step(shape: ModelShape, config: EngineConfig) -> float:
-    """What the tokens of a step take in a layer, and the logits of its sequences."""
+    """Return the GiB on each GPU for a step: the tokens' activations in a layer, and the logits."""
     assert config.max_batched_tokens and config.max_sequences
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     layer = 2 * (4 * shape.hidden + queries + 2 * keys + 3 * shape.intermediate)

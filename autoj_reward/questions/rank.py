@@ -1,0 +1,218 @@
+"""Ranking a group of responses: the answer, and the group's distinct members.
+
+Two questions rank a group. `Listwise` scores it in one judgement, and `Tournament` by comparisons
+of two responses. The answer of both is a `Ranking`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+from autoj_reward.errors import InputError
+from autoj_reward.types import RATING, Candidate, Judgement, Outcome, Reading, Usage
+
+STANDARD_ERROR, ORDER_SPREAD = "standard_error", "order_spread"
+POSITION_CORRELATION = "position_correlation"
+"""Names of the readings that `Ranking.as_judgements` adds to a rating."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One listwise judgement."""
+
+    shown: tuple[int, ...]
+    """Indices of the responses in the order shown."""
+    scores: tuple[float | None, ...]
+    """Score of each, as a share of the scale (0 to 1); None if it has none."""
+    forced: tuple[bool, ...]
+    """Whether each score was read at a forced slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairScore:
+    """One comparison of two responses."""
+
+    first: int
+    """Index of the first response; -1 for a reference answer."""
+    second: int
+    """Index of the second response; -1 for a reference answer."""
+    won: float | None
+    """Share of the comparison that the first response won, 0 to 1; None if it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Scores of the responses of a group, with their evidence."""
+
+    scores: tuple[float | None, ...]
+    """Score of each response in order, 0 to 1; None if the judge abstains on it. Listwise: a share
+    of the scale. By comparisons: the expected win rate against a random other response."""
+    errors: tuple[float | None, ...]
+    """Standard errors of the scores; None if unknown."""
+    reasons: tuple[str, ...]
+    """Reason why a response has no score; empty if it has one."""
+    judgements: tuple[Judgement, ...]
+    """All judgements behind the scores, in the order of asking."""
+    orders: tuple[Order, ...] = ()
+    """Orders that were judged; empty for comparisons."""
+    matches: tuple[PairScore, ...] = ()
+    """Comparisons that were made; empty for a listwise ranking."""
+    critiques: tuple[str, ...] = field(default=(), repr=False)
+    """For each response the first critique that covers it."""
+
+    @property
+    def position_correlation(self) -> float | None:
+        """Return the correlation of score and position over all orders, -1 to 1.
+
+        It measures the position bias. The score of each response in the ranking is subtracted
+        first. None for a single order.
+        """
+        points = [
+            (place / (len(order.shown) - 1) - 0.5, score - own)
+            for order in self.orders
+            for place, (i, score) in enumerate(zip(order.shown, order.scores, strict=True))
+            if score is not None and (own := self.scores[i]) is not None
+        ]
+        if len(self.orders) < 2 or len(points) < 3:
+            return None
+        x, y = fmean(p for p, _ in points), fmean(s for _, s in points)
+        both = sum((p - x) * (s - y) for p, s in points)
+        scale = sum((p - x) ** 2 for p, _ in points) * sum((s - y) ** 2 for _, s in points)
+        return both / scale**0.5 if scale > 1e-12 else 0.0
+
+    @property
+    def spread(self) -> float | None:
+        """Return the mean range of a response's scores over the orders; None for one order."""
+        found: dict[int, list[float]] = {}
+        for order in self.orders:
+            for i, score in zip(order.shown, order.scores, strict=True):
+                if score is not None:
+                    found.setdefault(i, []).append(score)
+        ranges = [max(own) - min(own) for own in found.values() if len(own) > 1]
+        return fmean(ranges) if ranges else None
+
+    @property
+    def usage(self) -> Usage:
+        """Return the total cost of all judgements."""
+        return sum((judgement.usage for judgement in self.judgements), Usage())
+
+    def _was_forced(self, order: Order, i: int) -> bool:
+        return i in order.shown and order.forced[order.shown.index(i)]
+
+    def record(self) -> dict[str, Any]:
+        """Return scores and evidence as JSON values, without the judgements."""
+        return {
+            "scores": list(self.scores),
+            "errors": list(self.errors),
+            "reasons": list(self.reasons),
+            "orders": [{name: getattr(o, name) for name in Order.__slots__} for o in self.orders],
+            "matches": [
+                {name: getattr(m, name) for name in PairScore.__slots__} for m in self.matches
+            ],
+            "order_spread": self.spread,
+            "position_correlation": self.position_correlation,
+        }
+
+    def as_judgements(self) -> list[Judgement]:
+        """Return one judgement a response, whose rating is its score.
+
+        Further readings are the score's standard error, and the group's spread over orders and
+        position correlation. Each judgement carries an equal part of the group's cost.
+        """
+        count, cost = len(self.scores), self.usage
+        flags = tuple(sorted({flag for own in self.judgements for flag in own.flags}))
+        judge = self.judgements[0].judge if self.judgements else ""
+        failed = next((own for own in self.judgements if not own.ok), None)
+        found = []
+        for i, score in enumerate(self.scores):
+            if score is None:
+                outcome = failed.outcome if failed else Outcome.UNPARSABLE
+                own = Judgement(outcome, reason=self.reasons[i])
+            else:
+                forced = any(self._was_forced(order, i) for order in self.orders)
+                rating = Reading(RATING, f"{score:g}", score, expected=score, forced=forced)
+                about = {
+                    STANDARD_ERROR: self.errors[i],
+                    ORDER_SPREAD: self.spread,
+                    POSITION_CORRELATION: self.position_correlation,
+                }
+                more = (Reading(s, f"{v:g}", v) for s, v in about.items() if v is not None)
+                own = Judgement(Outcome.OK, readings=(rating, *more))
+            critique = self.critiques[i] if self.critiques else ""
+            usage = Usage(
+                _part(cost.tokens_in, i, count),
+                _part(cost.tokens_cached, i, count),
+                _part(cost.tokens_out, i, count),
+                cost.latency_s / count,
+                cost.queued_s / count,
+            )
+            found.append(replace(own, critique=critique, usage=usage, judge=judge, flags=flags))
+        return found
+
+
+def _part(total: int, place: int, count: int) -> int:
+    return total // count + (place < total % count)
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Distinct responses of a group. Copies are judged once and get the same score."""
+
+    candidates: tuple[Candidate, ...]
+    """First candidate of each distinct text."""
+    places: tuple[tuple[int, ...], ...]
+    """Indices in the group of each distinct text."""
+    count: int
+    """Number of candidates in the group, copies included."""
+
+    @property
+    def copies(self) -> list[int]:
+        """Return how often each text occurs in the group."""
+        return [len(own) for own in self.places]
+
+    def spread_out(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Return one value a candidate from one value a distinct text."""
+        found = dict[int, Any]()
+        for own, value in zip(self.places, values, strict=True):
+            found |= dict.fromkeys(own, value)
+        return tuple(found[n] for n in range(self.count))
+
+    def shuffled(self, seed: int) -> list[int]:
+        """Return the texts' numbers in a random order that the texts and the seed determine."""
+        texts = (own.response for own in self.candidates)
+        order = list(range(len(self.candidates)))
+        random.Random("\0".join([str(seed), self.candidates[0].query, *texts])).shuffle(order)
+        return order
+
+
+def members_of(candidates: Sequence[Candidate]) -> Members:
+    """Return the distinct responses of a group.
+
+    Raises InputError for a group of one, and for responses to different queries or contexts.
+    """
+    if len(candidates) < 2:
+        raise InputError(
+            f"a group of {len(candidates)}: responses are judged beside each other, so give two or "
+            "more to a query, or rate them alone (leave `relative` out)"
+        )
+    first = candidates[0]
+    if any((c.query, c.context) != (first.query, first.context) for c in candidates):
+        raise InputError(
+            "the responses of a group answer different queries or have different contexts: give "
+            "each query a group of its own"
+        )
+    places: dict[str, list[int]] = {}
+    for n, candidate in enumerate(candidates):
+        places.setdefault(candidate.response, []).append(n)
+    own = tuple(tuple(found) for found in places.values())
+    return Members(tuple(candidates[n[0]] for n in own), own, len(candidates))
+
+
+def all_alike(members: Members) -> Ranking:
+    """Return the ranking of a group of copies, which needs no judgement."""
+    n = members.count
+    return Ranking((0.5,) * n, (0.0,) * n, ("",) * n, ())

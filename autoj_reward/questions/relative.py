@@ -1,0 +1,39 @@
+"""Questions that rank a group, made from their config block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autoj_reward.config import RelativeConfig
+from autoj_reward.questions.listwise import Listwise
+from autoj_reward.questions.tournament import Tournament
+from autoj_reward.types import Candidate
+
+ORDERS = 2
+"""Default number of orders of a listwise judgement."""
+
+
+def rank_question(
+    candidates: Sequence[Candidate],
+    how: RelativeConfig,
+    *,
+    max_group: int | None,
+    scale: tuple[float, float] | None,
+    tie: float | None,
+) -> Listwise | Tournament:
+    """Return the question that ranks a group. The judge must have passed `require_relative`."""
+    own = tuple(candidates)
+    if how.by == "listwise":
+        assert max_group is not None and scale is not None
+        orders = how.orders if isinstance(how.orders, int) else ORDERS
+        return Listwise(own, scale, max_group, orders, how.seed)
+    return Tournament(
+        own,
+        how.schedule,
+        how.neighbours,
+        how.rounds,
+        how.pivot,
+        both=how.orders != "alternate",
+        tie=tie,
+        seed=how.seed,
+    )

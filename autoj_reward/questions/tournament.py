@@ -1,0 +1,240 @@
+"""Ranking by comparisons: schedules of pairs, and win rates from a Bradley-Terry fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+from typing import Literal
+
+from autoj_reward.conversation import Context, context_of
+from autoj_reward.errors import InputError
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.compare import Compare, compare_all
+from autoj_reward.questions.rank import Members, PairScore, Ranking, all_alike, members_of
+from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.questions.strengths import Strengths, Win, fit_bradley_terry, win_rates
+from autoj_reward.types import Candidate, Comparison, Judgement, Pair, Verdict
+
+Schedule = Literal["all", "circular", "pivot", "swiss"]
+WON = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5, Verdict.SECOND: 0.0}
+SEPARATE = 2.0
+"""Standard errors by which neighbours must differ for a Swiss tournament to stop."""
+REFERENCE = "reference"
+Pairing = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Tournament:
+    """Question which responses of a group win against the others."""
+
+    candidates: tuple[Candidate, ...]
+    schedule: Schedule = "circular"
+    """Pairs that are compared; this and the next three fields are as in `RelativeConfig`."""
+    neighbours: int = 4
+    rounds: int = 5
+    pivot: Literal["best", "reference"] = "best"
+    both: bool = True
+    """Whether both orders of each pair are judged. If not, each response is first about as often as
+    second."""
+    tie: float | None = None
+    """If set, responses are compared by their ratings; see `Compare`."""
+    seed: int = 0
+    """Seed of the circle and of the first round."""
+
+    @property
+    def most_inputs(self) -> int:
+        """Return the largest number of judge inputs."""
+        count = len(self.candidates)
+        pairs = {
+            "all": count * (count - 1) // 2,
+            "circular": min(count * self.neighbours, count * (count - 1) // 2),
+            "pivot": count + count // 2,
+            "swiss": self.rounds * (count // 2),
+        }
+        return (1 + self.both) * pairs[self.schedule]
+
+    async def answer(self, ask: Ask) -> Ranking:
+        """Return the win rates. Raises InputError if the pivot is a reference that is missing."""
+        members = members_of(self.candidates)
+        own = _Held(self, _without_reference(members) if self._by_reference else members)
+        if len(members.candidates) < 2:
+            return all_alike(members)
+        if self.schedule == "swiss":
+            await _play_swiss(own, ask)
+        elif self.schedule == "pivot":
+            await _play_pivot(own, ask, members.candidates[0].context.get(REFERENCE))
+        else:
+            await own.hold(list(_fixed_pairs(self, members)), ask)
+        return own.ranking()
+
+    @property
+    def _by_reference(self) -> bool:
+        return self.schedule == "pivot" and self.pivot == REFERENCE
+
+
+def share_won(comparison: Comparison) -> float | None:
+    """Return the share of a comparison that its first response won, 0 to 1; None if it failed.
+
+    It is the probability of the label at the verdict if the engine gives one, else the verdict. A
+    tie counts half. Both orders have equal weight, so that position bias cancels out.
+    """
+    if comparison.verdict is Verdict.FAILED:
+        return None
+    shares = [_share(order) for order in comparison.orders]
+    known = [s if n == 0 else 1 - s for n, s in enumerate(shares) if s is not None]
+    return sum(known) / len(known) if len(known) == len(shares) else None
+
+
+def _share(order: Judgement) -> float | None:
+    told = dict(order.confidence or ())
+    mass = sum(told.values())
+    if mass > 0:
+        return (told.get("first", 0.0) + told.get("tie", 0.0) / 2) / mass
+    return WON.get(order.verdict) if order.verdict else None
+
+
+class _Held:
+    """Comparisons of a group so far. Responses are named by the number of their distinct text."""
+
+    def __init__(self, how: Tournament, members: Members) -> None:
+        self.how, self.members = how, members
+        self.texts = list(members.candidates)
+        self.wins: list[Win] = []
+        self.matches: list[PairScore] = []
+        self.comparisons: list[Comparison] = []
+        self.judgements: list[Judgement] = []
+
+    async def hold(self, pairs: Sequence[Pairing], ask: Ask) -> None:
+        """Compare pairs in one round. With a single order, the first of a pair is shown first."""
+        questions = [
+            Compare(Pair.of(self.texts[i], self.texts[j]), self.how.both, self.how.tie)
+            for i, j in pairs
+        ]
+        for (i, j), found in zip(pairs, await compare_all(questions, ask), strict=True):
+            won = share_won(found)
+            self.comparisons.append(found)
+            self.judgements += found.orders
+            self.matches.append(PairScore(self._place(i), self._place(j), won))
+            if won is not None:
+                self.wins.append((i, j, won))
+
+    def _place(self, text: int) -> int:
+        own = self.members.places
+        return own[text][0] if text < len(own) else -1
+
+    def strengths(self) -> Strengths:
+        return fit_bradley_terry(len(self.texts), self.wins)
+
+    def ranking(self) -> Ranking:
+        members = self.members
+        met = {i for win in self.wins for i in win[:2]}
+        compared = [i for i in range(len(members.candidates)) if i in met]
+        alone = len(compared) < 2  # a lone one has nobody to be ranked among
+        rates = {} if alone else win_rates(self.strengths(), members.copies, compared)
+        scores, errors, reasons, critiques = [], [], [], []
+        for i in range(len(members.candidates)):
+            value, error = rates.get(i, (None, None))
+            scores.append(value)
+            errors.append(error)
+            place = self._place(i)
+            own = [
+                found
+                for match, found in zip(self.matches, self.comparisons, strict=True)
+                if place in (match.first, match.second)
+            ]
+            why = next((found.reason for found in own if found.verdict is Verdict.FAILED), "")
+            reasons.append("" if value is not None else f"no valid comparison: {why}")
+            texts = (order.critique for found in own for order in found.orders)
+            critiques.append(next(filter(None, texts), ""))
+        return Ranking(
+            members.spread_out(scores),
+            members.spread_out(errors),
+            members.spread_out(reasons),
+            tuple(self.judgements),
+            matches=tuple(self.matches),
+            critiques=members.spread_out(critiques),
+        )
+
+
+def _fixed_pairs(how: Tournament, members: Members) -> Iterator[Pairing]:
+    """Yield the pairs of a schedule that does not depend on results.
+
+    Each response is first about as often as second.
+    """
+    order = members.shuffled(how.seed)
+    count = len(order)
+    if how.schedule == "all" or 2 * how.neighbours >= count - 1:
+        for a, b in combinations(range(count), 2):
+            i, j = order[a], order[b]
+            yield (i, j) if (a + b) % 2 else (j, i)
+        return
+    for offset in range(1, how.neighbours + 1):
+        for place in range(count):
+            yield order[place], order[(place + offset) % count]
+
+
+async def _play_pivot(own: _Held, ask: Ask, reference: str | None) -> None:
+    count = len(own.texts)
+    if own.how.pivot == REFERENCE:
+        if not reference:
+            raise InputError("pivot is the reference, and this group brings none in its context")
+        own.texts.append(replace(own.texts[0], response=reference))
+        pivot = count
+    else:
+        rated = await rate_all([Rate(candidate) for candidate in own.texts], ask)
+        own.judgements += rated
+        values = [_first_rating(judgement) for judgement in rated]
+        pivot = max(range(count), key=lambda i: values[i])
+    others = [i for i in range(count) if i != pivot]
+    await own.hold([(i, pivot) if n % 2 else (pivot, i) for n, i in enumerate(others)], ask)
+
+
+def _first_rating(judgement: Judgement) -> float:
+    value = judgement.view("expected")
+    value = judgement.view("rating") if value is None else value
+    return float("-inf") if value is None else value
+
+
+async def _play_swiss(own: _Held, ask: Ask) -> None:
+    """Compare neighbours in the current ranking, round by round.
+
+    Stops when all neighbours differ by SEPARATE standard errors, when the rounds are used up, or
+    when all pairs were compared.
+    """
+    order, met = own.members.shuffled(own.how.seed), set[frozenset[int]]()
+    began = [0] * len(order)
+    for _ in range(own.how.rounds):
+        pairs = [(i, j) if began[i] <= began[j] else (j, i) for i, j in _neighbours(order, met)]
+        if not pairs:
+            return
+        met |= {frozenset(pair) for pair in pairs}
+        for i, _j in pairs:
+            began[i] += 1
+        await own.hold(pairs, ask)
+        found = own.strengths()
+        order.sort(key=lambda i: -found.values[i])
+        gaps = (found.difference(i, j) for i, j in pairwise(order))
+        if all(gap > SEPARATE * error for gap, error in gaps):
+            return
+
+
+def _neighbours(order: Sequence[int], met: set[frozenset[int]]) -> Iterator[Pairing]:
+    """Yield pairs that were not compared yet, each response with the nearest one below it."""
+    free = list(order)
+    while free:
+        i = free.pop(0)
+        j = next((other for other in free if frozenset((i, other)) not in met), None)
+        if j is not None:
+            free.remove(j)
+            yield i, j
+
+
+def _without_reference(members: Members) -> Members:
+    """Return the members without the reference in their context. It is a response here."""
+    found = context_of(members.candidates[0].context)
+    known = {name: text for name, text in found.items() if name != REFERENCE}
+    context = Context(known, found.turns)
+    return replace(
+        members, candidates=tuple(replace(c, context=context) for c in members.candidates)
+    )

@@ -1,0 +1,301 @@
+"""Ways of ranking a group: what each recovers of known strengths, and what it asks for.
+
+    python -m experiments.compare.groups --config configs/experiments/groups.yaml [--set key=value]
+
+`recovery`: scripted judges whose taste is known. Each response has a strength; a judge sees it with
+noise that is drawn anew for each judge call, and may prefer a position. Measured are Spearman's
+correlation of scores and strengths within a group, and the regret of the best: its strength below
+the strongest response, in standard deviations. The ceiling is all pairs in both orders.
+
+`cost`: prompt tokens of one group on the default judge's tokenizer, with responses of a stated
+length, and those that a prefix cache leaves to compute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+from scipy.stats import spearmanr
+
+from autoj_reward.config import JudgeConfig, RelativeConfig, View
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
+from autoj_reward.models import resolve
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.rank import Ranking
+from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.questions.relative import rank_question
+from autoj_reward.types import (
+    GROUP,
+    PAIRWISE,
+    RATING,
+    SINGLE,
+    VERDICT,
+    Candidate,
+    JudgeInput,
+    Judgement,
+    Outcome,
+    Reading,
+    Verdict,
+)
+from experiments.study import ResampledConfig, Study, study_command
+from experiments.tables import report, tabled
+
+PARTS = ("recovery", "cost")
+SCALE = (1.0, 10.0)
+MAX_GROUP = 16
+BLOCK_TOKENS = 16
+"""Tokens of a block of vLLM's prefix cache."""
+
+COMPARISONS: dict[str, dict[str, Any]] = {
+    "all pairs": {"schedule": "all"},
+    "all pairs, one order": {"schedule": "all", "orders": "alternate"},
+    "circular, 4 neighbours": {},
+    "circular, 4 neighbours, one order": {"orders": "alternate"},
+    "pivot": {"schedule": "pivot"},
+    "swiss, 5 rounds": {"schedule": "swiss"},
+}
+LISTWISE = {"listwise, 1 order": 1, "listwise, 2 orders": 2, "listwise, 4 orders": 4}
+JUDGES: dict[str, dict[str, float]] = {
+    "noise 1": {"noise": 1.0},
+    "noise 1, prefers the first": {"noise": 1.0, "first": 1.0},
+    "always says first": {"taste": 0.0, "first": 3.0},
+}
+"""Scripted judges. noise: standard deviation of a seen strength. first: advantage of the first
+position over the last. taste: weight of the true strength."""
+CEILING = "all pairs"
+STOCK = ("light", "air", "blue", "red", "wave", "small", "child", "sky", "because", "long", "eye")
+"""Words of the made responses in the part `cost`."""
+
+
+class GroupsConfig(ResampledConfig):
+    """Settings of the study."""
+
+    sizes: tuple[int, ...] = (4, 8, 16, 32)
+    """Group sizes."""
+    groups: int = Field(100, ge=2)
+    """Groups of each size."""
+    spread: float = Field(1.5, gt=0)
+    """Standard deviation of strengths within a group, in points of the scale."""
+    response_words: int = Field(150, ge=1)
+    """Words of a response in the part `cost`."""
+
+
+class ScriptedJudge:
+    """A judge with a known taste. Call it as `Ask`; `calls` counts its inputs."""
+
+    def __init__(self, strengths: dict[str, float], seed: int, **how: float) -> None:
+        self.calls = 0
+        self._strengths, self._seed = strengths, seed
+        self._noise, self._first = how.get("noise", 0.0), how.get("first", 0.0)
+        self._taste = how.get("taste", 1.0)
+
+    async def __call__(
+        self, items: Sequence[JudgeInput], view: View | None = None
+    ) -> list[Judgement]:
+        self.calls += len(items)
+        return [self._judgement(item) for item in items]
+
+    def _judgement(self, item: JudgeInput) -> Judgement:
+        drawn = random.Random(f"{self._seed} {item.protocol} {item.responses}")
+        last = max(1, len(item.responses) - 1)
+        seen = [
+            self._taste * self._strengths[text]
+            + drawn.gauss(0, self._noise)
+            + self._first * (1 - place / last) * (len(item.responses) > 1)
+            for place, text in enumerate(item.responses)
+        ]
+        if item.protocol == PAIRWISE:
+            p = 1 / (1 + math.exp(seen[1] - seen[0]))
+            told = (("first", p), ("second", 1 - p))
+            verdict = Verdict.FIRST if p > 0.5 else Verdict.SECOND
+            return Judgement(Outcome.OK, readings=(Reading(VERDICT, verdict, distribution=told),))
+        names = (
+            [RATING] if item.protocol == SINGLE else [f"response_{n + 1}" for n in range(len(seen))]
+        )
+        values = (min(SCALE[1], max(SCALE[0], 5.5 + own)) for own in seen)
+        readings = (Reading(n, f"{v:g}", v, expected=v) for n, v in zip(names, values, strict=True))
+        return Judgement(Outcome.OK, readings=tuple(readings))
+
+
+Ranker = Callable[[Sequence[Candidate], Ask, int], Any]
+
+
+async def rank_pointwise(group: Sequence[Candidate], ask: Ask, seed: int) -> list[float]:
+    """Return the rating of each response alone."""
+    return [own.view("expected") or 0.0 for own in await rate_all([Rate(c) for c in group], ask)]
+
+
+async def rank_together(
+    group: Sequence[Candidate], ask: Ask, seed: int, how: dict[str, Any]
+) -> list[float]:
+    """Return the scores of a group that is judged together."""
+    relative = RelativeConfig(**how, seed=seed)
+    question = rank_question(group, relative, max_group=MAX_GROUP, scale=SCALE, tie=None)
+    ranking: Ranking = await question.answer(ask)
+    return [0.0 if score is None else score for score in ranking.scores]
+
+
+def rankers() -> dict[str, Ranker]:
+    """Return every way of ranking, by its name in tables."""
+    found: dict[str, Ranker] = {"each alone": rank_pointwise}
+    for name, orders in LISTWISE.items():
+        found[name] = partial(rank_together, how={"by": "listwise", "orders": orders})
+    for name, how in COMPARISONS.items():
+        found[name] = partial(rank_together, how={"by": "comparisons", **how})
+    return found
+
+
+def recover(config: GroupsConfig) -> list[dict[str, Any]]:
+    """Return a row for each judge, group size and way of ranking."""
+    rows = []
+    for judge, how in JUDGES.items():
+        for size in config.sizes:
+            found = {name: _recovered(config, size, how, rank) for name, rank in rankers().items()}
+            ceiling = found[CEILING]
+            for name, own in found.items():
+                kept = None
+                if "taste" not in how:  # else there is nothing to recover
+                    kept = own["spearman"]["value"] / ceiling["spearman"]["value"]
+                more = {"of_ceiling": kept, "calls_share": own["calls"] / ceiling["calls"]}
+                rows.append({"judge": judge, "size": size, "by": name} | own | more)
+            print(f"{judge}: groups of {size}", file=sys.stderr)
+    return rows
+
+
+def _recovered(
+    config: GroupsConfig, size: int, how: dict[str, float], rank: Ranker
+) -> dict[str, Any]:
+    order, regret, calls, spread = [], [], [], []
+    for number in range(config.groups):
+        drawn = np.random.default_rng([config.seed, size, number])
+        values = [float(v) for v in drawn.normal(0, config.spread, size)]
+        strengths = {f"response {n}": value for n, value in enumerate(values)}
+        judge = ScriptedJudge(strengths, number, **how)
+        group = [Candidate(f"query {number}", text) for text in strengths]
+        scores = asyncio.run(rank(group, judge, number))
+        order.append(float(spearmanr(scores, values).statistic) if len(set(scores)) > 1 else 0.0)
+        regret.append((max(values) - values[int(np.argmax(scores))]) / config.spread)
+        calls.append(judge.calls)
+        spread.append(max(scores) - min(scores))
+    return {
+        "spearman": asdict(config.draws.mean(np.array(order))),
+        "regret": asdict(config.draws.mean(np.array(regret))),
+        "calls": fmean(calls),
+        "spread": fmean(spread),
+    }
+
+
+class Recorder:
+    """An `Ask` that keeps the inputs and answers all of them with the middle of the scale."""
+
+    def __init__(self) -> None:
+        self.items: list[JudgeInput] = []
+
+    async def __call__(
+        self, items: Sequence[JudgeInput], view: View | None = None
+    ) -> list[Judgement]:
+        self.items += items
+        judge = ScriptedJudge({text: 0.0 for item in items for text in item.responses}, 0)
+        return await judge(items)
+
+
+def count_tokens(config: GroupsConfig) -> list[dict[str, Any]]:
+    """Return a row for each group size and way of ranking, with the tokens of its prompts."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(resolve(JudgeConfig()).path)
+    formats = {
+        GROUP: load_format("listwise"),
+        SINGLE: load_format("general"),
+        PAIRWISE: load_format("general"),
+    }
+    words = random.Random(config.seed)
+    rows = []
+    for size in config.sizes:
+        texts = [_made_text(words, config.response_words) for _ in range(size)]
+        group = [Candidate("Explain why the sky is blue to a child.", text) for text in texts]
+        for name, rank in rankers().items():
+            recorder = Recorder()
+            asyncio.run(rank(group, recorder, config.seed))
+            seen, computed, total = set[tuple[int, ...]](), 0, 0
+            for item in recorder.items:
+                text = "".join(message.text for message in render(item, formats[item.protocol]))
+                ids = tokenizer(text)["input_ids"]
+                blocks = [
+                    tuple(ids[: n + BLOCK_TOKENS])
+                    for n in range(0, len(ids) - BLOCK_TOKENS, BLOCK_TOKENS)
+                ]
+                cached = BLOCK_TOKENS * sum(block in seen for block in blocks)
+                seen.update(blocks)
+                total, computed = total + len(ids), computed + len(ids) - cached
+            rows.append(
+                {
+                    "size": size,
+                    "by": name,
+                    "calls": len(recorder.items),
+                    "tokens": total,
+                    "computed": computed,
+                }
+            )
+    return rows
+
+
+def _made_text(drawn: random.Random, words: int) -> str:
+    return " ".join(drawn.choice(STOCK) for _ in range(words))
+
+
+RECOVERY_COLUMNS = {
+    "judge": "{judge}",
+    "n": "{size}",
+    "ranked by": "{by}",
+    "calls": "{calls:.0f}",
+    "of the ceiling's calls": "{calls_share:.0%}",
+    "Spearman": "{spearman}",
+    "of the ceiling": "{of_ceiling:.3f}",
+    "regret of the best": "{regret}",
+    "range of scores": "{spread:.3f}",
+}
+COST_COLUMNS = {
+    "n": "{size}",
+    "ranked by": "{by}",
+    "calls": "{calls}",
+    "prompt tokens": "{tokens:,}",
+    "computed with the prefix cache": "{computed:,}",
+}
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """Write the figures as Markdown tables."""
+    steps, sections = found["steps"], []
+    if "recovery" in steps:
+        title = "Known strengths, scripted judges"
+        sections.append((title, tabled(steps["recovery"], RECOVERY_COLUMNS), ""))
+    if "cost" in steps:
+        sections.append(("Prompt tokens of one group", tabled(steps["cost"], COST_COLUMNS), ""))
+    return report("Ranking a group", found, sections)
+
+
+def study(run: Study[GroupsConfig]) -> str:
+    """Measure the parts that are not done yet."""
+    work = {
+        "recovery": lambda: recover(run.config),
+        "cost": lambda: count_tokens(run.config),
+    }
+    return run.steps("groups", work, markdown)
+
+
+main = study_command(GroupsConfig, study, PARTS)
+
+if __name__ == "__main__":
+    sys.exit(main())

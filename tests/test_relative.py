@@ -1,0 +1,261 @@
+"""Groups judged beside each other, at every door: Python, a service, the command line, best-of-N
+jobs and trainers' rewards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward import Candidate, Judge, JudgeConfig, RewardModel
+from autoj_reward.cli import main as cli
+from autoj_reward.client.session import open_judge
+from autoj_reward.config import (
+    BestOfNConfig,
+    FailureConfig,
+    RankConfig,
+    RelativeConfig,
+    RewardConfig,
+    check,
+)
+from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.service.api import make_app
+from autoj_reward.trainer.ppo import PPOReward
+from autoj_reward.trainer.trl import GRPOReward
+from autoj_reward.types import Outcome
+from tests.service.test_api import HEADERS, metric, serving
+
+RATINGS = {"good": 9, "fair": 5, "poor": 2}
+TEXTS = ["poor", "good", "fair", "good"]
+LISTWISE = RelativeConfig(by="listwise")
+PAIRS = RelativeConfig(by="comparisons", schedule="all")
+
+
+def judge(fmt: str = "listwise", **script: Any) -> JudgeConfig:
+    return JudgeConfig(kind="fake", format=fmt, script={"ratings": RATINGS} | script)
+
+
+def require_order(scores: Any) -> None:
+    poor, good, fair, again = scores
+    assert good == again and 0 <= poor < fair < good <= 1
+
+
+# --- Python
+
+
+def test_a_judge_ranks_listwise_or_by_comparisons() -> None:
+    with Judge(judge()) as listwise:
+        found = listwise.rank("Why?", TEXTS)
+        require_order(found.scores)
+        assert len(found.orders) == 2 and not found.matches
+        with pytest.raises(InputError, match="a group of 1"):
+            listwise.rank("Why?", ["good"])
+        with pytest.raises(ConfigError, match="such as general, or set"):
+            listwise.rank("Why?", TEXTS, relative=PAIRS)
+    with Judge(judge("autoj-en")) as pairs:  # the longer response wins, by script
+        found = pairs.rank("Why?", ["a", "aa", "aaa"])
+        first, second, third = found.scores
+        assert first and second and third and first < second < third
+        with pytest.raises(ConfigError, match="such as listwise"):
+            pairs.rank("Why?", TEXTS, relative=LISTWISE)
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"by": "listwise", "schedule": "all"}, "by is listwise, which does not use schedule"),
+        ({"by": "listwise", "orders": "both"}, "listwise judges 1 or more orders"),
+        ({"by": "listwise", "orders": 0}, "listwise judges 1 or more orders"),
+        ({"by": "comparisons", "orders": 3}, "comparisons take both or alternate"),
+        ({"by": "comparisons", "rounds": 3}, "rounds is of the schedule swiss"),
+        ({"by": "comparisons", "schedule": "swiss", "neighbours": 2}, "neighbours is of the"),
+    ],
+)
+def test_keys_that_cannot_count_are_refused(how: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check(RankConfig, {"relative": how}, "run.yaml")
+    assert why in str(error.value)
+
+
+# --- a service
+
+
+def test_a_service_ranks_a_group_and_serves_clients_that_do() -> None:
+    import httpx
+
+    async def ask() -> None:
+        async with open_judge(judge()) as own:
+            app = make_app(own, "secret")
+            with serving(app) as port:
+                address = f"http://127.0.0.1:{port}"
+                async with httpx.AsyncClient(base_url=address, headers=HEADERS) as client:
+                    body = {"query": "Why?", "responses": TEXTS}
+                    found = (await client.post("/v1/rank", json=body)).json()
+                    wrong = body | {"relative": {"by": "comparisons"}}
+                    refused = await client.post("/v1/rank", json=wrong)
+                    lone = await client.post("/v1/rank", json=body | {"responses": ["a"]})
+                remote = await asyncio.to_thread(_remote, address)
+            require_order(found["scores"])
+            assert len(found["orders"]) == len(found["judgements"]) == 2
+            assert refused.status_code == 422 and "pairwise protocol" in refused.json()["detail"]
+            assert lone.status_code == 422
+            require_order(remote)
+            assert metric(app, "autoj_judgements_total", kind="group", outcome="ok") == 4
+
+    asyncio.run(ask())
+
+
+def _remote(address: str) -> Any:
+    os.environ["AUTOJ_TOKEN"] = "secret"
+    try:
+        with Judge.connect(address, judge=judge()) as remote:
+            return remote.rank("Why?", TEXTS).scores
+    finally:
+        del os.environ["AUTOJ_TOKEN"]
+
+
+# --- the command line
+
+
+def write(path: Path, rows: list[Any]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def read(path: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def test_autoj_rank_names_bad_rows_and_asks_for_nothing_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"query": "Why?", "responses": TEXTS, "id": 7},
+        {"query": "Lone?", "responses": ["good"]},
+        {"query": "Who?", "responses": ["poor", "", "good"]},
+    ]
+    source, output = write(tmp_path / "groups.jsonl", rows), str(tmp_path / "ranked.jsonl")
+    log = tmp_path / "asked"
+    script = json.dumps({"ratings": RATINGS, "log": str(log)})
+    run = ["rank", "--input", source, "--output", output, "--set", "judge.kind=fake"]
+    run += ["--set", "judge.format=listwise", "--set", f"judge.script={script}"]
+    assert cli.main(run) == 0
+    said = capsys.readouterr().out
+    assert "2 rows: 2 ok; 1 left out" in said
+    why, who = read(output)
+    require_order(why["scores"])
+    assert (why["id"], why["best"], why["outcome"]) == (7, 1, "ok")
+    assert (
+        who["best"] == 2
+        and [set(order) for order in why["orders"]] == [{"shown", "scores", "forced"}] * 2
+    )
+    asked = log.read_text()
+    Path(output).unlink()
+    assert cli.main(run) == 0
+    assert read(output) == [why, who] and log.read_text() == asked
+
+
+# --- best-of-N
+
+
+def test_a_best_of_n_job_chooses_by_scores(tmp_path: Path) -> None:
+    rows = [{"query": "Why?", "responses": TEXTS}, {"query": "Lone?", "responses": ["poor"]}]
+    source, output = write(tmp_path / "in.jsonl", rows), tmp_path / "out"
+    config = {
+        "input": source,
+        "output": str(output),
+        "judge": judge().model_dump(mode="json"),
+        "relative": {"by": "listwise", "orders": 3},
+    }
+    (tmp_path / "run.yaml").write_text(json.dumps(config))
+    assert cli.main(["best-of-n", "--config", str(tmp_path / "run.yaml")]) == 0
+    why, lone = read(output / "selections.jsonl")
+    assert (why["response"], why["tied"], why["rule"]) == ("good", [1, 3], "first")
+    require_order(why["relative"]["scores"])
+    assert why["ratings"] == why["relative"]["scores"]
+    assert (lone["response"], lone["rule"], lone["outcome"]) == ("poor", "only", "input_rejected")
+    assert (output / "report.html").is_file()
+
+
+@pytest.mark.parametrize("more", [{"budget": 0.5}, {"view": "rating"}])
+def test_what_relative_stands_in_place_of_is_refused_beside_it(more: dict[str, Any]) -> None:
+    data = {"input": "i", "output": "o", "relative": {"by": "comparisons"}} | more
+    with pytest.raises(ConfigError, match="leave"):
+        check(BestOfNConfig, data, "run.yaml")
+
+
+# --- trainers
+
+
+def reward_config(**more: Any) -> RewardConfig:
+    data = {"judge": judge(fail={"lost": "truncated"}), "relative": LISTWISE} | more
+    return RewardConfig(failures=FailureConfig(budget=0.9), **data)
+
+
+@pytest.fixture
+def reward() -> Iterator[RewardModel]:
+    with RewardModel(reward_config()) as model:
+        yield model
+
+
+def step(*groups: list[str]) -> dict[str, Any]:
+    prompts = [f"Query {n}" for n, group in enumerate(groups) for _ in group]
+    return {"prompts": prompts, "completions": [text for group in groups for text in group]}
+
+
+def test_grpo_gets_scores_within_each_group(reward: RewardModel) -> None:
+    logged: dict[str, float] = {}
+    batch = step(TEXTS, ["good", "lost"], ["fair", "fair"])
+    found = GRPOReward(reward).judge_sync(**batch, log_metric=logged.__setitem__)
+    require_order(found[:4])
+    assert found[4:6] == [None, None]  # their judgement failed
+    assert found[6:] == [0.5, 0.5]
+    assert logged["judge/truncated"] == pytest.approx(2 / 8)
+    assert "judge/order_spread" in logged and "judge/position_correlation" in logged
+
+
+def test_a_group_of_one_is_an_error_that_names_the_key(reward: RewardModel) -> None:
+    with pytest.raises(ConfigError, match=r"reward\.relative is set.*one response of 'Query 1'"):
+        GRPOReward(reward).judge_sync(**step(["good", "poor"], ["fair"]))
+
+
+def test_a_response_whose_company_is_unusable_abstains(reward: RewardModel) -> None:
+    pair = [Candidate("Why?", "good"), Candidate("Why?", "bad", unusable="no text")]
+    found = reward.rewards_now(pair)
+    assert [own.value for own in found] == [None, None]
+    assert "cannot be judged" in found[0].judgement.reason
+
+
+def test_groups_of_other_queries_under_one_id_abstain(reward: RewardModel) -> None:
+    mixed = [Candidate(query, "good", group_id="g") for query in ("Why?", "Who?")]
+    assert [own.judgement.outcome for own in reward.rewards_now(mixed)] == [
+        Outcome.INPUT_REJECTED
+    ] * 2
+
+
+def test_a_relative_judge_is_a_part_beside_others() -> None:
+    parts = {"pairs": {"judge": judge("autoj-en"), "relative": PAIRS, "weight": 3.0}}
+    config = reward_config(relative=None, judge=judge("autoj-en"), parts=parts)
+    with RewardModel(config) as model:
+        found = model.rewards_now([Candidate("Why?", text) for text in ("poor", "longest", "mid")])
+    for own in found:
+        rated, won = own.parts["judge"], own.parts["pairs"]
+        assert rated is not None and won is not None and own.raw is not None
+        assert own.raw == pytest.approx(((rated - 1) / 9 + 3 * won) / 4)
+    poor, longest, mid = (own.parts["pairs"] for own in found)
+    assert mid and poor and longest and mid < poor < longest  # the longer one wins, by script
+
+
+def test_a_judge_that_cannot_is_refused_before_anything_is_learned() -> None:
+    with pytest.raises(ConfigError, match=r"reward\.relative\.by is listwise"):
+        RewardModel(reward_config(judge=judge("autoj-en"))).open()
+
+
+def test_trainers_without_groups_refuse(reward: RewardModel) -> None:
+    with pytest.raises(ConfigError, match=r"reward\.relative.*PPO samples one response"):
+        PPOReward(reward, None, {})
