@@ -108,7 +108,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Keep the Markdown of a page whose text is made from docstrings: that of its HTML."""
     site_path = page.file.src_uri
     if re.search(r"^::: ", _markdown[site_path], re.MULTILINE):
-        made = markdownify(html, heading_style="ATX", strip=["a"])
+        made = markdownify(html, heading_style="ATX", strip=["a"]).replace("¶", "")
         _markdown[site_path] = f"# {page.title}\n\n" * (not made.lstrip().startswith("#")) + made
     return html
 
