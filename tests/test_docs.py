@@ -1,45 +1,88 @@
-"""What the pages say of commands, modules and each other is true."""
+"""The pages name commands, modules, files and headings that exist."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from autoj_reward.cli import main as cli
+from docs.hooks.reference import PAGES as GENERATED
+from docs.hooks.reference import command_parser
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README = ROOT / "README.md"
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "autoj_reward" / "models").rglob("README.md")),
+]
 ARCHITECTURE = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
-COMMANDS = {name for own in cli.MODULES.values() for name in own}
+COMMANDS = {name for commands in cli.MODULES.values() for name in commands}
 MODULES = sorted(set(re.findall(r"`([\w/]+\.py)`", ARCHITECTURE)))
 NOT_ON_THE_WAY = {"capacity", "data", "training"}
+FENCED = re.compile(r"^(`{3,}).*?^\1`*$", re.MULTILINE | re.DOTALL)
+
+each_page = pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: str(page.relative_to(ROOT)).replace("/", ".")
+)
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as MkDocs makes them."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    for name in re.findall(r"^<!-- generated: (\w+) -->$", text, re.MULTILINE):
+        text += "\n" + GENERATED[name]()
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    plain = [re.sub(r"\]\([^)]*\)|[^\w\s-]", "", title).strip().lower() for title in titles]
+    return {re.sub(r"[-\s]+", "-", title) for title in plain}
 
 
 def test_the_readme_is_short() -> None:
-    assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) <= 140
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 140
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+@each_page
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", text):
+        target = page.parent / link if link else page
+        assert target.exists(), link
+        if anchor and ".md" in target.suffix and target.name != "python.md":
+            assert anchor in anchors(target.resolve()), f"{link}#{anchor}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_page
 def test_commands_that_are_named_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    pattern = r"(?:^|`|/)autoj ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?([^\n`#|]*)"
+    for first, second, rest in re.findall(pattern, text, re.MULTILINE):
+        typed = f"{first} {second}" if first in cli.GROUPS and second else first
+        assert typed in COMMANDS | {*cli.GROUPS}, f"autoj {typed}"
+        if typed in COMMANDS:
+            known = command_parser(typed)._option_string_actions
+            flags = re.findall(r"(?<=\s)--[a-z][a-z-]*", rest)
+            assert [flag for flag in flags if flag not in known] == [], f"autoj {typed}"
+
+
+@each_page
+def test_targets_modules_and_run_files_that_are_named_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    groups = {*cli.GROUPS}
-    for first, second in re.findall(
-        r"(?:^|`|/)autoj ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?", text, re.M
-    ):
-        typed = f"{first} {second}" if first in groups and second else first
-        assert typed in COMMANDS | groups, f"{page.name}: autoj {typed}"
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"(?:^|`)make ((?:[a-z][a-z0-9-]+ ?)+)", text, re.MULTILINE)
+    assert {target for line in named for target in line.split()} <= targets
+    modules = set(re.findall(r"python -m ((?:experiments|autoj_reward|rollouts)[\w.]*\w)", text))
+    assert [name for name in modules if importlib.util.find_spec(name) is None] == []
+    files = set(re.findall(r"\bconfigs/[\w/]+\.yaml", text))
+    assert [file for file in files if not (ROOT / file).is_file()] == []
 
 
 def test_every_command_is_named_in_the_readme() -> None:
-    text = PAGES[0].read_text(encoding="utf-8")
+    text = README.read_text(encoding="utf-8")
     assert [name for name in COMMANDS if name.split()[0] not in text] == []
 
 
@@ -49,7 +92,7 @@ def test_a_module_on_the_way_exists(name: str) -> None:
     assert (folder / name).is_file()
 
 
-def test_every_room_is_on_the_way_or_known_not_to_be() -> None:
-    rooms = {path.parent.name for path in (ROOT / "autoj_reward").glob("*/__init__.py")}
-    assert rooms - NOT_ON_THE_WAY <= {name.split("/")[0] for name in MODULES}
-    assert all(f" {room} " in ARCHITECTURE.replace("\n", " \n ") for room in rooms)
+def test_every_package_is_on_the_way_or_known_not_to_be() -> None:
+    packages = {path.parent.name for path in (ROOT / "autoj_reward").glob("*/__init__.py")}
+    assert packages - NOT_ON_THE_WAY <= {name.split("/")[0] for name in MODULES}
+    assert all(f" {name} " in ARCHITECTURE.replace("\n", " \n ") for name in packages)

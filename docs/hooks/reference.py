@@ -9,6 +9,7 @@ import argparse
 import ast
 import builtins
 import inspect
+import re
 import textwrap
 import types
 import typing
@@ -72,6 +73,9 @@ BODY_MODULES = (
     "autoj_reward.types",
 )
 """Where the schemas of the HTTP API stand as classes of the same names."""
+
+EXAMPLE = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
+"""An example in a docstring, to the next empty line. Markdown would read `>>>` as a quotation."""
 
 TYPE_NAMES: dict[Any, str] = {
     **{str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"},
@@ -387,8 +391,8 @@ def cell(text: str) -> str:
 
 
 def paragraphs(text: str | None) -> str:
-    """Return a docstring without its indentation."""
-    return inspect.cleandoc(text or "")
+    """Return a docstring as Markdown."""
+    return EXAMPLE.sub(r"```pycon\n\g<0>\n```", inspect.cleandoc(text or ""))
 
 
 PAGES = {"cli": cli_page, "config": config_page, "http": http_page}

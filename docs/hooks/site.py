@@ -108,7 +108,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Keep the Markdown of a page whose text is made from docstrings: that of its HTML."""
     site_path = page.file.src_uri
     if re.search(r"^::: ", _markdown[site_path], re.MULTILINE):
-        made = markdownify(html, heading_style="ATX", strip=["a"])
+        made = markdownify(html, heading_style="ATX", strip=["a"]).replace("¶", "")
         _markdown[site_path] = f"# {page.title}\n\n" * (not made.lstrip().startswith("#")) + made
     return html
 
@@ -135,16 +135,18 @@ def on_post_build(config: MkDocsConfig) -> None:
             if not isinstance(page, Page):
                 continue  # a section, or a page that is missing, which MkDocs has named
             about = first_sentence(_markdown[page.file.src_uri])
-            lines.append(f"- [{page.title}]({page.file.src_uri}): {about}")
+            link = f"- [{page.title}]({page.file.src_uri})"
+            lines.append(f"{link}: {about}" if about else link)
         lines.append("")
     (site / "llms.txt").write_text("\n".join(lines), encoding="utf-8")
 
 
 def first_sentence(markdown: str) -> str:
-    """Return the first sentence of a page's first paragraph, as plain text."""
-    for block in re.split(r"\n\s*\n", markdown):
+    """Return the first sentence of a page's first paragraph, as plain text, or "" without one."""
+    prose = re.sub(r"^(`{3,}).*?^\1`*$", "", markdown, flags=re.MULTILINE | re.DOTALL)
+    for block in re.split(r"\n\s*\n", prose):
         text = " ".join(block.split())
-        if text and not re.match(r"[#|<!`\[>:*-]", text):
+        if text and not re.match(r"[#|<!\[>:*-]|\d+\.", text):
             plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
-            return re.split(r"(?<=[.:!?])\s", plain, maxsplit=1)[0]
+            return re.split(r"(?<=[.!?])\s(?=[A-Z`])", plain, maxsplit=1)[0]
     return ""

@@ -27,7 +27,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "MANIFEST.in"):
         shutil.copy(ROOT / name, source)
     build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
     command = [sys.executable, "-W", "ignore", "-c", build, str(source / "dist")]

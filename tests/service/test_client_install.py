@@ -62,7 +62,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     for name in "autoj_reward", "rollouts":
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in "pyproject.toml", "README.md":
+    for name in "pyproject.toml", "README.md", "LICENSE", "NOTICE":
         shutil.copy(ROOT / name, folder)
     built = [UV, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable]
     told([*built, folder, "--out-dir", folder / "dist"])
