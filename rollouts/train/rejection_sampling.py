@@ -50,45 +50,54 @@ from rollouts.train.learner import (
 
 
 class SftConfig(Block):
-    """Training on the chosen responses, by TRL's SFTTrainer.
-
-    epochs: passes over a round's rows. batch_size: rows an optimizer step; device_batch_size: at a
-    time. max_length: tokens of prompt and response.
-    trainer: further arguments of TRL's SFTConfig, by their names there.
-    """
+    """Settings of the training on the chosen responses, by TRL's SFTTrainer."""
 
     epochs: float = Field(1.0, gt=0)
+    """Passes over the rows of a round."""
     batch_size: int = Field(8, ge=1)
+    """Rows in an optimizer step."""
     device_batch_size: int = Field(1, ge=1)
+    """Rows that are processed at a time."""
     learning_rate: float = Field(1e-5, gt=0)
+    """Learning rate of the optimizer."""
     lora_rank: int | None = Field(None, ge=1)
+    """Rank of a LoRA adapter, merged into the policy after each round. null trains all weights."""
     max_length: int = Field(1024, ge=16)
+    """Longest training row in tokens, prompt and response together."""
     save_steps: int = Field(50, ge=1)
+    """Steps between checkpoints."""
     trainer: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of TRL's SFTConfig, by their names there."""
 
 
 class RejectionSamplingConfig(Block):
-    """input, policy, judge, columns, view: as in a best-of-N job. rounds: how often to sample and
-    train.
-
-    better_by: least gain of the chosen response over the query's mean, in points of the view, for
-    a query to be trained on: where all responses are alike, the choice teaches nothing.
-    """
+    """Settings of rejection sampling. `BestOfNConfig` describes the keys of the sampling job."""
 
     input: str
+    """Input of the best-of-N job of every round."""
     output: Path
+    """Folder for the rounds."""
     policy: PolicyConfig
+    """The initial policy, and how it samples."""
     judge: JudgeConfig = JudgeConfig()
+    """The judge that rates the candidates."""
     columns: dict[str, str] = Field(default_factory=dict)
+    """Input column for each context field of the judge's format, where the names differ."""
     view: ViewOrAuto = "auto"
+    """The number that ranks candidates, as in a best-of-N job."""
     rounds: int = Field(1, ge=1)
+    """Times to sample and train."""
     better_by: float = Field(0.0, ge=0)
+    """Least gain of the chosen response over the query's mean, in points of the view. Queries with
+    a smaller gain are not trained on: where all responses are alike, the choice teaches nothing."""
     sft: SftConfig = SftConfig()
+    """The training on the chosen responses."""
     seed: int = 0
+    """Random seed of the training."""
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
-    """Run every round, and print where the last policy is."""
+    """Run every unfinished round, print where the last policy is, and return the exit code 0."""
     if processes() > 1:
         raise ConfigError("rejection sampling runs in one process: start it without a launcher")
     checked = load_run(RejectionSamplingConfig, config, sets, strict)
@@ -184,22 +193,22 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TrainingRows:
-    """Rows that a round trains on.
-
-    sft: prompt and completion. pairs: prompt, chosen and rejected. Each row says where it comes
-    from. cut: queries without a row since their chosen response was cut off at max_tokens."""
+    """Training rows of one round. Each row has its origin under `source`."""
 
     sft: tuple[Row, ...]
+    """Rows of `prompt` and `completion`."""
     pairs: tuple[Row, ...]
+    """Rows of `prompt`, `chosen` and `rejected`."""
     cut: int
+    """Queries without a row because their chosen response was cut off at `max_tokens`."""
 
 
 def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) -> TrainingRows:
-    """Return the rows of a finished job, in round `number`.
+    """Return the training rows of a finished job, in round `number`.
 
-    Queries without a rated choice, or whose choice gains less than better_by over the mean of the
-    rated responses, give none; a pair needs two different values. What was cut off is neither
-    chosen nor rejected.
+    A query gives no row if its chosen response is unrated, empty or cut off, or gains less than
+    `better_by` over the mean of the rated responses. It gives a pair if its lowest-rated complete
+    response has a lower value than the chosen one.
     """
     judged: dict[int, list[Row]] = {}
     for record in _lines(job.output / "judgements.jsonl"):
@@ -230,8 +239,10 @@ def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) 
 
 
 def _finished(job: BestOfNConfig, queries: Iterable[Asking]) -> dict[Asking, tuple[bool, ...]]:
-    """Whether the policy ended each response itself, by query; none of responses that the input
-    brought."""
+    """Return, by query, whether the policy ended each response itself.
+
+    Queries whose responses came with the input are missing.
+    """
     if job.policy is None:
         return {}
     name = policy_name(job.policy)
@@ -246,12 +257,12 @@ def _source(chosen: Row, best: float, rated: list[Row]) -> Row:
 
 
 def _asked(chosen: Row) -> Asking:
-    """What a selection's responses answer."""
+    """Return the query or conversation that the responses of a selection answer."""
     return turns_of(chosen["messages"]) if "messages" in chosen else str(chosen["query"])
 
 
 def _prompt(job: BestOfNConfig, asked: Asking) -> list[dict[str, str]]:
-    """The conversation that the policy was sampled with."""
+    """Return the conversation that the policy was sampled with."""
     prompt = user_prompt(asked, job.policy.system if job.policy else None)
     return [{"role": message.role, "content": message.text} for message in prompt]
 
