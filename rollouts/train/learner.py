@@ -188,7 +188,7 @@ def read_prompts(
 
 
 def trainer_arguments(config: TrainConfig) -> dict[str, Any]:
-    """Return the arguments that TRL's configs have in common, without those of `trainer`."""
+    """Return the arguments that TRL's configs have in common; `trainer` overrides them."""
     steps = accumulation(config.batch_size, config.device_batch_size)
     return {
         "output_dir": str(config.output),
