@@ -1,4 +1,4 @@
-"""`autoj best-of-n`, and `autoj train` for policies: the jobs in which a policy speaks."""
+"""Commands that run a policy: `autoj best-of-n`, `autoj train` for policies, and `autoj plan`."""
 
 from __future__ import annotations
 

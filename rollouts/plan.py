@@ -1,5 +1,7 @@
-"""`autoj plan --config F`: what the engines and the training of a run file take of each GPU, and
-how many judgements a minute its judges give at most."""
+"""Capacity plan of a run file: `autoj plan --config F`.
+
+Estimates the GPU memory of its engines and training, and the maximum rate of its judges.
+"""
 
 from __future__ import annotations
 
@@ -47,25 +49,25 @@ ENGINES: dict[str, type[JudgeConfig] | type[PolicyConfig]] = {
     "scalar": JudgeConfig,
     "policy": PolicyConfig,
 }
-"""Blocks of a run file that are engines, wherever they are."""
+"""Config class of each block that is an engine, at any depth of a run file."""
 FROM_THE_FILE = {"model", *Serving.model_fields} - {"efficiency"}
-"""Flags whose values a run file states itself."""
+"""Flags that conflict with `--config`, since the run file has these values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Memory of one part of a run on each of its GPUs, in GiB.
-
-    fault: reason why it does not fit. sequences: concurrent sequences of an engine. rate: rate of a
-    judge, see `rate_of`; None for other parts.
-    """
+    """Memory use of one engine or training of a run."""
 
     what: str
     gpus: int
     parts: dict[str, float]
+    """GiB on each of its GPUs, by use."""
     fault: str | None
+    """Why it does not fit; None if it fits."""
     sequences: int | None = None
+    """Sequences that an engine runs at once; None for a training, or if it does not fit."""
     rate: dict[str, Any] | None = None
+    """Rate of a judge, see `rate_of`; None for anything else."""
 
     @property
     def total(self) -> float:
@@ -79,7 +81,7 @@ def main(
     processes: int | None,
     **keys: Any,
 ) -> int:
-    """Print the plan; 1 if nothing of a kind fits. keys: of PlanConfig.
+    """Print the plan; return 0, or 1 if no engine and no training fits. keys: of PlanConfig.
 
     Raises ConfigError for a key that the run file states itself.
     """
@@ -98,7 +100,11 @@ def main(
 
 
 def place_of(machine: Machine, accelerate: str | None, processes: int | None) -> TrainingDevices:
-    """Return the devices of a training, by accelerate's config or as copies on `processes` GPUs."""
+    """Return the devices of a training.
+
+    accelerate: path of accelerate's config; it says whether weights are sharded. processes: number
+    of GPUs, in place of that in the config.
+    """
     told: dict[str, Any] = {}
     if accelerate is not None:
         told = read_config(accelerate, ())
@@ -148,7 +154,7 @@ def _engine(
 def _rate(
     config: JudgeConfig, kv_cache_gib: float, device: Device, machine: Machine, flags: PlanConfig
 ) -> dict[str, Any] | None:
-    """The rate of a judge's engine; None where no peak of its number type is known."""
+    """Return the rate of a judge's engine; None without a known peak of its number type."""
     serving = Serving(
         weights=weight_precision(config, device),
         kv=kv_precision(config, device),
@@ -188,9 +194,9 @@ def _trainings(data: Mapping[str, Any], place: TrainingDevices) -> Iterator[Row]
 
 
 def training_load(config: TrainConfig, algorithm: str, gpus: int) -> Training:
-    """Return the memory load of a training step on each GPU.
+    """Return the memory load of a training step on each of `gpus` GPUs.
 
-    Raises ModelError for a model of unknown shape.
+    Raises ModelError if the shape of the model is unknown.
     """
     return LOADS[algorithm](config, find_shape(config.learner.model), gpus)
 

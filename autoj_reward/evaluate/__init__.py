@@ -1,1 +1,1 @@
-"""Meta-evaluation: how good a judge is, by the paper's tasks and by newer benchmarks."""
+"""Meta-evaluation of judges, on the paper's tasks and on newer benchmarks."""

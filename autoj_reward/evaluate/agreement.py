@@ -1,8 +1,8 @@
 """Agreement of verdicts with human labels, across orders and repetitions, and between judges.
 
-Also position bias, bias towards longer or more formatted responses, and calibration. The functions
-are pure, but for `kappa`, which runs `autoj evaluate kappa` on result files. Where a figure is
-undefined (a share of nothing) it is None.
+Also position bias, bias towards longer or more formatted responses, and calibration. All functions
+are pure except `kappa`, which runs `autoj evaluate kappa` on result files. A metric that is
+undefined, such as a share of no rows, is None.
 """
 
 from __future__ import annotations
@@ -32,46 +32,56 @@ from autoj_reward.io.files import require_apart, write_json
 from autoj_reward.types import Judgement, Verdict
 
 OrderVerdict = Verdict | None
-"""Verdict of one order, FIRST being the response that it showed first; None if it failed."""
+"""Verdict of one order of a comparison; None if it failed. FIRST is the response shown first."""
 TIE_THRESHOLDS = tuple(step / 100 for step in range(201))
+"""Tie thresholds that `search_tie_threshold` tries, in rating points: 0, 0.01 .. 2.0."""
 MARKUP = re.compile(r"^\s*(?:#{1,6} |[-*+] |\d+[.)] |> |\|)|\*\*[^*\n]+\*\*|```", re.MULTILINE)
-"""Headings, list items, quotes, table rows, bold text and code fences of Markdown."""
+"""Pattern of Markdown headings, list items, quotes, table rows, bold text and code fences."""
 CONFIDENCE_BINS = 10
+"""Number of equal-width bins over 0..1 that `calibration` sorts confidences into."""
 DECIDED = (Verdict.FIRST, Verdict.SECOND)
+"""Verdicts that name a winner."""
 LABEL = "label"
+"""Name of the human labels beside the judges in a result of `kappa`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PositionBias:
-    """Preference of a judge for a place in the prompt, over rows whose both orders gave a verdict.
+    """Preference of a judge for a place in the prompt.
 
-    first_share: of the verdicts of both orders that are no tie, the share that names the response
-        shown first. Every pair is shown both ways, so 0.5 is no preference; None without any.
-    always_first, always_second: rows whose two orders both name the response shown first, or
-        second. half_tie: rows where one order says tie and the other does not. These three are
-        all the ways to be inconsistent.
+    Only pairs with a verdict in both orders count. `always_first`, `always_second` and `half_tie`
+    are all the ways in which the two orders can be inconsistent.
     """
 
     first_share: float | None
+    """Share (0..1) of decided verdicts that name the response shown first; None without a decided
+    verdict. Every pair is shown both ways, so 0.5 is no preference."""
     always_first: int
+    """Pairs for which both orders name the response shown first."""
     always_second: int
+    """Pairs for which both orders name the response shown second."""
     half_tie: int
+    """Pairs for which exactly one order is a tie."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictProbabilities:
-    """Probabilities by verdict name that one order's verdict was read from, with that verdict and
-    the human label as the order shows the pair."""
+    """Verdict of one order, with its probabilities and the human label.
+
+    FIRST is the response that this order shows first, in all three fields.
+    """
 
     shares: dict[str, float]
+    """Probability by verdict name; they sum to 1."""
     verdict: Verdict
     label: Verdict
 
 
 def agrees(verdicts: Sequence[Verdict], labels: Sequence[Verdict]) -> NDArray[np.bool_]:
-    """Tell row by row whether the joint verdict is the human label (paper, section 6.1).
+    """Return for each row whether the joint verdict equals the human label (paper, section 6.1).
 
-    The strict rule: rows whose orders disagree, or where one failed, do not agree.
+    Rows whose two orders disagree, or of which one failed, count as disagreement. Raises ValueError
+    for a label other than FIRST, SECOND and TIE, or for sequences of different lengths.
     """
     if strange := set(labels) - set(LABELS):
         raise ValueError(f"no human label: {sorted(strange)}")
@@ -80,13 +90,18 @@ def agrees(verdicts: Sequence[Verdict], labels: Sequence[Verdict]) -> NDArray[np
 
 
 def consistent(verdicts: Sequence[Verdict]) -> NDArray[np.bool_]:
-    """Tell row by row whether both orders gave the same verdict (paper, Figure 4)."""
+    """Return for each row whether both orders gave the same verdict (paper, Figure 4).
+
+    Takes joint verdicts: an inconsistent or a failed one is False.
+    """
     return np.array([verdict in LABELS for verdict in verdicts], dtype=bool)
 
 
 def position_bias(orders: Sequence[tuple[OrderVerdict, OrderVerdict]]) -> PositionBias:
-    """Measure the position bias of (first order, second order) verdicts, each as its order showed
-    the pair."""
+    """Measure the position bias over (first order, second order) verdicts of pairs.
+
+    FIRST names the response that the order in question showed first.
+    """
     both = [pair for pair in orders if None not in pair]
     decided = [verdict for pair in both for verdict in pair if verdict is not Verdict.TIE]
     return PositionBias(
@@ -98,10 +113,11 @@ def position_bias(orders: Sequence[tuple[OrderVerdict, OrderVerdict]]) -> Positi
 
 
 def pointwise_verdicts(differences: Sequence[float | None], threshold: float) -> list[Verdict]:
-    """Return verdicts of responses rated alone, from the first rating less the second.
+    """Return the verdict of each pair whose responses were rated alone.
 
-    A tie if they are at most the threshold apart; FAILED where a rating is missing. The order of
-    the responses plays no role, so such a verdict counts as that of both orders.
+    differences: the first response's rating minus the second's; None, for a missing rating, gives
+    FAILED. A difference of at most `threshold` is a tie. Such a verdict does not depend on the
+    order of the responses, so it counts for both orders.
     """
     verdicts = []
     for gap in differences:
@@ -115,10 +131,10 @@ def pointwise_verdicts(differences: Sequence[float | None], threshold: float) ->
 
 
 def search_tie_threshold(differences: Sequence[float | None], labels: Sequence[Verdict]) -> float:
-    """Return the lowest of 0, 0.01 .. 2.0 with the highest agreement, the authors' rule for reward
-    models.
+    """Return the tie threshold with the highest agreement, the lowest of several.
 
-    For validation rows, never the rows to be measured. ValueError without any row.
+    This is the paper's rule for scalar reward models; it tries `TIE_THRESHOLDS`. Use validation
+    rows, not the rows to be measured. Raises ValueError without rows.
     """
     if not labels:
         raise ValueError("no rows to search a threshold on")
@@ -133,10 +149,12 @@ def size_bias(
 ) -> dict[str, Any]:
     """Measure how often the larger response wins, for the judge and for the humans.
 
-    sizes: a size of both responses of each pair, such as characters; only pairs that differ count.
-    judge_share, human_share: of decided verdicts, the percentage for the larger response.
-    agreement_more, agreement_less: percentage of agreement where humans prefer the larger response,
-    and the smaller; their difference is the bias that costs accuracy.
+    sizes: sizes of both responses of each pair, such as characters. Pairs of equal size are left
+    out. Returns:
+    - `pairs`: pairs of unequal size.
+    - `judge_share`, `human_share`: percentage of decided verdicts or labels for the larger one.
+    - `agreement_more`, `agreement_less`: percentage of agreement where humans prefer the larger or
+      the smaller response. Their difference is the bias that costs accuracy.
     """
     larger = [_larger(first, second) for first, second in sizes]
     judge = [v is m for v, m in zip(verdicts, larger, strict=True) if m and v in DECIDED]
@@ -155,13 +173,16 @@ def size_bias(
 
 
 def count_markup(text: str) -> int:
-    """Count the marks of Markdown formatting in a response."""
+    """Count the matches of `MARKUP` in a response."""
     return len(MARKUP.findall(text))
 
 
 def verdict_probabilities(judgement: Judgement, label: Verdict) -> VerdictProbabilities | None:
-    """Return the probabilities behind a judgement of one order, which sum to 1; None unless its
-    verdict was read from probabilities."""
+    """Return the probabilities that the verdict of one order was read from, normalized to sum to 1.
+
+    label: the human label as this order shows the pair. Returns None if the judgement has no
+    verdict or no probabilities.
+    """
     found = dict(judgement.confidence or ())
     mass = sum(found.values())
     if not judgement.verdict or mass <= 0:
@@ -171,11 +192,13 @@ def verdict_probabilities(judgement: Judgement, label: Verdict) -> VerdictProbab
 
 
 def calibration(orders: Sequence[VerdictProbabilities]) -> dict[str, Any]:
-    """Measure whether the probability of a verdict is how often it is right.
+    """Measure the calibration of verdict probabilities against the human labels.
 
-    Bins of equal width; ece: expected calibration error, the mean gap of confidence and accuracy
-    over bins, weighted by size. brier: mean squared error of the three probabilities against the
-    label, 0..2.
+    Returns:
+    - `ece`: expected calibration error, 0..1. It is the mean gap between confidence and accuracy
+      over `CONFIDENCE_BINS` bins, weighted by their size.
+    - `brier`: mean squared error of the three probabilities against the label, summed, 0..2.
+    - `bins`: lower end, number of verdicts, mean confidence and accuracy of each bin with verdicts.
     """
     rows = [(one.shares[str(one.verdict)], one.verdict is one.label) for one in orders]
     if not rows:
@@ -204,10 +227,11 @@ def calibration(orders: Sequence[VerdictProbabilities]) -> dict[str, Any]:
 
 
 def stability(repeats: Sequence[Sequence[Verdict]]) -> dict[str, Any]:
-    """Measure how often all joint verdicts of a pair that is judged several times are the same.
+    """Measure how stable joint verdicts are when every pair is judged several times.
 
-    repeats: the joint verdicts of all pairs, once for every repetition. kappa: mean over every
-    pair of repetitions.
+    repeats: for each repetition, the joint verdicts of all pairs. Returns the number of `repeats`,
+    the percentage of pairs whose verdicts are all the `same`, and the mean `kappa` over every two
+    repetitions.
     """
     kappas = [cohen_kappa(one, other) for one, other in combinations(repeats, 2)]
     known = [kappa for kappa in kappas if kappa is not None]
@@ -219,8 +243,11 @@ def stability(repeats: Sequence[Sequence[Verdict]]) -> dict[str, Any]:
 
 
 def kappa(results: Sequence[str], result: str) -> int:
-    """Write Cohen's kappa of every two judges, and of each with the human labels, on the same
-    pairs. InputError for results of other rows."""
+    """Compute Cohen's kappa of every two judges, and of each judge with the human labels.
+
+    results: result files of evaluations on the same pairs, at least two. result: the file to write.
+    Raises InputError if the results are not of the same rows.
+    """
     if len(results) < 2:
         raise InputError("--results: name two results or more, of different judges")
     require_apart([*results, *(path_beside(path, ROWS) for path in results)], [result])
@@ -242,7 +269,10 @@ def kappa(results: Sequence[str], result: str) -> int:
 def _kappa(
     first: Sequence[Hashable], second: Sequence[Hashable], queries: Sequence[str]
 ) -> ResultFields:
-    """Share of equal verdicts, and kappa; inconsistent and failed are verdicts of their own."""
+    """Return the percentage of equal verdicts, and kappa, with their intervals.
+
+    Inconsistent and failed count as categories of their own.
+    """
 
     def statistic(rows: Indices) -> float | None:
         return cohen_kappa([first[i] for i in rows], [second[i] for i in rows])
@@ -258,7 +288,10 @@ def _kappa(
 def _read_results(
     results: Sequence[str],
 ) -> tuple[dict[str, list[Hashable]], list[str], list[Hashable]]:
-    """Verdicts by judge, queries, and labels. InputError unless all are of the same rows."""
+    """Return the verdicts by judge, the queries and the labels.
+
+    Raises InputError unless all results are of the same rows.
+    """
     found: dict[str, list[Hashable]] = {}
     first: list[ResultFields] = []
     for path in results:

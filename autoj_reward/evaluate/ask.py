@@ -1,4 +1,4 @@
-"""Judgements for rows: asked through a journal, so that a killed run goes on."""
+"""Judging of an evaluation's rows, through a journal, so that a killed run resumes."""
 
 from __future__ import annotations
 
@@ -29,22 +29,25 @@ R = TypeVar("R")
 
 
 class JudgementCost:
-    """Counts judgements, none of which it keeps: their number, outcomes and usage."""
+    """Counter of judgements, their outcomes and their usage. Keeps no judgement."""
 
     def __init__(self) -> None:
         self._outcomes: Counter[str] = Counter()
         self._forced, self._usage = 0, Usage()
 
     def add(self, judgements: Iterable[Judgement]) -> None:
-        """Count judgements."""
+        """Add judgements to the counts."""
         for judgement in judgements:
             self._outcomes[judgement.outcome.value] += 1
             self._forced += judgement.forced
             self._usage += judgement.usage
 
     def fields(self) -> ResultFields:
-        """Return the counts, and the mean usage of a judgement: tokens, and seconds in the
-        replica."""
+        """Return the `cost` fields of a result file.
+
+        They are the counts and, under `mean`, the usage of one judgement: tokens, and seconds in
+        the replica.
+        """
         n, total = self._outcomes.total(), asdict(self._usage)
         return {
             "judgements": n,
@@ -55,8 +58,10 @@ class JudgementCost:
 
 
 def require_protocol(spec: JudgeSpec, kind: str) -> None:
-    """Raise FormatError unless the judge can do `single` or `pairwise`; starts nothing. A scalar
-    reward model can do both."""
+    """Raise FormatError if the judge's format lacks the protocol `kind`, such as `pairwise`.
+
+    A scalar reward model has every protocol. Starts no engine.
+    """
     if isinstance(spec.format, JudgeFormat):
         spec.format.protocol(kind)
 
@@ -73,15 +78,15 @@ def ask_each(
     view: View | None = None,
     require: ViewsCheck | None = None,
 ) -> JudgementCost:
-    """Ask a judge a question about every row, pass each row on with its answer, in order, and
-    return what the answers cost.
+    """Ask a judge about every row and return the cost of the answers.
 
-    Rows are read as they are needed. The judge is started only for what the journal lacks.
+    Rows are drawn lazily, and `done` gets each row with its answer in input order. The judge is
+    started only if the journal lacks a judgement.
 
-    question: returns its answer and the judgements that the cost counts. size: judge inputs of a
-    row; total: those of all rows, for the progress bar; None reads the rows once more to count
-    them. view: the number that counts of ratings; ConfigError before anything is judged if the
-    judge does not give it. require: in place of that check, as for `RewardClient`.
+    question: returns the answer and the judgements to count. size: judge inputs of a row. total:
+    judge inputs of all rows, for the progress bar; None reads the rows once more to count them.
+    view: the number of a rating that is used. A judge that does not give it raises ConfigError
+    before anything is judged. require: a check in place of that one, as in `RewardClient`.
     """
     cost, total = JudgementCost(), sum(map(size, rows)) if total is None else total
 
@@ -111,8 +116,11 @@ def rate_each(
     label: str,
     view: View,
 ) -> JudgementCost:
-    """Rate the candidates of every row, and pass each row on with their ratings: the view's
-    numbers, None where the judge abstained. Else as `ask_each`."""
+    """Rate the candidates of every row and return the cost of the ratings.
+
+    `done` gets each row, in input order, with the view's number for each candidate; None where the
+    judge abstained. The other parameters are those of `ask_each`.
+    """
     k = spec.critiques
 
     async def question(ask: Ask, row: T) -> tuple[Scores, list[Judgement]]:
@@ -128,7 +136,8 @@ def rate_each(
 async def rate_candidates(
     ask: Ask, candidates: Sequence[Candidate], critiques: int, view: View
 ) -> list[Judgement]:
-    """Return one judgement a candidate, in order, with the mean rating of `k` critiques.
+    """Rate each candidate by the mean over `critiques` critiques; return the ratings in order.
 
-    A judgement without the view's number abstains as `no_number`."""
+    A rating without the view's number abstains, with the outcome `no_number`.
+    """
     return await rate_all([Rate(one, critiques, view=view) for one in candidates], ask)

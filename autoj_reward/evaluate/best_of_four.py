@@ -1,8 +1,8 @@
-"""The best among several, RewardBench 2's form: `autoj evaluate best-of-four`.
+"""Best-of-four accuracy on RewardBench 2: `autoj evaluate best-of-four`.
 
-Rows of `prompt`, `chosen` and `rejected` (lists of responses), `subset` and `id`. Each response is
-rated alone. In the subset Ties several responses are correct, and what counts is that they all
-stand above the wrong ones, by more than they differ among themselves (arXiv 2506.01937).
+Rows have `prompt`, `chosen` and `rejected` (lists of responses), `subset` and `id`. Each response
+is rated alone. In the subset Ties several responses are correct. There, all of them should be rated
+above the wrong ones, by more than they differ among themselves (arXiv 2506.01937).
 """
 
 from __future__ import annotations
@@ -29,58 +29,70 @@ from autoj_reward.io.rows import Stream
 from autoj_reward.types import Candidate
 
 TIES = "Ties"
+"""Name of RewardBench 2's subset with several correct responses."""
 TIES_ID = re.compile(r"(ref|tied):(\w+)")
+"""Pattern of ids in Ties. `ref` rows have one correct response, `tied` rows several; a `ref` and a
+`tied` row with the same number are scored together."""
 
 
 class BestOfFourConfig(EvaluateConfig):
-    """Config of the evaluation on RewardBench 2."""
+    """Settings of the evaluation on RewardBench 2."""
 
     view: View = "expected"
     """The number that ranks the responses."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of the data by context field of the judge's format, where it has another name."""
+    """Column of the data for each context field of the judge's format, where the names differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceRow:
-    """Responses to one query, the correct ones first. context: for a judge that shows it."""
+    """One row of RewardBench 2: a query and its responses."""
 
     line: int
     id: str | int | None
     query: str
     subset: str
     responses: tuple[str, ...]
+    """The correct responses, then the wrong ones."""
     correct: int
+    """Number of correct responses."""
     context: Context = EMPTY_CONTEXT
+    """Context fields of the row, for a judge whose format shows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RatedChoice:
-    """Ratings of the responses of a row, the correct ones first, with its id and subset. query:
-    digest of the query."""
+    """Ratings of a row's responses, without the texts."""
 
     id: str | int | None
     query: bytes
+    """Digest of the query."""
     subset: str
     correct: int
+    """Number of correct responses."""
     ratings: Scores
+    """Ratings of the correct responses, then of the wrong ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Order of the responses of one row in Ties: whether every correct response stands above every
-    wrong one; how far the correct ones lie apart; how far the lowest of them lies above the highest
-    wrong one."""
+    """Ratings of one row in Ties, reduced to their order and distances (in rating points)."""
 
     accurate: bool
+    """Whether every correct response is rated above every wrong one."""
     among_correct: float
+    """Highest rating of a correct response minus the lowest."""
     above_wrong: float
+    """Lowest rating of a correct response minus the highest of a wrong one."""
 
 
 def best_of_four(
     data: str, result: str, config: str | None, sets: Sequence[str], strict: bool
 ) -> int:
-    """Measure accuracy by subset, and the mean over subsets."""
+    """Measure a judge's accuracy on each subset of RewardBench 2, and the mean over subsets.
+
+    data: file of rows. result: the result file to write.
+    """
     checked, files = open_run(BestOfFourConfig, config, sets, strict, result, data=data)
     judge = checked.judge_for(checked.view)
     require_protocol(judge, "single")
@@ -110,7 +122,10 @@ def best_of_four(
 
 
 def read_choices(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[ChoiceRow]:
-    """Return the rows of a file, bad ones named."""
+    """Return the rows of a file as a stream; a bad row is yielded as a BadRow.
+
+    asked: context columns to read with each row.
+    """
     seen = Unique()
 
     def build(line: int, row: Fields) -> ChoiceRow:
@@ -127,8 +142,11 @@ def read_choices(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[Cho
 
 
 def credit(ratings: Scores, correct: int) -> float:
-    """Return 1 if a correct response alone is rated highest, its share among equals, else 0. A
-    response without a rating is never the highest."""
+    """Return the share of correct responses among those with the highest rating, 0..1.
+
+    ratings: the first `correct` are those of correct responses. A response without a rating is
+    never the highest; 0 if there is no rating.
+    """
     known = [rating for rating in ratings if rating is not None]
     if not known:
         return 0.0
@@ -137,7 +155,10 @@ def credit(ratings: Scores, correct: int) -> float:
 
 
 def spread_of(ratings: Scores, correct: int) -> Spread | None:
-    """Measure the order of a row of Ties; None if a response has no rating."""
+    """Return the order and distances of a row's ratings; None if a response has no rating.
+
+    ratings: the first `correct` are those of correct responses.
+    """
     known = [rating for rating in ratings if rating is not None]
     if len(known) < len(ratings):
         return None
@@ -147,11 +168,14 @@ def spread_of(ratings: Scores, correct: int) -> Spread | None:
 
 
 def ties_score(pairs: Sequence[tuple[Spread | None, Spread | None]]) -> float | None:
-    """Score Ties as RewardBench 2 does, at most 1.01, from (one correct answer, several) pairs.
+    """Return the score of Ties as RewardBench 2 computes it, at most 1.01; None without pairs.
 
-    Three tenths each for the accuracy on either side; a fifth each for a distance from the wrong
-    answers that exceeds the differences among the correct ones, on the right side alone and on
-    both; and a hundredth for by how much. A row that is not wholly rated is wrong throughout.
+    pairs: (row with one correct answer, row with several). The score is a sum of means over pairs:
+    - 0.3 x accuracy of the row with one correct answer, and 0.3 x that of the row with several.
+    - 0.2 x share in which `above_wrong` exceeds `among_correct` in the row with several.
+    - 0.2 x share in which the smaller `above_wrong` of both rows also exceeds it.
+    - 0.01 x tanh(smaller `above_wrong` / `among_correct` - 1).
+    A row with a missing rating counts as wrong; the tanh of its pair counts as -1.
     """
     if not pairs:
         return None
@@ -175,7 +199,7 @@ def ties_score(pairs: Sequence[tuple[Spread | None, Spread | None]]) -> float | 
 
 
 def subset_metrics(rows: Sequence[RatedChoice], draws: Draws) -> ResultFields:
-    """Return the accuracy of every subset in percent, and the mean over subsets."""
+    """Return the accuracy of every subset in percent, and the unweighted mean over subsets."""
     names = list(dict.fromkeys(row.subset for row in rows))
     groups: ResultFields = {}
     for name in names:

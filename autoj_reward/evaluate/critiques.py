@@ -1,8 +1,8 @@
-"""Critique against critique (Eval-C): `autoj evaluate eval-c`.
+"""Win rate of a judge's critiques against reference critiques (Eval-C): `autoj evaluate eval-c`.
 
-A grader reads the judge's critique and a reference critique of the same response, in an order that
-the seed draws, and says which is better (paper, section 6.2 and Table 15). The judge's critiques
-wait for the grader on disk.
+A grader reads the judge's critique and a reference critique of the same response, in an order drawn
+by the seed, and says which is better (paper, section 6.2 and Table 15). The judge's critiques are
+kept in a temporary file until the grader reads them.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from autoj_reward.questions.rate import Rate
 from autoj_reward.types import Candidate, Judgement, Pair, Verdict
 
 VOTE_NAMES = {Verdict.FIRST: "win", Verdict.TIE: "tie", Verdict.SECOND: "lose"}
-"""What a verdict means for the judge that is measured, whose critique counts as the first."""
+"""Result field for each verdict, from the side of the measured judge: its critique is FIRST."""
 
 
 class CritiquesConfig(EvaluateConfig):
-    """Config of Eval-C."""
+    """Settings of Eval-C."""
 
     grader: JudgeConfig = JudgeConfig(format="critique-grader", critique=False)
-    """The judge that compares two critiques; its format is the prompt."""
+    """The judge that compares two critiques. `format` is its prompt, and cannot be `auto`."""
     reference: str = "autoj"
-    """Author of the critiques in the data that the judge's are compared with."""
+    """Author of the reference critiques, as the data names it."""
 
     @model_validator(mode="after")
     def _format(self) -> CritiquesConfig:
@@ -63,53 +63,61 @@ class CritiquesConfig(EvaluateConfig):
 
 @dataclass(frozen=True, slots=True)
 class CritiqueCase:
-    """A response to criticise; critiques: those that the row brings, by their author."""
+    """One row of Eval-C: a response to criticise, and critiques of it by others."""
 
     line: int
     query: str
     response: str
     group: str
     critiques: dict[str, str]
+    """Critiques that the row contains, by author."""
     fields: Fields
+    """Fields that identify the row, to check files of answers against."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The judge's critique of a response and the reference, in this order; none where votes come
-    from a file. exchanged: the grader sees the reference first."""
+    """Comparison of the judge's critique of a response with the reference critique."""
 
     case: CritiqueCase
     critiques: Sequence[str]
+    """The judge's critique, then the reference; empty if the votes come from a file."""
     exchanged: bool
+    """Whether the grader sees the reference first."""
 
     def question(self, tie: float | None) -> Compare | None:
-        """Return what the grader is asked: nothing if the judge wrote no critique. tie: as for
-        `Compare`."""
+        """Return the grader's comparison; None if the judge wrote no critique.
+
+        tie: threshold of ratings, as for `Compare`.
+        """
         mine, other = self.critiques
         shown = (other, mine) if self.exchanged else (mine, other)
         pair = graded_pair(self.case, *shown)
         return Compare(pair, swap=False, tie=tie) if mine.strip() else None
 
     def verdict(self, graded: Verdict | None) -> Verdict:
-        """Return the grader's verdict with the judge's critique as the first; None has failed."""
+        """Convert the grader's verdict so that FIRST is the judge's critique; None gives FAILED."""
         verdict = graded or Verdict.FAILED
         return verdict.swapped() if self.exchanged else verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """A grader's verdict on (judge, reference). query: digest of the query. exchanged: the grader
-    saw the reference first."""
+    """A grader's verdict on one row, without the texts."""
 
     query: bytes
+    """Digest of the query."""
     group: str
     verdict: Verdict
+    """FIRST if the judge's critique is better than the reference."""
     exchanged: bool
+    """Whether the grader saw the reference first."""
 
 
 MatchDone = Callable[[Match, Verdict], None]
+"""Callback that gets each match with its verdict, in input order."""
 Graded = tuple[Verdict, Sequence[Judgement]]
-"""The grader's verdict on a match, and the judgements behind it."""
+"""Verdict on a match, FIRST being the judge's critique, and the grader's judgements behind it."""
 
 
 def eval_c(
@@ -122,7 +130,11 @@ def eval_c(
     sets: Sequence[str],
     strict: bool,
 ) -> int:
-    """Measure how often a judge's critiques win, tie and lose, overall and by group."""
+    """Measure how often a judge's critiques win, tie and lose, overall and by group.
+
+    critiques, reference: files of the judge's and the reference critiques, in place of critiques
+    that the judge writes and those of the data. votes: file of a grader's answers; no judge runs.
+    """
     read = {"data": data, "critiques": critiques, "reference": reference, "votes": votes}
     checked, files = open_run(CritiquesConfig, config, sets, strict, result, **read)
     if votes is None:
@@ -151,7 +163,7 @@ def eval_c(
 
 
 def _counting(data: str, votes: str) -> Callable[[MatchDone], ResultFields]:
-    """Votes of a file in place of a grader."""
+    """Return the `answer` of a task that reads the votes from a file."""
     cases = read_cases(data)
     found = read_votes(votes, data, cases)
 
@@ -167,7 +179,10 @@ def _counting(data: str, votes: str) -> Callable[[MatchDone], ResultFields]:
 def _grading(
     config: CritiquesConfig, files: RunFiles, judge: JudgeSpec, grader: JudgeSpec
 ) -> Callable[[MatchDone], ResultFields]:
-    """The judge's critiques, or those of a file, and then the grader's verdicts on them."""
+    """Return the `answer` of a task that runs the grader on the judge's critiques.
+
+    The judge writes the critiques first, unless a file contains them.
+    """
     data, critiques = files.sources["data"], files.sources.get("critiques")
     every, sample = read_cases(data), (config.sample, config.seed)
     references = read_references(
@@ -217,7 +232,7 @@ def _grading(
 
 
 def read_cases(source: str) -> MeasuredRows[CritiqueCase]:
-    """Return the rows of an Eval-C file; InputError names every bad one."""
+    """Return the rows of an Eval-C file. Raises InputError that names every bad row."""
 
     def build(line: int, row: Fields) -> CritiqueCase:
         brought = row.get("critiques", {})
@@ -231,18 +246,22 @@ def read_cases(source: str) -> MeasuredRows[CritiqueCase]:
 
 
 def read_critiques(source: str, data: str, cases: MeasuredRows[CritiqueCase]) -> MeasuredRows[str]:
-    """Return critiques in the authors' form, `{"output": TEXT}` a row, in the order of the data."""
+    """Read critiques in the paper's released form: rows of `{"output": TEXT}`, in data order.
+
+    data, cases: path and rows of the data that the critiques are of. Raises InputError as
+    `read_answers` does.
+    """
     return read_answers(source, data, (c.fields for c in cases), lambda row: text(row, "output"))
 
 
 def read_votes(
     source: str, data: str, cases: MeasuredRows[CritiqueCase]
 ) -> MeasuredRows[tuple[Verdict | None, bool]]:
-    """Return a grader's answers in the authors' form: its verdict as it saw the critiques, and
-    whether it saw the reference first.
+    """Read a grader's answers in the paper's released form: (verdict, reference shown first).
 
-    A row has `output`, and `meta.exchange`, which says that the reference stood first. An answer
-    whose first line names no one option has no verdict.
+    In the verdict, FIRST is the critique that the grader saw first. It is None if the first line of
+    the answer does not name exactly one option. Rows have `output` and, if the reference was shown
+    first, `meta.exchange` set to true. Raises InputError as `read_answers` does.
     """
     fmt = load_format("critique-grader")
 
@@ -260,7 +279,10 @@ def read_votes(
 def read_references(
     cases: MeasuredRows[CritiqueCase], source: str | None, author: str, data: str
 ) -> MeasuredRows[str]:
-    """Return the reference critiques: of a file, or those of the data by an author."""
+    """Return the reference critiques: those of the file `source`, or those in the data by `author`.
+
+    Raises ConfigError if a row of the data has no critique by the author.
+    """
     if source is not None:
         return read_critiques(source, data, cases)
     for case in cases:
@@ -274,14 +296,16 @@ def read_references(
 
 
 def graded_pair(case: CritiqueCase, first: str, second: str) -> Pair:
-    """Return the critiques that the grader compares: its query holds the user's query and the
-    response under critique."""
+    """Return the pair of critiques that the grader compares.
+
+    Its query contains the user's query and the response under critique.
+    """
     query = f"{case.query}\n\n[The Assistant's Response]\n{case.response}"
     return Pair(query, first, second)
 
 
 def is_exchanged(case: CritiqueCase, seed: int) -> bool:
-    """Tell whether the reference stands first: drawn by the seed and the row."""
+    """Return whether the reference is shown first, drawn by the seed and the row's line number."""
     return random.Random(f"{seed} {case.line}").random() < 0.5
 
 
@@ -291,7 +315,10 @@ async def _criticise(ask: Ask, case: CritiqueCase) -> tuple[str, list[Judgement]
 
 
 def _grading_by(tie: float | None) -> Callable[[Ask, Match], Awaitable[Graded]]:
-    """The grader's verdict on a match; without a critique it has failed. tie: as for `Compare`."""
+    """Return a question that grades a match; one without a critique by the judge fails.
+
+    tie: threshold of ratings, as for `Compare`.
+    """
 
     async def grade(ask: Ask, match: Match) -> Graded:
         question = match.question(tie)
@@ -304,8 +331,11 @@ def _grading_by(tie: float | None) -> Callable[[Ask, Match], Awaitable[Graded]]:
 
 
 def vote_shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:
-    """Return win, tie and lose overall and by group, and how often the critique shown first
-    wins."""
+    """Return the percentages of wins, ties and losses, overall and by group.
+
+    `shown_first_wins` is the percentage of decided votes for the critique shown first; None if no
+    vote is decided.
+    """
     members = by_group([row.group for row in rows])
     shown = [row.verdict.swapped() if row.exchanged else row.verdict for row in rows]
     decided = [verdict for verdict in shown if verdict in (Verdict.FIRST, Verdict.SECOND)]

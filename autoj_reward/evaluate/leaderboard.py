@@ -1,7 +1,7 @@
-"""One HTML page of any number of results: `autoj evaluate leaderboard`.
+"""HTML page that compares any number of results: `autoj evaluate leaderboard`.
 
-It needs nothing but itself: no network, and only its own script runs, by its hash. Whatever a file
-or a model wrote is text, escaped here or set as text by the script.
+The page is self-contained: it needs no network, and its content security policy allows only its own
+script, by hash. Text from files and models is escaped here, or set as text by the script.
 """
 
 from __future__ import annotations
@@ -19,18 +19,24 @@ from autoj_reward.io.files import require_apart, to_json, write_text
 from autoj_reward.io.markup import data_block, esc, num, page, plural, visible
 
 Titled = tuple[str, str]
+"""Title and text."""
 RowFields = dict[str, Any]
+"""Fields of one judged row, as read from the file beside a result."""
 MAIN_METRIC = {"eval-c": "win", "best-of-four": "accuracy"}
+"""Metric of the heat map by task; `agreement` for other tasks."""
 METRICS_WITHOUT_INTERVAL = ("accuracy",)
+"""Metrics that the table shows although a result may have no interval for them."""
 CORRELATION_NAMES = ("pearson", "spearman", "kendall")
+"""Metrics shown with three decimals in place of two."""
 INTERVAL_WIDTH = 90
+"""Width of the drawing of an interval, in pixels."""
 NamedResult = tuple[str, ResultFields]
+"""Stem of a result's file name, and the result's fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedItem:
-    """responses, judgements: texts with their titles. tags: what can be filtered by; facts: what
-    cannot."""
+    """One judged row of a result, as the page's browser of rows shows it."""
 
     line: int
     group: str
@@ -38,11 +44,17 @@ class JudgedItem:
     responses: tuple[Titled, ...]
     judgements: tuple[Titled, ...]
     tags: tuple[str, ...]
+    """Labels that rows can be filtered by."""
     facts: tuple[str, ...]
+    """Further short texts, shown with the row."""
 
 
 def leaderboard(results: Sequence[str], output: str, limit: int) -> int:
-    """Write the page."""
+    """Write the page and return the exit code 0.
+
+    results: result files. output: path of the page. limit: judged rows of each result that the page
+    contains; ConfigError if it is negative. Raises InputError for a result that cannot be shown.
+    """
     if limit < 0:
         raise ConfigError(f"--limit {limit}: give 0 or more")
     require_apart([*results, *(path_beside(path, ROWS) for path in results)], [output])
@@ -64,8 +76,11 @@ def leaderboard(results: Sequence[str], output: str, limit: int) -> int:
 def render_page(
     loaded: Sequence[tuple[str, ResultFields]], items: Sequence[Sequence[JudgedItem]], left: int
 ) -> str:
-    """Return the page. loaded: results by file name. items: their judged rows. left: rows left
-    out."""
+    """Return the HTML page.
+
+    loaded: path and fields of each result. items: the judged rows to show of each. left: number of
+    judged rows that the page leaves out.
+    """
     titles = [f"{found['name']} · {found['task']} · {Path(path).stem}" for path, found in loaded]
     data = [
         {"title": title, "items": [to_json(item) for item in own]}
@@ -87,7 +102,7 @@ def render_page(
 
 
 def _rows_of(found: ResultFields) -> str:
-    """What tells whether two results are of the same rows: the data's digest, and the sample."""
+    """Return a line that is equal for results on the same rows: data file, digest and sample."""
     sources = found.get("sources") or {}
     settings = found.get("settings") or {}
     source = sources.get("data") or sources.get("table") or {}
@@ -108,7 +123,10 @@ def _items(path: str, task: str, rows: Sequence[dict[str, Any]]) -> list[JudgedI
 
 
 def items_of(task: str, row: RowFields) -> JudgedItem:
-    """Return the item of a row of a task; KeyError or TypeError if the row is not of that task."""
+    """Return the item of a judged row.
+
+    Raises KeyError, TypeError, ValueError or AttributeError if the row is not one of this task.
+    """
     build = {"eval-c": _critiques, "eval-r": _candidates, "best-of-four": _choice}.get(task, _pair)
     responses, judgements, tags, facts = build(row)
     return JudgedItem(
@@ -144,7 +162,10 @@ def _pair(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[s
 
 
 def _in_file_order(said: str | None, order: int) -> str | None:
-    """A verdict in terms of the file's order, whichever order was shown."""
+    """Return a verdict with the winner named as in the file.
+
+    said: the verdict as this order shows the pair. order: 0, or 1 for the swapped order.
+    """
     names = {"first": "response 1", "second": "response 2"}
     if order == 1:
         names = {"first": "response 2", "second": "response 1"}
@@ -189,7 +210,7 @@ def _choice(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list
 
 
 def _section(task: str, rows: str, results: Sequence[NamedResult]) -> str:
-    """One task on the same rows: a table of figures, a heat map, and plots of rankings."""
+    """Return the section of one task on the same rows: metrics, heat map and plots of rankings."""
     parts = [f"<h2>{esc(task)}</h2>", f'<p class="muted small">{esc(rows)}</p>']
     parts.append(_table(results))
     if heat := _heat(task, results):
@@ -203,7 +224,7 @@ def _section(task: str, rows: str, results: Sequence[NamedResult]) -> str:
 
 
 def _heat_cells(task: str, found: ResultFields) -> dict[str, float | None]:
-    """Column of the heat map to value."""
+    """Return the values of a result's row in the heat map, by column."""
     if bases := found.get("bases"):
         return {
             f"{base}, best of {size}": _number("grade", best["grade"])
@@ -311,7 +332,7 @@ def _range(results: Sequence[NamedResult], name: str) -> tuple[float, float]:
 
 
 def _numbers(overall: ResultFields, name: str) -> tuple[float | None, float | None, float | None]:
-    """A figure and the ends of its interval."""
+    """Return a metric and the ends of its interval; None where one is missing."""
     low, high = overall.get(f"{name}_95") or (None, None)
     value, low, high = (_number(name, found) for found in (overall.get(name), low, high))
     return value, low, high

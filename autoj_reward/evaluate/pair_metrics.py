@@ -63,46 +63,47 @@ SECTION_WEIGHTS = {
         "hep-rust": 164,
     },
 }
-"""Subsets and weights of rewardbench 0.1.4 (`constants.py`, `EXAMPLE_COUNTS` and `SUBSET_MAPPING`):
-the rows of a subset, but 984 for math-prm, so that it counts as much as code."""
+"""Subsets of each section and their weights, from rewardbench 0.1.4 (`constants.py`,
+`EXAMPLE_COUNTS` and `SUBSET_MAPPING`). A weight is the subset's number of rows, except for
+math-prm: its 984 make it count as much as code."""
 SECTION_POINTS = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0}
+"""Points of a row in a section score by its verdict; any other verdict gives 0.5."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairVerdicts:
-    """Verdicts on a pair, and the numbers that they were read from.
-
-    joint: the verdict of both orders, or of a rating of each response alone. orders: the verdict of
-    each order as it showed the pair; None where there is one order only. rounds: the joint verdict
-    of every round. probabilities: of each order of the first round that gave some. gap: the first
-    response's rating less the second's; None if one is missing.
-    """
+    """Verdicts on a pair, and the numbers that they were read from."""
 
     joint: Verdict
+    """Verdict that counts: of both orders together, or of the two ratings."""
     orders: tuple[OrderVerdict, OrderVerdict] | None = None
+    """Verdict of each order, FIRST being the response that it shows first; None if the pair was not
+    judged in both orders."""
     rounds: tuple[Verdict, ...] = ()
+    """Joint verdict of every repetition of the comparison."""
     probabilities: tuple[VerdictProbabilities, ...] = ()
+    """Verdict probabilities of the first repetition's orders; an order without any is left out."""
     gap: float | None = None
+    """First response's rating minus the second's; None if a rating is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedPair:
-    """A pair without its texts, and the verdicts on it.
-
-    query: its digest, by which rows of one query are drawn together. lengths, marks: characters of
-    both responses, and their marks of Markdown.
-    """
+    """Verdicts on a labelled pair, without its texts."""
 
     query: bytes
+    """Digest of the query. The bootstrap resamples rows of one query together."""
     group: str
     label: Verdict
     lengths: tuple[float, float]
+    """Characters of the two responses."""
     marks: tuple[float, float]
+    """Marks of Markdown formatting in the two responses, see `count_markup`."""
     verdicts: PairVerdicts
 
 
 def pair_metrics(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
-    """Return agreement, consistency and ties, overall and by group, and the biases."""
+    """Return agreement, consistency and ties, overall and by group, and the judge's biases."""
     members = by_group([row.group for row in rows])
     verdicts, labels = [row.verdicts.joint for row in rows], [row.label for row in rows]
     orders = [row.verdicts.orders for row in rows if row.verdicts.orders]
@@ -123,7 +124,7 @@ def pair_metrics(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
 
 
 def comparison_metrics(rows: Sequence[JudgedPair]) -> ResultFields:
-    """Return the calibration of comparisons, and their stability if they were repeated."""
+    """Return the calibration of comparisons and, if they were repeated, their stability."""
     found = [one for row in rows for one in row.verdicts.probabilities]
     rounds = list(zip(*(row.verdicts.rounds for row in rows), strict=True))
     repeated = {"stability": stability(rounds)} if len(rounds) > 1 else {}
@@ -131,9 +132,10 @@ def comparison_metrics(rows: Sequence[JudgedPair]) -> ResultFields:
 
 
 def rating_metrics(rows: Sequence[JudgedPair]) -> ResultFields:
-    """Return the tie threshold of 0 to 2.0 with the highest agreement on these very rows.
+    """Return the highest agreement that any tie threshold of 0 to 2.0 gives on these rows.
 
-    The authors report scalar reward models by it, which flatters them.
+    The paper reports scalar reward models this way. The figure is too high, since the threshold is
+    chosen on the measured rows. `equal_values` counts pairs with equal ratings.
     """
     gaps, labels = [row.verdicts.gap for row in rows], [row.label for row in rows]
     best = search_tie_threshold(gaps, labels)
@@ -150,9 +152,9 @@ def rating_metrics(rows: Sequence[JudgedPair]) -> ResultFields:
 def section_scores(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
     """Return RewardBench's score of each section in percent, over its subsets that have rows.
 
-    With rows of all sections also their mean, RewardBench's score. Empty for rows of no such
-    subset. A row whose first response, the chosen one, wins is a point. One without a verdict (a
-    tie, orders that disagree, a failure) is half a point, as in RewardBench's generative runner.
+    If all sections have rows, `mean` is RewardBench's score. Rows of other subsets are ignored. A
+    row gives one point if its first response, the chosen one, wins. A tie, inconsistent orders and
+    a failure give half a point, as in RewardBench's generative runner.
     """
     found: ResultFields = {}
     for name, weights in SECTION_WEIGHTS.items():

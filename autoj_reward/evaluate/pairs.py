@@ -1,7 +1,7 @@
-"""Labelled pairs against a judge: `autoj evaluate eval-p` and `autoj evaluate pairs`.
+"""Agreement of a judge with labelled pairs: `autoj evaluate eval-p` and `autoj evaluate pairs`.
 
 Reads pairs in the forms of the benchmarks that publish them. A verdict agrees only if both orders
-give it and it is the label (paper, section 6.1).
+give it and it equals the label (paper, section 6.1).
 """
 
 from __future__ import annotations
@@ -56,50 +56,52 @@ from autoj_reward.types import Candidate, Judgement, Pair, Verdict
 
 
 class PairsConfig(EvaluateConfig):
-    """Config of the evaluations on labelled pairs: Eval-P, RewardBench, JudgeBench, LLMBar."""
+    """Settings of the evaluations on labelled pairs: Eval-P, RewardBench, JudgeBench, LLMBar."""
 
     protocol: Literal["pairwise", "pointwise"] = "pairwise"
     """`pairwise` compares the two responses in both orders; `pointwise` rates each alone."""
     view: View = "expected"
     """The number that `pointwise` compares."""
     tie_threshold: float | None = Field(None, ge=0)
-    """The largest difference that is a tie for `pointwise`; null: the one that the judge compares
-    by, if it does by ratings, else 0. Search it on other rows, never on those that are measured."""
+    """Largest difference of ratings that `pointwise` counts as a tie. null: the judge's own
+    threshold if it compares by ratings, else 0. Search it on validation rows, never on the rows
+    that are measured."""
     repeats: int = Field(1, ge=1, le=16)
-    """How often each comparison is asked, for its stability under repetition."""
+    """Times that each comparison is repeated, to measure stability."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of the data by context field of the judge's format, where it has another name."""
+    """Column of the data for each context field of the judge's format, where the names differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledPair:
-    """A labelled pair of responses.
-
-    label: FIRST, SECOND or TIE. group: name under which metrics are reported. fields: the row's
-    identifying fields, which files of answers are checked against. context: context fields of the
-    row, for a judge that shows them.
-    """
+    """Two responses to a query, with the human label."""
 
     line: int
     query: str
     responses: tuple[str, str]
     label: Verdict
+    """FIRST, SECOND or TIE."""
     group: str
+    """Group that metrics are reported by, such as a scenario group or a subset."""
     id: str | int | None
     fields: Fields
+    """Fields that identify the row, to check files of answers against."""
     context: Context = EMPTY_CONTEXT
+    """Context fields of the row, for a judge whose format shows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairForm:
-    """Fields of a row in one benchmark's form. label: what its values mean; without, the first
-    response is the better one. group: the field, `scenario` for the group of the scenario; without,
-    the row's own `subset`, if it has one."""
+    """Names of a row's fields in one benchmark's form."""
 
     query: str
     responses: tuple[str, str]
     label: dict[Any, Verdict] | None
+    """Verdict for each value of the field `label`; None: the first response is always the better
+    one."""
     group: str = ""
+    """Field of the group. `scenario` gives the group of the row's scenario. Empty: the row's
+    `subset`, or `all` without one."""
     id: str = "id"
 
 
@@ -115,13 +117,16 @@ FORMS = {
     ),
     "llmbar": PairForm("input", ("output_1", "output_2"), {1: Verdict.FIRST, 2: Verdict.SECOND}),
 }
+"""Fields of each benchmark's rows, by the name of its form."""
 LABELLED = "labelled"
-"""Any form that training reads: PandaLM, Anthropic HH, and this project's own."""
+"""Name for any form that training reads: PandaLM, Anthropic HH, and this project's own."""
 PairAnswer = tuple[PairVerdicts, Sequence[Judgement]]
-"""Verdicts on a pair, and the judgements of the first round; none where verdicts come from a
+"""Verdicts on a pair, and the judgements of the first repetition; empty if verdicts come from a
 file."""
 PairDone = Callable[[LabelledPair, PairAnswer], None]
+"""Callback that gets each pair with its answer, in input order."""
 PairQuestion = Callable[[Ask, LabelledPair], Awaitable[tuple[PairAnswer, list[Judgement]]]]
+"""Question about one pair. Returns the answer, and the judgements that the cost counts."""
 
 
 def eval_p(
@@ -133,7 +138,10 @@ def eval_p(
     sets: Sequence[str],
     strict: bool,
 ) -> int:
-    """Measure agreement and consistency on Eval-P by group (paper, Table 1 and Figure 4)."""
+    """Measure agreement and consistency on Eval-P by group (paper, Table 1 and Figure 4).
+
+    verdicts, swapped_verdicts: files of verdicts on the two orders, in place of a judge.
+    """
     read = {"data": data, "verdicts": verdicts, "swapped_verdicts": swapped_verdicts}
     checked, files = open_run(PairsConfig, config, sets, strict, result, **read)
     if verdicts is None:
@@ -162,7 +170,7 @@ def eval_p(
 def pairs(
     data: str, form: str, result: str, config: str | None, sets: Sequence[str], strict: bool
 ) -> int:
-    """Measure agreement and consistency on pairs in another benchmark's form."""
+    """Measure agreement and consistency on pairs in the form of any of `FORMS`, or `labelled`."""
     checked, files = open_run(PairsConfig, config, sets, strict, result, data=data)
     return _run_judge(form, checked, files)
 
@@ -214,12 +222,13 @@ def _run(
 def read_pairs(
     source: str, form: str, asked: Sequence[ContextColumn] = ()
 ) -> MeasuredRows[LabelledPair]:
-    """Return the pairs of a file of one of the `FORMS`, or `labelled`, which brings no context.
+    """Return the pairs of a file in the form of one of `FORMS`, or `labelled`.
 
-    RewardBench's chosen response stands first, which both orders of a comparison make up for.
-    Bad rows of `labelled`, of which published files have some, are named and left out; otherwise
-    raises InputError naming every bad row: missing fields, unknown labels and scenarios, ids that
-    stand twice. ConfigError for an unknown form.
+    asked: context columns to read; pairs of `labelled` have no context. RewardBench's chosen
+    response is always FIRST; judging both orders makes up for that. Bad rows of `labelled` are
+    named and left out, since published files have some. Otherwise raises InputError that names
+    every bad row: missing fields, unknown labels and scenarios, repeated ids. Raises ConfigError
+    for an unknown form.
     """
     if form == LABELLED:
         rows = compared(source, load_format("autoj-en"))
@@ -246,11 +255,10 @@ def read_pairs(
 def read_verdicts(
     source: str, data: str, pairs: MeasuredRows[LabelledPair]
 ) -> MeasuredRows[Verdict]:
-    """Return verdicts of a file in the authors' form, `{"output": 0}` a row: 0 first, 1 second, 2
-    tie.
+    """Read verdicts in the paper's released form: rows of `{"output": 0}`, in data order.
 
-    In the file of the swapped order, 0 names the response that stands first there. InputError as
-    for `read_answers`.
+    0 is FIRST, 1 is SECOND and 2 is a tie. In the file of the swapped order, 0 is the response that
+    this order shows first. Raises InputError as `read_answers` does.
     """
     options = dict(enumerate(LABELS))
     fields = (pair.fields for pair in pairs)
@@ -258,7 +266,10 @@ def read_verdicts(
 
 
 def _comparison(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
-    """A pair compared in both orders, `repeats` times; the first time counts."""
+    """Return a question that compares a pair in both orders, `repeats` times.
+
+    The first repetition gives the verdict; the others only measure stability.
+    """
 
     tie = spec.ratings_tie
 
@@ -277,7 +288,7 @@ def _comparison(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
 
 
 def _rating(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
-    """Each response rated alone; a tie if the two are at most `tie_threshold` apart."""
+    """Return a question that rates each response alone, and compares by `tie_threshold`."""
     critiques = spec.critiques
 
     async def rate_both(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
@@ -292,7 +303,7 @@ def _rating(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
 
 
 def judged_pair(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
-    """Return what the metrics need of a pair and of its verdicts."""
+    """Return the record of a pair and its verdicts that the metrics use."""
     first, second = pair.responses
     return JudgedPair(
         text_digest(pair.query),
@@ -317,7 +328,7 @@ def _group(row: Fields, field: str) -> str:
 
 
 def _record(pair: LabelledPair, answer: PairAnswer) -> dict[str, Any]:
-    """A judged pair as the leaderboard's browser shows it."""
+    """Return a judged pair as the leaderboard page shows it."""
     verdicts, judgements = answer
     return {
         "line": pair.line,

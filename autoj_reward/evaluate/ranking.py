@@ -1,7 +1,7 @@
-"""Systems ranked by a judge against a leaderboard: `autoj evaluate ranking`.
+"""Correlation of a judge's ranking of systems with a leaderboard: `autoj evaluate ranking`.
 
 Correlates the mean rating of each system's outputs with a column of the leaderboard (paper, section
-6.4 and Table 23), or the two columns of a table, without a judge.
+6.4 and Table 23). A table that has both columns is measured without a judge.
 """
 
 from __future__ import annotations
@@ -46,13 +46,19 @@ CORRELATIONS: dict[str, Correlation] = {
     "pearson": pearson,
     "kendall": kendall,
 }
+"""Correlations that are reported, by their result field."""
 OUTPUT_SUFFIXES = (".jsonl", ".json", ".jsonl.gz")
+"""Endings of the files of outputs in a folder; other files are ignored."""
 RATING_COLUMN, REFERENCE_COLUMN = "rating", "win_rate"
-"""Columns of a table; a table of three columns has them in this order, whatever their names."""
+"""Columns of a table. A table of three columns without these names has system, rating and reference
+in this order."""
 
 
 class RankingConfig(EvaluateConfig):
-    """Config of the ranking of systems. `sample`: instructions drawn, the same for every system."""
+    """Settings of the ranking of systems.
+
+    `sample` draws instructions, the same for every system.
+    """
 
     view: View = "rating"
     """The number that is averaged."""
@@ -62,14 +68,17 @@ class RankingConfig(EvaluateConfig):
 
 @dataclass(frozen=True, slots=True)
 class RankedSystem:
-    """A system, the judge's mean rating of it, and its figure on the leaderboard."""
+    """A system with the judge's rating of it and its leaderboard score."""
 
     system: str
     rating: float
+    """The judge's mean rating of the system's outputs."""
     reference: float
+    """The system's number in the leaderboard's column."""
 
 
 RatingsDone = Callable[[str, Scores], None]
+"""Callback that gets each instruction with the ratings of all systems' outputs to it."""
 
 
 def ranking(
@@ -81,7 +90,11 @@ def ranking(
     sets: Sequence[str],
     strict: bool,
 ) -> int:
-    """Measure the correlation of a judge's ranking of systems with a leaderboard's."""
+    """Measure the correlation of a judge's ranking of systems with a leaderboard's.
+
+    data: folder of outputs, one file a system. leaderboard: CSV file. table: CSV file of ratings
+    and scores, in place of both and of a judge. Raises ConfigError for any other combination.
+    """
     read = {"data": data, "leaderboard": leaderboard, "table": table}
     checked, files = open_run(RankingConfig, config, sets, strict, result, **read)
     if table is not None and data is None and leaderboard is None:
@@ -97,7 +110,7 @@ def ranking(
     instructions = drawn(list(next(iter(outputs.values()))), checked.sample, checked.seed)
 
     def candidates(instruction: str) -> list[Candidate]:
-        # All systems of an instruction together: they share its prefix in the judge's cache.
+        # The outputs to one instruction go together, since they share its prefix in the KV cache.
         return [Candidate(instruction, own[instruction]) for own in outputs.values()]
 
     def answer(done: RatingsDone) -> ResultFields:
@@ -129,13 +142,11 @@ def _run(
 
 
 def read_system_outputs(folder: str) -> dict[str, dict[str, str]]:
-    """Return instruction to output of every system.
+    """Return each system's outputs by instruction, all in the order of the first system.
 
     The folder has one file a system: rows of `instruction`, `output` and `generator`, which names
-    the system.
-
-    InputError names the row that is bad or stands twice, a file of two systems, a second file of
-    one, and the instruction that a system lacks or has over the first one.
+    the system. Raises InputError for bad and repeated rows, a file with two systems, two files of
+    one system, and systems with different instructions.
     """
     paths = sorted(p for p in Path(folder).glob("*") if p.name.endswith(OUTPUT_SUFFIXES))
     if not paths:
@@ -161,9 +172,9 @@ def read_system_outputs(folder: str) -> dict[str, dict[str, str]]:
 
 
 def read_leaderboard(path: str, column: str, systems: Iterable[str]) -> dict[str, float]:
-    """Return a column of a CSV leaderboard, whose first column names the system.
+    """Return a column of a CSV leaderboard by system; its first column names the systems.
 
-    InputError for systems that it lacks, all named; for a missing column and a bad number.
+    Raises InputError that names all missing systems, for a missing column and for a bad number.
     """
     header, rows = _read_csv(path)
     if column not in header[1:]:
@@ -177,8 +188,12 @@ def read_leaderboard(path: str, column: str, systems: Iterable[str]) -> dict[str
 
 
 def read_table(path: str) -> tuple[RankedSystem, ...]:
-    """Return the systems of a CSV with the columns `rating` and `win_rate`, or of just three
-    columns: system, the judge's rating, the leaderboard's figure. InputError names the bad row."""
+    """Return the systems of a CSV table.
+
+    The first column names the system. The columns `rating` and `win_rate` follow anywhere, or there
+    are just three columns: system, judge's rating, leaderboard's score. Raises InputError that
+    names the bad row.
+    """
     header, rows = _read_csv(path)
     named = {RATING_COLUMN, REFERENCE_COLUMN} <= set(header)
     if not named and len(header) != 3:
@@ -211,7 +226,10 @@ def _read_system(path: Path) -> tuple[str, dict[str, str]]:
 
 
 def _read_csv(path: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The header, and line number and cells of each row; systems stand in the first column."""
+    """Return the header, and the line number and cells of each row.
+
+    Raises InputError for a file without a header or rows, and for a system that is repeated.
+    """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -253,8 +271,8 @@ def rated_system_metrics(
 ) -> ResultFields:
     """Return the metrics of rated systems, with intervals over systems and over instructions.
 
-    ratings: by system, those of its output to each instruction; nan where the judge abstained.
-    EngineUnavailable for a system without any.
+    ratings: by system, the ratings of its outputs, shape [instructions]; nan where the judge
+    abstained. Raises EngineUnavailable if a system has no rating at all.
     """
     draws, means = config.draws, {name: mean(own) for name, own in ratings.items()}
     if silent := [name for name, rating in means.items() if rating is None]:
@@ -277,7 +295,11 @@ def rated_system_metrics(
 
 
 def system_metrics(systems: Sequence[RankedSystem], draws: Draws) -> ResultFields:
-    """Return correlations with intervals over systems, and where the two rankings differ."""
+    """Return the correlations with intervals over systems, and each system's rank in both rankings.
+
+    `difference` is the judge's rank minus the leaderboard's; a positive one means that the judge
+    ranks the system lower.
+    """
     own = [s.rating for s in systems]
     theirs = [s.reference for s in systems]
     names = [s.system for s in systems]
@@ -306,8 +328,11 @@ def system_metrics(systems: Sequence[RankedSystem], draws: Draws) -> ResultField
 def over_instructions(
     ratings: Mapping[str, Array], reference: Mapping[str, float], draws: Draws
 ) -> ResultFields:
-    """Return the same correlations with intervals over instructions: these systems, other
-    questions."""
+    """Return the correlations with intervals over instructions instead of systems.
+
+    They say how the result would vary with other instructions for the same systems. Parameters are
+    those of `rated_system_metrics`.
+    """
     table, theirs = np.array(list(ratings.values())), [reference[name] for name in ratings]
     found: ResultFields = {}
     for name, measure in CORRELATIONS.items():
@@ -321,7 +346,7 @@ def over_instructions(
 
 
 def _ranks(values: Sequence[float]) -> list[int]:
-    """1 for the highest; equals share the better rank."""
+    """Return the rank of each value, 1 for the highest. Equal values share the better rank."""
     return [int(rank) for rank in rankdata([-value for value in values], method="min")]
 
 

@@ -1,4 +1,4 @@
-"""Result files: one JSON of metrics, the judged rows beside it as JSON lines.
+"""Result files: a JSON file of metrics, with the judged rows beside it as JSON lines.
 
 Shares are percentages with two decimals, each followed by its 95 % interval under `NAME_95`.
 """
@@ -19,19 +19,19 @@ from autoj_reward.io.provenance import as_typed, describe_machine, installed_ver
 from autoj_reward.models.spec import JudgeSpec
 
 ROWS = ".rows.jsonl"
-"""Ending of the file of judged rows beside a result."""
+"""Suffix of the file of judged rows beside a result."""
 PLOT = ".svg"
-"""Ending of the plot beside a result."""
+"""Suffix of the plot beside a result."""
 
 
 def path_beside(result: str, ending: str) -> Path:
-    """Return the file that belongs to a result: its name with another ending than .json."""
+    """Return the path of a file that belongs to a result: `ending` in place of `.json`."""
     path = Path(result)
     return path.with_name(path.name.removesuffix(".json") + ending)
 
 
 def answerer_name(judge: JudgeSpec | str) -> str:
-    """Return the full name of a judge, or the file that its answers come from."""
+    """Return the full name of a judge, or the path of the file that its answers come from."""
     return judge if isinstance(judge, str) else judge.name
 
 
@@ -43,10 +43,10 @@ def write_result(
     settings: Mapping[str, Any],
     fields: ResultFields,
 ) -> None:
-    """Write a result file: the measured judge, the command, the machine, and the result fields.
+    """Write a result file: task, judge, sources, settings, command and machine, then `fields`.
 
-    judge: the judge that is measured, or the file that its answers come from.
-    sources: files or folders that were read, by role. settings: the config of the evaluation.
+    judge: the measured judge, or the path of the file that its answers come from. sources: files
+    and folders that were read, by role. settings: the config of the evaluation.
     """
     content = {
         "task": task,
@@ -64,7 +64,7 @@ def write_result(
 
 
 def load_result(result: str) -> ResultFields:
-    """Read a result file; InputError if it is none."""
+    """Read a result file. Raises InputError for any other file."""
     try:
         found = json.loads(Path(result).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -75,7 +75,10 @@ def load_result(result: str) -> ResultFields:
 
 
 def load_rows(result: str) -> list[ResultFields]:
-    """Read the judged rows beside a result; none if there is no such file."""
+    """Read the judged rows beside a result; empty if there is no such file.
+
+    Raises InputError for a line that is not JSON.
+    """
     path = path_beside(result, ROWS)
     if not path.is_file():
         return []

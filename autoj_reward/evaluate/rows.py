@@ -1,6 +1,6 @@
-"""Rows to be measured, read strictly: one bad row stops the run before any judge is started.
+"""Strict reading of the rows of an evaluation: a bad row stops the run before a judge starts.
 
-Scenario groups go by their published titles (paper, Table 1).
+Scenario groups have their published titles (paper, Table 1).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autoj_reward.io.rows import Stream, look_through, read_all, require_clean
 
 Fields = dict[str, Any]
 NAMING = ("id", "scenario", "prompt")
-"""Fields by which a file of answers may say which row of the data it answers."""
+"""Fields by which a row of a file of answers may identify the row of the data that it answers."""
 T = TypeVar("T")
 _TITLES = {
     "summarization": "Summarization",
@@ -35,20 +35,24 @@ _KNOWN = load_scenarios()
 GROUPS: dict[str, tuple[str, ...]] = {
     title: tuple(s.name for s in _KNOWN if s.group == group) for group, title in _TITLES.items()
 }
-"""Group to scenarios. Table 6 leaves out `writing_email`; Table 1's figures need it where it is."""
+"""Scenarios of each group, by title. The paper's Table 6 leaves out `writing_email`; the figures of
+Table 1 need it in the group where it is here."""
 
 
 def read_strict(source: str, build: Callable[[int, Fields], T]) -> tuple[T, ...]:
-    """Return a record of every row. InputError names every bad row with line, field and value."""
+    """Return a record of every row.
+
+    Raises InputError that names every bad row with its line, field and value.
+    """
     rows = read_all(strictly(source, build))
     require_clean(rows)
     return rows.rows
 
 
 class MeasuredRows(Generic[T]):
-    """The rows that are measured, read anew each time, so that none needs to be kept.
+    """Rows to measure. Each iteration reads them anew, so that none stays in memory.
 
-    read: reads all rows from the first. places: those of the rows that are measured, from 0.
+    read: returns all rows of the source. places: indices of the rows to measure, from 0.
     """
 
     def __init__(self, read: Callable[[], Iterable[T]], places: Collection[int]) -> None:
@@ -61,23 +65,23 @@ class MeasuredRows(Generic[T]):
         return (row for at, row in enumerate(self._read()) if at in self._places)
 
     def drawn(self, sample: int | None, seed: int) -> MeasuredRows[T]:
-        """Return all, or `sample` of them drawn with the seed, in their order."""
+        """Return all rows, or `sample` of them drawn at random with the seed, in input order."""
         if sample is None:
             return self
         return MeasuredRows(self._read, frozenset(drawn(sorted(self._places), sample, seed)))
 
 
 def measured(rows: Stream[T], strict: bool = True) -> MeasuredRows[T]:
-    """Return every usable row of a stream.
+    """Return the usable rows of a stream, after reading it once to count and check them.
 
-    All are read once before, to count them and to find the bad ones: with strict, InputError names
-    every one; else they are named and left out, and InputError says if none is left.
+    With `strict`, raises InputError that names every bad row. Otherwise bad rows are named and left
+    out, and InputError is raised if none is left.
     """
     return MeasuredRows(rows.usable, range(count_rows(rows, strict)))
 
 
 def count_rows(rows: Stream[T], strict: bool = True, size: Callable[[T], int] = as_one) -> int:
-    """Return the sum of the sizes of all usable rows; InputError as of `measured`."""
+    """Return the sum of the sizes of all usable rows. Raises InputError as `measured` does."""
     count = 0
 
     def add(row: T) -> None:
@@ -89,12 +93,12 @@ def count_rows(rows: Stream[T], strict: bool = True, size: Callable[[T], int] = 
 
 
 def strictly(source: str, build: Callable[[int, Fields], T]) -> Stream[T]:
-    """Return the records of a source whose rows are objects with text for keys."""
+    """Return a stream of records of a source whose rows are objects."""
     return Stream(source, lambda line, value: build(line, check.own_fields(value)))
 
 
 def text_list(row: Fields, field: str) -> tuple[str, ...]:
-    """Return a required list of one text or more."""
+    """Return a field that is a list of one text or more; raises BadField for anything else."""
     value = row.get(field)
     if not isinstance(value, list) or not value:
         raise BadField(field, f"{check.show(value)} is no list of one text or more")
@@ -103,7 +107,7 @@ def text_list(row: Fields, field: str) -> tuple[str, ...]:
 
 
 def group(row: Fields) -> str:
-    """Return the title of the group of the row's scenario, which may have any of its names."""
+    """Return the title of the group of the row's scenario; raises BadField if it is unknown."""
     name = text(row, "scenario")
     if name not in _KNOWN:
         raise BadField("scenario", f"{check.show(name)} is no scenario of the paper's Table 6")
@@ -111,7 +115,10 @@ def group(row: Fields) -> str:
 
 
 def choice(row: Fields, field: str, options: dict[Any, T]) -> T:
-    """Return the option that a field names; true and 1.0 are not 1."""
+    """Return the option for a field's value; raises BadField if there is none.
+
+    Types must match: true and 1.0 are not 1.
+    """
     value = row.get(field)
     for option, meaning in options.items():
         if type(option) is type(value) and option == value:
@@ -121,19 +128,19 @@ def choice(row: Fields, field: str, options: dict[Any, T]) -> T:
 
 
 class Unique:
-    """Refuses a second row with the same id."""
+    """Check that ids are unique."""
 
     def __init__(self) -> None:
         self._lines: dict[Any, int] = {}
 
     def check(self, line: int, field: str, value: str | int | None) -> None:
-        """Raise BadField for the id of an earlier row. None is no id."""
+        """Raise BadField if an earlier line has the same value. None is always accepted."""
         if value is not None and (first := self._lines.setdefault(value, line)) != line:
             raise BadField(field, f"{check.show(value)} is also the {field} of row {first}")
 
 
 def row_id(row: Fields, field: str) -> str | int | None:
-    """Return an id, a text or a whole number; None without one."""
+    """Return the row's id, a text or a whole number; None without one. Raises BadField."""
     value = row.get(field)
     if value is None or (isinstance(value, str | int) and not isinstance(value, bool)):
         return value
@@ -145,10 +152,9 @@ def read_answers(
 ) -> MeasuredRows[T]:
     """Return a record of every row of a file of answers, one for each row of the data.
 
-    rows: of each row of the data, the fields that name it, read beside the answers; an
-        answer that has them too, or the row's place from 0 as `idx` or `meta.idx`, must be in the
-        same order.
-    InputError names the row that is bad, missing, too many or of another order.
+    data: path of the data, for errors. rows: for each row of the data, the fields that identify it.
+    Where an answer has such fields too, or the row's index from 0 as `idx` or `meta.idx`, they must
+    match. Raises InputError that names a bad, missing, surplus or misplaced row.
     """
     answers, places, wanted = strictly(source, lambda _line, row: row), enumerate(rows), 0
 
@@ -172,7 +178,7 @@ def read_answers(
 
 
 def drawn(rows: Sequence[T], sample: int | None, seed: int) -> tuple[T, ...]:
-    """Return all rows, or `sample` of them drawn with the seed, in their order."""
+    """Return all rows, or `sample` of them drawn at random with the seed, in their order."""
     if sample is None or sample >= len(rows):
         return tuple(rows)
     chosen = sorted(random.Random(seed).sample(range(len(rows)), sample))
@@ -180,15 +186,17 @@ def drawn(rows: Sequence[T], sample: int | None, seed: int) -> tuple[T, ...]:
 
 
 def by_group(names: Sequence[str]) -> dict[str, list[int]]:
-    """Return the places of the rows of each group: the paper's groups in its order, then others as
-    they appear."""
+    """Return the row indices of each group.
+
+    The paper's groups come first, in its order; others follow in order of appearance.
+    """
     present = list(dict.fromkeys(names))
     ordered = [g for g in GROUPS if g in present] + [g for g in present if g not in GROUPS]
     return {group: [i for i, name in enumerate(names) if name == group] for group in ordered}
 
 
 def _in_order(answer: Fields, position: int, row: Fields) -> None:
-    """BadField if an answer says which row it is for, and it is another one."""
+    """Raise BadField if an answer identifies a row other than this one."""
     meta = answer.get("meta")
     index = answer.get("idx", meta.get("idx") if isinstance(meta, dict) else None)
     if index is not None and index != position:

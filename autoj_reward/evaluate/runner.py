@@ -1,7 +1,7 @@
-"""The loop of every evaluation: answers to rows, a record of each row, metrics, the result file.
+"""Common loop of the evaluations: judge rows, record them, compute metrics, write the result file.
 
-A `Task` says what one evaluation does in this loop. Rows are judged as they are read and written as
-they are judged; only what `Task.keep` returns is held for the metrics.
+A `Task` defines one evaluation. Rows are judged as they are read, and written as they are judged.
+Only the values that `Task.keep` returns stay in memory for the metrics.
 """
 
 from __future__ import annotations
@@ -28,39 +28,40 @@ KeptT = TypeVar("KeptT")
 
 
 class EvaluateConfig(Block):
-    """Config keys of every evaluation. The files that are measured come by flag."""
+    """Settings that all evaluations share. Flags name the files to measure."""
 
     judge: JudgeConfig = JudgeConfig()
     """The judge that is measured."""
     journal: Path | None = None
-    """SQLite file of every judgement; null: beside the result."""
+    """SQLite file of every judgement. null: a file beside the result."""
     sample: int | None = Field(None, ge=1)
-    """Measure only so many rows, drawn with the seed; null: all."""
+    """Number of rows to measure, drawn with the seed. null: all rows."""
     bootstrap: int = Field(2000, ge=1)
-    """Resamples of each 95 % interval."""
+    """Bootstrap resamples of each 95 % interval."""
     seed: int = 0
-    """Seed of everything that is drawn."""
+    """Seed of the sample, of random orders and of the bootstrap."""
 
     @property
     def draws(self) -> Draws:
-        """Resamples of the intervals, and their seed."""
+        """Return the bootstrap settings of the intervals."""
         return Draws(self.bootstrap, self.seed)
 
     def judge_for(self, view: View, tie_break: Collection[TieBreak] = ()) -> JudgeSpec:
-        """Return the resolved judge, which reads what the view and the tie-break rules need."""
+        """Resolve the judge, with the readings that the view and the tie-break rules need."""
         return judge_spec(self.judge).that_reads(view, "choose", tie_break)
 
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """Files of one evaluation: its sources by role, its result and its journal."""
+    """Paths of the files that one run reads and writes."""
 
     sources: Mapping[str, str]
+    """Files and folders that are read, by role."""
     result: str
     journal: Path
 
     def beside(self, ending: str) -> Path:
-        """Return the path of a file beside the result, with another ending."""
+        """Return the path of a file beside the result, see `path_beside`."""
         return path_beside(self.result, ending)
 
 
@@ -75,10 +76,10 @@ def open_run(
     result: str,
     **sources: str | None,
 ) -> tuple[ConfigT, RunFiles]:
-    """Read the config of an evaluation, and name its files.
+    """Read the config of an evaluation and resolve the paths of its files. Opens no data file.
 
-    sources: the other files that it reads, by role; None where there is none. Raises OutputError,
-    and opens nothing, if the result or a file beside it is one of the files that are read.
+    sources: the other files that it reads, by role; None for one that is not given. Raises
+    OutputError if the result or a file beside it is one of the files that are read.
     """
     checked = load_run(kind, config, sets, strict)
     given = {role: path for role, path in sources.items() if path is not None}
@@ -90,34 +91,34 @@ def open_run(
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[RowT, AnswerT, KeptT]):
-    """One evaluation, from its rows to the table that it prints."""
+    """Definition of one evaluation, from its rows to the table that it prints."""
 
     name: str
-    """The task of the result; results of one task are compared."""
+    """Name of the task in the result file. Results of one task are comparable."""
     config: EvaluateConfig
     files: RunFiles
     judges: Sequence[JudgeSpec | str]
-    """The judge that is measured, then its grader, if any; a path stands for a file of answers."""
+    """The measured judge, then its grader, if any. A path stands for a file of answers."""
     answer: Callable[[Callable[[RowT, AnswerT], None]], ResultFields]
-    """Passes every row and its answer on, in the order of the rows; returns result fields of its
-    own, such as the cost."""
+    """Calls its argument with every row and its answer, in input order. Returns further result
+    fields, such as the cost."""
     keep: Callable[[RowT, AnswerT], KeptT]
-    """Returns what the metrics need of a row and its answer: no text."""
+    """Returns the values of a row and its answer that the metrics use, without texts."""
     metrics: Callable[[Sequence[KeptT]], ResultFields]
-    """Returns the result fields of all rows."""
+    """Returns the metrics of all rows."""
     show: Callable[[ResultFields], None]
     """Prints the result fields."""
     record: Callable[[RowT, AnswerT], dict[str, Any]] | None = None
-    """Returns a line of the file of judged rows; None: there is no such file."""
+    """Returns a line of the file of judged rows; None: write no such file."""
     plot: Callable[[ResultFields], str] | None = None
-    """Returns an SVG of the result fields; None: there is no plot."""
+    """Returns an SVG of the result fields; None: write no plot."""
 
 
 def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
-    """Run an evaluation, and return its exit code.
+    """Run an evaluation, write its files, and return the exit code 0.
 
-    The result is held for this process and these judges meanwhile, see `judged_by`. The file of
-    judged rows is there, whole, once all rows are measured without an error.
+    The result is locked for this process and these judges meanwhile, see `judged_by`. The file of
+    judged rows appears complete, once all rows are measured without an error.
     """
     files, kept = task.files, list[KeptT]()
     names, result = " and ".join(map(answerer_name, task.judges)), Path(task.files.result)

@@ -1,10 +1,10 @@
-"""Ratings as rewards (Eval-R): `autoj evaluate eval-r`.
+"""Best-of-N selection by a judge's ratings (Eval-R): `autoj evaluate eval-r`.
 
-The judge chooses among the first N candidates of each query, a grader grades the chosen; and the
-judge's ratings correlate with the grades (paper, section 6.3 and Table 2). Equal ratings are broken
-by the policy's log-probability, and beside that by the other rules, to see what they would choose.
-With `budget` the configured rules choose as a best-of-N job on that budget does.
-Ratings and choices wait for the grader on disk.
+The judge chooses among the first N candidates of each query, and a grader grades the chosen one.
+The judge's ratings are also correlated with the grades (paper, section 6.3 and Table 2). Ties are
+broken by the configured rules. Other rules are tried beside them, to see what they would choose.
+With `budget`, the configured rules choose as in a best-of-N job on that budget. Ratings and choices
+are kept in a temporary file until the grader reads them.
 """
 
 from __future__ import annotations
@@ -52,56 +52,58 @@ from autoj_reward.questions.tie_break import PlayMatch, choose
 from autoj_reward.types import Candidate, Judgement, Outcome, Pair, Verdict
 
 SINGLE_RULES = ("policy_logprob", "expected_rating", "first")
-"""Tie-breaks that are tried beside the config's own, each by itself; `pairwise` if that has it."""
+"""Tie-break rules that are tried beside the configured ones, each by itself. `pairwise` is added if
+the config names it."""
 
 
 class SelectionConfig(EvaluateConfig):
-    """Config of Eval-R."""
+    """Settings of Eval-R."""
 
     grader: JudgeConfig = JudgeConfig(format="general")
     """The judge that grades the chosen responses."""
     sizes: tuple[int, ...] = Field((8, 16, 32), min_length=1)
-    """The N of best-of-N."""
+    """Values of N for best-of-N."""
     view: View = "rating"
     """The number that ranks candidates."""
     tie_break: tuple[TieBreak, ...] = ("policy_logprob", "first")
-    """Rules that decide among equals, in order."""
+    """Tie-break rules, applied in the given order."""
     budget: float | None = Field(None, gt=0, le=1)
-    """Share of the tokens of full judging, over 0 and at most 1, as in a best-of-N job; each N is
-    chosen within its own. null: every candidate is judged in full."""
+    """Token budget, as a share of the tokens of full judging, as in a best-of-N job. Each N has a
+    budget of its own. null: every candidate is judged in full."""
     grade: Literal["selected", "all"] = "selected"
-    """`selected` grades what a rule chose (the paper); `all` every candidate, which also gives
-    within-query correlation and the share of the possible gain."""
+    """`selected` grades the candidates that a rule chose, as in the paper. `all` grades every
+    candidate, which also gives within-query correlation and the share of the possible gain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The responses of one base model to one query.
-
-    logprobs: log-probability of each under that model, None if unknown. scores: numbers that the
-    row brings for each, by the name of who gave them; None where one is missing.
-    """
+    """Responses of one base model to one query."""
 
     line: int
     query: str
     group: str
     base: str
+    """Name of the base model."""
     responses: tuple[str, ...]
     logprobs: tuple[float, ...] | None
+    """Log-probability of each response under the base model; None if unknown."""
     scores: dict[str, Scores]
+    """Scores of the responses in the data, by rater; None where one is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Ratings of a row's candidates that some N considers, and the choices among them."""
+    """Ratings of a row's first candidates, up to the largest N, and the choices among them."""
 
     ratings: Sequence[Judgement]
     chosen: Chosen
     spent: BudgetTokens = field(default_factory=dict)
 
     def to_grade(self, config: SelectionConfig) -> Sequence[int]:
-        """Return the places of the candidates that the grader rates: what any rule chose, or all
-        that some N considers."""
+        """Return the indices of the candidates that the grader rates.
+
+        These are the ones that any rule chose or, with `grade: all`, all up to the largest N.
+        """
         if config.grade == "all":
             return range(max(config.sizes))
         return sorted({s.index for by_size in self.chosen.values() for s in by_size.values()})
@@ -120,8 +122,10 @@ def eval_r(
     sets: Sequence[str],
     strict: bool,
 ) -> int:
-    """Measure best-of-N by a judge's ratings, graded, and the correlation of ratings with
-    grades."""
+    """Measure the grades of a judge's best-of-N choices, and how its ratings correlate with grades.
+
+    scores, grades: raters in the data whose scores replace the judge's ratings or the grader's.
+    """
     checked, files = open_run(SelectionConfig, config, sets, strict, result, data=data)
     judge = checked.judge_for(checked.view, checked.tie_break)
     grader = judge_spec(checked.grader)
@@ -165,10 +169,11 @@ def eval_r(
 
 
 def read_candidates(source: str, wanted: int) -> MeasuredRows[Candidates]:
-    """Read rows of `scenario`, `prompt` and `outputs`: by base model, `outputs`, `logprobs` and
-    `scores` (by the name of who gave them), or these three in the row itself.
+    """Return the candidates of a file, one record for each query and base model.
 
-    wanted: candidates that each query must have. InputError names every bad row.
+    Rows have `scenario`, `prompt` and `outputs`. Either `outputs` holds, for each base model, an
+    object of `outputs`, `logprobs` and `scores` (by rater), or the row itself has these three.
+    wanted: candidates that each query must have. Raises InputError that names every bad row.
     """
 
     def build(line: int, row: Fields) -> list[Candidates]:
@@ -220,7 +225,7 @@ def _score(value: Any, where: str) -> float | None:
 def choose_by_ratings(
     rows: MeasuredRows[Candidates], config: SelectionConfig, spec: JudgeSpec, journal: Path
 ) -> tuple[JudgementCost, Spool[Selected]]:
-    """Rate every candidate that some N considers, and choose among them."""
+    """Rate the candidates up to the largest N and choose among them; return cost and choices."""
     found = Spool[Selected]()
     k, tie = spec.critiques, spec.ratings_tie
     most = max(config.sizes)
@@ -251,7 +256,7 @@ def choose_by_ratings(
         done=lambda _row, own: found.add(own),
         label="rating candidates",
         size=lambda _row: k * most,
-        # On a budget critiques and cheap readings are asked for apart: no view is that of both.
+        # A budget needs both critiques and cheap readings, so no single view can be required.
         view=config.view if config.budget is None else None,
         require=None if config.budget is None else require,
     )
@@ -261,7 +266,7 @@ def choose_by_ratings(
 async def choose_by_scores(
     rows: MeasuredRows[Candidates], name: str, config: SelectionConfig
 ) -> Spool[Selected]:
-    """Choose by scores that the rows bring."""
+    """Choose by the scores of the rater `name` in the data."""
     found = Spool[Selected]()
     for row in rows:
         ratings = _as_judgements(row.scores[name])
@@ -275,7 +280,10 @@ async def choose_among(
     config: SelectionConfig,
     meet: PlayMatch | None = None,
 ) -> Chosen:
-    """Choose from a row by each tie-break and for each N."""
+    """Choose from a row's candidates by each tie-break and for each N.
+
+    meet: compares two candidates, for the rule `pairwise`.
+    """
     rules = {CONFIGURED: tuple(config.tie_break)} | {rule: (rule, "first") for rule in SINGLE_RULES}
     if "pairwise" in config.tie_break:
         rules["pairwise"] = ("pairwise", "first")
@@ -294,7 +302,7 @@ async def choose_among(
 async def choose_within(
     ask: Ask, row: Candidates, config: SelectionConfig, spec: JudgeSpec
 ) -> Selected:
-    """Choose for each N, each with its own token budget. The ratings are those of the largest N."""
+    """Choose for each N on a budget of its own. The ratings are those of the largest N."""
     found = {
         n: await Choose(
             tuple(_candidates(row)[:n]),
@@ -330,7 +338,7 @@ def _grade(
     journal: Path,
     done: SelectedDone,
 ) -> JudgementCost:
-    """The grader's rating of what any rule chose, or of every candidate; None for the others."""
+    """Grade the candidates of `Selected.to_grade` and return the cost; the others get None."""
 
     def candidates(item: SelectedRow) -> list[Candidate]:
         row, own = item
@@ -374,7 +382,7 @@ def _require_scores(rows: Iterable[Candidates], given: Mapping[str, str | None],
 
 
 def _as_judgements(scores: Scores) -> tuple[Judgement, ...]:
-    """Scores of a file as judgements; a missing one abstains."""
+    """Convert scores of a file to judgements; a missing one becomes an UNPARSABLE judgement."""
     return tuple(
         Judgement(Outcome.UNPARSABLE, reason="no score in the file")
         if score is None

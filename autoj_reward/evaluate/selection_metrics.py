@@ -1,6 +1,6 @@
-"""Metrics of choosing among responses to one query: grades of the chosen, order and gain.
+"""Metrics of best-of-N selection: grade of the chosen response, rank correlation and gain.
 
-Pure functions over the responses of one query, their means over queries, and the metrics of Eval-R.
+Pure functions over the responses to one query, their means over queries, and the metrics of Eval-R.
 """
 
 from __future__ import annotations
@@ -36,32 +36,35 @@ from autoj_reward.types import Selection
 QueryNumbers = Sequence[float | None] | Array
 """Numbers of the responses to one query; None and nan are unknown."""
 Chosen = Mapping[str, Mapping[int, Selection]]
-"""Tie-break to N to choice, for one row; `configured` is the run's own tie-break."""
+"""Choices of one row, by tie-break and by N; `configured` is the run's own tie-break."""
 BudgetTokens = Mapping[int, tuple[int, float]]
-"""By N: tokens that the judge wrote on a budget, and the estimate for full judging."""
+"""Tokens that the judge wrote on a budget, and the estimate for full judging, by N."""
 CONFIGURED = "configured"
+"""Name of the run's own tie-break in `Chosen`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradedRow:
-    """Ratings, grades and choices of a row. query: its digest. values: of the candidates that some
-    N considers; None where the judge abstained. grades: None where there is none. spent: empty
-    without a budget."""
+    """Ratings, grades and choices of one row, without the texts."""
 
     base: str
+    """Base model that wrote the responses."""
     query: bytes
+    """Digest of the query."""
     values: Scores
+    """Ratings of the candidates that the largest N includes; None where the judge abstained."""
     grades: Scores
+    """Grades of the candidates; None for one without a grade."""
     chosen: Chosen
     spent: BudgetTokens = field(default_factory=dict)
+    """Token counts on a budget; empty without a budget."""
 
 
 def selection_metrics(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
-    """Return the mean grade of the chosen by base model and N, and correlations over all that was
-    graded.
+    """Return the mean grade of the chosen responses by base model and N, and correlations.
 
-    Where every candidate is graded, also the correlation inside each query and the share of the
-    possible gain over a random choice that the judge's choice makes.
+    The correlations are over all candidates with a rating and a grade, and within each query. If
+    every candidate is graded, the share of the possible gain over a random choice is added.
     """
     own: dict[str, list[GradedRow]] = {}
     for row in rows:
@@ -78,7 +81,7 @@ def selection_metrics(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
 
 
 def _correlations(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
-    """Over every candidate that has both a rating and a grade (paper, section 6.3)."""
+    """Return correlations over the candidates with a rating and a grade (paper, section 6.3)."""
     both = [
         (value, grade, row.query)
         for row in rows
@@ -96,7 +99,7 @@ def _correlations(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
 
 
 def _tie_rate(values: Sequence[Scores]) -> float | None:
-    """Share of all pairs of candidates of one query that have the same value."""
+    """Return the share of equal values among all pairs of candidates of one query."""
     return ratio(*tie_counts(values).T)(np.arange(len(values)))
 
 
@@ -135,7 +138,10 @@ def _sizes(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
 def _gain(
     best: Array, grades: Sequence[Scores], queries: Sequence[bytes], draws: Draws
 ) -> ResultFields:
-    """What a random choice, and the best one, would get; and where between them the judge is."""
+    """Return the mean grade of a random and of the best choice, and the judge's share of the gain.
+
+    best: grade of the judge's choice in each query.
+    """
     every = np.array(grades, dtype=float)
     chance, top = every.mean(axis=1), every.max(axis=1)
     return {
@@ -151,23 +157,24 @@ def _graded(picks: Sequence[Selection], rows: Sequence[GradedRow]) -> Array:
 
 
 class WithinQuery(NamedTuple):
-    """Responses to one query: the values of a rater, their grades, and their lengths."""
+    """Numbers of the responses to one query."""
 
     values: Sequence[float]
+    """Ratings by the judge or another rater."""
     grades: Sequence[float]
     lengths: Sequence[float]
 
 
 def order(query: WithinQuery) -> float | None:
-    """Return Spearman's correlation of the values with the grades; None where a side is
-    constant."""
+    """Return Spearman's correlation of values and grades; None if either is constant."""
     return spearman(query.values, query.grades)
 
 
 def order_given_length(query: WithinQuery) -> float | None:
     """Return the partial rank correlation of values and grades given the lengths, -1..1.
 
-    None where a side is constant, or the lengths alone fix one of them.
+    Returns None if one of the three is constant, or if values or grades have the same or the
+    reverse order as the lengths.
     """
     pairs = (
         spearman(query.values, query.grades),
@@ -182,12 +189,12 @@ def order_given_length(query: WithinQuery) -> float | None:
 
 
 def best_drawn(values: ArrayLike, grades: ArrayLike, n: int) -> float:
-    """Return the mean grade of the response with the highest value of `n`, over all ways to draw n.
+    """Return the expected grade of the best by value of `n` responses, over all ways to draw n.
 
-    Of equal values each is as likely to be taken; nan is equal and lowest. With the responses in
-    blocks of equal value, of which block b covers ranks l_b+1 .. u_b of N:
+    values, grades: shape [N]. Equal values are equally likely to be chosen; nan is the lowest
+    value. With block b of equal values at ranks l_b+1 .. u_b of N, the result is
         sum_b mean grade of b * (C(u_b, n) - C(l_b, n)) / C(N, n).
-    ValueError for n outside 1..N.
+    Raises ValueError for n outside 1..N.
     """
     value, grade = np.asarray(values, float), np.asarray(grades, float)
     size = len(value)
@@ -202,7 +209,7 @@ def best_drawn(values: ArrayLike, grades: ArrayLike, n: int) -> float:
 
 
 def gain(values: ArrayLike, grades: ArrayLike, n: int) -> float:
-    """Return by how much `best_drawn` is above the mean of all grades."""
+    """Return `best_drawn` minus the mean of all grades."""
     return best_drawn(values, grades, n) - float(np.mean(np.asarray(grades, float)))
 
 
@@ -211,8 +218,10 @@ def orders(
     grades: Iterable[QueryNumbers],
     measure: Correlation = spearman,
 ) -> Array:
-    """Return the correlation inside each query over the responses with both; nan where
-    undefined."""
+    """Return the correlation of values and grades within each query, shape [queries].
+
+    Responses without a value or a grade are left out. nan where the correlation is undefined.
+    """
     found = []
     for own, graded in zip(values, grades, strict=True):
         value, grade = np.array(own, dtype=float), np.array(graded, dtype=float)
@@ -223,7 +232,7 @@ def orders(
 
 
 def tie_counts(values: Iterable[QueryNumbers]) -> Array:
-    """Count (pairs of equal value, pairs) of each query's known responses: [queries, 2]."""
+    """Return (pairs of equal value, all pairs) of each query's known values, shape [queries, 2]."""
     found = []
     for own in values:
         known = np.array(own, dtype=float)
@@ -234,7 +243,10 @@ def tie_counts(values: Iterable[QueryNumbers]) -> Array:
 
 
 def mean_orders(queries: Sequence[WithinQuery]) -> dict[str, float]:
-    """Return the means over queries of `order` and `order_given_length`; none without a query."""
+    """Return the means over queries of `order` and `order_given_length`, by name.
+
+    Undefined correlations are left out, and so is a name for which all are undefined.
+    """
     measures = {"order": order, "order_given_length": order_given_length}
     found = {name: [measure(query) for query in queries] for name, measure in measures.items()}
     known = {name: [r for r in values if r is not None] for name, values in found.items()}
@@ -243,5 +255,5 @@ def mean_orders(queries: Sequence[WithinQuery]) -> dict[str, float]:
 
 @lru_cache(maxsize=4096)
 def _share(k: int, size: int, n: int) -> float:
-    """Probability that all of n that are drawn are among the lowest k."""
+    """Return the probability that n responses drawn from `size` are all among the lowest k."""
     return math.comb(k, n) / math.comb(size, n)

@@ -1,7 +1,7 @@
 """Statistics of rows: shares, means, correlations and kappa, with 95 % bootstrap intervals.
 
-Pure functions over sequences of one value a row. Where a statistic is undefined (a share of
-nothing, a correlation with a constant) it is None.
+Pure functions over sequences with one value for each row. An undefined statistic (a share of no
+rows, a correlation with a constant) is None.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ ResultFields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A statistic, its 95 % bootstrap interval, and the number of rows behind it.
-
-    value: None if the statistic is undefined. low, high: None if there is nothing to resample or
-    more than one resample in twenty is undefined.
-    """
+    """A statistic with its 95 % bootstrap interval."""
 
     value: float | None
+    """None if the statistic is undefined."""
     low: float | None
+    """Lower end; None with fewer than two groups to resample, or if more than one resample in
+    twenty is undefined."""
     high: float | None
+    """Upper end; None as for `low`."""
     n: int
+    """Number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Resamples of each 95 % interval, and their seed."""
+    """Bootstrap settings, and the estimates made with them."""
 
     rounds: int = 2000
+    """Resamples of each 95 % interval."""
     seed: int = 0
 
     def over(
@@ -61,13 +63,15 @@ class Draws:
     def percent(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> ResultFields:
         """Return a share of rows in percent with two decimals, and its interval under `NAME_95`.
 
-        groups: one name a row; rows of one group are drawn together.
+        groups: the group of each row. Rows of one group are resampled together.
         """
         return self._figure(name, statistic, groups, percentage)
 
     def number(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> ResultFields:
-        """Return a number with six decimals, so that rounding it again does no harm, and its
-        interval under `NAME_95`."""
+        """Return a number with six decimals, and its interval under `NAME_95`.
+
+        Six decimals leave room for rounding again. groups: as for `percent`.
+        """
         return self._figure(name, statistic, groups, lambda value: rounded(value, 6))
 
     def _figure(
@@ -91,7 +95,8 @@ def bootstrap(
 ) -> Estimate:
     """Estimate the statistic of all rows with its percentile 95 % interval.
 
-    groups: one name a row; whole groups are drawn, since rows of one query are not independent.
+    groups: the group of each row. Whole groups are resampled, since rows of one query are not
+    independent. None: each row is its own group.
     The same rows, groups, rounds and seed give the same resamples.
     """
     if n_rows == 0:
@@ -114,7 +119,7 @@ def bootstrap(
 
 
 def _members(groups: Sequence[Hashable]) -> tuple[Indices, Indices]:
-    """Rows by group, groups in order of appearance, and how many rows each has."""
+    """Return row indices by group, groups in order of appearance, and the size of each group."""
     found: dict[Hashable, list[int]] = {}
     for row, name in enumerate(groups):
         found.setdefault(name, []).append(row)
@@ -123,8 +128,7 @@ def _members(groups: Sequence[Hashable]) -> tuple[Indices, Indices]:
 
 
 def share(hits: ArrayLike) -> Statistic:
-    """Return a statistic: the share of rows that are true, or the mean of numbers. It skips NaN
-    rows."""
+    """Return a statistic that computes the share of hits, or the mean of numbers, without nan."""
     array = np.asarray(hits, dtype=float)
     return lambda rows: mean(array[rows])
 
@@ -137,8 +141,10 @@ def mean(values: ArrayLike) -> float | None:
 
 
 def ratio(parts: ArrayLike, wholes: ArrayLike) -> Statistic:
-    """Return the statistic that is the parts' sum over that of the wholes; None where the latter is
-    0 or less."""
+    """Return a statistic that divides the sum of parts by the sum of wholes.
+
+    It is None where the sum of wholes is 0 or less.
+    """
     a, b = np.asarray(parts, dtype=float), np.asarray(wholes, dtype=float)
 
     def of(rows: Indices) -> float | None:
@@ -195,7 +201,8 @@ def kendall(x: ArrayLike, y: ArrayLike) -> float | None:
 def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
     """Return the agreement of two raters beyond chance, at most 1 (Cohen, 1960).
 
-    None of no rows, or where chance alone agrees on every row. ValueError for different lengths.
+    Returns None without rows, or if the expected chance agreement is 1. Raises ValueError for
+    different lengths.
     """
     n = len(first)
     if n != len(second):
@@ -209,13 +216,13 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float 
 
 
 def correlation(measure: Correlation, x: ArrayLike, y: ArrayLike) -> Statistic:
-    """Return the statistic that is a correlation of the rows' x and y."""
+    """Return a statistic that computes a correlation of the rows' x and y."""
     a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     return lambda rows: measure(a[rows], b[rows])
 
 
 def estimate_text(figure: Mapping[str, Any] | None) -> str:
-    """Show an `Estimate` given as plain data, with three decimals and its interval."""
+    """Format an `Estimate`, given as a mapping, with three decimals and its interval."""
     if figure is None:
         return ""
     if figure["value"] is None:

@@ -1,7 +1,7 @@
-"""The best-of-N job: queries in, responses sampled or brought, every response judged, one chosen.
+"""The best-of-N job: sample responses or read them, judge each one, choose one for each query.
 
-Everything is in the journal before it is used, so the same command after a crash goes on where it
-stopped. Results: selections.jsonl, judgements.jsonl, summary.json, report.html and curve.svg.
+Responses and judgements are in the journal before they are used, so the same command resumes after
+a crash. Results: selections.jsonl, judgements.jsonl, summary.json, report.html and curve.svg.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
-    """Run the job of a config file, and print where the results are."""
+    """Run the job of a config file, print where the report is, and return the exit code 0."""
     checked = load_run(BestOfNConfig, config, sets, strict)
     summary = run_job(checked, strict)
     print(_closing_words(summary, checked.output))
@@ -44,10 +44,10 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
 
 
 def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
-    """Sample, judge, select, and write the results.
+    """Run a job and return its summary.
 
-    Raises AutojError with a remedy. It does so at once for bad input, and for an output that cannot
-    be written, belongs to another run, or holds another judge's results.
+    Raises AutojError before any model starts if the input is bad, or if the output cannot be
+    written, is in use by another run, or holds another judge's results.
     """
     require_apart([config.input], [config.journal], config.output)
     job = stages.resolve_job(config)
@@ -57,7 +57,7 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     result, total = config.output / "summary.json", counts.expected(config)
     with judged_by(job.judge.name, config.output, result, total, config.journal):
         print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
-        with relaxed_gc():  # it would go through all that is under way again and again
+        with relaxed_gc():  # the collector would scan all requests in flight again and again
             if config.ray_data:
                 found = in_shards(job, left_out, counts)
             else:
@@ -101,7 +101,10 @@ async def _in_this_process(
 
 
 def _cluster(config: BestOfNConfig) -> Cluster | None:
-    """Where replicas go. None, and no second for Ray's import, where all is in this process."""
+    """Return the Ray cluster for replicas; None if no model runs on replicas.
+
+    Ray is imported only if it is needed, since the import takes a second.
+    """
     if not (config.judge.on_replicas or (config.policy and config.policy.on_replicas)):
         return None
     with from_extras():
@@ -116,7 +119,7 @@ async def _sample(
     cluster: Cluster | None,
     counts: Counts,
 ) -> dict[QueryOrTurns, str]:
-    """Have the policy answer what has no responses; queries without an answer, and why."""
+    """Sample responses to the queries without any; return the unanswered ones with the reason."""
     if config.policy is None or not counts.unanswered:
         return {}
     total = counts.unanswered * config.policy.n
@@ -141,7 +144,7 @@ async def _judge(
 
         def progress(judgement: Judgement, reused: bool) -> None:
             counts.add(judgement, reused, on_budget)
-            bar.total = max(bar.total or 0, bar.n + 1)  # tie-breaks come on top
+            bar.total = max(bar.total or 0, bar.n + 1)  # tie-breaks are not in the expected total
             bar.update()
 
         await stages.judge_groups(job, groups, journal, cluster, progress, add)

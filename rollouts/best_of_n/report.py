@@ -40,7 +40,7 @@ from rollouts.best_of_n.results import GroupResult
 from rollouts.best_of_n.summary import BudgetSummary, JobStatistics, Summary, budget_text
 
 ALL = 200
-"""Queries that are all shown."""
+"""Largest number of queries for which all are shown."""
 FIRST, LAST, WORST, DRAWN = 50, 25, 50, 75
 LONG, SHORT = 12_000, 500
 """Characters of a text: of a query, and of its chosen, best and worst candidate; of the others."""
@@ -69,7 +69,7 @@ class ShownQuery:
 
 
 class ReportSample:
-    """Sample of the queries for the report, taken while they pass. It depends only on the job."""
+    """Sample of queries for the report, taken as they pass. The same job gives the same sample."""
 
     def __init__(self, view: str) -> None:
         self.total = 0
@@ -96,7 +96,7 @@ class ReportSample:
             self._drawn[place] = own
 
     def shown(self) -> list[ShownQuery]:
-        """Return the queries in the order of the input, each by the first reason that holds."""
+        """Return the sampled queries in input order, each with the first reason that applies."""
         if self.total <= ALL:
             return self._first
         taken: dict[int, ShownQuery] = {}
@@ -263,7 +263,7 @@ def _candidate(group: GroupResult, n: int) -> dict[str, Any]:
 
 
 def _details(group: GroupResult, view: str) -> list[dict[str, Any]]:
-    """Return what was said of each candidate; the texts of most are cut short."""
+    """Return the judgements of each candidate; most texts are cut short."""
     values = [judgement.view(view) for judgement in group.judgements]
     rated = [value for value in values if value is not None]
     ends = {min(rated), max(rated)} if rated else set()

@@ -1,4 +1,4 @@
-"""What one query of a best-of-N job comes to, and the result files, written while it runs."""
+"""Result of one query of a best-of-N job, and the result files, written while the job runs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from autoj_reward.questions.rank import Ranking
 from autoj_reward.types import RATING, Candidate, Judgement, Selection
 
 RESULTS = ("selections.jsonl", "judgements.jsonl")
+"""Names of the result files."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """A query, its candidates, one judgement each in the same order, and the chosen one.
-
-    standings, spending: what became of each candidate on a budget, and what was spent; without a
-    budget none.
-    """
+    """Candidates of one query, their judgements, and the choice among them."""
 
     row: QueryRow
     candidates: tuple[Candidate, ...]
     judgements: tuple[Judgement, ...]
+    """One judgement for each candidate, in the same order."""
     selection: Selection
     standings: tuple[Standing, ...] = ()
+    """Fate of each candidate on a budget; empty without a budget."""
     spending: Spending | None = None
+    """Cost of the query on a budget; None without a budget."""
     ranking: Ranking | None = None
-    """How the candidates were judged beside each other; None where each was judged alone."""
+    """Relative judgement of the candidates; None if each was judged alone."""
 
     def __post_init__(self) -> None:
         if len(self.candidates) != len(self.judgements):
@@ -50,14 +50,14 @@ class GroupResult:
 
     @property
     def own(self) -> tuple[Judgement, ...]:
-        """Return the judgements without those of copies."""
+        """Return the judgements without those of copies, which share their original's."""
         if not self.standings:
             return self.judgements
         pairs = zip(self.judgements, self.standings, strict=True)
         return tuple(judgement for judgement, s in pairs if s.fate is not Fate.COPY)
 
     def values(self, view: str) -> tuple[float, ...]:
-        """Return the numbers that ranked the candidates, without copies and failures."""
+        """Return the view's numbers of the candidates, without copies and missing numbers."""
         found = (judgement.view(view) for judgement in self.own)
         return tuple(value for value in found if value is not None)
 
@@ -89,7 +89,7 @@ def selection_record(group: GroupResult) -> dict[str, Any]:
 
 
 def _turns(group: GroupResult) -> dict[str, Any]:
-    """The messages that were answered, where they are more than a query."""
+    """Return the conversation that was answered; empty if it is a single query."""
     turns = group.row.context.turns
     return {"messages": messages_of(turns)} if turns else {}
 
@@ -146,7 +146,7 @@ def _judgement_record(line: int, index: int, candidate: Candidate, j: Judgement)
 
 @dataclass(frozen=True, slots=True)
 class ResultFiles:
-    """The open files of RESULTS; call it to add a query to both."""
+    """Open files of `RESULTS`. Calling it adds the result of a query to both."""
 
     selection: OutputFile
     judgement: OutputFile
@@ -159,8 +159,10 @@ class ResultFiles:
 
 @contextmanager
 def writing_results(folder: Path) -> Iterator[ResultFiles]:
-    """Open the result files of a folder for queries in the order of the input. selections.jsonl and
-    judgements.jsonl appear, each whole, once the block has ended without an error."""
+    """Open the result files of a folder; add queries in input order.
+
+    The files appear complete when the block ends without an error.
+    """
     with (
         filling(folder / RESULTS[0]) as selection,
         filling(folder / RESULTS[1]) as judgement,
@@ -170,7 +172,10 @@ def writing_results(folder: Path) -> Iterator[ResultFiles]:
 
 @contextmanager
 def joining(folder: Path) -> Iterator[Callable[[Path], None]]:
-    """Open the result files for the folders of parts in their order; else as `writing_results`."""
+    """Open the result files of a folder, and yield a function that appends those of a part.
+
+    The files appear complete when the block ends without an error.
+    """
     with ExitStack() as stack:
         files = [(name, stack.enter_context(filling(folder / name))) for name in RESULTS]
 

@@ -1,12 +1,10 @@
-"""A best-of-N job in shards: Ray Data takes them through the job's stages on the machines of a
-cluster, and their parts are joined into the job's results.
+"""Best-of-N jobs in shards, run by Ray Data on the machines of a cluster.
 
-The output is on a disk that all machines see. A shard whose part is there whole is not run again;
-of others their journals keep what was judged.
-
-A shard has a folder with a journal and, once all is done, with a part: `selections.jsonl` and
-`judgements.jsonl` as of a job, `groups.pickle` for the job's figures and report, and what the part
-is of and was counted in `part.json`. The part takes its place whole.
+The output must be on a disk that all machines share. Each shard has a folder with a journal. A
+finished shard also has a `part` folder there, which appears complete: `selections.jsonl` and
+`judgements.jsonl` as of a job, `groups.pickle` for the metrics and the report, and `part.json` with
+the shard and its counts. The parts are joined into the job's results. A finished shard is not run
+again; an unfinished one resumes from its journal.
 """
 
 from __future__ import annotations
@@ -50,20 +48,20 @@ KNOWN = {
     *(f"autoj_reward.{name}" for name in ("types", "context", "conversation", "io.rows")),
     *("autoj_reward.questions.budget", "rollouts.best_of_n.results"),
 }
-"""The modules whose classes `groups.pickle` may hold."""
+"""Modules whose classes `groups.pickle` may contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part of an input: the rows `first` to `last` - 1.
-
-    key: digest of everything that determines the results; see `planned`.
-    """
+    """Range of input rows that one worker processes."""
 
     number: int
     first: int
+    """Index of the first row, from 0."""
     last: int
+    """Index after the last row."""
     key: str
+    """SHA-256 of all that determines the results: input, settings, models and version."""
 
     def folder(self, output: Path) -> Path:
         return output / SHARDS / f"{self.number:05}"
@@ -98,7 +96,7 @@ class ShardPart:
 
 
 def part_of(shard: Shard, output: Path) -> ShardPart | None:
-    """Return the finished part of just this shard, or None."""
+    """Return the finished part of this shard; None if there is none, or one with another key."""
     try:
         found = json.loads((shard.part(output) / "part.json").read_text(encoding="utf-8"))
         if found["shard"]["key"] != shard.key:
@@ -116,7 +114,7 @@ def part_of(shard: Shard, output: Path) -> ShardPart | None:
 
 
 def groups_of(shard: Shard, output: Path) -> Iterator[GroupResult]:
-    """Yield the results of the shard's queries in their order."""
+    """Yield the results of the shard's queries in input order."""
     with (shard.part(output) / "groups.pickle").open("rb") as file:
         while file.peek(1):
             yield Records(file).load()
@@ -133,7 +131,7 @@ class Records(pickle.Unpickler):
 
 
 async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[QueryOrTurns, str]:
-    """Have the policy answer the queries without responses; see `stages.sample_rows`."""
+    """Sample responses to the shard's queries without any; see `stages.sample_rows`."""
     with _journal(job.config, shard) as journal:
         rows = stages.rows_of(job).part(shard.first, shard.last)
         return await stages.sample_rows(job.config, rows, journal, cluster, lambda _: None)
@@ -142,7 +140,7 @@ async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[QueryOr
 async def judge_shard(
     job: Job, shard: Shard, unanswered: Mapping[QueryOrTurns, str], cluster: Cluster
 ) -> None:
-    """Judge, select, and put the part in its place."""
+    """Judge the shard's candidates, select, and write the part."""
     config = job.config
     counts, left_out, used = Counts(), BadRows(), list[str]()
 
@@ -172,8 +170,10 @@ def _journal(config: BestOfNConfig, shard: Shard) -> closing[Journal]:
 
 @contextmanager
 def _placing(shard: Shard, output: Path) -> Iterator[Path]:
-    """A folder that becomes the shard's part. Of two workers on one shard, one of them taken for
-    dead, the first part stays."""
+    """Yield a temporary folder that becomes the shard's part at the end of the block.
+
+    Ray may take a slow worker for dead and start another; the first finished part stays.
+    """
     target = shard.part(output)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +192,7 @@ def _placing(shard: Shard, output: Path) -> Iterator[Path]:
 
 
 Given = tuple[Shard, dict[QueryOrTurns, str]]
-"""A shard, and its queries that the policy gave no answer, with why."""
+"""A shard, and its queries that the policy did not answer, with the reason."""
 
 
 def in_shards(
@@ -237,7 +237,7 @@ def in_shards(
 
 
 def planned(job: Job, counts: Counts, rows: int) -> list[Shard]:
-    """Split `rows` rows into shards of nearly equal size. No shard is empty."""
+    """Split `rows` input rows into shards of nearly equal size, none of them empty."""
     config = job.config
     assert config.ray_data is not None
     many = config.ray_data.shards
@@ -254,7 +254,7 @@ def planned(job: Job, counts: Counts, rows: int) -> list[Shard]:
 
 
 def _require_same(config: BestOfNConfig) -> None:
-    """ConfigError if the output is in another number of shards: journals go by their rows."""
+    """Raise ConfigError if the output has another number of shards: journals go by shard."""
     assert config.ray_data is not None
     plan = config.output / SHARDS / "plan.json"
     own = config.ray_data.shards
@@ -268,7 +268,7 @@ def _require_same(config: BestOfNConfig) -> None:
 
 
 def _is_final(shard: Shard, output: Path) -> bool:
-    """Whether nothing of a shard is to be done; else what is left of a part goes."""
+    """Return whether a shard is done; if not, remove what is left of its part."""
     part = part_of(shard, output)
     if part is not None and part.final:
         return True
@@ -278,7 +278,7 @@ def _is_final(shard: Shard, output: Path) -> bool:
 
 
 def _run(job: Job, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
-    """Take the shards through their stages; yields as each is done, in their order."""
+    """Run the stages of the shards; yield as each shard is done, in order."""
     if not shards:
         return
     with from_extras():
@@ -304,7 +304,7 @@ def _run(job: Job, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
 
 
 def _elsewhere(job: Job) -> Job:
-    """The job as a process with another working directory reads it."""
+    """Return the job with absolute paths, for processes in another working directory."""
     config = job.config
     source, output = Path(config.input), config.output.absolute()
     place = str(source.absolute()) if source.exists() else config.input
@@ -312,14 +312,14 @@ def _elsewhere(job: Job) -> Job:
 
 
 class _Stage:
-    """What a worker of Ray Data makes once."""
+    """Base class of the stages. A Ray Data worker creates each stage once."""
 
     def __init__(self, job: Job, replicas: Cluster) -> None:
         self._job, self._replicas = job, replicas
 
 
 class SamplingStage(_Stage):
-    """Has the policy answer the queries without responses."""
+    """Stage that samples responses to queries without any."""
 
     def __call__(self, given: Given) -> Given:
         shard, _ = given
@@ -327,7 +327,7 @@ class SamplingStage(_Stage):
 
 
 class JudgingStage(_Stage):
-    """Judges and selects, and leaves the part."""
+    """Stage that judges and selects, and writes the shard's part."""
 
     def __call__(self, given: Given) -> Shard:
         shard, unanswered = given
@@ -351,7 +351,7 @@ def _count(
 
 
 def _manifest(parts: Sequence[ShardPart]) -> dict[str, Any]:
-    """Where the parts are, of which rows of the input, and how many rows they have."""
+    """Return the content of manifest.json: input rows, result rows and files of each part."""
     return {
         "shards": [
             {

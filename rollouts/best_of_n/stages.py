@@ -1,4 +1,4 @@
-"""The stages of a best-of-N job, on all rows of its input or on a shard of them."""
+"""Stages of a best-of-N job: sample, judge and select, on all rows of the input or on a shard."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job whose config is resolved."""
+    """A best-of-N job with its config resolved."""
 
     config: BestOfNConfig
-    """With the view that ranks in place of `auto`."""
+    """Config in which `view: auto` is resolved."""
     judge: JudgeSpec
-    """The judge that reads this view."""
+    """The judge, with the readings that this view needs."""
 
     @property
     def view(self) -> View:
-        """Return the view that ranks."""
+        """Return the view that ranks the candidates."""
         assert self.config.view != "auto"
         return self.config.view
 
@@ -63,8 +63,11 @@ Group = tuple[QueryRow, tuple[Candidate, ...]]
 
 
 def resolve_job(config: BestOfNConfig) -> Job:
-    """Resolve the config of a job. A budget is spent on critiques, so there the rating after them
-    ranks. Raises ConfigError and FormatError for what cannot be."""
+    """Resolve the config of a job.
+
+    On a budget `view: auto` ignores the judge's preferred view and is `rating`, since the budget is
+    spent on critiques. Raises ConfigError or FormatError if the judge cannot do the job.
+    """
     judge = judge_spec(config.judge)
     if config.budget is not None and isinstance(judge.format, ScalarFormat):
         raise ConfigError("budget saves critiques, and a scalar model writes none: leave it out")
@@ -79,8 +82,7 @@ def resolve_job(config: BestOfNConfig) -> Job:
 
 
 def rows_of(job: Job) -> Stream[QueryRow]:
-    """Return the rows of the input, with the context fields of rating, and of the comparisons that
-    break ties."""
+    """Return the rows of the input, with the context fields that the judge's prompts show."""
     config = job.config
     kind = None if "pairwise" in config.tie_break else "single"
     if config.relative:
@@ -96,8 +98,7 @@ async def sample_rows(
     cluster: Cluster | None,
     progress: Callable[[SampledResponses], None],
 ) -> dict[QueryOrTurns, str]:
-    """Have the policy answer the queries without responses; return those that it did not answer,
-    with the reason."""
+    """Sample responses to the queries without any; return the unanswered ones with the reason."""
     if config.policy is None:
         return {}
     wanted = (row.asked for row in rows.usable() if row.responses is None)
@@ -111,7 +112,10 @@ def grouped(
     unanswered: Mapping[QueryOrTurns, str],
     left_out: BadRows,
 ) -> Iterator[Group]:
-    """Yield every query with its candidates. One that the policy did not answer is left out."""
+    """Yield every query with its candidates.
+
+    A query that the policy did not answer is skipped and added to `left_out`.
+    """
     policy = policy_name(config.policy) if config.policy else None
     for row in rows.usable():
         responses: Sequence[str] | None = row.responses
@@ -137,9 +141,11 @@ async def judge_groups(
     add: Callable[[GroupResult], None],
     say: Callable[[str], object] = announce,
 ) -> None:
-    """Judge the candidates of every query and choose one.
+    """Judge every query's candidates and choose one of them.
 
-    add: called with each result, in input order. say: called once with a line about the judge."""
+    add: gets the results in input order. say: gets one line that describes the judge in use. No
+    judge is started if there are no groups.
+    """
     first = next(groups, None)
     if first is None:  # nothing is started for none
         return
@@ -190,7 +196,7 @@ async def _select(
 async def _rank(
     config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
-    """Judge the candidates beside each other and choose the one with the highest score."""
+    """Judge the candidates relative to each other and choose the one with the highest score."""
     if len(candidates) == 1:
         reason = "a lone response: there is nothing to judge it beside"
         judgement = Judgement(Outcome.INPUT_REJECTED, reason=reason)
@@ -211,12 +217,15 @@ class Policy(Protocol):
     """Samples responses to one query."""
 
     async def sample(self, asked: QueryOrTurns) -> SampledResponses:
-        """Raises InputRejected for a query that does not fit, EngineUnavailable to ask again."""
+        """Sample the configured number of responses.
+
+        Raises InputRejected if the query does not fit, and EngineUnavailable if a retry may help.
+        """
 
 
 @asynccontextmanager
 async def open_policy(config: PolicyConfig, cluster: Cluster | None) -> AsyncIterator[Policy]:
-    """Open the policy of a config: on the cluster for vLLM, in this process for a script."""
+    """Open a policy: on the cluster if its kind is `vllm`, else in this process."""
     if config.kind != "vllm":
         replica = PolicyReplica(config)
         await replica.start()
@@ -236,10 +245,10 @@ async def sample_missing(
     progress: Callable[[SampledResponses], None],
     cluster: Cluster | None,
 ) -> dict[A, str]:
-    """Sample responses to every query into the journal, and return queries without any, with why.
+    """Sample responses to every query into the journal; return the failed queries with the reason.
 
-    What the journal holds is not sampled again, and the policy is loaded only if something is
-    missing. progress is told of every query as it is done.
+    Queries in the journal are not sampled again, and the policy is loaded only if one is missing.
+    progress: called with the responses to each query.
     """
     name = policy_name(config)
     failed: dict[A, str] = {}
@@ -298,22 +307,26 @@ async def _ask(policy: Policy, query: QueryOrTurns, deadline_s: float) -> Sample
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of a running job.
-
-    queries: usable rows. answered: candidates that the input brings, copies within a query once.
-    unanswered: queries that the policy is to answer. reused, new, usage: judge inputs from the
-    journal, asked by this run, and the cost of the latter. unavailable: judge inputs that nobody
-    answered. rows: SHA-256 over all that is to be judged."""
+    """Counts of a running job."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    """Duration of each phase."""
     queries: int = 0
+    """Usable rows of the input."""
     answered: int = 0
+    """Candidates in the input; equal ones of a query count once."""
     unanswered: int = 0
+    """Queries for which the policy samples responses."""
     reused: int = 0
+    """Judge inputs whose judgement was read from the journal."""
     new: int = 0
+    """Judge inputs that this run asked for, without the cheap readings on a budget."""
     usage: Usage = Usage()
+    """Cost of the judge inputs that this run asked for."""
     unavailable: int = 0
+    """Judge inputs with the outcome `unavailable`."""
     rows: Any = field(default_factory=hashlib.sha256)
+    """SHA-256 over all usable rows."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -330,11 +343,11 @@ class Counts:
         self.answered += len(set(row.responses or ()))
 
     def expected(self, config: BestOfNConfig) -> int:
-        """Return the number of judge inputs to come, without tie-breaks and copies."""
+        """Return the expected number of judge inputs, without tie-breaks and copies."""
         total = self.answered + (self.unanswered * config.policy.n if config.policy else 0)
         if config.budget is None:
             return total * config.judge.critiques
-        # The cheap pass, and at most so many critiques.
+        # One cheap reading for each candidate, then critiques within the budget.
         return total + int(total * config.judge.critiques * config.budget)
 
     def add(self, judgement: Judgement, reused: bool, on_budget: bool) -> None:

@@ -1,4 +1,4 @@
-"""Figures of a best-of-N job: `summary.json`, counted query by query, and what a budget spent."""
+"""Metrics of a best-of-N job, counted query by query: `summary.json`, and the cost on a budget."""
 
 from __future__ import annotations
 
@@ -23,68 +23,76 @@ from autoj_reward.watch.statistics import (
 from rollouts.best_of_n.results import GroupResult
 
 JUDGE_PHASE = "judge"
-"""The phase in `seconds` that throughput is measured over."""
+"""Phase in `Summary.seconds` that throughput is measured over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Statistics of a job. Shares are 0 to 1, and None without a denominator.
+    """Metrics of a job. Shares are 0..1, and None where there is nothing to divide by.
 
-    view, judge: the number that ranked candidates, and the judge's fingerprint.
-    outcomes: judgements by outcome, zeros included and copies left out, here as in all shares.
-    reused: judge inputs that were read back from the journal.
-    ok_share: of the candidates that were not abandoned.
-    reasons, flags, rules: failed judgements by reason, flags raised, selections by deciding rule.
-    forced: ok judgements whose rating had to be forced; forced_share: among ok judgements.
-    tie_rate: among queries with two or more rated candidates, those whose best value was shared.
-    pair_tie_rate: among pairs of rated candidates of one query, those of equal value.
-    spread: standard deviation of the values within a query (population), mean over queries.
-    curve: mean best-of-N curve over the `curve_queries` queries that have a value, as far as the
-        one with the fewest goes, so that every point averages the same queries. Empty on a budget,
-        since the candidates that it lets be judged are not drawn at random.
-    histogram: (rating, count), ascending; more than a thousand values are rounded.
-    comparisons: knock-out matches played to break ties.
-    usage: tokens as recorded with the judgements, reused ones included. cache_hit_rate: share of
-        its tokens in that were read from the engine's prefix cache, at the rating slots too.
-    seconds: by phase. The rates are over the phase `judge`: critiques, or ratings of a judge that
-        writes none, and orders of comparisons that this run asked for; on a budget the cheap
-        readings are not counted.
-    bad_rows: the first of the rows that were left out. rows_left_out: all of them.
+    Copies of a response are left out of `outcomes` and of all shares.
     """
 
     view: str
+    """The number that ranked the candidates."""
     judge: str
+    """The judge's fingerprint."""
     queries: int
     candidates: int
     outcomes: Mapping[str, int]
+    """Judgements by outcome, zeros included."""
     ok_share: float | None
+    """Share of ok judgements among candidates that were not abandoned."""
     reasons: Mapping[str, int]
+    """Failed judgements by reason."""
     forced: int
+    """Ok judgements whose rating was read at a forced slot."""
     forced_share: float | None
+    """Share of forced ratings among ok judgements."""
     flags: Mapping[str, int]
+    """Judgements by flag raised."""
     rules: Mapping[str, int]
+    """Selections by the rule that decided."""
     tie_rate: float | None
+    """Share of queries whose best value is shared, among those with two or more rated
+    candidates."""
     pair_tie_rate: float | None
+    """Share of equal values among pairs of rated candidates of one query."""
     spread: float | None
+    """Population standard deviation of the values within a query, mean over queries."""
     curve: tuple[tuple[int, float], ...]
+    """Mean best-of-N curve over `curve_queries` queries, up to the smallest number of values in one
+    of them, so that every point averages the same queries. Empty on a budget, since the candidates
+    that it lets be judged are not drawn at random."""
     curve_queries: int
+    """Queries that have a value."""
     histogram: tuple[tuple[float, int], ...]
+    """(rating, count) in ascending order; more than a thousand distinct values are rounded."""
     comparisons: int
+    """Knock-out matches played to break ties."""
     reused: int
+    """Judge inputs whose judgement was read from the journal."""
     usage: Usage
+    """Tokens as recorded with the judgements, reused ones included."""
     cache_hit_rate: float | None
+    """Share of input tokens read from the engine's prefix cache, at the rating slots too."""
     seconds: Mapping[str, float]
+    """Duration of each phase. Rates are over the phase `judge`. They count what this run asked for:
+    critiques (or ratings of a judge that writes none) and orders of comparisons, but not the cheap
+    readings on a budget."""
     judgements_per_second: float | None
     output_tokens_per_second: float | None
     bad_rows: tuple[BadRow, ...]
+    """The first of the input rows that were left out."""
     rows_left_out: int
+    """Number of all input rows that were left out."""
     budget: BudgetSummary | None = None
 
 
 class JobStatistics:
-    """Counts a job's results, query by query.
+    """Counter of a job's results, query by query.
 
-    candidates: statistics of its candidates. budget: the share that the job was given, if any.
+    view: the number that ranks candidates. budget: the job's share of full judging, if any.
     """
 
     def __init__(self, view: str, budget: float | None = None) -> None:
@@ -118,11 +126,10 @@ class JobStatistics:
         new: int | None = None,
         new_usage: Usage | None = None,
     ) -> Summary:
-        """Return all of it so far.
+        """Return the metrics of the results so far.
 
-        new, new_usage: number and cost of this run's own judgements. Without them the rates are
-            known only if nothing was reused, and None otherwise; one judgement a candidate is
-            taken.
+        new, new_usage: number and cost of the judgements that this run asked for. Without them the
+        rates assume one judgement for each candidate, and are None if any judgement was reused.
         """
         found = self.candidates.as_json()
         if not reused:
@@ -155,33 +162,35 @@ class JobStatistics:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSummary:
-    """Cost of a job on a budget, over all of its queries.
-
-    share: the budget. fates: candidates by what became of them, zeros included.
-    readings, critiques, orders: cheap readings, critiques and orders of comparisons asked for.
-    skipped: critiques that full judging would have asked for besides.
-    usage: tokens of each of the three kinds. written: tokens written, of all kinds.
-    full_tokens: estimate of what full judging would have written.
-    written_share: written over that; None if nothing could be estimated.
-    over: queries that wrote more than their share, since one critique is always asked for or
-        critiques differ in length.
-    """
+    """Cost of a job on a budget, over all of its queries."""
 
     share: float
+    """The budget, as a share of the tokens of full judging."""
     fates: Mapping[str, int]
+    """Candidates by fate, zeros included."""
     readings: int
+    """Cheap readings asked for."""
     critiques: int
+    """Critiques asked for."""
     orders: int
+    """Orders of comparisons asked for."""
     skipped: int
+    """Critiques that full judging would have asked for in addition."""
     usage: Mapping[str, Usage]
+    """Tokens of the readings, critiques and comparisons, by these names."""
     written: int
+    """Tokens written, of all kinds."""
     full_tokens: float
+    """Estimate of the tokens that full judging would have written."""
     written_share: float | None
+    """`written` / `full_tokens`; None if nothing could be estimated."""
     over: int
+    """Queries that wrote more than their share: one critique is always asked for, and critiques
+    differ in length."""
 
 
 class BudgetStatistics:
-    """Adds up what queries spent."""
+    """Counter of the cost of queries on a budget."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -222,7 +231,7 @@ class BudgetStatistics:
 
 
 def budget_text(found: BudgetSummary) -> str:
-    """Return the budget in a sentence of plain text."""
+    """Return the cost on a budget as one sentence of plain text."""
     fates = found.fates
     spent = "nothing" if found.written_share is None else f"{found.written_share:.1%}"
     return (

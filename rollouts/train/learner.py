@@ -35,57 +35,57 @@ class LearnerConfig(Block):
     """The policy that is trained, and how it samples."""
 
     model: str = "smollm2-135m-instruct"
-    """Name, folder or hub name of the policy."""
+    """Name on the model hub, or a local folder."""
     revision: str | None = None
-    """Revision of a hub model; null is the newest."""
+    """Branch, tag or commit of a model on the hub. null: its main branch."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Number type. `auto` is half precision with LoRA on a GPU, else float32."""
+    """Number type of the weights. `auto` is half precision with LoRA on a GPU, else float32."""
     lora_rank: int | None = Field(None, ge=1)
-    """Rank of a LoRA adapter; null trains all weights."""
+    """Rank of a LoRA adapter. null trains all weights."""
     max_prompt_tokens: int = Field(512, ge=1)
-    """Longer prompts are named and left out."""
+    """Longest prompt in tokens. Longer ones are named and left out."""
     max_response_tokens: int = Field(256, ge=1)
-    """Limit on the tokens of a response."""
+    """Longest response in tokens."""
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature."""
     system: str | None = None
-    """System message of every prompt; null is none."""
+    """System prompt for rows without a system turn of their own. null: none."""
 
 
 class TrainConfig(Block):
-    """A training run with PPO, GRPO, RLOO or online DPO."""
+    """Settings of a run of PPO, GRPO, RLOO or online DPO."""
 
     input: str
-    """Rows of `query`, as for best-of-N, with the context that the judge shows."""
+    """Rows of `query`, as for best-of-n, with the context fields that the judge shows."""
     output: Path
-    """Folder of checkpoints, logs and the trained policy."""
+    """Folder for checkpoints, logs and the trained policy."""
     learner: LearnerConfig = LearnerConfig()
     """The policy that is trained."""
     reward: RewardConfig = RewardConfig()
-    """The judge and how its verdicts become rewards."""
+    """The judge, and how its judgements become rewards."""
     steps: int = Field(100, ge=1)
-    """Number of optimizer steps."""
+    """Optimizer steps."""
     batch_size: int = Field(8, ge=1)
-    """Responses of a step over all processes; pairs for online DPO."""
+    """Responses in a step (pairs for online DPO), over all processes."""
     device_batch_size: int = Field(8, ge=1)
-    """Responses on one device at a time."""
+    """Responses (or pairs) that one device processes at a time."""
     group: int = Field(4, ge=2)
-    """Responses a query in GRPO and RLOO."""
+    """Responses to each query in GRPO and RLOO."""
     learning_rate: float = Field(1e-6, gt=0)
     """Learning rate of the optimizer."""
     kl: float = Field(0.05, ge=0)
-    """Weight of the divergence from the first policy."""
+    """Weight of the KL divergence from the initial policy."""
     pairwise: bool = False
-    """Whether online DPO orders a pair by comparisons in both orders, not by two ratings."""
+    """Whether online DPO orders its pairs by comparisons in both orders, not by two ratings."""
     save_steps: int = Field(50, ge=1)
     """Steps between checkpoints."""
     seed: int = 0
-    """Seed of sampling and data order."""
+    """Random seed of the run."""
     threads: int | None = Field(None, ge=1)
-    """Cores of the trainer on a machine without GPUs. null is half of them beside a judge that
+    """CPU cores for the trainer on a machine without GPUs. null: half of them beside a judge that
     starts with the run, else all."""
     trainer: dict[str, Any] = Field(default_factory=dict)
-    """Further arguments of the TRL trainer's config, by their names there."""
+    """Further arguments of the TRL trainer's own config, by their names there."""
 
 
 Message = dict[str, str]
@@ -93,29 +93,31 @@ Message = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """Model, tokenizer and prompts that a trainer starts from.
-
-    path: folder or hub name of the policy. prompts: one conversation a row of the input. columns:
-        the context that the judge shows, by column, a text or None a row.
-    """
+    """Model, tokenizer and prompts that a trainer starts from."""
 
     path: str
+    """Folder or hub name of the policy."""
     tokenizer: Any
     prompts: tuple[list[Message], ...]
+    """One conversation for each row of the input."""
     columns: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    """Context fields that the judge shows: a text or None for each row, by column."""
 
     @property
     def rows(self) -> dict[str, Any]:
-        """Return the columns of the trainer's dataset."""
+        """Return the trainer's dataset by column: prompts and context fields."""
         return {"prompt": self.prompts, **self.columns}
 
 
 def load_learner(config: TrainConfig) -> Learner:
-    """Load tokenizer and prompts. Prompts that are too long are named and left out."""
+    """Load the tokenizer and the prompts of a run. Prompts that are too long are left out.
+
+    The prompts are repeated until they fill a batch. Raises InputError if none is left.
+    """
     path, tokenizer = load_policy_tokenizer(config.learner)
     asked = ContextFields(config.reward, reward_judges(config.reward)).asked
     rows = read_prompts(config, tokenizer, asked)
-    # Trainers leave out a batch that is not full: fewer prompts than a batch would never make one.
+    # Trainers drop a batch that is not full, so fewer prompts than a batch would train nothing.
     rows *= math.ceil(config.batch_size / len(rows))
     columns = {one.column: tuple(about.get(one.field) for _, about in rows) for one in asked}
     return Learner(path, tokenizer, tuple(prompt for prompt, _ in rows), columns)
@@ -131,7 +133,10 @@ def load_policy(learner: LearnerConfig, path: str, tokenizer: Any) -> Any:
 
 
 def model_options(learner: LearnerConfig) -> dict[str, Any]:
-    """Return revision and dtype of a policy; `auto` is half precision with LoRA on a GPU."""
+    """Return the `revision` and torch `dtype` to load a policy with.
+
+    `auto` is half precision with LoRA on a GPU, else float32.
+    """
     import torch
 
     dtype: str = learner.dtype
@@ -143,7 +148,10 @@ def model_options(learner: LearnerConfig) -> dict[str, Any]:
 
 
 def load_policy_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
-    """Return the model's folder or hub name, and its tokenizer with a separate pad token."""
+    """Load the tokenizer; return the model's folder or hub name, and the tokenizer.
+
+    It pads on the left, with a pad token that differs from the end token.
+    """
     from transformers import AutoTokenizer
 
     path = resolve(EngineConfig(model=learner.model, revision=learner.revision)).path
@@ -155,8 +163,10 @@ def load_policy_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
 def read_prompts(
     config: TrainConfig, tokenizer: Any, asked: Sequence[ContextColumn]
 ) -> tuple[tuple[list[Message], Context], ...]:
-    """Return the conversations that the policy answers, each with its context. A row's own
-    system turn stands in place of the learner's. InputError if none is left."""
+    """Return the conversations that the policy answers, each with its context.
+
+    A row's own system turn replaces `learner.system`. Raises InputError if no prompt is left.
+    """
     read = read_queries(config.input, asked)
     require_usable(read, config.input)
     system = config.learner.system
@@ -178,7 +188,7 @@ def read_prompts(
 
 
 def trainer_arguments(config: TrainConfig) -> dict[str, Any]:
-    """Return arguments that TRL's configs have in common; those of `trainer` override them."""
+    """Return the arguments that TRL's configs have in common; `trainer` overrides them."""
     steps = accumulation(config.batch_size, config.device_batch_size)
     return {
         "output_dir": str(config.output),
@@ -196,7 +206,7 @@ def trainer_arguments(config: TrainConfig) -> dict[str, Any]:
 
 
 def named(name: str) -> Any:
-    """Return what `module:name` names."""
+    """Import and return the object that `module:name` names."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
 
@@ -204,8 +214,8 @@ def named(name: str) -> Any:
 def require_arguments(key: str, given: Mapping[str, Any], arguments: str) -> None:
     """Raise ConfigError for a name that the trainer's class of arguments does not have.
 
-    key: where the config has them. arguments: the class, as `module:name`. It is not made here: it
-    would look for devices before they are shared out with the judge.
+    key: the config key that holds them. arguments: the class, as `module:name`. The class is not
+    instantiated, since it would look for devices before the judge has been given its share.
     """
     if not given:
         return
@@ -221,5 +231,5 @@ def require_arguments(key: str, given: Mapping[str, Any], arguments: str) -> Non
 
 
 def lora(learner: LearnerConfig) -> Any:
-    """Return PEFT's config, or None to train all weights."""
+    """Return PEFT's LoRA config, or None if all weights are trained."""
     return learner.lora_rank and lora_config(learner.lora_rank, "CAUSAL_LM")

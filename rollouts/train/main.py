@@ -1,10 +1,9 @@
-"""Run `autoj train`: TRL's trainers with a judge beside them, cores and GPUs shared out between.
+"""Run TRL's trainers beside a judge, with cores and GPUs divided between them: `autoj train`.
 
     autoj train grpo --config configs/trainers/grpo.yaml
 
-The trainers are TRL's own. The run's folder gets checkpoints, TensorBoard logs (`logs/`), every
-judgement (`journal.sqlite`) and the trained policy (`policy/`). The same command after a stop goes
-on from the last checkpoint.
+The output folder gets checkpoints, TensorBoard logs (`logs/`), every judgement (`journal.sqlite`)
+and the trained policy (`policy/`). The same command after a stop resumes from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ ALGORITHMS = {
         "trl.experimental.online_dpo:OnlineDPOConfig",
     ),
 }
-"""The function that trains, and the class of the trainer's arguments."""
+"""Training function, and class of the trainer's arguments, of each algorithm."""
 
 
 def main(algorithm: str, config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
@@ -76,7 +75,7 @@ def is_main_process() -> bool:
 
 @contextmanager
 def beside_judge(config: RewardConfig, threads: int | None) -> Iterator[RewardModel]:
-    """Open a reward model, with the machine shared out between it and the trainer.
+    """Open a reward model, with the machine divided between its judge and the trainer.
 
     Without a GPU the trainer keeps `threads` cores to itself (half of them by default), and
     replicas that start with the run get the others. With several GPUs the trainer keeps the first,
@@ -106,8 +105,10 @@ def beside_judge(config: RewardConfig, threads: int | None) -> Iterator[RewardMo
 
 
 def _shared_out_gpus(judges: Sequence[JudgeConfig]) -> str | None:
-    """Let this process see one GPU from here on; the GPUs for the Ray of its judges, by
-    CUDA_VISIBLE_DEVICES. None without any."""
+    """Restrict this process to one GPU; return CUDA_VISIBLE_DEVICES for the Ray of its judges.
+
+    Returns None without GPUs. A single GPU is for both.
+    """
     import torch
 
     gpus = torch.cuda.device_count()  # asks the driver: CUDA is not touched before this is settled
@@ -122,7 +123,7 @@ def _shared_out_gpus(judges: Sequence[JudgeConfig]) -> str | None:
 
 
 def _require_shares(judges: Sequence[JudgeConfig]) -> None:
-    """ConfigError unless judges that share the trainer's only GPU say how much of it is theirs."""
+    """Raise ConfigError unless judges on the trainer's only GPU state their share of it."""
     share = 0.0
     for judge in judges:
         most = judge.serve.max_replicas or judge.serve.replicas
@@ -138,7 +139,7 @@ def _require_shares(judges: Sequence[JudgeConfig]) -> None:
 
 
 def _share_out_cores(model: RewardModel, threads: int | None) -> None:
-    """Open the model where the judge's processes belong, then go where the trainer does."""
+    """Start the judge's processes on their cores, then move this process to the trainer's."""
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         own = threads or max(1, len(cores) // 2)
@@ -150,7 +151,7 @@ def _share_out_cores(model: RewardModel, threads: int | None) -> None:
 
 
 def _keep(threads: int) -> None:
-    """Run on the first `threads` cores alone."""
+    """Restrict this process to the first `threads` cores."""
     import torch
 
     if hasattr(os, "sched_setaffinity"):

@@ -1,7 +1,7 @@
-"""The trainers of TRL that sample as they learn, from start to saved policy.
+"""Training by TRL's GRPO, RLOO and online DPO trainers, from start to saved policy.
 
-GRPO and RLOO compare the responses to a query with each other. In online DPO there are two, and the
-judge says which is the better one. PPO has a module of its own.
+GRPO and RLOO compare the responses to a query with each other. Online DPO samples two responses,
+and the judge says which is better. PPO has a module of its own.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from rollouts.train.learner import (
 
 
 def train_grpo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
-    """Run TRL's GRPOTrainer to its end, or go on with it."""
+    """Train with TRL's GRPOTrainer to the end, from the last checkpoint if there is one."""
     from trl import GRPOConfig, GRPOTrainer
 
     _train_groups(config, learner, reward, (GRPOTrainer, GRPOConfig))
 
 
 def train_rloo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
-    """Run TRL's RLOOTrainer to its end, or go on with it."""
+    """Train with TRL's RLOOTrainer to the end, from the last checkpoint if there is one."""
     from trl import RLOOConfig, RLOOTrainer
 
     _train_groups(config, learner, reward, (RLOOTrainer, RLOOConfig))
@@ -56,7 +56,7 @@ def _train_groups(
 
 
 def train_online_dpo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
-    """Run TRL's OnlineDPOTrainer on the decided pairs to its end, or go on with it."""
+    """Train with TRL's OnlineDPOTrainer on decided pairs; resume from the last checkpoint."""
     from trl.experimental.online_dpo import OnlineDPOConfig
 
     from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
@@ -85,10 +85,10 @@ def run_trainer(
     own: dict[str, Any],
     **parts: Any,
 ) -> None:
-    """Train to the end, or go on from the last checkpoint, and save the policy.
+    """Train to the end, from the last checkpoint if there is one, and save the policy.
 
-    kind: the trainer and its class of arguments. own: arguments of this trainer alone. parts: what
-    the trainer is given beside them: `model` and `reward_funcs`.
+    kind: the trainer's class and the class of its arguments. own: arguments of this trainer alone.
+    parts: `model` and `reward_funcs` of the trainer.
     """
     make, make_arguments = kind
     args = trainer_arguments(config) | {
@@ -111,10 +111,10 @@ def run_trainer(
 
 
 class JudgeLog(TrainerCallback):
-    """At every log entry: the `judge/…` figures and the seconds waited for the judge since the
-    last one, fallbacks so far, one critique.
+    """Callback that writes the judge's metrics to TensorBoard at every log entry of the trainer.
 
-    done: steps of earlier runs that the trainer does not count.
+    It writes the `judge/…` metrics and the seconds waited since the last entry, the fallbacks so
+    far, and one critique. done: steps of earlier runs that the trainer does not count.
     """
 
     def __init__(self, model: RewardModel, folder: Path, done: int = 0) -> None:
@@ -125,7 +125,7 @@ class JudgeLog(TrainerCallback):
         self._waited = 0.0
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Write what the judge did since the last call, on the main process alone."""
+        """Write the judge's metrics since the last call, on the main process only."""
         recent = self._model.recent()
         if not recent or not state.is_world_process_zero:
             return

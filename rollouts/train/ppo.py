@@ -1,4 +1,4 @@
-"""PPO by TRL's trainer, with checkpoints that a run can go on from.
+"""PPO by TRL's trainer, with checkpoints that a run can resume from.
 
 TRL's PPO cannot load a checkpoint. Ours hold policy, value model and the number of steps done,
 which says what prompts come next; the optimizer's moments start anew, and the learning rate is
@@ -46,7 +46,7 @@ STATE = "ppo-"
 
 
 def train_ppo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
-    """Run TRL's PPOTrainer to its end, or go on with it."""
+    """Train with TRL's PPOTrainer to the end, from the last checkpoint if there is one."""
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
     refuse_shards()
@@ -105,7 +105,7 @@ def refuse_shards() -> None:
 
 
 def _read_from(trainer: Any, seed: int, done: int) -> None:
-    """Let a trainer read the prompts that come after the first `done` steps."""
+    """Replace the trainer's data loader by one that starts after the first `done` steps."""
     args = trainer.args
     first, last = done * args.batch_size, (done + args.num_total_batches) * args.batch_size
     rows = trainer.train_dataset
@@ -130,7 +130,7 @@ def prompt_order(rows: int, seed: int, first: int, last: int) -> list[int]:
 
 
 def _models(config: TrainConfig, learner: Learner, kept: Path | None) -> tuple[Any, Any, Any]:
-    """Policy, reference and value model."""
+    """Return policy, reference and value model."""
     first = load_policy(config.learner, learner.path, learner.tokenizer)
     if config.learner.lora_rank is not None:
         return on_one_base(first, config.learner, kept)
@@ -144,14 +144,14 @@ def _models(config: TrainConfig, learner: Learner, kept: Path | None) -> tuple[A
 
 
 class _Checkpoints(TrainerCallback):
-    """Saves every `save_steps` steps and at the end; the last two are kept."""
+    """Callback that saves every `save_steps` steps and at the end, and keeps the last two."""
 
     def __init__(self, config: TrainConfig, trainer: Any, tokenizer: Any, done: int) -> None:
         self._config, self._trainer, self._tokenizer = config, trainer, tokenizer
         self._done = done
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Save if it is time."""
+        """Save a checkpoint if one is due at this step."""
         step = self._done + state.global_step
         if not state.is_world_process_zero:
             return

@@ -50,20 +50,20 @@ from rollouts.train.learner import (
 
 
 class SftConfig(Block):
-    """Supervised training of one round."""
+    """Settings of the training on the chosen responses, by TRL's SFTTrainer."""
 
     epochs: float = Field(1.0, gt=0)
     """Passes over the rows of a round."""
     batch_size: int = Field(8, ge=1)
-    """Rows of an optimizer step."""
+    """Rows in an optimizer step."""
     device_batch_size: int = Field(1, ge=1)
-    """Rows on the device at a time."""
+    """Rows that are processed at a time."""
     learning_rate: float = Field(1e-5, gt=0)
     """Learning rate of the optimizer."""
     lora_rank: int | None = Field(None, ge=1)
-    """Rank of a LoRA adapter; null trains all weights."""
+    """Rank of a LoRA adapter, merged into the policy after each round. null trains all weights."""
     max_length: int = Field(1024, ge=16)
-    """Limit on the tokens of prompt and response."""
+    """Longest training row in tokens, prompt and response together."""
     save_steps: int = Field(50, ge=1)
     """Steps between checkpoints."""
     trainer: dict[str, Any] = Field(default_factory=dict)
@@ -71,33 +71,33 @@ class SftConfig(Block):
 
 
 class RejectionSamplingConfig(Block):
-    """Rounds of best-of-N and supervised training on the choices."""
+    """Settings of rejection sampling. `BestOfNConfig` describes the keys of the sampling job."""
 
     input: str
-    """Rows of `query`, as for best-of-N."""
+    """Input of the best-of-N job of every round."""
     output: Path
-    """Folder of the rounds and their policies."""
+    """Folder for the rounds."""
     policy: PolicyConfig
-    """The policy that samples, and that the first round trains."""
+    """The initial policy, and how it samples."""
     judge: JudgeConfig = JudgeConfig()
-    """The judge of the responses."""
+    """The judge that rates the candidates."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of the input by context field, as in a best-of-N job."""
+    """Input column for each context field of the judge's format, where the names differ."""
     view: ViewOrAuto = "auto"
-    """The number that ranks, as in a best-of-N job."""
+    """The number that ranks candidates, as in a best-of-N job."""
     rounds: int = Field(1, ge=1)
-    """Number of rounds."""
+    """Times to sample and train."""
     better_by: float = Field(0.0, ge=0)
-    """Least gain of the chosen response over the mean of its query, in points of the view. Queries
-    below it are not trained on: if all responses are alike, the choice teaches nothing."""
+    """Least gain of the chosen response over the query's mean, in points of the view. Queries with
+    a smaller gain are not trained on: where all responses are alike, the choice teaches nothing."""
     sft: SftConfig = SftConfig()
-    """The supervised training of each round."""
+    """The training on the chosen responses."""
     seed: int = 0
-    """Seed of the trainings."""
+    """Random seed of the training."""
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
-    """Run every round, and print where the last policy is."""
+    """Run every unfinished round, print where the last policy is, and return the exit code 0."""
     if processes() > 1:
         raise ConfigError("rejection sampling runs in one process: start it without a launcher")
     checked = load_run(RejectionSamplingConfig, config, sets, strict)
@@ -193,22 +193,22 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TrainingRows:
-    """Rows that a round trains on.
-
-    sft: prompt and completion. pairs: prompt, chosen and rejected. Each row says where it comes
-    from. cut: queries without a row since their chosen response was cut off at max_tokens."""
+    """Training rows of one round. Each row has its origin under `source`."""
 
     sft: tuple[Row, ...]
+    """Rows of `prompt` and `completion`."""
     pairs: tuple[Row, ...]
+    """Rows of `prompt`, `chosen` and `rejected`."""
     cut: int
+    """Queries without a row because their chosen response was cut off at `max_tokens`."""
 
 
 def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) -> TrainingRows:
-    """Return the rows of a finished job, in round `number`.
+    """Return the training rows of a finished job, in round `number`.
 
-    Queries without a rated choice, or whose choice gains less than better_by over the mean of the
-    rated responses, give none; a pair needs two different values. What was cut off is neither
-    chosen nor rejected.
+    A query gives no row if its chosen response is unrated, empty or cut off, or gains less than
+    `better_by` over the mean of the rated responses. It gives a pair if its lowest-rated complete
+    response has a lower value than the chosen one.
     """
     judged: dict[int, list[Row]] = {}
     for record in _lines(job.output / "judgements.jsonl"):
@@ -241,8 +241,10 @@ def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) 
 def _finished(
     job: BestOfNConfig, queries: Iterable[QueryOrTurns]
 ) -> dict[QueryOrTurns, tuple[bool, ...]]:
-    """Whether the policy ended each response itself, by query; none of responses that the input
-    brought."""
+    """Return, by query, whether the policy ended each response itself.
+
+    Queries whose responses came with the input are missing.
+    """
     if job.policy is None:
         return {}
     name = policy_name(job.policy)
@@ -257,12 +259,12 @@ def _source(chosen: Row, best: float, rated: list[Row]) -> Row:
 
 
 def _asked(chosen: Row) -> QueryOrTurns:
-    """What a selection's responses answer."""
+    """Return the query or conversation that the responses of a selection answer."""
     return turns_of(chosen["messages"]) if "messages" in chosen else str(chosen["query"])
 
 
 def _prompt(job: BestOfNConfig, asked: QueryOrTurns) -> list[dict[str, str]]:
-    """The conversation that the policy was sampled with."""
+    """Return the conversation that the policy was sampled with."""
     prompt = user_prompt(asked, job.policy.system if job.policy else None)
     return [{"role": message.role, "content": message.text} for message in prompt]
 
