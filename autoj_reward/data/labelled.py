@@ -29,7 +29,7 @@ from autoj_reward.io.rows import Rows, Stream, gathered, read_rows
 from autoj_reward.types import Verdict
 
 LABELS = (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)
-"""What the labels 0, 1 and 2 of the authors' files mean."""
+"""Verdicts for the labels 0, 1 and 2 of the authors' files."""
 LAST_TURN = "\n\nAssistant:"
 
 
@@ -53,7 +53,7 @@ class JudgeData(Block):
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """One response and its reference rating."""
+    """Response with its reference rating."""
 
     source: str
     line: int
@@ -66,7 +66,7 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two responses and the human label."""
+    """Pair of responses to one query with the human label."""
 
     source: str
     line: int
@@ -82,7 +82,7 @@ class Compared:
 
 
 def data_path(data: JudgeData, name: str) -> str:
-    """Return the path of a source, relative ones from the data folder; InputError without one."""
+    """Resolve a relative path in the data folder. Raises InputError if no folder is set."""
     if name.startswith(("hf://", "./")) or Path(name).is_absolute():
         return name
     folder = data.folder or os.environ.get("AUTOJ_DATA")
@@ -102,7 +102,7 @@ def data_files(data: JudgeData, *more: str) -> list[str]:
 
 
 def excluded_queries(data: JudgeData, fmt: JudgeFormat) -> set[str]:
-    """Return every query of the files of `exclude`, which is not to be trained on."""
+    """Return the queries in the files of `exclude`; rows with one of them are not trained on."""
     return {row.query for row in pairs_of(data, data.exclude, fmt)}
 
 
@@ -304,7 +304,7 @@ def _dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
 
 
 def in_drawn_order(chosen: str, rejected: str) -> tuple[tuple[str, str], Verdict]:
-    """Order two responses as their texts draw; return them with the label of the chosen one."""
+    """Return two responses in an order drawn from their texts, with the label of the chosen one."""
     if is_held_out(chosen + rejected, 0.5):
         return (rejected, chosen), Verdict.SECOND
     return (chosen, rejected), Verdict.FIRST

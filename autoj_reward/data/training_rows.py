@@ -34,7 +34,7 @@ from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
 T = TypeVar("T")
 PROMPT_FILES = Path(__file__).parent / "prompts"
 USUAL_CRITIQUE = "word " * 200
-"""Stands in for a critique in estimates."""
+"""Placeholder for a critique in cost estimates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class RowResult:
 
 
 Questions = Callable[[Teacher, Preference, Scenario, JudgeFormat], Awaitable[dict[str, Any]]]
-"""Asks about a row, and returns the training row without scenario and source; raises _Aside."""
+"""Queries the teacher about a row. Returns the training row without scenario and source."""
 
 
 class _Aside(Exception):
-    """Raised for a row that is of no use."""
+    """Signals that a row is set aside, with the reason."""
 
     def __init__(self, reason: Reason, answer: str = "") -> None:
         super().__init__(reason)
@@ -149,7 +149,7 @@ def chosen_response(row: Preference) -> str:
 
 
 def _message(protocol: str, query: str, responses: tuple[str, ...], fmt: JudgeFormat) -> str:
-    """Return the judge's input, if training could take it apart again."""
+    """Return the judge's rendered input. Raises _Aside if it cannot be split again."""
     item = JudgeInput(protocol, query, responses)
     text = render(item, fmt)[-1].text
     try:
@@ -183,20 +183,20 @@ async def _ask(
 
 
 def pairwise_prompt(query: str, responses: tuple[str, str], scenario: Scenario) -> Prompt:
-    """Compare two responses by the scenario's criteria (Table 10)."""
+    """Return the prompt that compares two responses by the scenario's criteria (Table 10)."""
     first, second = map(_response, responses)
     values = {"query": _text(query), "response_1": first, "response_2": second}
     return _prompt(_variant("pairwise", scenario), values, scenario)
 
 
 def critique_prompt(query: str, response: str, scenario: Scenario, criteria: bool) -> Prompt:
-    """Criticise one response, with or without the criteria (Table 11)."""
+    """Return the prompt for a critique of one response, with or without criteria (Table 11)."""
     values = {"query": _text(query), "response": _response(response)}
     return _prompt(_variant("critique", scenario), values, scenario if criteria else None)
 
 
 def merge_prompt(query: str, response: str, critiques: tuple[str, str]) -> Prompt:
-    """Combine two critiques and rate (Table 12)."""
+    """Return the prompt that combines two critiques and asks for a rating (Table 12)."""
     first, second = map(_text, critiques)
     values = {"query": _text(query), "response": _response(response)}
     return _prompt("merge", values | {"critique_1": first, "critique_2": second}, None)

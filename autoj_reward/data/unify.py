@@ -18,7 +18,7 @@ from autoj_reward.types import Verdict
 
 
 class Reason(StrEnum):
-    """Reasons for which a row is set aside."""
+    """Reason why a row is set aside and not trained on."""
 
     NO_LABEL = "no_human_label"
     AMBIGUOUS = "cannot_be_split_again"
@@ -69,7 +69,10 @@ WORDS_IN_NAME = 8
 
 
 def unusable(text: str, finished: bool) -> Reason | None:
-    """Return what ails an answer whatever it was asked for; None if nothing does."""
+    """Return why an answer is unusable for any question: empty, refused, cut or not English.
+
+    Returns None if it is usable. finished: False if the length limit cut it off.
+    """
     if not text.strip():
         return Reason.EMPTY
     if REFUSAL.match(text.replace("’", "'")):

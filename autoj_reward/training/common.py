@@ -24,7 +24,7 @@ from autoj_reward.types import BadRow
 
 
 class LoraBlock(Block):
-    """LoRA on every linear layer of the transformer blocks from `first_layer` up."""
+    """LoRA adapter on every linear layer of the transformer blocks from `first_layer` up."""
 
     rank: int = Field(16, ge=1)
     alpha: float = Field(32, gt=0)
@@ -43,17 +43,17 @@ class FineTuningConfig(Block):
     lora: LoraBlock | None = None
     """null trains all weights."""
     max_length: int = Field(4096, ge=64)
-    """Tokens of a whole example."""
+    """Maximum length of an example in tokens."""
     bad_rows: Literal["skip", "stop"] = "skip"
     """`skip` names, counts and leaves out malformed and over-long rows; `stop` refuses to start."""
     batch_size: int = Field(64, ge=1)
-    """Examples an optimizer step, over all processes."""
+    """Examples per optimizer step, over all processes."""
     device_batch_size: int = Field(1, ge=1)
-    """Of these, at a time on one device."""
+    """Examples per forward pass on one device."""
     learning_rate: float = Field(1e-5, gt=0)
-    """Peak, after the warm-up; then cosine to 0."""
+    """Peak learning rate, reached after the warm-up; a cosine schedule then takes it to 0."""
     warmup: float = Field(0.03, ge=0, lt=1)
-    """Share of all steps."""
+    """Share of all steps spent on warm-up."""
     weight_decay: float = Field(0.1, ge=0)
     betas: tuple[float, float] = (0.9, 0.95)
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -77,10 +77,10 @@ class FineTuningConfig(Block):
 def claim_output(
     config: FineTuningConfig, files: Sequence[str], adapter: Path | None = None
 ) -> None:
-    """Make the output folder this run's, unless something that the run reads lies in it.
+    """Claim the output folder for this run's config.
 
-    files: data beside the config's own. adapter: what the run goes on from. Raises OutputError, or
-    ConfigError as of `claim`.
+    files: data files beside the config's own. adapter: folder of the adapter to continue from.
+    Raises OutputError if an input of the run lies in the folder, ConfigError as of `claim`.
     """
     read = (config.model, adapter, *data_files(config.data, *files))
     require_apart(read, folder=config.output)
@@ -88,16 +88,17 @@ def claim_output(
 
 
 def refuse_bad(config: FineTuningConfig, bad: Sequence[BadRow]) -> None:
-    """Raise InputError with the first bad rows, if the config says to stop at any."""
+    """Raise InputError with the first bad rows if there are any and `bad_rows` is `stop`."""
     if bad and config.bad_rows == "stop":
         lines = [f"{len(bad)} rows cannot be trained on; correct them, or set bad_rows: skip"]
         raise InputError("\n  ".join([*lines, *map(str, bad[:LISTED])]))
 
 
 def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
-    """Return the Trainer's arguments for a schedule of that many optimizer steps.
+    """Return the Trainer's arguments for a schedule of `steps` optimizer steps.
 
-    Raises ConfigError for a batch that the processes cannot share, or several GPUs in one process.
+    Raises ConfigError if the batch does not divide among the processes, or if one process sees
+    several GPUs.
     """
     passes = accumulation(config.batch_size, config.device_batch_size)
     if (gpus := _gpus()) > 1 and "LOCAL_RANK" not in os.environ:
@@ -130,9 +131,9 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
 
 
 def half_precision(dtype: str) -> dict[str, bool]:
-    """Return the Trainer's arguments for arithmetic in half precision.
+    """Return the Trainer's `bf16` and `fp16` arguments for a dtype of the config.
 
-    That is on GPUs unless float32 is named, and float16 on cards without bfloat16.
+    `auto` is half precision on a GPU (float16 on cards without bfloat16), float32 on a CPU.
     """
     half = dtype == "bfloat16" or (on_gpu() and dtype != "float32")
     bf16 = half and (dtype == "bfloat16" or device_here().half == "bfloat16")
@@ -140,7 +141,10 @@ def half_precision(dtype: str) -> dict[str, bool]:
 
 
 def memory_load(config: FineTuningConfig, sequences: int) -> Training:
-    """Return a step's load for that many sequences an example; ModelError for an unknown shape."""
+    """Return the memory load of a step. Raises ModelError for a model of unknown shape.
+
+    sequences: number of sequences per example.
+    """
     return Training(
         find_shape(config.model),
         sequences=sequences * config.device_batch_size,
@@ -157,7 +161,7 @@ def _gpus() -> int:
 
 
 def on_gpu() -> bool:
-    """Return whether this machine trains on a GPU."""
+    """Return whether this machine has a GPU to train on."""
     return _gpus() > 0
 
 
@@ -172,9 +176,9 @@ def weights_dtype(config: FineTuningConfig) -> Any:
 
 
 def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
-    """Return the model with a fresh adapter for one of PEFT's tasks.
+    """Return the model with a new adapter for a PEFT task type.
 
-    With SEQ_CLS the head `score` is trained and saved whole beside it.
+    With SEQ_CLS the head `score` is trained too, and saved in full with the adapter.
     """
     from peft import get_peft_model
 
@@ -191,7 +195,7 @@ def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
 
 
 def freeze_below(model: Any, first_layer: int) -> None:
-    """Train an adapter from this block up alone; what it has below stays as it is."""
+    """Freeze the parameters of the transformer blocks below `first_layer`."""
     for name, parameter in model.named_parameters():
         block = re.search(r"\.layers\.(\d+)\.", name)
         if block and int(block[1]) < first_layer:
@@ -199,9 +203,9 @@ def freeze_below(model: Any, first_layer: int) -> None:
 
 
 def accumulation(batch_size: int, device_batch_size: int) -> int:
-    """Return backward passes of each process for one optimizer step of batch_size examples.
+    """Return the gradient accumulation steps for `batch_size` examples per optimizer step.
 
-    Raises ConfigError for a batch that the processes cannot share.
+    Raises ConfigError if the batch does not divide among the processes.
     """
     world = processes()
     passes, rest = divmod(batch_size, device_batch_size * world)
@@ -219,9 +223,9 @@ def sharded() -> bool:
 
 
 def require_fit(load: Callable[[], Training]) -> None:
-    """Raise ConfigError with the numbers for a training that does not fit on this machine's GPUs.
+    """Raise ConfigError with the numbers if a training does not fit on this machine's GPUs.
 
-    A CPU passes, and a model whose shape is not known.
+    Nothing is checked on a CPU or for a model of unknown shape.
     """
     device = device_here()
     if device.kind == "cpu":
@@ -234,16 +238,16 @@ def require_fit(load: Callable[[], Training]) -> None:
 
 
 def log_to(folder: Path) -> None:
-    """Let this process's trainer write for TensorBoard there, by the environment that it reads."""
+    """Set the environment variable that makes the Trainer write TensorBoard logs to `folder`."""
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder)
 
 
 def lora_config(
     rank: int, task: str, *, alpha: float | None = None, dropout: float = 0.0, **where: Any
 ) -> Any:
-    """Return PEFT's config for one of its tasks; alpha None: twice the rank.
+    """Return PEFT's LoRA config for a task type. alpha: None for twice the rank.
 
-    where: PEFT's `target_modules` and `layers_to_transform`, instead of every linear layer.
+    where: PEFT's `target_modules` and `layers_to_transform`; by default every linear layer.
     """
     from peft import LoraConfig
 
@@ -266,13 +270,13 @@ def linear_layers(model: Any) -> list[str]:
 
 
 def set_own_pad(tokenizer: Any) -> None:
-    """Pad with a token of its own where a tokenizer pads with its end of sequence or not at all."""
+    """Set an unused special token as pad token if it is missing or equals the end of sequence."""
     if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):
         tokenizer.pad_token = _unused_token(tokenizer)
 
 
 def _unused_token(tokenizer: Any) -> str:
-    """A special token that is neither the end of sequence nor part of the chat template."""
+    """Return a special token that is neither the end of sequence nor part of the chat template."""
     shown = tokenizer.apply_chat_template(
         [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}], tokenize=False
     )

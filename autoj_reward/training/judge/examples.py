@@ -122,7 +122,7 @@ def read_labelled(
 def schedule(
     examples: dict[str, list[Example]], mix: MixConfig, epochs: float, seed: int
 ) -> list[Example]:
-    """Order the examples of a run as they are shown: each epoch is drawn and shuffled anew."""
+    """Return the examples in training order. Each epoch is drawn and shuffled anew."""
     rng = random.Random(seed)
     shares = mix.model_dump()
     order: list[Example] = []

@@ -133,21 +133,21 @@ class Tree:
 
     tokens: TokenTree
     text: list[tuple[int, int]] = field(default_factory=list)
-    """Nodes of the output, each with the token that is to follow."""
+    """(node, next token) pairs of the output, for the cross entropy."""
     after: TreeSlot | None = None
     direct: TreeSlot | None = None
     verdict: TreeSlot | None = None
 
     @property
     def read(self) -> set[int]:
-        """The nodes whose logits a loss needs."""
+        """Nodes whose logits the losses read."""
         slots = [slot for slot in (self.after, self.direct, self.verdict) if slot]
         return {n for n, _ in self.text} | {n for slot in slots for n in slot.nodes.values()}
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One training example."""
+    """Training example: token trees with their targets."""
 
     part: str
     """`rated`, `direct`, `compared`, `preferred` (with two trees) or `ranked`."""
@@ -162,12 +162,12 @@ class Example:
 
     @property
     def tokens(self) -> int:
-        """The tokens of the longest tree path."""
+        """Number of tokens of the longest path in any tree."""
         return max(max(tree.tokens.depths) + 1 for tree in self.trees)
 
 
 class ExampleBuilder:
-    """Makes examples of rows, with the tokenizer and format the judge will be served with."""
+    """Builder of examples from rows, with the tokenizer and format of the served judge."""
 
     def __init__(
         self,
@@ -295,10 +295,10 @@ class ExampleBuilder:
 
 
 def shorten(critique: str, limit: int, count: Callable[[str], int]) -> str:
-    """Keep the first sentences of a critique that fit `limit` tokens together with its last one.
+    """Return a critique with its last sentence and as many first ones as fit in `limit` tokens.
 
-    Whole if it fits; at least the last sentence otherwise. What divides the critique from its
-    verdict stays as it is.
+    A critique that fits is returned unchanged. The last sentence is always kept, even if it is too
+    long. Trailing white space is kept.
     """
     body = critique.rstrip()
     if count(body) <= limit:
