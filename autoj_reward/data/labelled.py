@@ -77,8 +77,8 @@ class Compared:
     judgement: str = ""
     """The text of a comparison that ends in this verdict, or ""."""
     margin: float | None = None
-    """How much better the better one is, in units of the reward, 0 or more; None if the row does
-    not say, or was not asked."""
+    """How much better the better response is, in units of the reward, 0 or more. None if the row
+    has no margin or margins were not read."""
 
 
 def data_path(data: JudgeData, name: str) -> str:
@@ -112,16 +112,16 @@ def pairs_of(data: JudgeData, names: Iterable[str], fmt: JudgeFormat) -> list[Co
 
 
 def is_held_out(query: str, share: float) -> bool:
-    """Return whether a query is validation data: the same answer wherever it appears."""
+    """Return whether a query is validation data. A hash decides, so every file agrees."""
     digest = hashlib.sha256(query.encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
 def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
-    """Read rated responses of a file; malformed rows are named by line and left out.
+    """Read the rated responses of a file. The result lists the bad rows, by line, apart.
 
-    Bad are also ratings off the format's scale, and judgements whose own rating is another than
-    the row's. Raises InputError if the source as a whole cannot be read.
+    A row is also bad if its rating is off the format's scale, or differs from the rating in its
+    judgement. Raises InputError if the source as a whole cannot be read.
     """
 
     def build(line: int, value: Any) -> Rated:
@@ -150,7 +150,7 @@ def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Ro
 
 
 def compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Stream[Compared]:
-    """Stream human-labelled pairs of a file; malformed rows are named by line and left out.
+    """Stream the human-labelled pairs of a file. Malformed rows are reported by line.
 
     margins: read the field `margin` of the rows that have it.
     """
@@ -280,9 +280,9 @@ def _majority(votes: list[Verdict]) -> Verdict:
 
 
 def _dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
-    """Read two ends of one dialogue.
+    """Read query, responses and label from a row of two dialogues that differ in the last turn.
 
-    Their order is drawn from the text, since files put the better one first everywhere. The query
+    The order is drawn from the text, since the files always put the better response first. A query
     of several turns keeps the speakers' names.
     """
     ends = []

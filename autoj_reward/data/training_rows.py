@@ -1,6 +1,6 @@
-"""A teacher is asked about a preference, and its answer becomes a row to train a judge on.
+"""Training rows for judges, made from a teacher's answers about preferences.
 
-The row has the published form; a preference of no use is set aside with the reason. The teacher's
+Rows have the published form. An unusable preference is set aside with the reason. The teacher's
 prompts (paper, Tables 8, 10, 11 and 12) keep untrusted text apart. Queries of the exam group get
 the `_reasoning` variants, which ask for a solution of the teacher's own first; the paper describes
 but does not print them, so their wording is this project's.
@@ -64,7 +64,7 @@ class _Aside(Exception):
 async def make_training_row(
     protocol: str, teacher: Teacher, row: Preference, scenario: Scenario, fmt: JudgeFormat
 ) -> RowResult:
-    """Ask the teacher the questions of a protocol about a row, and make the training row."""
+    """Query the teacher about a row, as the protocol needs, and make the training row."""
     try:
         found = await QUESTIONS[protocol](teacher, row, scenario, fmt)
     except _Aside as aside:
@@ -122,7 +122,7 @@ async def _criticise(
 
 
 def _usable(found: T | Reason, raw: str) -> T:
-    """Return what was read in an answer; raise _Aside for a reason against it."""
+    """Return the parsed answer, or raise _Aside if it is a reason to reject it."""
     if isinstance(found, Reason):
         raise _Aside(found, raw)
     return found
@@ -132,7 +132,7 @@ QUESTIONS: dict[str, Questions] = {"pairwise": _compare, "single": _criticise}
 
 
 def estimated_questions(protocol: str, row: Preference, scenario: Scenario) -> tuple[Prompt, ...]:
-    """Return the prompts of a row for an estimate, with critiques of usual length to merge."""
+    """Return a row's prompts for a cost estimate, with placeholder critiques of usual length."""
     if protocol == "pairwise":
         return (pairwise_prompt(row.query, row.responses, scenario),)
     response = chosen_response(row)
@@ -144,7 +144,7 @@ def estimated_questions(protocol: str, row: Preference, scenario: Scenario) -> t
 
 
 def chosen_response(row: Preference) -> str:
-    """Draw the response of a pair that is criticised, from its text: the same in every run."""
+    """Return the response of a pair to criticise. A hash of the texts draws it, so runs agree."""
     return row.responses[is_held_out("\0".join(row.responses), 0.5)]
 
 

@@ -1,4 +1,4 @@
-"""Parts that all trainings share: policies, judges and scalar reward models."""
+"""Config and set-up shared by the trainings of policies, judges and scalar reward models."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Files of a training run: checkpoints, adapters and weights, and the record of the run.
 
-Only whole checkpoints count. A kill cuts a checkpoint off wherever the Trainer was in writing it,
-and its last file may be there empty. So every checkpoint gets a list of its files with their sizes,
-written when all processes have saved their part.
+A run resumes only from a complete checkpoint. A kill can leave a checkpoint with missing or empty
+files. So every checkpoint gets a list of its files and their sizes, written after all processes
+have saved their part.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def last_checkpoint(output: Path) -> str | None:
             print(f"goes on from {folder}", file=sys.stderr)
             return str(folder)
         print(f"left out: {folder}: cut off while it was written", file=sys.stderr)
-        # Once the Trainer writes there again, an old list would vouch for half of its work.
+        # An old list could match a later, incomplete checkpoint in the same folder.
         (folder / FILE_LIST).unlink(missing_ok=True)
     return None
 

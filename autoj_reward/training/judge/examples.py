@@ -1,4 +1,4 @@
-"""From data files to training and validation examples, and the order they are shown in."""
+"""Training and validation examples made from data files, and their order in the training."""
 
 from __future__ import annotations
 

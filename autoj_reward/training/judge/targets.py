@@ -263,7 +263,7 @@ class ExampleBuilder:
         return Tree(tree), Prepared((), tuple(ids))
 
     def _output(self, tree: Tree, prepared: Prepared, text: str) -> Generation:
-        """Put the output and its end of turn into the tree."""
+        """Add the output and its end of turn to the tree and return the output as a generation."""
         ids = self.tokens.continuation(text)
         end = self.tokens.tokenizer.eos_token_id
         nodes = tree.tokens.add([*prepared.ids, *ids])[len(prepared.ids) - 1 :]
