@@ -82,7 +82,11 @@ class Compared:
 
 
 def data_path(data: JudgeData, name: str) -> str:
-    """Resolve a relative path in the data folder. Raises InputError if no folder is set."""
+    """Return the path of a data file; a relative one starts in the data folder.
+
+    Paths from `hf://` or `./` and absolute ones are returned unchanged. Raises InputError if a
+    relative path needs the folder and none is set.
+    """
     if name.startswith(("hf://", "./")) or Path(name).is_absolute():
         return name
     folder = data.folder or os.environ.get("AUTOJ_DATA")
@@ -95,7 +99,10 @@ def data_path(data: JudgeData, name: str) -> str:
 
 
 def data_files(data: JudgeData, *more: str) -> list[str]:
-    """Return every file and folder of the data, and more of them; InputError as of `data_path`."""
+    """Return the paths of all data files and folders of the config, and of `more`.
+
+    Raises InputError as `data_path` does.
+    """
     graded = [data.graded.folder] if data.graded.folder else []
     names = [*data.rated, *data.compared, *data.exclude, *graded, *more]
     return [data_path(data, name) for name in names]

@@ -39,7 +39,7 @@ USUAL_CRITIQUE = "word " * 200
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """The training row made of a preference, or why there is none."""
+    """Result for one preference: its training row, or the reason why it has none."""
 
     row: Preference
     training: dict[str, Any] | None = None

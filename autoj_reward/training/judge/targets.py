@@ -35,7 +35,7 @@ Logits = Callable[[list[int]], Tensor]
 
 @dataclass(slots=True)
 class TokenTree:
-    """Several continuations of one prompt as one sequence, computed once.
+    """Token tree: several continuations of one prompt, computed as one sequence.
 
     A critique, the rating slot right after the prompt and the slot after the critique all continue
     the same prompt. Their tokens form a tree: each token sees its ancestors and nothing else, and
@@ -83,7 +83,7 @@ class TokenTree:
 
 
 def batch(trees: Sequence[TokenTree], pad: int) -> dict[str, Tensor]:
-    """Make model inputs of right-padded trees, int64 [trees, longest].
+    """Return model inputs of the trees, right-padded to int64 [trees, longest].
 
     The mask is bool [trees, 1, longest, longest] if any tree branches, else int64
     [trees, longest], which every attention implementation takes.
@@ -234,13 +234,13 @@ class ExampleBuilder:
         return Example("compared", row.source, row.line, (tree,), target)
 
     def preferred(self, row: Compared) -> Example:
-        """Make the example of a pair's responses, each alone before the direct rating slot."""
+        """Make the example of a pair whose responses are each rated alone, at the direct slot."""
         target = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5}.get(row.label, 0.0)
         trees = self._alone(row.query, row.responses)
         return Example("preferred", row.source, row.line, trees, target)
 
     def ranked(self, row: Ranked) -> Example:
-        """Make the example of a group's responses, each alone before the direct rating slot."""
+        """Make the example of a group whose responses are each rated alone, at the direct slot."""
         trees = self._alone(row.query, row.responses)
         return Example("ranked", row.source, row.line, trees, scores=row.scores)
 

@@ -78,7 +78,7 @@ class ChosenPair:
 
 @dataclass(frozen=True, slots=True)
 class ChosenPairs:
-    """Pairs by split, and the rows left out."""
+    """Training and validation pairs, with the rows left out."""
 
     training: list[ChosenPair]
     validation: list[ChosenPair]
