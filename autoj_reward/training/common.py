@@ -27,9 +27,13 @@ class LoraBlock(Block):
     """LoRA adapter on every linear layer of the transformer blocks from `first_layer` up."""
 
     rank: int = Field(16, ge=1)
+    """Rank of the adapter matrices."""
     alpha: float = Field(32, gt=0)
+    """LoRA scaling numerator: updates are scaled by alpha / rank."""
     dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout probability on the adapter's input."""
     first_layer: int = Field(0, ge=0)
+    """Index of the first transformer block with an adapter."""
 
 
 class FineTuningConfig(Block):
@@ -38,8 +42,11 @@ class FineTuningConfig(Block):
     model: str
     """The base model."""
     revision: str | None = None
+    """Revision of the base model; null takes the default one."""
     data: JudgeData
+    """Training and validation rows."""
     output: Path
+    """Output folder of the run."""
     lora: LoraBlock | None = None
     """null trains all weights."""
     max_length: int = Field(4096, ge=64)
@@ -55,11 +62,14 @@ class FineTuningConfig(Block):
     warmup: float = Field(0.03, ge=0, lt=1)
     """Share of all steps spent on warm-up."""
     weight_decay: float = Field(0.1, ge=0)
+    """Weight decay of the optimizer."""
     betas: tuple[float, float] = (0.9, 0.95)
+    """Adam's beta1 and beta2."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """`auto` is bfloat16 (full weights: mixed precision) on a GPU and float32 on a CPU; `bfloat16`
     is faster on a CPU that has instructions for it."""
     gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass, which saves memory and costs time."""
     save_steps: int = Field(50, ge=1)
     """Optimizer steps between checkpoints."""
     seed: int = 0
