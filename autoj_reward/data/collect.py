@@ -3,11 +3,11 @@
     autoj collect --config configs/jobs/collect_pairwise.yaml [--dry-run]
 
 The output folder gets `pairwise.jsonl` or `single.jsonl` (training rows in the published form, for
-`autoj train judge`), `set_aside.jsonl` (rows that are not trained on, each with its reason and what
-the teacher said), `answers.jsonl` (every answer that was given, with its cost) and
-`statistics.json` and `.md`. Run again, the same command asks only what was not answered yet: after
-a kill, with a larger budget, or with more rows a scenario. `--dry-run` counts and prices the
-questions and asks none.
+`autoj train judge`), `set_aside.jsonl` (rows that are not trained on, each with its reason and
+the teacher's answer), `answers.jsonl` (every answer with its cost), `statistics.json` and
+`statistics.md`. Run again, the same command sends only the questions without an answer: after a
+kill, with a larger budget, or with more rows per scenario. `--dry-run` counts and prices the
+questions without sending any.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from autoj_reward.io.rows import LISTED
 from autoj_reward.types import BadRow
 
 JUDGE_FORMAT = "autoj-en"
-"""The format that the training rows are written in."""
+"""Judge format of the training rows."""
 USUAL_ANSWERS = {"pairwise": (400,), "single": (280, 210, 400)}
-"""Tokens of each answer, for estimates: the means of Auto-J's released critiques at 4 characters a
-token; of its comparisons, which are not released, a guess."""
+"""Usual length of each answer in tokens, for cost estimates. `single`: means of Auto-J's released
+critiques at 4 characters a token. `pairwise`: a guess, since the comparisons are not released."""
 
 
 class CollectConfig(Block):
@@ -89,21 +89,21 @@ class CollectConfig(Block):
 
 @dataclass(frozen=True, slots=True)
 class PreparedRows:
-    """Rows to ask about, and those left out before."""
+    """Rows to put to the teacher, and the rows left out before."""
 
     rows: dict[str, tuple[Preference, ...]]
-    """By scenario, in the order of asking."""
+    """Rows by scenario, in the order in which the teacher gets them."""
     dropped: tuple[Dropped, ...]
     bad: tuple[BadRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FilledScenario:
-    """The results of a scenario's rows."""
+    """Results of the rows of one scenario."""
 
     results: tuple[RowResult, ...]
     out_of_budget: bool
-    """Whether some rows were not asked about for want of money."""
+    """Whether the budget ended before all needed rows were put to the teacher."""
 
 
 def prepare_rows(config: CollectConfig, known: Scenarios) -> PreparedRows:
@@ -143,7 +143,7 @@ def prepare_rows(config: CollectConfig, known: Scenarios) -> PreparedRows:
 async def collect_judgements(
     config: CollectConfig, work: PreparedRows, known: Scenarios
 ) -> dict[str, Any]:
-    """Ask the teacher and write the output folder; return its statistics."""
+    """Query the teacher, write the output folder and return the statistics."""
     claim(config.output, config, changeable={"output", "budget", "per_scenario", "teacher"})
     fmt = load_format(JUDGE_FORMAT)
     log = AnswerLog(config.output / "answers.jsonl")
@@ -184,9 +184,10 @@ async def collect_judgements(
 async def fill_scenario(
     ask: Callable[[Preference], Awaitable[RowResult]], rows: Sequence[Preference], full: int
 ) -> FilledScenario:
-    """Ask about rows until `full` are kept, or there are no more (paper, section 3.3).
+    """Query the teacher about rows until `full` are kept or none is left (paper, section 3.3).
 
-    No more rows are in question at a time than are still wanted, so none is asked in vain.
+    At most as many rows are in flight as are still needed, so no question is wasted. An error other
+    than OutOfBudget is raised.
     """
     results: list[RowResult] = []
     start = 0
@@ -207,10 +208,10 @@ async def fill_scenario(
 def estimate_cost(
     config: CollectConfig, rows: Mapping[str, Sequence[Preference]], known: Scenarios
 ) -> dict[str, Any]:
-    """Estimate questions and cost: if every answer is kept, and if every row is asked.
+    """Estimate questions and cost for two cases: every answer is kept, and every row is asked.
 
-    rows: by scenario, in the order of asking. Answers on record are not taken off. `usd_longest`
-    prices every answer at max_tokens.
+    rows: by scenario, in query order. Recorded answers are not subtracted. `usd_longest` assumes
+    that every answer has max_tokens tokens.
     """
     usual = [min(n, config.teacher.max_tokens) for n in USUAL_ANSWERS[config.protocol]]
     cases: dict[str, Any] = {}

@@ -1,10 +1,9 @@
-"""Filters of preferences before a teacher is asked: usable rows pass, others are named by reason.
+"""Filters for preference rows before the teacher is queried. Each dropped row has a reason.
 
-A text is English by two counts that need no model: of its letters nine in ten must be those of
-English, and among its words the commonest ones of English must not be outnumbered by those of
-another language in Latin script. Code and short texts without such words pass. It is a filter for
-corpora: single short texts can be misjudged. Near duplicates are found by MinHash over runs of
-words (datasketch).
+Two counts decide whether a text is English; no model is needed. At least 90 % of its letters must
+be ASCII. Common words of another language in Latin script must not outnumber common English words.
+Code and short texts without such words pass. The test is made for corpora and can misjudge single
+short texts. MinHash over runs of words (datasketch) finds near duplicates.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from autoj_reward.types import Verdict
 
 QUERY_FIELDS = ("query", "prompt", "instruction")
 ENGLISH_LETTERS = 0.9
-"""Least share of a text's letters that are ASCII."""
+"""Minimum share of ASCII letters among the letters of an English text."""
 COMMON_WORDS = {
     "en": "the of and to in is that it for you was with on as are be this have from or not but "
     "what your can how will would about which do if they we my",
@@ -41,14 +40,14 @@ COMMON_WORDS = {
 }
 WORD_SETS = {language: frozenset(text.split()) for language, text in COMMON_WORDS.items()}
 RUN_WORDS = 3
-"""Words of a run."""
+"""Length of a run, in words."""
 PERMUTATIONS = 128
-"""Of a MinHash sketch."""
+"""Number of permutations of a MinHash sketch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A row that a filter removed, with the reason."""
+    """Preference row that the filters left out, with the reason."""
 
     row: Preference
     reason: str
@@ -57,7 +56,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class FilteredRows:
-    """Rows that passed the filters, in their order, and those left out."""
+    """Result of the filters: the rows that passed, in input order, and the rows left out."""
 
     rows: tuple[Preference, ...]
     dropped: tuple[Dropped, ...]
@@ -66,12 +65,12 @@ class FilteredRows:
 def filter_rows(
     rows: Iterable[Preference], measured: Sequence[str], near_duplicate: float | None
 ) -> FilteredRows:
-    """Remove rows that are not English, contradict each other, repeat a row, or evaluate judges.
+    """Drop unusable rows: not English, empty, contradictory, duplicate, or used for evaluation.
 
-    measured: queries of evaluation sets; rows with the same or nearly the same query are removed.
-    near_duplicate: Jaccard similarity from which texts count as duplicates, None for equal texts
-    (ignoring case and white space).
-    Raises ConfigError if near duplicates cannot be found on this machine.
+    measured: evaluation queries; rows with the same query or a near duplicate are dropped.
+    near_duplicate: Jaccard similarity from which two texts count as the same. With None only equal
+    texts do (case and white space are ignored). Raises ConfigError if near duplicates are asked for
+    and datasketch is not installed.
     """
     kept: list[Preference] = []
     dropped: list[Dropped] = []
@@ -113,9 +112,9 @@ def filter_rows(
 
 
 def measured_queries(paths: Iterable[str]) -> list[str]:
-    """Read the queries of evaluation files, in whichever of QUERY_FIELDS a row has.
+    """Read the queries of evaluation files, from the first of QUERY_FIELDS that a row has.
 
-    A file that evaluates must be read whole: raises InputError that names rows without a query.
+    Raises InputError with the rows that have no query: an evaluation file must be read completely.
     """
 
     def query(_line: int, value: Any) -> str:
@@ -131,7 +130,7 @@ def measured_queries(paths: Iterable[str]) -> list[str]:
 
 
 def _contradicted(rows: Iterable[Preference]) -> set[str]:
-    """Return the keys of pairs whose copies carry different labels."""
+    """Return the keys of pairs that occur several times with different labels."""
     labels: dict[str, set[Verdict]] = defaultdict(set)
     for row in rows:
         if row.label is not None:
@@ -141,7 +140,7 @@ def _contradicted(rows: Iterable[Preference]) -> set[str]:
 
 
 def _key(row: Preference) -> str:
-    """Return a digest that copies of a pair share in either order."""
+    """Return a digest of a pair that is the same in either order of its responses."""
     text = "\0".join((_plain(row.query), *sorted(map(_plain, row.responses))))
     return text_digest(text).hex()
 
@@ -151,7 +150,7 @@ def _plain(text: str) -> str:
 
 
 def is_english(text: str) -> bool:
-    """Return True for English and for text without letters, code among it."""
+    """Return whether a text is English. Code and text without letters count as English."""
     letters = [c for c in text if c.isalpha()]
     if not letters:
         return True
@@ -187,13 +186,13 @@ class NearDuplicates:
         self._kept: list[Any] = []
 
     def add(self, text: str) -> None:
-        """Remember a text."""
+        """Add a text to the index."""
         sketch = self._sketch(text)
         self._index.insert(len(self._kept), sketch)
         self._kept.append(sketch)
 
     def near(self, text: str) -> bool:
-        """Return whether a text seen before is at least as similar as the threshold."""
+        """Return whether an indexed text has at least the threshold's similarity to this one."""
         sketch = self._sketch(text)
         found = self._index.query(sketch)
         return any(self._kept[k].jaccard(sketch) >= self._threshold for k in found)
@@ -205,7 +204,7 @@ class NearDuplicates:
 
 
 def word_runs(text: str) -> set[str]:
-    """Return the text's runs of 3 words in lower case; of a shorter text, all its words as one."""
+    """Return all runs of 3 words in lower case. A shorter text is one run of all its words."""
     words = re.findall(r"\w+", text.lower())
     last = max(1, len(words) - RUN_WORDS + 1)
     return {" ".join(words[start : start + RUN_WORDS]) for start in range(last)}

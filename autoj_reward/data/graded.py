@@ -1,4 +1,4 @@
-"""Outputs of many systems to one instruction, with a grade that orders them.
+"""Graded outputs: responses of many systems to one instruction, with a score each.
 
 Reads the form of AlpacaEval's published results: `outputs.jsonl.gz` (`instruction`, `outputs`:
 {system: text}) and `preferences.jsonl.gz` (`annotator`, `instruction`, `second`, `preference`).
@@ -23,25 +23,25 @@ from autoj_reward.io.rows import read_rows, require_clean
 
 GRADER = "gpt4_turbo_logprob"
 LOWEST = 1e-8
-"""Probabilities below are as good as this one: the graded scores end at -8."""
+"""Smaller probabilities are raised to this one, so scores do not go below -8."""
 Split = Literal["training", "validation", "test"]
 
 
 class GradedData(Block):
-    """Graded outputs, and the part of them that is kept from training."""
+    """Graded outputs, and how they are split into training, validation and test."""
 
     folder: str | None = None
-    """Of the two files, a path like those in data; null is none."""
+    """Folder of the two files, resolved like the paths in data; null for no graded outputs."""
     test: float = Field(0.16, ge=0, lt=1)
-    """Share of the instructions that only test; one that `data.compared` has trains."""
+    """Share of instructions for the test only. Those in `data.compared` are always trained on."""
     validation: float = Field(0.07, ge=0, lt=1)
-    """Share of the instructions that only validate; one that `data.compared` has trains."""
+    """Share of instructions for validation only. Those in `data.compared` are always trained on."""
     test_systems: tuple[str, ...] = ()
-    """Systems that belong to the test alone."""
+    """Systems whose outputs are used in the test only."""
     validation_systems: tuple[str, ...] = ()
-    """Systems that belong to test and validation alone."""
+    """Systems whose outputs are used in validation and test only."""
     left_out: tuple[str, ...] = ()
-    """Systems whose grades do not say how good an output is."""
+    """Systems that are never used, because their grades do not measure quality."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class GradedOutput:
     system: str
     text: str
     score: float
-    """log10 of the probability that it is preferred, -8..0."""
+    """log10 of the probability that the output is preferred, -8..0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """The graded outputs to one instruction, in the order of their systems' names."""
+    """Graded outputs to one instruction, sorted by system name."""
 
     source: str
     line: int
@@ -65,7 +65,7 @@ class Graded:
 
 
 def read_graded(folder: str) -> list[Graded]:
-    """Read instructions with graded outputs; InputError for a preference without its output."""
+    """Read instructions with graded outputs. Raises InputError for a grade without an output."""
     preferences, outputs = f"{folder}/preferences.jsonl.gz", f"{folder}/outputs.jsonl.gz"
     scores: dict[str, dict[str, float]] = defaultdict(dict)
     for _, row in _rows(preferences, "annotator", "instruction", "second", "preference"):
@@ -89,12 +89,12 @@ def read_graded(folder: str) -> list[Graded]:
 
 
 def plain_words(text: str) -> str:
-    """Return the words of a text in lower case, by which instructions are recognised."""
+    """Return the words of a text in lower case; instructions with equal ones are the same."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def split_of(query: str, data: GradedData, trained: Set[str]) -> Split:
-    """Return the split of an instruction; trained: `plain_words` of other training queries."""
+    """Return the split of an instruction. trained: `plain_words` of other training queries."""
     if plain_words(query) in trained:
         return "training"
     place = int.from_bytes(hashlib.sha256(query.encode()).digest()[:8], "big") / 2**64
@@ -106,10 +106,10 @@ def split_of(query: str, data: GradedData, trained: Set[str]) -> Split:
 def read_splits(
     folder: str, data: GradedData, trained: Iterable[str]
 ) -> Callable[[Split], list[Graded]]:
-    """Return a function that gives the instructions of a split with their outputs.
+    """Return a function that returns the instructions of a split with their outputs.
 
-    Training has none of a held-out system, validation none of a test system. trained: queries of
-    other data that trains.
+    Training excludes outputs of validation and test systems, validation those of test systems.
+    All splits exclude `left_out` systems. trained: training queries of other data.
     """
     rows, known = read_graded(folder), {plain_words(query) for query in trained}
 
@@ -129,7 +129,7 @@ def read_splits(
 
 
 def _rows(source: str, *fields: str) -> tuple[tuple[int, dict[str, Any]], ...]:
-    """Read number and fields of every row; InputError names those without one of the fields."""
+    """Read every row as (line number, fields). Raises InputError with rows that lack a field."""
 
     def build(line: int, row: Any) -> tuple[int, dict[str, Any]]:
         missing = [name for name in fields if not isinstance(row, dict) or name not in row]

@@ -29,7 +29,7 @@ from autoj_reward.io.rows import Rows, Stream, read_all, read_rows
 from autoj_reward.types import Verdict
 
 LABELS = (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)
-"""What the labels 0, 1 and 2 of the authors' files mean."""
+"""Verdicts for the labels 0, 1 and 2 of the authors' files."""
 LAST_TURN = "\n\nAssistant:"
 
 
@@ -53,7 +53,7 @@ class JudgeData(Block):
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """One response and its reference rating."""
+    """Response with its reference rating."""
 
     source: str
     line: int
@@ -66,7 +66,7 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A pair of responses with its human label."""
+    """Pair of responses to one query with the human label."""
 
     source: str
     line: int
@@ -77,12 +77,16 @@ class Compared:
     judgement: str = ""
     """The text of a comparison that ends in this verdict, or ""."""
     margin: float | None = None
-    """How much better the better one is, in units of the reward, 0 or more; None if the row does
-    not say, or was not asked."""
+    """How much better the better response is, in units of the reward, 0 or more. None if the row
+    has no margin or margins were not read."""
 
 
 def data_path(data: JudgeData, name: str) -> str:
-    """Return the path of a source, relative ones from the data folder; InputError without one."""
+    """Return the path of a data file; a relative one starts in the data folder.
+
+    Paths from `hf://` or `./` and absolute ones are returned unchanged. Raises InputError if a
+    relative path needs the folder and none is set.
+    """
     if name.startswith(("hf://", "./")) or Path(name).is_absolute():
         return name
     folder = data.folder or os.environ.get("AUTOJ_DATA")
@@ -95,14 +99,17 @@ def data_path(data: JudgeData, name: str) -> str:
 
 
 def data_files(data: JudgeData, *more: str) -> list[str]:
-    """Return every file and folder of the data, and more of them; InputError as of `data_path`."""
+    """Return the paths of all data files and folders of the config, and of `more`.
+
+    Raises InputError as `data_path` does.
+    """
     graded = [data.graded.folder] if data.graded.folder else []
     names = [*data.rated, *data.compared, *data.exclude, *graded, *more]
     return [data_path(data, name) for name in names]
 
 
 def excluded_queries(data: JudgeData, fmt: JudgeFormat) -> set[str]:
-    """Return every query of the files of `exclude`, which is not to be trained on."""
+    """Return the queries in the files of `exclude`; rows with one of them are not trained on."""
     return {row.query for row in pairs_of(data, data.exclude, fmt)}
 
 
@@ -112,16 +119,16 @@ def pairs_of(data: JudgeData, names: Iterable[str], fmt: JudgeFormat) -> list[Co
 
 
 def is_held_out(query: str, share: float) -> bool:
-    """Return whether a query is validation data: the same answer wherever it appears."""
+    """Return whether a query is validation data. A hash decides, so every file agrees."""
     digest = hashlib.sha256(query.encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
 def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
-    """Read rated responses of a file; malformed rows are named by line and left out.
+    """Read the rated responses of a file. The result lists the bad rows, by line, apart.
 
-    Bad are also ratings off the format's scale, and judgements whose own rating is another than
-    the row's. Raises InputError if the source as a whole cannot be read.
+    A row is also bad if its rating is off the format's scale, or differs from the rating in its
+    judgement. Raises InputError if the source as a whole cannot be read.
     """
 
     def build(line: int, value: Any) -> Rated:
@@ -150,7 +157,7 @@ def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Ro
 
 
 def compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Stream[Compared]:
-    """Stream human-labelled pairs of a file; malformed rows are named by line and left out.
+    """Stream the human-labelled pairs of a file. Malformed rows are reported by line.
 
     margins: read the field `margin` of the rows that have it.
     """
@@ -280,9 +287,9 @@ def _majority(votes: list[Verdict]) -> Verdict:
 
 
 def _dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
-    """Read two ends of one dialogue.
+    """Read query, responses and label from a row of two dialogues that differ in the last turn.
 
-    Their order is drawn from the text, since files put the better one first everywhere. The query
+    The order is drawn from the text, since the files always put the better response first. A query
     of several turns keeps the speakers' names.
     """
     ends = []
@@ -304,7 +311,7 @@ def _dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
 
 
 def in_drawn_order(chosen: str, rejected: str) -> tuple[tuple[str, str], Verdict]:
-    """Order two responses as their texts draw; return them with the label of the chosen one."""
+    """Return two responses in an order drawn from their texts, with the label of the chosen one."""
     if is_held_out(chosen + rejected, 0.5):
         return (rejected, chosen), Verdict.SECOND
     return (chosen, rejected), Verdict.FIRST

@@ -25,7 +25,7 @@ from autoj_reward.models.scenarios import shipped_classifier
 
 CLASSIFY_PROMPT = (Path(__file__).parent / "prompts/classify.txt").read_text(encoding="utf-8")
 MAX_QUERY_TOKENS, HEAD_TOKENS, TAIL_TOKENS = 1998, 999, 1000
-"""Tokens of the longest whole query; of a longer one, before and after an ellipsis."""
+"""Maximum query length in tokens; a longer query keeps this many before and after an ellipsis."""
 ANSWER_TOKENS = 30
 
 
@@ -35,7 +35,7 @@ def classify_prompt(query: str) -> Prompt:
 
 
 def cut_query(query: str, tokenizer: Any) -> str:
-    """Return the query; of one over 1,998 tokens the first 999, an ellipsis, and the last 1,000."""
+    """Return the query; over 1,998 tokens, only the first 999, an ellipsis and the last 1,000."""
     ids = tokenizer(query, add_special_tokens=False, split_special_tokens=True, verbose=False)[
         "input_ids"
     ]
@@ -53,9 +53,9 @@ class GenerativeClassifier:
         self._engine, self._tokenizer, self._known = engine, tokenizer, known
 
     async def classify(self, queries: Sequence[str]) -> list[str | None]:
-        """Return each query's scenario; None if the answer names none or is missing.
+        """Return the scenario of each query; None if none is named or the input is refused.
 
-        `default` is the published name of `others`. Raises EngineUnavailable if nobody answers.
+        `default` is the published name of `others`. Raises EngineUnavailable if the engine is down.
         """
         return list(await asyncio.gather(*map(self._one, queries)))
 
@@ -70,7 +70,7 @@ class GenerativeClassifier:
 
 
 def read_scenario(text: str, known: Scenarios) -> str | None:
-    """Return the scenario that an answer names in its first line, None if it is none."""
+    """Return the scenario named in the first line of an answer, None if it is not a known one."""
     name = (text.strip().splitlines() or [""])[0].strip().strip("'\"`.").casefold()
     if name == OTHER_SCENARIO:
         return OTHER_SCENARIO

@@ -46,23 +46,23 @@ class SourceConfig(Block):
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A pair of responses to one query, with the human preference."""
+    """Pair of responses to one query with the human preference label."""
 
     query: str
     responses: tuple[str, str]
     label: Verdict | None
     """FIRST, SECOND or TIE; None without a label."""
     scenario: str | None = None
-    """Where the source itself tells it."""
+    """Scenario given by the source; None if it gives none."""
     english: bool | None = None
-    """Whether the source says that it is English; None if it says nothing."""
+    """Whether the source marks the row as English; None if it gives no language."""
     source: str = ""
     file: str = ""
     line: int = 0
 
 
 def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
-    """Read every usable row of a source; the others are named by line.
+    """Read all usable rows of a source. The result also lists the bad rows by line.
 
     Raises InputError if the source as a whole cannot be read.
     """
@@ -81,7 +81,7 @@ def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
 
 
 def _compared(name: str, path: str) -> Rows[Preference]:
-    """Read PandaLM and Anthropic HH, which judges are measured on too.
+    """Read PandaLM and Anthropic HH with the reader of the evaluations.
 
     Dialogues of several turns differ in their last answer only, so they have no first turn to
     compare.

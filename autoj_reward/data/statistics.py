@@ -26,10 +26,11 @@ def statistics(
     spent: TeacherCost,
     stopped: bool,
 ) -> dict[str, Any]:
-    """Count the results of a collection.
+    """Return the counts of a collection, as written to `statistics.json`.
 
-    bad: malformed rows. dropped: rows that filters removed, with their reasons. rows: usable rows.
-    asked: questions of this run. spent: cost of all runs. stopped: whether the budget ended it.
+    bad: number of malformed rows. dropped: rows left out by filters, by reason. rows: number
+    that passed them. asked: questions sent in this run. spent: cost of all runs. stopped: whether
+    the budget ended the run.
     """
     kept = [result.training for result in results if result.training is not None]
     if protocol == "pairwise":

@@ -1,9 +1,9 @@
-"""The teacher: asks once, records what was answered, and stops before the budget is overspent.
+"""Teacher model: sends each question once, records the answers and stays within a budget.
 
-The record of answers is JSON lines, on disk before an answer is used. A line holds the fields of
+The answer log is JSON lines; an answer is on disk before it is used. A line holds the fields of
 the authors' released critiques (`output`, `cost`, `finish_reason`, `meta`) besides the key of the
 question and the tokens. `finish_reason` is `stop`, `length`, or `rejected` for a question that the
-teacher will never take.
+teacher cannot accept.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from autoj_reward.judge.make import make_engine
 from autoj_reward.models import resolve
 
 QUESTION_S = 600.0
-"""Seconds that an endpoint has for a question, retries included."""
+"""Deadline of a question at an endpoint in seconds, retries included."""
 CHARS_PER_TOKEN = 4
-"""Of English text, for budgets and estimates."""
+"""Characters per token of English text, for budgets and estimates."""
 
 
 class TeacherConfig(EngineConfig):
@@ -52,15 +52,14 @@ class TeacherConfig(EngineConfig):
     concurrency: int = Field(8, ge=1)
     """Questions in flight."""
     patience: int = Field(20, ge=1)
-    """Questions in a row that nobody answers, after which the run stops; each was retried for ten
-    minutes before."""
+    """Unanswered questions in a row after which the run stops. Each was retried for ten minutes."""
 
 
 class TeacherBudget(Block):
-    """The most that all runs into one output may spend together; null is no limit.
+    """Limit on the total cost of all runs into one output; null for no limit.
 
-    A question is only asked if its longest answer still fits, so the limits hold as far as the
-    endpoint bills what it reports.
+    A question is sent only if its longest answer still fits. The limits hold as far as the endpoint
+    bills what it reports.
     """
 
     usd: float | None = Field(None, ge=0)
@@ -71,7 +70,7 @@ class TeacherBudget(Block):
 
 @dataclass(frozen=True, slots=True)
 class TeacherCost:
-    """Tokens as billed, or estimated where the endpoint does not tell, and US dollars."""
+    """Cost in tokens and US dollars. Tokens are estimated where the endpoint reports none."""
 
     tokens_in: int = 0
     tokens_out: int = 0
@@ -103,13 +102,13 @@ class Answer:
 
 
 class AnswerLog:
-    """An open file of answers, for one process at a time; a line cut short by a kill is dropped."""
+    """Append-only file of answers for one process. A last line cut off by a kill is dropped."""
 
     def __init__(self, path: Path) -> None:
-        """Raises JournalError for a file that is no such log or cannot be written."""
+        """Open the log and read its answers. Raises JournalError for a bad or unwritable file."""
         self.path = path
         self.spent = TeacherCost()
-        """TeacherCost of all answers in the file."""
+        """Total cost of all answers in the file."""
         self._known: dict[str, Answer] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +123,7 @@ class AnswerLog:
         return self._known.get(key)
 
     def put(self, key: str, answer: Answer, meta: dict[str, Any]) -> None:
-        """Store an answer; on disk when this returns."""
+        """Store an answer. It is on disk when this returns."""
         record = {
             "key": key,
             "output": answer.text,
@@ -152,7 +151,7 @@ class AnswerLog:
         self.spent += answer.cost
 
     def _load(self) -> int:
-        """Read the recorded answers; return where the last whole line ends."""
+        """Read the recorded answers and return the end of the last whole line, in bytes."""
         end = 0
         for number, line in enumerate(self.path.read_bytes().splitlines(keepends=True), 1):
             if not line.endswith(b"\n"):
@@ -171,28 +170,28 @@ class AnswerLog:
 
 
 def question_key(teacher: str, prompt: Prompt) -> str:
-    """Return SHA-256 over everything that can change the answer."""
+    """Return the SHA-256 of teacher and prompt in hex, the key of an answer in the log."""
     text = json.dumps([teacher, *([m.role, m.text] for m in prompt)], ensure_ascii=False)
     return text_digest(text).hex()
 
 
 class OutOfBudget(Exception):
-    """Exception before a question that may exceed the budget. The run then ends normally."""
+    """Signal that the next question could exceed the budget. The run ends normally."""
 
 
 def estimated_tokens(prompt: Prompt) -> int:
-    """Estimate the input tokens of a prompt by its length, chat template included."""
+    """Estimate the input tokens of a prompt from its length, chat template included."""
     return sum(len(m.text) // CHARS_PER_TOKEN + 8 for m in prompt)
 
 
 def cost_of(config: TeacherConfig, tokens_in: int, tokens_out: int) -> TeacherCost:
-    """Return tokens with their price."""
+    """Return the cost of these tokens at the config's prices."""
     usd = (tokens_in * config.price_in + tokens_out * config.price_out) / 1e6
     return TeacherCost(tokens_in, tokens_out, usd)
 
 
 class Teacher:
-    """An engine that is asked `concurrency` questions at a time, each one once for all runs."""
+    """Engine with an answer log: at most `concurrency` questions in flight, each sent once."""
 
     def __init__(
         self, config: TeacherConfig, engine: Engine, log: AnswerLog, budget: TeacherBudget
@@ -204,14 +203,15 @@ class Teacher:
         self._unanswered = 0
         self._contact, self._met = asyncio.Lock(), False
         self.asked = 0
-        """Questions put in this run; those answered in earlier runs are not put again."""
+        """Number of questions sent in this run, without those answered from the log."""
 
     async def ask(self, prompt: Prompt, meta: dict[str, Any]) -> Answer | None:
-        """Return the answer, from the record if possible; None if the teacher did not answer.
+        """Return the answer, from the log if it is there; None if the engine was unavailable.
 
-        Raises OutOfBudget before a question that may exceed the budget. Raises EngineUnavailable if
-        there is no answer within `start_s` at the start, or to `patience` questions in a row.
-        Raises ConfigError if the endpoint refuses every question.
+        meta: stored with the answer. Raises OutOfBudget before a question that could exceed the
+        budget. Raises EngineUnavailable if the endpoint does not answer within `start_s` at the
+        start, or `patience` questions in a row stay unanswered. Raises ConfigError if the endpoint
+        refuses the configuration.
         """
         key = question_key(self._name, prompt)
         if known := self._log.get(key):
@@ -236,8 +236,8 @@ class Teacher:
             return answer
 
     async def _meet(self) -> None:
-        """Find out once, before the first question, whether an endpoint answers at all and which
-        parameters it takes."""
+        """Check once, before the first question, that the endpoint answers, and which parameters
+        it accepts."""
         async with self._contact:
             if not self._met:
                 await self._engine.contact(_sampling(self._config), {})
@@ -265,7 +265,7 @@ class Teacher:
 
 
 def teacher_name(config: TeacherConfig) -> str:
-    """Return a name that changes with everything that can change a teacher's answer."""
+    """Return the model's identity and every setting that can change an answer, as one string."""
     kept = {"max_tokens", "temperature", "top_p", "seed", "script", "max_model_len", "revision"}
     return f"{resolve(config).identity}:{config.model_dump_json(include=kept)}"
 
@@ -292,7 +292,7 @@ def _engine(config: TeacherConfig) -> Engine:
 async def open_teacher(
     config: TeacherConfig, log: AnswerLog, budget: TeacherBudget
 ) -> AsyncIterator[Teacher]:
-    """Open the teacher that a config names; its engine is started here and closed at the end."""
+    """Start the engine of a teacher, yield the teacher, and close the engine at the end."""
     engine = _engine(config)
     await engine.start()
     try:

@@ -1,6 +1,6 @@
-"""A teacher is asked about a preference, and its answer becomes a row to train a judge on.
+"""Training rows for judges, made from a teacher's answers about preferences.
 
-The row has the published form; a preference of no use is set aside with the reason. The teacher's
+Rows have the published form. An unusable preference is set aside with the reason. The teacher's
 prompts (paper, Tables 8, 10, 11 and 12) keep untrusted text apart. Queries of the exam group get
 the `_reasoning` variants, which ask for a solution of the teacher's own first; the paper describes
 but does not print them, so their wording is this project's.
@@ -34,12 +34,12 @@ from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
 T = TypeVar("T")
 PROMPT_FILES = Path(__file__).parent / "prompts"
 USUAL_CRITIQUE = "word " * 200
-"""Stands in for a critique in estimates."""
+"""Placeholder for a critique in cost estimates."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """The training row made of a preference, or why there is none."""
+    """Result for one preference: its training row, or the reason why it has none."""
 
     row: Preference
     training: dict[str, Any] | None = None
@@ -50,11 +50,11 @@ class RowResult:
 
 
 Questions = Callable[[Teacher, Preference, Scenario, JudgeFormat], Awaitable[dict[str, Any]]]
-"""Asks about a row, and returns the training row without scenario and source; raises _Aside."""
+"""Queries the teacher about a row. Returns the training row without scenario and source."""
 
 
 class _Aside(Exception):
-    """Raised for a row that is of no use."""
+    """Signals that a row is set aside, with the reason."""
 
     def __init__(self, reason: Reason, answer: str = "") -> None:
         super().__init__(reason)
@@ -64,7 +64,7 @@ class _Aside(Exception):
 async def make_training_row(
     protocol: str, teacher: Teacher, row: Preference, scenario: Scenario, fmt: JudgeFormat
 ) -> RowResult:
-    """Ask the teacher the questions of a protocol about a row, and make the training row."""
+    """Query the teacher about a row, as the protocol needs, and make the training row."""
     try:
         found = await QUESTIONS[protocol](teacher, row, scenario, fmt)
     except _Aside as aside:
@@ -122,7 +122,7 @@ async def _criticise(
 
 
 def _usable(found: T | Reason, raw: str) -> T:
-    """Return what was read in an answer; raise _Aside for a reason against it."""
+    """Return the parsed answer, or raise _Aside if it is a reason to reject it."""
     if isinstance(found, Reason):
         raise _Aside(found, raw)
     return found
@@ -132,7 +132,7 @@ QUESTIONS: dict[str, Questions] = {"pairwise": _compare, "single": _criticise}
 
 
 def estimated_questions(protocol: str, row: Preference, scenario: Scenario) -> tuple[Prompt, ...]:
-    """Return the prompts of a row for an estimate, with critiques of usual length to merge."""
+    """Return a row's prompts for a cost estimate, with placeholder critiques of usual length."""
     if protocol == "pairwise":
         return (pairwise_prompt(row.query, row.responses, scenario),)
     response = chosen_response(row)
@@ -144,12 +144,12 @@ def estimated_questions(protocol: str, row: Preference, scenario: Scenario) -> t
 
 
 def chosen_response(row: Preference) -> str:
-    """Draw the response of a pair that is criticised, from its text: the same in every run."""
+    """Return the response of a pair to criticise. A hash of the texts draws it, so runs agree."""
     return row.responses[is_held_out("\0".join(row.responses), 0.5)]
 
 
 def _message(protocol: str, query: str, responses: tuple[str, ...], fmt: JudgeFormat) -> str:
-    """Return the judge's input, if training could take it apart again."""
+    """Return the judge's rendered input. Raises _Aside if it cannot be split again."""
     item = JudgeInput(protocol, query, responses)
     text = render(item, fmt)[-1].text
     try:
@@ -183,20 +183,20 @@ async def _ask(
 
 
 def pairwise_prompt(query: str, responses: tuple[str, str], scenario: Scenario) -> Prompt:
-    """Compare two responses by the scenario's criteria (Table 10)."""
+    """Return the prompt that compares two responses by the scenario's criteria (Table 10)."""
     first, second = map(_response, responses)
     values = {"query": _text(query), "response_1": first, "response_2": second}
     return _prompt(_variant("pairwise", scenario), values, scenario)
 
 
 def critique_prompt(query: str, response: str, scenario: Scenario, criteria: bool) -> Prompt:
-    """Criticise one response, with or without the criteria (Table 11)."""
+    """Return the prompt for a critique of one response, with or without criteria (Table 11)."""
     values = {"query": _text(query), "response": _response(response)}
     return _prompt(_variant("critique", scenario), values, scenario if criteria else None)
 
 
 def merge_prompt(query: str, response: str, critiques: tuple[str, str]) -> Prompt:
-    """Combine two critiques and rate (Table 12)."""
+    """Return the prompt that combines two critiques and asks for a rating (Table 12)."""
     first, second = map(_text, critiques)
     values = {"query": _text(query), "response": _response(response)}
     return _prompt("merge", values | {"critique_1": first, "critique_2": second}, None)

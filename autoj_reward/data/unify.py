@@ -1,4 +1,4 @@
-"""A teacher's raw answer brought to the form that judges are trained on, or the reason why not.
+"""Conversion of a teacher's raw answers to training judgements, or a reason to reject them.
 
 Pure functions. Comparisons become the unified format of the paper's Table 18; critiques lose the
 teacher's own solution and ratings; merged critiques end in `Rating: [[x]]`.
@@ -18,7 +18,7 @@ from autoj_reward.types import Verdict
 
 
 class Reason(StrEnum):
-    """Reasons for which a row is set aside."""
+    """Reason why a row is set aside and not trained on."""
 
     NO_LABEL = "no_human_label"
     AMBIGUOUS = "cannot_be_split_again"
@@ -69,7 +69,10 @@ WORDS_IN_NAME = 8
 
 
 def unusable(text: str, finished: bool) -> Reason | None:
-    """Return what ails an answer whatever it was asked for; None if nothing does."""
+    """Return why an answer is unusable for any question: empty, refused, cut or not English.
+
+    Returns None if it is usable. finished: False if the length limit cut it off.
+    """
     if not text.strip():
         return Reason.EMPTY
     if REFUSAL.match(text.replace("’", "'")):
@@ -80,7 +83,7 @@ def unusable(text: str, finished: bool) -> Reason | None:
 
 
 def unify_comparison(raw: str, fmt: JudgeFormat) -> Unified | Reason:
-    """Bring factors and decision of a comparison to the unified format."""
+    """Convert the factors and the decision of a comparison to the unified format."""
     raw = DECISION.sub(lambda m: "final decision is " + m["label"], raw.replace("**", ""))
     verdicts = _decisions(raw, fmt)
     if not verdicts:
@@ -123,7 +126,7 @@ def clean_critique(raw: str, fmt: JudgeFormat) -> str | Reason:
 
 
 def unify_rating(raw: str, fmt: JudgeFormat) -> Unified | Reason:
-    """Bring a critique to the form that ends in its one rating."""
+    """Convert a critique to the form that ends in exactly one rating."""
     parsed = parse_rating(raw, fmt)
     if isinstance(parsed, ParseFailure):
         return Reason.NO_RATING
@@ -138,7 +141,7 @@ def unify_rating(raw: str, fmt: JudgeFormat) -> Unified | Reason:
 
 
 def _decisions(raw: str, fmt: JudgeFormat) -> list[Verdict]:
-    """Return every decision in the text; places that only repeat the list of options are none."""
+    """Return all decisions in the text. Repeated lists of the options do not count."""
     starts = [match.start() for match in fmt.slots("pairwise")[0].open_re.finditer(raw)]
     pieces = [raw[a:b] for a, b in pairwise([*starts, len(raw)])]
     parsed = [parse_comparison(piece, fmt) for piece in pieces]
@@ -146,7 +149,7 @@ def _decisions(raw: str, fmt: JudgeFormat) -> list[Verdict]:
 
 
 def _sentence_start(raw: str, opened: int) -> int:
-    """Return where the sentence begins that holds the decision ("So, the ...")."""
+    """Return the index where the decision's sentence ("So, the ...") begins."""
     head = raw[:opened]
     return (
         max(head.rfind("\n"), *(m.end() - 1 for m in re.finditer(r"(?<!\n\d)[.!?:]\s", head)), -1)

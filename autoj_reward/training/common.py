@@ -1,4 +1,4 @@
-"""Parts that all trainings share: policies, judges and scalar reward models."""
+"""Config and set-up shared by the trainings of policies, judges and scalar reward models."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from autoj_reward.types import BadRow
 
 
 class LoraBlock(Block):
-    """LoRA on every linear layer of the transformer blocks from `first_layer` up."""
+    """LoRA adapter on every linear layer of the transformer blocks from `first_layer` up."""
 
     rank: int = Field(16, ge=1)
-    """Rank of the adapter."""
+    """Rank of the adapter matrices."""
     alpha: float = Field(32, gt=0)
-    """Scale of the adapter."""
+    """LoRA scaling numerator: updates are scaled by alpha / rank."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout of the adapter's input."""
+    """Dropout probability on the adapter's input."""
     first_layer: int = Field(0, ge=0)
-    """First transformer block with an adapter; those below stay as they are."""
+    """Index of the first transformer block with an adapter."""
 
 
 class FineTuningConfig(Block):
@@ -42,34 +42,34 @@ class FineTuningConfig(Block):
     model: str
     """The base model."""
     revision: str | None = None
-    """Revision of a hub model; null is the newest."""
+    """Revision of the base model; null takes the default one."""
     data: JudgeData
-    """Files of training rows."""
+    """Training and validation rows."""
     output: Path
-    """Folder of checkpoints, logs and the trained model."""
+    """Output folder of the run."""
     lora: LoraBlock | None = None
     """null trains all weights."""
     max_length: int = Field(4096, ge=64)
-    """Tokens of a whole example."""
+    """Maximum length of an example in tokens."""
     bad_rows: Literal["skip", "stop"] = "skip"
     """`skip` names, counts and leaves out malformed and over-long rows; `stop` refuses to start."""
     batch_size: int = Field(64, ge=1)
-    """Examples an optimizer step, over all processes."""
+    """Examples per optimizer step, over all processes."""
     device_batch_size: int = Field(1, ge=1)
-    """Of these, at a time on one device."""
+    """Examples per forward pass on one device."""
     learning_rate: float = Field(1e-5, gt=0)
-    """Peak, after the warm-up; then cosine to 0."""
+    """Peak learning rate, reached after the warm-up; a cosine schedule then takes it to 0."""
     warmup: float = Field(0.03, ge=0, lt=1)
-    """Share of all steps."""
+    """Share of all steps spent on warm-up."""
     weight_decay: float = Field(0.1, ge=0)
-    """Weight decay of AdamW."""
+    """Weight decay of the optimizer."""
     betas: tuple[float, float] = (0.9, 0.95)
-    """Coefficients of AdamW's running means."""
+    """Adam's beta1 and beta2."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """`auto` is bfloat16 (full weights: mixed precision) on a GPU and float32 on a CPU; `bfloat16`
     is faster on a CPU that has instructions for it."""
     gradient_checkpointing: bool = False
-    """Whether activations are computed again in the backward pass, to save memory."""
+    """Recompute activations in the backward pass, which saves memory and costs time."""
     save_steps: int = Field(50, ge=1)
     """Optimizer steps between checkpoints."""
     seed: int = 0
@@ -88,10 +88,10 @@ class FineTuningConfig(Block):
 def claim_output(
     config: FineTuningConfig, files: Sequence[str], adapter: Path | None = None
 ) -> None:
-    """Make the output folder this run's, unless something that the run reads lies in it.
+    """Claim the output folder for this run's config.
 
-    files: data beside the config's own. adapter: what the run goes on from. Raises OutputError, or
-    ConfigError as of `claim`.
+    files: data files beside the config's own. adapter: folder of the adapter to continue from.
+    Raises OutputError if an input of the run lies in the folder, ConfigError as of `claim`.
     """
     read = (config.model, adapter, *data_files(config.data, *files))
     require_apart(read, folder=config.output)
@@ -99,16 +99,17 @@ def claim_output(
 
 
 def refuse_bad(config: FineTuningConfig, bad: Sequence[BadRow]) -> None:
-    """Raise InputError with the first bad rows, if the config says to stop at any."""
+    """Raise InputError with the first bad rows if there are any and `bad_rows` is `stop`."""
     if bad and config.bad_rows == "stop":
         lines = [f"{len(bad)} rows cannot be trained on; correct them, or set bad_rows: skip"]
         raise InputError("\n  ".join([*lines, *map(str, bad[:LISTED])]))
 
 
 def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
-    """Return the Trainer's arguments for a schedule of that many optimizer steps.
+    """Return the Trainer's arguments for a schedule of `steps` optimizer steps.
 
-    Raises ConfigError for a batch that the processes cannot share, or several GPUs in one process.
+    Raises ConfigError if the batch does not divide among the processes, or if one process sees
+    several GPUs.
     """
     passes = accumulation(config.batch_size, config.device_batch_size)
     if (gpus := _gpus()) > 1 and "LOCAL_RANK" not in os.environ:
@@ -141,9 +142,9 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
 
 
 def half_precision(dtype: str) -> dict[str, bool]:
-    """Return the Trainer's arguments for arithmetic in half precision.
+    """Return the Trainer's `bf16` and `fp16` arguments for a dtype of the config.
 
-    That is on GPUs unless float32 is named, and float16 on cards without bfloat16.
+    `auto` is half precision on a GPU (float16 on cards without bfloat16), float32 on a CPU.
     """
     half = dtype == "bfloat16" or (on_gpu() and dtype != "float32")
     bf16 = half and (dtype == "bfloat16" or detect_device().half == "bfloat16")
@@ -151,7 +152,10 @@ def half_precision(dtype: str) -> dict[str, bool]:
 
 
 def memory_load(config: FineTuningConfig, sequences: int) -> Training:
-    """Return a step's load for that many sequences an example; ModelError for an unknown shape."""
+    """Return the memory load of a step. Raises ModelError for a model of unknown shape.
+
+    sequences: number of sequences per example.
+    """
     return Training(
         find_shape(config.model),
         sequences=sequences * config.device_batch_size,
@@ -168,7 +172,7 @@ def _gpus() -> int:
 
 
 def on_gpu() -> bool:
-    """Return whether this machine trains on a GPU."""
+    """Return whether this machine has a GPU to train on."""
     return _gpus() > 0
 
 
@@ -183,9 +187,9 @@ def weights_dtype(config: FineTuningConfig) -> Any:
 
 
 def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
-    """Return the model with a fresh adapter for one of PEFT's tasks.
+    """Return the model with a new adapter for a PEFT task type.
 
-    With SEQ_CLS the head `score` is trained and saved whole beside it.
+    With SEQ_CLS the head `score` is trained too, and saved in full with the adapter.
     """
     from peft import get_peft_model
 
@@ -202,7 +206,7 @@ def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
 
 
 def freeze_below(model: Any, first_layer: int) -> None:
-    """Freeze the parts of an adapter in blocks below this one."""
+    """Freeze the parameters of the transformer blocks below `first_layer`."""
     for name, parameter in model.named_parameters():
         block = re.search(r"\.layers\.(\d+)\.", name)
         if block and int(block[1]) < first_layer:
@@ -210,9 +214,9 @@ def freeze_below(model: Any, first_layer: int) -> None:
 
 
 def accumulation(batch_size: int, device_batch_size: int) -> int:
-    """Return backward passes of each process for one optimizer step of batch_size examples.
+    """Return the gradient accumulation steps for `batch_size` examples per optimizer step.
 
-    Raises ConfigError for a batch that the processes cannot share.
+    Raises ConfigError if the batch does not divide among the processes.
     """
     world = processes()
     passes, rest = divmod(batch_size, device_batch_size * world)
@@ -230,9 +234,9 @@ def sharded() -> bool:
 
 
 def require_fit(load: Callable[[], Training]) -> None:
-    """Raise ConfigError with the numbers for a training that does not fit on this machine's GPUs.
+    """Raise ConfigError with the numbers if a training does not fit on this machine's GPUs.
 
-    A CPU passes, and a model whose shape is not known.
+    Nothing is checked on a CPU or for a model of unknown shape.
     """
     device = detect_device()
     if device.kind == "cpu":
@@ -245,16 +249,16 @@ def require_fit(load: Callable[[], Training]) -> None:
 
 
 def log_to(folder: Path) -> None:
-    """Let this process's trainer write for TensorBoard there, by the environment that it reads."""
+    """Set the environment variable that makes the Trainer write TensorBoard logs to `folder`."""
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder)
 
 
 def lora_config(
     rank: int, task: str, *, alpha: float | None = None, dropout: float = 0.0, **where: Any
 ) -> Any:
-    """Return PEFT's config for one of its tasks; alpha None: twice the rank.
+    """Return PEFT's LoRA config for a task type. alpha: None for twice the rank.
 
-    where: PEFT's `target_modules` and `layers_to_transform`, instead of every linear layer.
+    where: PEFT's `target_modules` and `layers_to_transform`; by default every linear layer.
     """
     from peft import LoraConfig
 
@@ -277,13 +281,13 @@ def linear_layers(model: Any) -> list[str]:
 
 
 def set_own_pad(tokenizer: Any) -> None:
-    """Give the tokenizer a pad token of its own if it has none, or uses its end of sequence."""
+    """Set an unused special token as pad token if it is missing or equals the end of sequence."""
     if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):
         tokenizer.pad_token = _unused_token(tokenizer)
 
 
 def _unused_token(tokenizer: Any) -> str:
-    """A special token that is neither the end of sequence nor part of the chat template."""
+    """Return a special token that is neither the end of sequence nor part of the chat template."""
     shown = tokenizer.apply_chat_template(
         [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}], tokenize=False
     )

@@ -1,7 +1,7 @@
-"""Groups of graded outputs to one instruction, which a judge is to order.
+"""Groups of graded outputs to one instruction, from which a judge learns their order.
 
-GPT-4 prefers the longer of two outputs in four of five pairs, so a judge that sees any pair learns
-length. Within a group of nearly one length there is next to none to learn.
+GPT-4 prefers the longer of two outputs in four of five pairs, so a judge trained on random pairs
+learns length. In a group of nearly equal lengths there is almost no length to learn.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from autoj_reward.io.checks import BadField
 from autoj_reward.io.rows import read_rows, require_clean
 
 SPREAD = 1.5
-"""The best score of a group less its worst, at least: below that GPT-4 hardly prefers any."""
+"""Minimum difference of a group's best and worst score; below it GPT-4 hardly prefers any."""
 WORSE = 2.0
-"""How far a faulty response is below the worst of its group, in graded scores."""
+"""Difference of the worst score of a group and the score of its faulty response."""
 FAULTY = 0.3
-"""Share of groups that get a faulty response beside their own."""
+"""Share of groups that get a faulty response added."""
 VALIDATED = 8
-"""Outputs of an instruction in a validation."""
+"""Maximum number of outputs in a validation group."""
 UNIT = re.compile(r"[^.!?\n]+[.!?\n]*")
 
 
@@ -38,15 +38,15 @@ class GroupsConfig(Block):
     """Groups of graded outputs to one instruction."""
 
     per_query: int = Field(3, ge=1)
-    """Groups of an instruction, at most."""
+    """Maximum number of groups per instruction."""
     size: int = Field(4, ge=2)
-    """Outputs of a group."""
+    """Number of outputs in a group."""
     ratio: float = Field(1.3, ge=1)
-    """Tokens of a group's longest output over its shortest, at most."""
+    """Maximum ratio of a group's longest output to its shortest, in tokens."""
     any_length: float = Field(0.0, ge=0, le=1)
-    """Share of the instructions whose groups have outputs of any lengths."""
+    """Share of instructions whose groups ignore `ratio`."""
     longest: int = Field(600, ge=1)
-    """Tokens of an output, at most."""
+    """Maximum length of an output in tokens."""
     files: tuple[str, ...] = ()
     """More groups, which train only: JSONL of `query`, `responses` and `scores` (log10 of a
     probability of being preferred; higher is better)."""
@@ -54,7 +54,7 @@ class GroupsConfig(Block):
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Responses to one query, and the scores that order them: log10 of a probability."""
+    """Responses to one query with their scores (log10 of a probability of being preferred)."""
 
     source: str
     line: int
@@ -65,16 +65,18 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class GroupSampler:
-    """Draws groups from the graded outputs to an instruction."""
+    """Sampler of groups from the graded outputs to an instruction."""
 
     config: GroupsConfig
     count: Callable[[str], int]
-    """Tokens of a text."""
+    """Returns the number of tokens of a text."""
 
     def groups(self, row: Graded, others: Sequence[str], rng: random.Random) -> list[Ranked]:
-        """Draw groups of an instruction, of those with the widest scores in a random division.
+        """Return at most `per_query` groups of an instruction.
 
-        others: responses to other instructions.
+        The outputs, sorted by length, are divided at a random offset. Groups are drawn from those
+        with the widest range of scores, and some get a faulty response. others: responses to other
+        instructions, for the fault `off_topic`.
         """
         own = self.config
         counted = [(self.count(o.text), o.system, o) for o in row.outputs if o.text.strip()]
@@ -108,7 +110,7 @@ def _group(line: int, value: Any) -> Ranked:
 
 
 def read_groups(source: str) -> list[Ranked]:
-    """Read the groups of a file. Raises InputError for a file that is not of groups."""
+    """Read the groups of a file. Raises InputError if a row is not a group."""
     own = read_rows(source, _group, ("query", "responses", "scores"))
     require_clean(own)
     return [replace(group, source=source) for group in own.rows]
@@ -132,10 +134,11 @@ def ranked_groups(
     count: Callable[[str], int],
     compared: Sequence[Compared],
 ) -> Iterator[tuple[bool, Ranked]]:
-    """Yield all groups of the files and of the graded outputs, True before those that validate.
+    """Yield (is validation, group) for all groups of the files and of the graded outputs.
 
-    A validation group has no fault and any lengths. compared: pairs that train too. Raises
-    InputError for a file that is not of groups.
+    A validation group has no faulty response and outputs of any length up to `longest`. compared:
+    pairs that are trained on too. count: returns the number of tokens of a text. Raises InputError
+    without a graded folder, or if a file holds a row that is not a group.
     """
     if data.graded.folder is None:
         raise InputError("groups are of graded outputs: name their folder in data.graded")
@@ -159,7 +162,7 @@ def ranked_groups(
 
 
 def loop(text: str, rng: random.Random) -> str:
-    """Return the text up to some sentence, which is then repeated to the length of the whole."""
+    """Return the text's beginning with its last sentence repeated to about the original length."""
     units: list[str] = UNIT.findall(text) or [text]
     at = rng.randrange(max(1, len(units) // 2))
     start = "".join(units[:at])
@@ -174,19 +177,19 @@ def broken_off(text: str, rng: random.Random) -> str:
 
 
 def shuffled(text: str, rng: random.Random) -> str:
-    """Return the words of the text in no order."""
+    """Return the words of the text in random order."""
     words = text.split()
     rng.shuffle(words)
     return " ".join(words)
 
 
 def scrambled(text: str, rng: random.Random) -> str:
-    """Return the text with the letters of each word in no order."""
+    """Return the text with the letters of each word in random order."""
     return " ".join("".join(rng.sample(word, len(word))) for word in text.split())
 
 
 def echo(query: str, text: str) -> str:
-    """Return the query again and again, to the length of the text."""
+    """Return the query repeated to about the length of the text."""
     return "\n".join([query.strip()] * (1 + len(text) // (len(query) + 1)))
 
 
@@ -199,10 +202,10 @@ FAULTS: dict[str, Callable[[str, random.Random], str]] = {
 
 
 def faulty(query: str, text: str, others: Sequence[str], rng: random.Random) -> str:
-    """Make a response to the query with one fault drawn, worse than `text`, a good one, not blank.
+    """Return a faulty response to the query, worse than the good response `text`.
 
-    The faults are those of a weak policy: FAULTS, the query itself, or the response to another
-    query, of `others` the one nearest in length.
+    One fault of weak policies is drawn: one of FAULTS, the query repeated, or the response in
+    `others` (to other queries) nearest in length. `text` must not be blank.
     """
     kind = rng.choice([*FAULTS, "echo", "off_topic"])
     if kind == "echo":

@@ -1,8 +1,8 @@
 """Files of a training run: checkpoints, adapters and weights, and the record of the run.
 
-Only whole checkpoints count. A kill cuts a checkpoint off wherever the Trainer was in writing it,
-and its last file may be there empty. So every checkpoint gets a list of its files with their sizes,
-written when all processes have saved their part.
+A run resumes only from a complete checkpoint. A kill can leave a checkpoint with missing or empty
+files. So every checkpoint gets a list of its files and their sizes, written after all processes
+have saved their part.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CHECKPOINT = "checkpoint-"
 
 
 def train_on(trainer: Any, output: Path) -> None:
-    """Train to the end by a Trainer that saves to `output`, from its last whole checkpoint."""
+    """Run the Trainer to its end, resuming from the last complete checkpoint in `output`."""
     trainer.add_callback(_Listing())
     trainer.train(resume_from_checkpoint=last_checkpoint(output))
 
 
 def last_checkpoint(output: Path) -> str | None:
-    """Return the newest whole checkpoint of a run that was cut short; others are named."""
+    """Return the newest complete checkpoint in `output`, or None. Incomplete ones are reported."""
     found = [
         path for path in output.glob(f"{CHECKPOINT}*") if path.name[len(CHECKPOINT) :].isdigit()
     ]
@@ -41,7 +41,7 @@ def last_checkpoint(output: Path) -> str | None:
             print(f"goes on from {folder}", file=sys.stderr)
             return str(folder)
         print(f"left out: {folder}: cut off while it was written", file=sys.stderr)
-        # Once the Trainer writes there again, an old list would vouch for half of its work.
+        # An old list could match a later, incomplete checkpoint in the same folder.
         (folder / FILE_LIST).unlink(missing_ok=True)
     return None
 
@@ -73,8 +73,8 @@ def save_weights(
 ) -> None:
     """Save full weights in the folder `name` of the output.
 
-    With LoRA the adapter, fit to be published, goes to `adapter/`, and `merge` writes the model
-    with the adapter: (adapter, target).
+    With LoRA the adapter goes to `adapter/`, ready to be published. `merge(adapter, target)` then
+    writes the merged model.
     """
     target = config.output / name
     folder = config.output / "adapter" if config.lora else target
@@ -93,9 +93,9 @@ def save_weights(
 def write_record(
     trainer: Any, config: FineTuningConfig, command: str, seconds: float, found: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write `training.json`: results, command, config, versions and machine.
+    """Write `training.json` and return it: results, command, config, versions and machine.
 
-    seconds: since the last start. found: data and validation.
+    seconds: wall time since the last start. found: entries on data and validation.
     """
     record = {
         "command": command,
@@ -113,7 +113,7 @@ def write_record(
 
 
 def slim_adapter(folder: Path, base: str) -> None:
-    """Make a saved adapter fit to be published: float16, and the base by its configured name."""
+    """Convert a saved adapter to float16 and set its base model to the configured name."""
     from safetensors.torch import load_file, save_file
 
     weights = folder / "adapter_model.safetensors"
@@ -129,7 +129,7 @@ def slim_adapter(folder: Path, base: str) -> None:
 def merge_adapter(
     base: str, revision: str | None, adapter: Path, tokenizer: Any, target: Path
 ) -> None:
-    """Write a causal model with its adapter merged, in float32."""
+    """Merge an adapter into its causal base model and save it in float32, with the tokenizer."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

@@ -1,4 +1,4 @@
-"""From data files to training and validation examples, and the order they are shown in."""
+"""Training and validation examples made from data files, and their order in the training."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def read_labelled(
 def schedule(
     examples: dict[str, list[Example]], mix: MixConfig, epochs: float, seed: int
 ) -> list[Example]:
-    """Order the examples of a run as they are shown: each epoch is drawn and shuffled anew."""
+    """Return the examples in training order. Each epoch is drawn and shuffled anew."""
     rng = random.Random(seed)
     shares = mix.model_dump()
     order: list[Example] = []

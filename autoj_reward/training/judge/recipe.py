@@ -25,7 +25,7 @@ class LossConfig(Block):
     slot_direct: float = Field(0.0, ge=0)
     """The same at a rating slot right after the prompt."""
     spread: float = Field(0.8, gt=0)
-    """In ratings."""
+    """Standard deviation of the target distribution, in points of rating."""
     verdict: float = Field(0.0, ge=0)
     """Cross entropy of a comparison's verdict over the verdict labels."""
     preference: float = Field(0.0, ge=0)
@@ -39,15 +39,12 @@ class LossConfig(Block):
 
     @property
     def branching(self) -> bool:
-        """Whether examples have several continuations of one prompt, to read a slot."""
+        """Whether a loss reads a slot, so that a prompt may have several continuations."""
         return self.slot_after > 0 or self.slot_direct > 0 or self.verdict > 0
 
 
 class MixConfig(Block):
-    """Number of times that an epoch shows each kind of row.
-
-    A fraction draws that share of the rows anew in every epoch.
-    """
+    """Repetitions of each row per epoch; a fraction draws a new share in every epoch."""
 
     rated: float = Field(2.0, ge=0)
     """Rated responses with judgements, doubled in the paper to balance pairs in two orders."""
@@ -62,14 +59,14 @@ class MixConfig(Block):
 
 
 class TrainJudgeConfig(FineTuningConfig):
-    """A training run of a judge."""
+    """Config of a judge's training."""
 
     format: str = "auto"
-    """The format that the judge is to be served with."""
+    """Format with which the judge will be served."""
     wrapper: Wrapper = "auto"
-    """The wrapper that the judge is to be served with."""
+    """Wrapper with which the judge will be served."""
     adapter: Path | None = None
-    """Folder of an adapter to go on from; its blocks below lora.first_layer stay as they are."""
+    """Folder of an adapter to continue from; its blocks below lora.first_layer are frozen."""
     losses: LossConfig = LossConfig()
     """Weights of the losses."""
     mix: MixConfig = MixConfig()
@@ -85,9 +82,9 @@ class TrainJudgeConfig(FineTuningConfig):
     attention: Literal["auto", "sdpa", "flash_attention_2"] = "auto"
     """Attention implementation; `auto` takes flash attention where it is installed and fits."""
     validations: int = Field(4, ge=1)
-    """How many in all, the last at the end."""
+    """Number of validations in the run, the last at its end."""
     validation_items: int = Field(500, ge=1)
-    """Most examples of each part in one validation."""
+    """Maximum number of examples of each part in a validation."""
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainJudgeConfig:
@@ -102,7 +99,7 @@ class TrainJudgeConfig(FineTuningConfig):
 
 
 def sequences_of(config: TrainJudgeConfig) -> int:
-    """Return the most sequences of an example: a preferred pair has two, a group one an output."""
+    """Return the maximum sequences of an example: a group's size, 2 with preferred pairs, or 1."""
     if config.mix.ranked:
         return config.groups.size
     return 2 if config.mix.preferred else 1

@@ -35,7 +35,7 @@ Logits = Callable[[list[int]], Tensor]
 
 @dataclass(slots=True)
 class TokenTree:
-    """Several continuations of one prompt as one sequence, computed once.
+    """Token tree: several continuations of one prompt, computed as one sequence.
 
     A critique, the rating slot right after the prompt and the slot after the critique all continue
     the same prompt. Their tokens form a tree: each token sees its ancestors and nothing else, and
@@ -83,7 +83,7 @@ class TokenTree:
 
 
 def batch(trees: Sequence[TokenTree], pad: int) -> dict[str, Tensor]:
-    """Make model inputs of right-padded trees, int64 [trees, longest].
+    """Return model inputs of the trees, right-padded to int64 [trees, longest].
 
     The mask is bool [trees, 1, longest, longest] if any tree branches, else int64
     [trees, longest], which every attention implementation takes.
@@ -133,21 +133,21 @@ class Tree:
 
     tokens: TokenTree
     text: list[tuple[int, int]] = field(default_factory=list)
-    """Nodes of the output, each with the token that is to follow."""
+    """(node, next token) pairs of the output, for the cross entropy."""
     after: TreeSlot | None = None
     direct: TreeSlot | None = None
     verdict: TreeSlot | None = None
 
     @property
     def read(self) -> set[int]:
-        """Return the nodes whose logits a loss needs."""
+        """Nodes whose logits the losses read."""
         slots = [slot for slot in (self.after, self.direct, self.verdict) if slot]
         return {n for n, _ in self.text} | {n for slot in slots for n in slot.nodes.values()}
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One training example."""
+    """Training example: token trees with their targets."""
 
     part: str
     """`rated`, `direct`, `compared`, `preferred` (with two trees) or `ranked`."""
@@ -162,12 +162,12 @@ class Example:
 
     @property
     def tokens(self) -> int:
-        """Return the number of tokens of the longest path of the tree."""
+        """Number of tokens of the longest path in any tree."""
         return max(max(tree.tokens.depths) + 1 for tree in self.trees)
 
 
 class ExampleBuilder:
-    """Makes examples of rows, with the tokenizer and format the judge will be served with."""
+    """Builder of examples from rows, with the tokenizer and format of the served judge."""
 
     def __init__(
         self,
@@ -234,13 +234,13 @@ class ExampleBuilder:
         return Example("compared", row.source, row.line, (tree,), target)
 
     def preferred(self, row: Compared) -> Example:
-        """Make the example of a pair's responses, each alone before the direct rating slot."""
+        """Make the example of a pair whose responses are each rated alone, at the direct slot."""
         target = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5}.get(row.label, 0.0)
         trees = self._alone(row.query, row.responses)
         return Example("preferred", row.source, row.line, trees, target)
 
     def ranked(self, row: Ranked) -> Example:
-        """Make the example of a group's responses, each alone before the direct rating slot."""
+        """Make the example of a group whose responses are each rated alone, at the direct slot."""
         trees = self._alone(row.query, row.responses)
         return Example("ranked", row.source, row.line, trees, scores=row.scores)
 
@@ -263,7 +263,7 @@ class ExampleBuilder:
         return Tree(tree), Prepared((), tuple(ids))
 
     def _output(self, tree: Tree, prepared: Prepared, text: str) -> Generation:
-        """Put the output and its end of turn into the tree."""
+        """Add the output and its end of turn to the tree and return the output as a generation."""
         ids = self.tokens.continuation(text)
         end = self.tokens.tokenizer.eos_token_id
         nodes = tree.tokens.add([*prepared.ids, *ids])[len(prepared.ids) - 1 :]
@@ -295,10 +295,10 @@ class ExampleBuilder:
 
 
 def shorten(critique: str, limit: int, count: Callable[[str], int]) -> str:
-    """Keep the first sentences of a critique that fit `limit` tokens together with its last one.
+    """Return a critique with its last sentence and as many first ones as fit in `limit` tokens.
 
-    Whole if it fits; at least the last sentence otherwise. What divides the critique from its
-    verdict stays as it is.
+    A critique that fits is returned unchanged. The last sentence is always kept, even if it is too
+    long. Trailing white space is kept.
     """
     body = critique.rstrip()
     if count(body) <= limit:

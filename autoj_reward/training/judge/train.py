@@ -126,7 +126,7 @@ def train_judge(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
 
 
 def training_arguments(config: TrainJudgeConfig, examples: int, validate: bool) -> Any:
-    """Return the Trainer's arguments for a run that shows that many examples."""
+    """Return the Trainer's arguments. examples: number of examples in the whole schedule."""
     from transformers import TrainingArguments
 
     steps = math.ceil(examples / config.batch_size)

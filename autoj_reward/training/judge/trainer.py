@@ -33,7 +33,7 @@ class ExampleLosses:
 def read_losses(
     example: Example, logits: Sequence[Logits], losses: LossConfig, scale: Tensor
 ) -> ExampleLosses:
-    """Compute the losses of an example; logits: one reader for each of its trees."""
+    """Compute the losses of an example. logits: one reader for each of its trees."""
     parts: dict[str, Tensor] = {}
     expected: dict[str, tuple[float, ...]] = {}
     [first, *_] = example.trees
@@ -87,7 +87,7 @@ def ranking_loss(ratings: Tensor, scores: Tensor, scale: float) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Collator:
-    """Makes model inputs of examples, keeping only the positions whose logits a loss reads."""
+    """Collator of examples to model inputs; keeps only positions whose logits a loss reads."""
 
     pad: int
 
@@ -99,7 +99,7 @@ class Collator:
 
 
 class JudgeTrainer(Trainer):
-    """Trainer on a list of examples in their order; a batch's loss is the mean of theirs."""
+    """Trainer for examples; a batch's loss is the mean of its examples' losses."""
 
     def __init__(self, losses: LossConfig, scale: Tensor, **kwargs: Any) -> None:
         super().__init__(**kwargs)

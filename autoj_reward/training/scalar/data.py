@@ -49,7 +49,7 @@ class TrainScalarConfig(FineTuningConfig):
 
     @property
     def run_epochs(self) -> int:
-        """Return the number of epochs that this run trains."""
+        """Number of epochs that are run."""
         return self.stop_after or self.epochs
 
     @model_validator(mode="after")
@@ -78,14 +78,14 @@ class ChosenPair:
 
 @dataclass(frozen=True, slots=True)
 class ChosenPairs:
-    """Pairs by split, and the rows left out."""
+    """Training and validation pairs, with the rows left out."""
 
     training: list[ChosenPair]
     validation: list[ChosenPair]
     ties: dict[str, int]
     """Ties left out, by file."""
     bad: tuple[BadRow, ...]
-    """Other rows left out."""
+    """Bad rows left out."""
 
     def counts(self) -> dict[str, Any]:
         """Count pairs and tokens by split, and rows left out by file."""
@@ -169,7 +169,7 @@ def read_chosen_pairs(config: TrainScalarConfig, tokenizer: Any) -> ChosenPairs:
 def _extremes(
     config: TrainScalarConfig, tokens: PromptTokenizer, compared: Sequence[Compared]
 ) -> Iterator[tuple[bool, Compared]]:
-    """Yield the best and the worst of each group, True before those that validate."""
+    """Yield (is validation, pair) with the best and the worst response of each group."""
     if not config.groups:
         return
 

@@ -148,13 +148,13 @@ class Validation:
     accuracy: Estimate
     """Share of pairs whose chosen response has the higher reward; equal rewards count half."""
     length_accuracy: Estimate
-    """The same with the length in characters for a reward, on the same pairs."""
+    """Accuracy on the same pairs if the length in characters is the reward."""
     over_length: Estimate
-    """`accuracy` less `length_accuracy`."""
+    """`accuracy` minus `length_accuracy`."""
     margin: Estimate
-    """Mean reward of the chosen response less that of the rejected one."""
+    """Mean difference of the chosen and the rejected response's rewards."""
     loss: float
-    """Bradley-Terry, without margin and centring."""
+    """Bradley-Terry loss, without margin and centring."""
     mean_reward: float
     """Of all responses."""
     reward_sd: float
