@@ -78,7 +78,7 @@ STOCK = ("light", "air", "blue", "red", "wave", "small", "child", "sky", "becaus
 """Words of the made responses in the part `cost`."""
 
 
-class GroupsConfig(ResampledConfig):
+class GroupStudyConfig(ResampledConfig):
     """Settings of the study."""
 
     sizes: tuple[int, ...] = (4, 8, 16, 32)
@@ -156,7 +156,7 @@ def rankers() -> dict[str, Ranker]:
     return found
 
 
-def recover(config: GroupsConfig) -> list[dict[str, Any]]:
+def recover(config: GroupStudyConfig) -> list[dict[str, Any]]:
     """Return a row for each judge, group size and way of ranking."""
     rows = []
     for judge, how in JUDGES.items():
@@ -174,7 +174,7 @@ def recover(config: GroupsConfig) -> list[dict[str, Any]]:
 
 
 def _recovered(
-    config: GroupsConfig, size: int, how: dict[str, float], rank: Ranker
+    config: GroupStudyConfig, size: int, how: dict[str, float], rank: Ranker
 ) -> dict[str, Any]:
     order, regret, calls, spread = [], [], [], []
     for number in range(config.groups):
@@ -196,7 +196,7 @@ def _recovered(
     }
 
 
-class Recorder:
+class InputRecorder:
     """An `Ask` that keeps the inputs and answers all of them with the middle of the scale."""
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ class Recorder:
         return await judge(items)
 
 
-def count_tokens(config: GroupsConfig) -> list[dict[str, Any]]:
+def count_tokens(config: GroupStudyConfig) -> list[dict[str, Any]]:
     """Return a row for each group size and way of ranking, with the tokens of its prompts."""
     from transformers import AutoTokenizer
 
@@ -226,7 +226,7 @@ def count_tokens(config: GroupsConfig) -> list[dict[str, Any]]:
         texts = [_made_text(words, config.response_words) for _ in range(size)]
         group = [Candidate("Explain why the sky is blue to a child.", text) for text in texts]
         for name, rank in rankers().items():
-            recorder = Recorder()
+            recorder = InputRecorder()
             asyncio.run(rank(group, recorder, config.seed))
             seen, computed, total = set[tuple[int, ...]](), 0, 0
             for item in recorder.items:
@@ -286,7 +286,7 @@ def markdown(found: dict[str, Any]) -> str:
     return report("Ranking a group", found, sections)
 
 
-def study(run: Study[GroupsConfig]) -> str:
+def study(run: Study[GroupStudyConfig]) -> str:
     """Measure the parts that are not done yet."""
     work = {
         "recovery": lambda: recover(run.config),
@@ -295,7 +295,7 @@ def study(run: Study[GroupsConfig]) -> str:
     return run.steps("groups", work, markdown)
 
 
-main = study_command(GroupsConfig, study, PARTS)
+main = study_command(GroupStudyConfig, study, PARTS)
 
 if __name__ == "__main__":
     sys.exit(main())
