@@ -34,6 +34,7 @@ from autoj_reward.formats.schema import load_any_format
 from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.data import TrainScalarConfig
+from experiments.compare.groups import GroupStudyConfig
 from experiments.compare.panel import JudgeQualityConfig
 from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attacks import AttacksConfig
@@ -96,6 +97,7 @@ KINDS: dict[str, type[Block]] = {
     "experiments/throughput": ThroughputConfig,
     "experiments/job_speed": JobSpeedConfig,
     "experiments/peers": PeersConfig,
+    "experiments/groups": GroupStudyConfig,
 }
 
 

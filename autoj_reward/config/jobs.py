@@ -219,6 +219,10 @@ class ShapingConfig(Block):
 
     length_penalty: float = 0.0
     """Amount that is subtracted for every 1,000 characters of the response."""
+    length_penalty_by: Literal["response", "group"] = "response"
+    """`group` counts only the characters above the mean length of the query's responses, so that
+    shorter ones gain what longer ones lose. It needs a trainer that asks for all responses of a
+    query in one call."""
     scale: float = 1.0
     """Factor that the reward is multiplied by."""
     shift: float = 0.0

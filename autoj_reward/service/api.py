@@ -190,6 +190,7 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
 
     @app.post("/v1/rank", response_model=bodies.RankAnswer)
     async def rank(body: bodies.RankBody) -> Response:
+        """Judge the responses of one group together, and return a score for each."""
         candidates = [Candidate(body.query, text, context=body.context) for text in body.responses]
         try:
             question = await client.question_of_rank(candidates, body.relative)

@@ -28,21 +28,26 @@ GONE = 8
 
 def needs_groups(config: RewardConfig) -> bool:
     """Return whether a reward needs all responses of a query in one call."""
-    by_group = "group" in (config.shaping.whiten, config.failures.fallback)
-    return by_group or any(own.relative for own in config.judged.values())
+    return "group" in _group_settings(config).values() or any(
+        own.relative for own in config.judged.values()
+    )
+
+
+def _group_settings(config: RewardConfig) -> dict[str, str | float]:
+    """Return the settings that need whole groups if they are `group`, by key."""
+    return {
+        "reward.shaping.whiten": config.shaping.whiten,
+        "reward.shaping.length_penalty_by": config.shaping.length_penalty_by,
+        "reward.failures.fallback": config.failures.fallback,
+    }
 
 
 def refuse_groups(config: RewardConfig, why: str) -> None:
-    """Raise ConfigError if group whitening or the group fallback is set, for a trainer without
-    groups.
+    """Raise ConfigError if a setting needs whole groups, for a trainer without groups.
 
     why: how the trainer sends responses, for the error.
     """
-    found = {
-        "reward.shaping.whiten": config.shaping.whiten,
-        "reward.failures.fallback": config.failures.fallback,
-    }
-    for key, value in found.items():
+    for key, value in _group_settings(config).items():
         if value == "group":
             raise ConfigError(
                 f"{key} is group, which needs all responses of a query in one call, and {why}: "
@@ -83,12 +88,16 @@ class Shaper:
         """Return the shaped rewards.
 
         lengths: characters of each response. groups: group of each response. Raises ConfigError if
-        the reward is whitened by group and a response is alone in its group.
+        a setting needs whole groups and a response is alone in its group.
         """
         c = self._config
+        counted: Sequence[float] = lengths
+        if c.length_penalty_by == "group":
+            require_groups("shaping.length_penalty_by", groups)
+            counted = _above_mean(lengths, groups)
         shaped = [
             None if r is None else self._clip((r - c.length_penalty * n / 1000) * c.scale + c.shift)
-            for r, n in zip(raw, lengths, strict=True)
+            for r, n in zip(raw, counted, strict=True)
         ]
         if c.whiten == "group":
             require_groups("shaping.whiten", groups)
@@ -106,6 +115,15 @@ class Shaper:
             return value
         low, high = self._config.clip
         return min(high, max(low, value))
+
+
+def _above_mean(lengths: Sequence[int], groups: Sequence[GroupKey]) -> list[float]:
+    """Return each length minus the mean length of its group."""
+    own: dict[GroupKey, list[int]] = {}
+    for length, group in zip(lengths, groups, strict=True):
+        own.setdefault(group, []).append(length)
+    means = {group: sum(found) / len(found) for group, found in own.items()}
+    return [n - means[group] for n, group in zip(lengths, groups, strict=True)]
 
 
 def _by_group(values: Sequence[float | None], groups: Sequence[GroupKey]) -> list[float | None]:

@@ -29,6 +29,12 @@ def test_length_then_scale_then_clip() -> None:
     assert found == [0.0, -0.5, None, 4.0]
 
 
+def test_a_length_penalty_by_group_counts_from_the_mean_of_the_group() -> None:
+    """Shorter responses gain what longer ones lose, and a failed one has a length too."""
+    found = shaped([5.0, 5.0, None, 9.0], length_penalty=0.5, length_penalty_by="group")
+    assert found == [5.25, 4.75, None, 8.75]
+
+
 def test_whitening_by_group_leaves_abstentions_out() -> None:
     found = shaped([2.0, 6.0, None, 4.0], whiten="group")
     spread = statistics.stdev([2.0, 6.0]) + EPSILON
@@ -54,7 +60,10 @@ def test_figures_of_the_run_so_far_are_refused(block: type[Any], key: str) -> No
         check(block, {key: "running"}, "test")
 
 
-def test_a_lone_response_has_no_group_to_be_whitened_in() -> None:
+def test_a_lone_response_has_no_group() -> None:
+    by_length = Shaper(ShapingConfig(length_penalty=1.0, length_penalty_by="group"))
+    with pytest.raises(ConfigError, match=r"shaping.length_penalty_by is group.*one response of"):
+        by_length([10.0], [4], ["a"])
     shaper = Shaper(ShapingConfig(whiten="group"))
     told = "shaping.whiten is group.*one response of 'a'"
     with pytest.raises(ConfigError, match=told):
