@@ -13,6 +13,7 @@ run; one that is done is not repeated.
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 import sys
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -31,6 +32,7 @@ from autoj_reward.io.rows import read_queries
 from autoj_reward.journal import Journal
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
+from experiments.failing import Failing, FailingRun, program_score
 from experiments.study import Study, StudyConfig, run_training, study_command
 from experiments.tables import report, tabled
 from rollouts.train.learner import LearnerConfig, TrainConfig
@@ -47,28 +49,39 @@ class LearningConfig(StudyConfig):
     algorithms: dict[str, tuple[str, ...]] = Field(min_length=1)
     seeds: tuple[int, ...] = (0, 1, 2)
     samples: int = Field(8, ge=1)
+    failing: Failing | None = None
+    """A judge that fails on some responses. Every run of GRPO is then made twice: with failed
+    judgements left out, and with failed judgements counted as 0."""
+
+    @property
+    def treatments(self) -> tuple[str, ...]:
+        """Return the words that a run's name has for what becomes of failed judgements."""
+        return tuple(TREATMENTS) if self.failing else ("",)
 
 
-def program_score(response: str, words: int) -> int:
-    """Return the program's score of a response, 1..10, which the scripted judge must have given."""
-    return max(1, 10 - abs(len(response.split()) - words))
+TREATMENTS: dict[str, Literal["out", "zero"]] = {" left-out": "out", " counted-as-0": "zero"}
 
 
 def study(run: Study[LearningConfig]) -> str:
     """Train and measure the runs that are missing."""
     config = run.config
     work = {
-        f"{algorithm} {seed}": partial(_learned, config, algorithm, seed)
+        f"{algorithm} {seed}{treatment}": partial(_learned, config, algorithm, seed, treatment)
         for algorithm in config.algorithms
         for seed in config.seeds
+        for treatment in config.treatments
     }
     return run.steps("learning", work, markdown, plots=reward_curves)
 
 
-def _learned(config: LearningConfig, algorithm: str, seed: int) -> dict[str, Any]:
-    folder = config.output / f"{algorithm}-{seed}"
+def _learned(config: LearningConfig, algorithm: str, seed: int, treatment: str) -> dict[str, Any]:
+    folder = config.output / f"{algorithm}-{seed}{treatment.replace(' ', '-')}"
     sets = [*config.algorithms[algorithm], f"seed={seed}", f"output={folder}"]
-    run_training(folder.name, algorithm, config.base, sets)
+    module = ["autoj_reward.cli"]
+    if config.failing:
+        how = FailingRun(failures=TREATMENTS[treatment], **config.failing.model_dump())
+        module = ["experiments.failing", how.model_dump_json()]
+    run_training(folder.name, algorithm, config.base, sets, module)
     return _measure(config, load_config(TrainConfig, config.base, sets))
 
 
@@ -99,8 +112,11 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
         )
     else:
         before, after = judge_rewards(run.reward, asked, first, last)
-    logs = run.output / "logs"
+    logs, own = run.output / "logs", run.output / "true.jsonl"
+    true = [json.loads(line) for line in own.open(encoding="ascii")] if own.is_file() else []
     return {
+        "true": [line["scores"] for line in true],
+        "failed": [line["failed"] for line in true],
         "before": before,
         "after": after,
         "words_before": [len(text.split()) for text in first],
@@ -111,12 +127,13 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
 
 
 def _check_journal(path: Path, words: int) -> None:
-    """EngineError unless every rating is what the program grants."""
+    """Raise EngineError unless every rating is what the program grants."""
     with closing(Journal(path)) as journal:
         wrong = [
             row
             for row in journal.export()
-            if row["rating"]["value"] != program_score(row["input"]["responses"][0], words)
+            if row["outcome"] == "ok"
+            and row["rating"]["value"] != program_score(row["input"]["responses"][0], words)
         ]
     if wrong:
         raise EngineError(f"{len(wrong)} ratings of {path} are not what the program grants")
