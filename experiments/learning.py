@@ -2,13 +2,15 @@
 
     python -m experiments.learning --config configs/experiments/learning_proof.yaml
     python -m experiments.learning --config configs/experiments/learning_judge.yaml
+    python -m experiments.learning --config configs/experiments/learning_failures.yaml
 
 `autoj train` trains the same policy with every algorithm and every seed. Queries that were not
 trained on are then answered by the policy before and after training, and the responses are scored.
 If the judge is scripted, it rates how close a response comes to a number of words. Then a program
 that counts words scores, and every rating in the journal must equal the program's. Otherwise the
-judge that rewarded also scores. Each run adds an entry to `learning.json`, `learning.md` and the
-curves `learning-reward.svg`. A finished run is not repeated.
+judge that rewarded also scores. With `failing` the scripted judge fails by plan, more often on good
+responses, and each run is made twice: failures left out, and failures counted as 0. Each run adds
+an entry to `learning.json`, `learning.md` and the curves. A finished run is not repeated.
 """
 
 from __future__ import annotations
@@ -31,6 +33,13 @@ from autoj_reward.io.rows import read_queries
 from autoj_reward.journal import Journal
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
+from experiments.failing import (
+    TREATMENTS,
+    Failing,
+    Treatment,
+    program_score,
+    read_true_scores,
+)
 from experiments.study import Study, StudyConfig, run_training, study_command
 from experiments.tables import report, tabled
 from rollouts.train.learner import LearnerConfig, TrainConfig
@@ -49,28 +58,35 @@ class LearningConfig(StudyConfig):
     """Seeds that each algorithm is trained with."""
     samples: int = Field(8, ge=1)
     """Number of responses to each test query, before and after."""
-
-
-def program_score(response: str, words: int) -> int:
-    """Return the program's score of a response, 1..10. The scripted judge must give the same."""
-    return max(1, 10 - abs(len(response.split()) - words))
+    failing: Failing | None = None
+    """How often the scripted judge fails. If set, every GRPO run is made once for each treatment of
+    failed judgements, and the curves show the program's scores."""
 
 
 def study(run: Study[LearningConfig]) -> str:
     """Train and measure the runs that are missing. Return the report."""
     config = run.config
+    treatments = TREATMENTS if config.failing else (None,)
     work = {
-        f"{algorithm} {seed}": partial(_learned, config, algorithm, seed)
+        " ".join(filter(None, (algorithm, str(seed), treatment))): partial(
+            _learned, config, algorithm, seed, treatment
+        )
         for algorithm in config.algorithms
         for seed in config.seeds
+        for treatment in treatments
     }
     return run.steps("learning", work, markdown, plots=reward_curves)
 
 
-def _learned(config: LearningConfig, algorithm: str, seed: int) -> dict[str, Any]:
-    folder = config.output / f"{algorithm}-{seed}"
+def _learned(
+    config: LearningConfig, algorithm: str, seed: int, treatment: Treatment | None
+) -> dict[str, Any]:
+    folder = config.output / "-".join(filter(None, (algorithm, str(seed), treatment)))
     sets = [*config.algorithms[algorithm], f"seed={seed}", f"output={folder}"]
-    run_training(folder.name, algorithm, config.base, sets)
+    module = ["autoj_reward.cli"]
+    if config.failing:
+        module = ["experiments.failing", str(treatment), config.failing.model_dump_json()]
+    run_training(folder.name, algorithm, config.base, sets, module)
     return _measure(config, load_config(TrainConfig, config.base, sets))
 
 
@@ -104,6 +120,7 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
         before, after = judge_rewards(run.reward, asked, first, last)
     logs = run.output / "logs"
     return {
+        "true": read_true_scores(run.output) if config.failing else [],
         "before": before,
         "after": after,
         "words_before": [len(text.split()) for text in first],
@@ -119,7 +136,8 @@ def _check_journal(path: Path, words: int) -> None:
         wrong = [
             row
             for row in journal.export()
-            if row["rating"]["value"] != program_score(row["input"]["responses"][0], words)
+            if row["outcome"] == "ok"
+            and row["rating"]["value"] != program_score(row["input"]["responses"][0], words)
         ]
     if wrong:
         raise EngineError(f"{len(wrong)} ratings of {path} are not what the program grants")
@@ -188,9 +206,22 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def reward_curves(found: dict[str, Any]) -> dict[str, str]:
-    """Return a plot of the reward at each step, one line for each run, as SVG."""
-    lines = {name: run["reward"] for name, run in found["steps"].items()}
-    return {"reward": curves(lines, "step", "raw reward")} if lines else {}
+    """Return a plot of each step's mean reward, one line for each run, as SVG.
+
+    If the judge fails by plan, the plot has the mean of the program's scores in place of rewards.
+    """
+    runs = found["steps"]
+    if not runs:
+        return {}
+    if found["config"]["failing"]:
+        # The legend tells lines apart by their first word: here the treatment.
+        lines = {" ".join(reversed(name.split())): _true_means(run) for name, run in runs.items()}
+        return {"score": curves(lines, "step", "score of the policy's responses")}
+    return {"reward": curves({n: run["reward"] for n, run in runs.items()}, "step", "raw reward")}
+
+
+def _true_means(run: dict[str, Any]) -> list[tuple[float, float]]:
+    return [(step, statistics.fmean(line["scores"])) for step, line in enumerate(run["true"], 1)]
 
 
 def _gain(name: str, run: dict[str, Any]) -> dict[str, Any]:

@@ -183,10 +183,19 @@ def study_command(
     return main
 
 
-def run_training(name: str, algorithm: str, base: Path, sets: Sequence[str] = ()) -> None:
-    """Run `autoj train` in a separate process. Raises EngineError if it fails."""
+def run_training(
+    name: str,
+    algorithm: str,
+    base: Path,
+    sets: Sequence[str] = (),
+    module: Sequence[str] = ("autoj_reward.cli",),
+) -> None:
+    """Run `autoj train` in a separate process. Raises EngineError if it fails.
+
+    module: what `python -m` runs in the place of `autoj`, and its first arguments.
+    """
     flags = [word for override in sets for word in ("--set", override)]
-    words = ["-m", "autoj_reward.cli", "train", algorithm, "--config", str(base), *flags]
+    words = ["-m", *module, "train", algorithm, "--config", str(base), *flags]
     if subprocess.run([sys.executable, *words], check=False).returncode:
         raise EngineError(f"the training of {name!r} failed; its messages stand above")
 

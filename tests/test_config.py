@@ -87,6 +87,7 @@ KINDS: dict[str, type[Block]] = {
     "experiments/learning_task": TrainConfig,
     "experiments/learning_proof": LearningConfig,
     "experiments/learning_judge": LearningConfig,
+    "experiments/learning_failures": LearningConfig,
     "jobs/collect_": CollectConfig,
     "experiments/attacks": AttacksConfig,
     "experiments/chaos": ChaosConfig,

@@ -25,7 +25,7 @@ SUBSTITUTES = (
     ("Judge()", f"Judge({SCRIPTED}))"),
     ('Judge("GAIR/autoj-13b"', f"Judge({SCRIPTED})"),
     ('RewardModel("GAIR/autoj-13b")', f"RewardModel({SCRIPTED}))"),
-    ('JudgeConfig(kind="openai", model="NAME", base_url="http://127.0.0.1:8000/v1"', SCRIPTED),
+    ('kind="openai", model="NAME", base_url="http://127.0.0.1:8000/v1"', 'kind="fake"'),
 )
 """A scripted judge in place of those that need a model or a server."""
 NOT_RUN = {

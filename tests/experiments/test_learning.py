@@ -11,7 +11,8 @@ from torch.utils.tensorboard import SummaryWriter
 from autoj_reward.errors import EngineError
 from autoj_reward.journal.records import digest, judgement_cell
 from experiments import learning
-from experiments.learning import LearningConfig, logged, program_score
+from experiments.failing import Failing, fails, program_score
+from experiments.learning import LearningConfig, logged
 from experiments.study import Study, run_training
 from tests.judgements import rated
 
@@ -21,37 +22,59 @@ def test_what_the_program_grants() -> None:
     assert {text: program_score(text, 4) for text in given} == given
 
 
+def test_a_judge_fails_by_plan() -> None:
+    how = Failing(good=7, share_good=0.5, share_other=0.1)
+    texts = [f"text {n}" for n in range(1000)]
+    assert 450 < sum(fails(how, text, 7) for text in texts) < 550
+    assert 70 < sum(fails(how, text, 6) for text in texts) < 130
+
+
+def small_study(tmp_path: Path, policy: str, **given: Any) -> LearningConfig:
+    """Return a study of two steps of GRPO, with a scripted judge that wants three words."""
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text("".join(json.dumps({"query": q}) + "\n" for q in "ab"), encoding="utf-8")
+    training = {
+        "input": str(queries),
+        "output": "unused",
+        "learner": {"model": policy, "max_prompt_tokens": 64, "max_response_tokens": 6},
+        "reward": {"judge": {"kind": "fake", "script": {"words": 3}}, "view": "rating"},
+        "steps": 2,
+        "batch_size": 4,
+        "device_batch_size": 4,
+        "group": 4,
+        "save_steps": 2,
+    }
+    base = tmp_path / "base.yaml"
+    base.write_text(json.dumps(training), encoding="utf-8")
+    own = {"test": str(queries), "algorithms": {"grpo": ()}, "seeds": (0,), "samples": 2}
+    return LearningConfig(base=base, output=tmp_path / "out", **(own | given))
+
+
+@pytest.mark.training
+def test_failures_that_are_left_out_and_that_count_as_0(tmp_path: Path, policy: str) -> None:
+    failing = Failing(good=1, share_good=0.5)
+    sets = ("reward.failures.budget=1",)
+    config = small_study(tmp_path, policy, algorithms={"grpo": sets}, failing=failing)
+    learning.study(Study(config))
+    runs = json.loads((tmp_path / "out/learning.json").read_text())["steps"]
+    assert list(runs) == ["grpo 0 left-out", "grpo 0 counted-as-0"]
+    for name, run in runs.items():
+        assert [len(step["scores"]) for step in run["true"]] == [4, 4]
+        failed = [sum(step["failed"]) for step in run["true"]]
+        assert any(failed)
+        # TRL's own figure of the first step: with zeros for failures, or of the valid ones alone.
+        step, logs = run["true"][0], tmp_path / "out" / name.replace(" ", "-") / "logs"
+        valid = [s for s, f in zip(step["scores"], step["failed"], strict=True) if not f]
+        n = 4 if name.endswith("0") else len(valid)
+        assert dict(logged(logs, "train/reward"))[1] == pytest.approx(sum(valid) / n)
+    assert "counted-as-0" in (tmp_path / "out" / "learning-score.svg").read_text()
+
+
 @pytest.mark.training
 def test_the_learning_of_a_scripted_judge(
     tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queries = tmp_path / "queries.jsonl"
-    queries.write_text("".join(json.dumps({"query": q}) + "\n" for q in "ab"), encoding="utf-8")
-    base = tmp_path / "base.yaml"
-    base.write_text(
-        json.dumps(
-            {
-                "input": str(queries),
-                "output": "unused",
-                "learner": {"model": policy, "max_prompt_tokens": 64, "max_response_tokens": 6},
-                "reward": {"judge": {"kind": "fake", "script": {"words": 3}}, "view": "rating"},
-                "steps": 2,
-                "batch_size": 4,
-                "device_batch_size": 4,
-                "group": 4,
-                "save_steps": 2,
-            }
-        ),
-        encoding="utf-8",
-    )
-    config = LearningConfig(
-        base=base,
-        output=tmp_path / "out",
-        test=str(queries),
-        algorithms={"grpo": ()},
-        seeds=(0,),
-        samples=2,
-    )
+    config = small_study(tmp_path, policy)
 
     def learned() -> dict[str, Any]:
         learning.study(Study(config))
