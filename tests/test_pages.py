@@ -1,85 +1,252 @@
-"""Snippets of the documentation: Python runs with a scripted judge, YAML is read as what it is, and
-commands have the flags that they show."""
+"""Snippets of the documentation: Python runs in the order of its page with a scripted judge, its
+output is the one that the page prints, run files are checked, and commands have their flags."""
 
 from __future__ import annotations
 
 import ast
+import builtins
+import importlib
+import importlib.util
+import inspect
 import re
 import shlex
-import warnings
+import symtable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
 from autoj_reward.cli import main as cli
-from autoj_reward.config import BestOfNConfig, RewardConfig, check
+from autoj_reward.config import (
+    BestOfNConfig,
+    Block,
+    JudgeConfig,
+    RayDataConfig,
+    RewardConfig,
+    check,
+)
+from autoj_reward.data.collect import CollectConfig
+from autoj_reward.data.labelled import JudgeData
+from autoj_reward.engine.base import LabelProbs
+from autoj_reward.engine.fake import FakeEngine
+from autoj_reward.formats import protocols
+from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
+from autoj_reward.formats.turns import Turns
+from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from docs.hooks import reference
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-SCRIPTED = 'JudgeConfig(kind="fake"'
+
 SUBSTITUTES = (
-    ("Judge()", f"Judge({SCRIPTED}))"),
-    ('Judge("GAIR/autoj-13b"', f"Judge({SCRIPTED})"),
-    ('RewardModel("GAIR/autoj-13b")', f"RewardModel({SCRIPTED}))"),
+    ("JudgeConfig(critique=False)", 'JudgeConfig(kind="fake", critique=False)'),
+    ("Judge()", "Judge(SCRIPTED)"),
+    ('Judge("GAIR/autoj-13b"', "Judge(SCRIPTED"),
+    ('RewardModel("GAIR/autoj-13b"', "RewardModel(SCRIPTED"),
     ('kind="openai", model="NAME", base_url="http://127.0.0.1:8000/v1"', 'kind="fake"'),
+    ('service: {address: "http://JUDGE:8300"}', "judge: {kind: fake}"),
 )
-"""A scripted judge in place of those that need a model or a server."""
-NOT_RUN = {
-    "README.md": "a hand-written reward function and a trainer's line, both without their models",
-    "docs/start/reward_grpo.md": "trains a policy of the hub; tests/trainer/test_trl.py trains one",
-    "docs/trainers/trl_grpo.md": "a trainer with models of the reader's; tests/trainer/test_trl.py",
-    "docs/trainers/trl_ppo.md": "a trainer with models of the reader's; tests/trainer/test_trl.py",
-    "docs/trainers/trl_online_dpo.md": "as above; tests/trainer/test_trl.py",
-    "docs/trainers/areal.md": "AReaL's trainer; tests/trainer/test_areal.py",
-    "docs/trainers/skyrl.md": "needs skyrl-gym; tests/trainer/test_skyrl.py",
-    "docs/trainers/verifiers.md": "needs verifiers; tests/trainer/test_verifiers.py",
-    "docs/trainers/nemo_gym.md": "needs NeMo Gym; tests/trainer/test_nemo_gym.py",
-    "docs/trainers/index.md": "reads reward.yaml of the reader",
+"""A scripted judge in place of those that need a model, an endpoint or a service."""
+
+RESPONSE = "Air scatters blue light more than red light."
+CRITIQUE = """\
+The response provided does not directly address the user's query. The user did not ask for a \
+reason why the sky is blue, but rather asked for a reason why the sky is blue. This is a \
+significant omission as it does not fully meet the user's request. The response could have been \
+more informative by providing a clear explanation of why the sky is blue, such as "The Earth's \
+atmosphere scatters blue light more than red light." \n
+Rating: [[4]]"""
+RATINGS = (0.02, 0.063, 0.169, 0.209, 0.205, 0.197, 0.107, 0.024, 0.006, 0.0)
+"""What the default judge says of the response: its critique, and the probability of 1 to 10."""
+SCRIPT = JudgeConfig(kind="fake", script={"ratings": {RESPONSE: CRITIQUE}})
+
+TRAINERS = {
+    "trl": ("GRPOTrainer",),
+    "trl.experimental.ppo": ("PPOTrainer",),
+    "autoj_reward.trl": ("DecidedPairsTrainer",),
 }
-"""Pages with Python that cannot run here, and the test that runs the same. It is still parsed, and
-what it imports from the package must be there."""
+"""Trainers that the pages construct: here only their arguments are checked."""
+
+READERS: dict[tuple[str, int], dict[str, Any]] = {
+    ("README.md", 2): {"model": "POLICY", "dataset": []},
+    ("docs/trainers/trl_grpo.md", 0): {"model": "POLICY", "dataset": []},
+    ("docs/trainers/trl_online_dpo.md", 0): {"model": "POLICY", "dataset": []},
+    ("docs/trainers/trl_ppo.md", 0): {
+        **dict.fromkeys(("args", "policy", "reference", "value"), "OBJECT"),
+        "tokenizer": SimpleNamespace(pad_token_id=0, eos_token_id=1),
+        "dataset": [],
+        "rows": [{"input_ids": [5, 6]}],
+        "prompts": ["Why is the sky blue?"],
+    },
+}
+"""{(page, number of its Python block, from 0): names that the reader has already}."""
+
+NOT_RUN = {
+    ("docs/trainers/areal.md", 0): {"trainer"},
+    ("docs/trainers/skyrl.md", 0): set(),
+    ("docs/trainers/verifiers.md", 0): set(),
+    ("docs/trainers/nemo_gym.md", 0): set(),
+}
+"""Blocks that need a framework which is not installed, and names that the reader has already.
+`make test-frameworks` runs the same."""
+ASKED = {("README.md", 1): {"ask_judge"}}
+"""Names that a block uses inside its functions only, and does not define."""
+
+KINDS: dict[str, tuple[type[Block], bool]] = {
+    "input": (BestOfNConfig, False),
+    "ray_data": (RayDataConfig, True),
+    "reward": (RewardConfig, True),
+    "model": (TrainJudgeConfig, False),
+    "data": (JudgeData, True),
+    "turns": (Turns, True),
+}
+"""{first key of a YAML block: its class, and whether the block is what stands under the key}. Every
+other block is a reward config, but formats and what follows."""
+EXTRACTS = {"teacher": (CollectConfig, "configs/jobs/collect_single.yaml")}
+"""{first key of a YAML block with a few keys of a run file: its class, a file with the others}."""
+OTHER_PROGRAMS = {("docs/trainers/nemo_gym.md", "genrm_model"), ("docs/train/data.md", "scenario")}
+"""(page, first key) of files that are no config of this package: NeMo Gym's, and criteria."""
 
 
-def blocks(language: str) -> list[Any]:
-    found = []
-    for page in PAGES:
-        name = str(page.relative_to(ROOT))
-        for number, (indent, kind, text) in enumerate(BLOCK.findall(page.read_text("utf-8"))):
-            if kind == language:
-                lines = (line.removeprefix(indent) for line in text.splitlines(keepends=True))
-                found.append(pytest.param(name, "".join(lines), id=f"{name}-{number}"))
-    return found
+class Snippet(NamedTuple):
+    page: str
+    language: str
+    text: str
+    output: str | None
+    """The `text` block that follows a Python block."""
 
 
-@pytest.mark.parametrize(("page", "text"), blocks("python"))
-def test_python(page: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def snippets() -> Iterator[Snippet]:
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        found = []
+        for indent, language, text in BLOCK.findall(path.read_text("utf-8")):
+            lines = (line.removeprefix(indent) for line in text.splitlines(keepends=True))
+            found.append((language, "".join(lines)))
+        after = [*found, ("", "")][1:]
+        for (language, text), (following, output) in zip(found, after, strict=True):
+            printed = output if (language, following) == ("python", "text") else None
+            yield Snippet(str(path.relative_to(ROOT)), language, text, printed)
+
+
+SNIPPETS = list(snippets())
+
+
+def of(language: str) -> list[Any]:
+    chosen = [snippet for snippet in SNIPPETS if snippet.language == language]
+    return [pytest.param(s, id=f"{s.page}-{n}") for n, s in enumerate(chosen)]
+
+
+def matches(printed: str, shown: str) -> bool:
+    """Compare an output with the page's, in which `[...]` stands for any text."""
+    parts = [re.escape(part.strip()) for part in shown.split("[...]")]
+    return re.fullmatch(r".*".join(parts), printed.strip(), re.DOTALL) is not None
+
+
+def unbound(text: str) -> set[str]:
+    """Return global names that a block reads and does not bind."""
+    table = symtable.symtable(text, "block", "exec")
+    tables, read = [table], set()
+    while tables:
+        own = tables.pop()
+        tables += own.get_children()
+        read |= {s.get_name() for s in own.get_symbols() if s.is_global() or own is table}
+    bound = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()}
+    bound |= {child.get_name() for child in table.get_children()}
+    return read - bound - {*dir(builtins), "__name__"}
+
+
+def is_defined(module: str, name: str) -> bool:
+    """Return whether a module's source defines a name. The module itself is not imported."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None, module
+    source = Path(spec.origin).read_text("utf-8")
+    table = symtable.symtable(source, spec.origin, "exec")
+    if name in {symbol.get_name() for symbol in table.get_symbols() if symbol.is_local()}:
+        return True
+    if "__getattr__" in table.get_identifiers() and f'if name == "{name}"' in source:
+        return True
+    inside = spec.submodule_search_locations
+    return bool(inside) and importlib.util.find_spec(f"{module}.{name}") is not None
+
+
+@pytest.mark.parametrize("snippet", [p for kind in ("python", "toml", "sh") for p in of(kind)])
+def test_names_of_this_package_exist(snippet: Snippet) -> None:
+    dotted = re.findall(r"(autoj_reward(?:\.\w+)*)[:.](\w+)[\"'\s]", snippet.text)
+    if snippet.language == "python":
+        for node in ast.walk(ast.parse(snippet.text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("autoj_reward"):
+                dotted += [(node.module, alias.name) for alias in node.names]
+        dotted = [(m, n) for m, n in dotted if n != "import"]
+    for module, name in dotted:
+        assert is_defined(module, name), f"{module}.{name}"
+
+
+@pytest.fixture
+def trl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace TRL's trainers by classes that check their arguments and train nothing."""
+    pytest.importorskip("trl")
+
+    def checked(trainer: Any) -> type:
+        def init(self: Any, *args: Any, **keywords: Any) -> None:
+            reward = signature.bind(*args, **keywords).arguments
+            assert callable(reward.get("reward_funcs", reward.get("reward_model")))
+
+        signature = inspect.signature(trainer)
+        return type("Checked", (), {"__init__": init, "train": lambda self: None})
+
+    for module, names in TRAINERS.items():
+        for name in names:
+            owner = importlib.import_module(module)
+            monkeypatch.setattr(owner, name, checked(getattr(owner, name)))
+
+
+async def label_probs(self: Any, prepared: Any, own: Any, *args: Any) -> LabelProbs:
+    return LabelProbs(tuple((label, RATINGS[int(label) - 1]) for label in args[-1]))
+
+
+PYTHON_PAGES = list(dict.fromkeys(s.page for s in SNIPPETS if s.language == "python"))
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES)
+def test_python(
+    page: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    own = [snippet for snippet in SNIPPETS if snippet.page == page]
+    if any("Trainer(" in snippet.text for snippet in own if snippet.language == "python"):
+        request.getfixturevalue("trl")
     monkeypatch.chdir(tmp_path)
-    for shown, run in SUBSTITUTES:
-        text = text.replace(shown, run)
-    tree = ast.parse(text)
-    if page in NOT_RUN and 'kind="fake"' not in text.replace("RewardModel(" + SCRIPTED, ""):
-        own = [
-            node
-            for node in tree.body
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("autoj_reward")
-        ]
-        tree = ast.Module([n for n in own if "verifiers" not in ast.unparse(n)], [])
-        tree.body = [n for n in tree.body if "nemo_gym" not in ast.unparse(n)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        space: dict[str, Any] = {"__name__": "snippet"}
-        exec("from autoj_reward import JudgeConfig", space)
-        if "found" in text and "found =" not in text and "[found]" not in text:
-            exec(
-                "from autoj_reward import Judge\n"
-                f"with Judge({SCRIPTED})) as judge:\n    found = judge.rate('q', 'r')",
-                space,
-            )
-        exec(compile(tree, page, "exec"), space)
+    monkeypatch.setattr(protocols, "PROTOCOLS", dict(protocols.PROTOCOLS))
+    space: dict[str, Any] = {"__name__": "snippet", "SCRIPTED": SCRIPT}
+    number = -1
+    for snippet in own:
+        text = snippet.text
+        for shown, run in SUBSTITUTES:
+            text = text.replace(shown, run)
+        if name := re.match(r"# (\w+\.(?:py|yaml))", text):
+            Path(name[1]).write_text(text, "utf-8")
+        if snippet.language != "python":
+            continue
+        number += 1
+        key = page, number
+        given = READERS.get(key, {})
+        reader = {*given, *NOT_RUN.get(key, ()), *ASKED.get(key, ())}
+        assert unbound(snippet.text) - set(space) == reader
+        if key in NOT_RUN:
+            continue
+        if snippet.output is not None:
+            monkeypatch.setattr(FakeEngine, "label_probs", label_probs)
+        capsys.readouterr()
+        exec(compile(text, page, "exec"), space.update(given) or space)
+        if snippet.output is not None:
+            printed = capsys.readouterr().out
+            assert matches(printed, snippet.output), printed
 
 
 class Loader(yaml.SafeLoader):
@@ -89,26 +256,38 @@ class Loader(yaml.SafeLoader):
 Loader.add_constructor("!include", lambda loader, node: node.value)
 
 
-@pytest.mark.parametrize(("page", "text"), blocks("yaml"))
-def test_run_files(page: str, text: str) -> None:
-    data = yaml.load(text, Loader)
-    assert data is not None
-    if not isinstance(data, dict):
-        return
-    if set(data) <= set(RewardConfig.model_fields):
-        check(RewardConfig, data, page)
-    elif {"input", "output", "judge"} <= set(data) <= set(BestOfNConfig.model_fields):
-        check(BestOfNConfig, data, page)
-    elif set(data) == {"reward"}:
-        check(RewardConfig, data["reward"], page)
+@pytest.mark.parametrize("snippet", of("yaml"))
+def test_run_files(snippet: Snippet) -> None:
+    data = yaml.load(snippet.text, Loader)
+    first = next(iter(data))
+    if first == "name":
+        check_format(data)
+    elif first in EXTRACTS:
+        extract, rest = EXTRACTS[first]
+        others = yaml.safe_load((ROOT / rest).read_text("utf-8"))
+        check(extract, others | data, snippet.page)
+    elif (snippet.page, first) not in OTHER_PROGRAMS:
+        kind, nested = KINDS.get(first, (RewardConfig, False))
+        assert not nested or set(data) == {first}
+        check(kind, data[first] if nested else data, snippet.page)
 
 
-@pytest.mark.parametrize(("page", "text"), blocks("sh"))
-def test_commands(page: str, text: str) -> None:
+def check_format(data: dict[str, Any]) -> None:
+    """Check the keys of a judge format, whose templates are files that a page does not show."""
+    kind = ScalarFormat if data.get("kind") == "scalar" else JudgeFormat
+    named = set(data) & set(protocols.PROTOCOLS)
+    assert set(data) - named <= set(kind.model_fields)
+    for name in named:
+        assert set(data[name]) <= set(protocols.PROTOCOLS[name].model_fields)
+
+
+@pytest.mark.parametrize("snippet", of("sh"))
+def test_commands(snippet: Snippet) -> None:
     commands = {name for own in cli.MODULES.values() for name in own}
-    for line in text.replace("\\\n", " ").splitlines():
+    for line in snippet.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line.rstrip("&"), comments=True)
-        if "autoj" not in words[:3]:
+        words = ["autoj" if word == "autoj_reward.cli" else word for word in words]
+        if "autoj" not in words:
             continue
         words = words[words.index("autoj") + 1 :]
         name = " ".join(words[:2]) if " ".join(words[:2]) in commands else words[0]
