@@ -81,9 +81,10 @@ def main(
     processes: int | None,
     **keys: Any,
 ) -> int:
-    """Print the plan; return 0, or 1 if no engine and no training fits. keys: of PlanConfig.
+    """Print the plan of a run file. Return 0, or 1 if no engine and no training fits.
 
-    Raises ConfigError for a key that the run file states itself.
+    accelerate, processes: see `place_of`. keys: the keys of PlanConfig that the flags gave. Raises
+    ConfigError for a key that the run file states itself.
     """
     flags = check(PlanConfig, keys, "command line")
     if flags.gpu == "cpu":

@@ -94,7 +94,11 @@ def plain_words(text: str) -> str:
 
 
 def split_of(query: str, data: GradedData, trained: Set[str]) -> Split:
-    """Return the split of an instruction. trained: `plain_words` of other training queries."""
+    """Return the split of an instruction.
+
+    trained: `plain_words` of the queries of other training data. An instruction among them belongs
+    to the training split.
+    """
     if plain_words(query) in trained:
         return "training"
     place = int.from_bytes(hashlib.sha256(query.encode()).digest()[:8], "big") / 2**64

@@ -1,8 +1,8 @@
 """Readers of published preference sets: query, two responses, and the human label.
 
-Each form names what it needs and raises BadField for a row that lacks it. Dialogues give their
-first turn only (paper, section 3.2). Where files put the better response first everywhere, the
-order is drawn from the text.
+A reader raises BadField for a row that lacks a field of its form. A dialogue gives only its first
+turn (paper, section 3.2). If a set always puts the better response first, the text decides the
+order at random.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SourceConfig(Block):
     form: PreferenceForm
     """Layout of the source's rows."""
     path: str
-    """As for every input; relative paths start in the data folder."""
+    """Path or `hf://` address, as for every input. A relative path starts in the data folder."""
     name: str | None = None
     """Name of its rows in the output's `source_dataset`; null takes the form's name."""
 

@@ -28,7 +28,7 @@ KeptT = TypeVar("KeptT")
 
 
 class EvaluateConfig(Block):
-    """Settings that all evaluations share. Flags name the files to measure."""
+    """Settings that all evaluations share. The command line names the files to measure on."""
 
     judge: JudgeConfig = JudgeConfig()
     """The judge that is measured."""

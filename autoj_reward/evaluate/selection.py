@@ -302,7 +302,10 @@ async def choose_among(
 async def choose_within(
     ask: Ask, row: Candidates, config: SelectionConfig, spec: JudgeSpec
 ) -> Selected:
-    """Choose for each N on a budget of its own. The ratings are those of the largest N."""
+    """Choose among the first N responses for each N, with the config's budget for each N.
+
+    The ratings are those of the largest N.
+    """
     found = {
         n: await Choose(
             tuple(_candidates(row)[:n]),

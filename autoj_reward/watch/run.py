@@ -177,7 +177,7 @@ class _Curve:
             self._points = {point[0] // self._steps: point for point in self.points()}
 
     def points(self) -> list[tuple[int, float]]:
-        """Return (step, value) pairs in order."""
+        """Return a metric's (step, value) pairs in order."""
         return sorted(self._points.values())
 
 

@@ -72,11 +72,11 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ShardPart:
-    """Results of a shard.
+    """Results of a shard, or of a part of it.
 
     queries, judgements: rows of its result files. reused, new, usage, unavailable: as in Counts.
-    left_out: queries that the policy gave no answer. used: the line on what judged it; empty where
-        all was on record.
+    left_out: queries that the policy did not answer. used: the log line that names the judge and
+        its view; empty if every judgement was in the journal.
     """
 
     shard: Shard

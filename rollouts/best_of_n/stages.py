@@ -283,7 +283,7 @@ async def sample_missing(
 
 
 def on_record(asked: QueryOrTurns) -> str:
-    """Return the key of a query's samples in a journal: the query, or its messages as JSON."""
+    """Return the query as the journal of samples stores it: text, or the messages as JSON."""
     return asked if isinstance(asked, str) else json.dumps(messages_of(asked))
 
 

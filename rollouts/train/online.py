@@ -87,7 +87,8 @@ def run_trainer(
 ) -> None:
     """Train to the end, from the last checkpoint if there is one, and save the policy.
 
-    kind: the trainer's class and the class of its arguments. own: arguments of this trainer alone.
+    kind: the trainer's class and the class of its arguments. own: arguments that only this
+    trainer has.
     parts: `model` and `reward_funcs` of the trainer.
     """
     make, make_arguments = kind

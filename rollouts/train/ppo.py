@@ -186,8 +186,11 @@ ADAPTER = "value"
 
 
 def on_one_base(base: Any, learner: LearnerConfig, kept: Path | None) -> tuple[Any, Any, Any]:
-    """Return policy, reference and value model; the reference has no adapter, the others have one.
-    kept: a folder to go on from. Blocks are recomputed in the backward pass."""
+    """Return policy, reference and value model on the same frozen base.
+
+    The policy and the value model each have a LoRA adapter; the reference has none. kept: the
+    checkpoint to resume from, or None. The backward pass recomputes each block's activations.
+    """
     reference, value = same_weights(base), value_on(base, learner)
     if kept:
         policy = PeftModel.from_pretrained(base, str(kept / "policy"), is_trainable=True)

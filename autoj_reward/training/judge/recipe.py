@@ -39,7 +39,7 @@ class LossConfig(Block):
 
     @property
     def branching(self) -> bool:
-        """Whether a loss reads a slot, so that a prompt may have several continuations."""
+        """Whether a prompt may have several continuations, which is so if a loss reads a slot."""
         return self.slot_after > 0 or self.slot_direct > 0 or self.verdict > 0
 
 

@@ -2,7 +2,7 @@
 
     autoj train judge --config configs/judges/default_judge.yaml [--set key=value]
 
-Run again after a kill, it goes on from its last checkpoint. On several GPUs:
+After a kill, the same command resumes from the last checkpoint. On several GPUs:
 
     accelerate launch --config_file configs/trainers/accelerate_fsdp.yaml \\
         -m autoj_reward.cli train judge --config configs/judges/autoj_13b.yaml
@@ -39,7 +39,7 @@ from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
 
 
 def train_judge(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
-    """Run a training to its end, or go on with one that was cut short; return `training.json`.
+    """Run or resume a training to its end. Return the content of `training.json`.
 
     Raises InputError for data that cannot be trained on, ConfigError for an output folder that
     holds a run of another config.

@@ -33,7 +33,10 @@ class ExampleLosses:
 def read_losses(
     example: Example, logits: Sequence[Logits], losses: LossConfig, scale: Tensor
 ) -> ExampleLosses:
-    """Compute the losses of an example. logits: one reader for each of its trees."""
+    """Compute the losses of an example.
+
+    logits: one reader of logits for each tree of the example.
+    """
     parts: dict[str, Tensor] = {}
     expected: dict[str, tuple[float, ...]] = {}
     [first, *_] = example.trees

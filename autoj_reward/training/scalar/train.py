@@ -2,7 +2,7 @@
 
     autoj train scalar --config configs/judges/default_scalar.yaml [--set key=value]
 
-Run again after a kill, it goes on from its last checkpoint. On several GPUs:
+After a kill, the same command resumes from the last checkpoint. On several GPUs:
 
     accelerate launch --config_file configs/trainers/accelerate_fsdp.yaml \\
         -m autoj_reward.cli train scalar --config configs/judges/scalar_13b.yaml
@@ -53,7 +53,7 @@ RewardArray = NDArray[np.float64]
 
 
 def train_scalar(config: TrainScalarConfig, command: str = "") -> dict[str, Any]:
-    """Run a training to its end, or go on with one that was cut short; return `training.json`.
+    """Run or resume a training to its end. Return the content of `training.json`.
 
     Raises InputError for data that cannot be trained on, ModelError for a tokenizer that does not
     fit, ConfigError for an output folder that holds a run of another config.
@@ -101,7 +101,7 @@ def train_scalar(config: TrainScalarConfig, command: str = "") -> dict[str, Any]
 
 
 def reward_arguments(config: TrainScalarConfig, steps: int) -> Any:
-    """Return TRL's arguments for epochs of that many steps."""
+    """Return TRL's arguments. steps: optimizer steps of an epoch."""
     from trl import RewardConfig
 
     common = common_arguments(config, steps * config.epochs)
@@ -156,9 +156,9 @@ class Validation:
     loss: float
     """Bradley-Terry loss, without margin and centring."""
     mean_reward: float
-    """Of all responses."""
+    """Mean reward of all responses."""
     reward_sd: float
-    """Of all responses."""
+    """Standard deviation of the rewards of all responses."""
 
 
 def validate(chosen: RewardArray, rejected: RewardArray, pairs: Sequence[ChosenPair]) -> Validation:
@@ -180,12 +180,12 @@ def validate(chosen: RewardArray, rejected: RewardArray, pairs: Sequence[ChosenP
 
 
 def wins(gaps: RewardArray) -> RewardArray:
-    """Return 1 for each positive number and a half for 0."""
+    """Return 1 for each positive margin, 0.5 for each margin of 0, and 0 for the others."""
     return np.where(gaps == 0, 0.5, gaps > 0)
 
 
 def rewards(model: Any, rows: Sequence[Sequence[int]], pad: int, batch_size: int) -> RewardArray:
-    """Return rewards of token sequences, in order; leave the model in evaluation mode."""
+    """Return the rewards of token sequences in order. The model stays in evaluation mode."""
     model.eval()
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
     found = np.empty(len(rows))
