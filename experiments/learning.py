@@ -3,6 +3,7 @@
     python -m experiments.learning --config configs/experiments/learning_proof.yaml
     python -m experiments.learning --config configs/experiments/learning_judge.yaml
     python -m experiments.learning --config configs/experiments/learning_failures.yaml
+    python -m experiments.learning --config configs/experiments/learning_relative.yaml
 
 `autoj train` trains the same policy with every algorithm and every seed. Queries that were not
 trained on are then answered by the policy before and after training, and the responses are scored.
@@ -133,14 +134,15 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
 def _check_journal(path: Path, words: int) -> None:
     """Raise EngineError if a rating in the journal differs from the program's score."""
     with closing(Journal(path)) as journal:
-        wrong = [
-            row
+        wrong = sum(
+            reading["value"] != program_score(response, words)
             for row in journal.export()
             if row["outcome"] == "ok"
-            and row["rating"]["value"] != program_score(row["input"]["responses"][0], words)
-        ]
+            # One reading for each response: `rating`, or a group's `response_1`, `response_2`, ...
+            for reading, response in zip(row["readings"], row["input"]["responses"], strict=True)
+        )
     if wrong:
-        raise EngineError(f"{len(wrong)} ratings of {path} are not what the program grants")
+        raise EngineError(f"{wrong} ratings of {path} are not what the program grants")
 
 
 def judge_rewards(

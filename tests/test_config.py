@@ -88,6 +88,7 @@ KINDS: dict[str, type[Block]] = {
     "experiments/learning_proof": LearningConfig,
     "experiments/learning_judge": LearningConfig,
     "experiments/learning_failures": LearningConfig,
+    "experiments/learning_relative": LearningConfig,
     "jobs/collect_": CollectConfig,
     "experiments/attacks": AttacksConfig,
     "experiments/chaos": ChaosConfig,
