@@ -3,15 +3,14 @@ output is the one that the page prints, run files are checked, and commands have
 
 from __future__ import annotations
 
-import ast
 import builtins
-import importlib
 import importlib.util
 import inspect
 import re
 import shlex
 import symtable
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -20,14 +19,7 @@ import pytest
 import yaml
 
 from autoj_reward.cli import main as cli
-from autoj_reward.config import (
-    BestOfNConfig,
-    Block,
-    JudgeConfig,
-    RayDataConfig,
-    RewardConfig,
-    check,
-)
+from autoj_reward.config import JudgeConfig, check, jobs
 from autoj_reward.data.collect import CollectConfig
 from autoj_reward.data.labelled import JudgeData
 from autoj_reward.engine.base import LabelProbs
@@ -63,14 +55,16 @@ RATINGS = (0.02, 0.063, 0.169, 0.209, 0.205, 0.197, 0.107, 0.024, 0.006, 0.0)
 """What the default judge says of the response: its critique, and the probability of 1 to 10."""
 SCRIPT = JudgeConfig(kind="fake", script={"ratings": {RESPONSE: CRITIQUE}})
 
-TRAINERS = {
-    "trl": ("GRPOTrainer",),
-    "trl.experimental.ppo": ("PPOTrainer",),
-    "autoj_reward.trl": ("DecidedPairsTrainer",),
-}
+TRAINERS = (
+    "trl.GRPOTrainer",
+    "trl.experimental.ppo.PPOTrainer",
+    "autoj_reward.trl.DecidedPairsTrainer",
+)
 """Trainers that the pages construct: here only their arguments are checked."""
 
 READERS: dict[tuple[str, int], dict[str, Any]] = {
+    ("README.md", 1): {"ask_judge": None},
+    ("docs/trainers/areal.md", 0): {"trainer": None},
     ("README.md", 2): {"model": "POLICY", "dataset": []},
     ("docs/trainers/trl_grpo.md", 0): {"model": "POLICY", "dataset": []},
     ("docs/trainers/trl_online_dpo.md", 0): {"model": "POLICY", "dataset": []},
@@ -82,31 +76,23 @@ READERS: dict[tuple[str, int], dict[str, Any]] = {
         "prompts": ["Why is the sky blue?"],
     },
 }
-"""{(page, number of its Python block, from 0): names that the reader has already}."""
+"""{(page, number of its Python block, from 0): names that the reader brings}."""
 
-NOT_RUN = {
-    ("docs/trainers/areal.md", 0): {"trainer"},
-    ("docs/trainers/skyrl.md", 0): set(),
-    ("docs/trainers/verifiers.md", 0): set(),
-    ("docs/trainers/nemo_gym.md", 0): set(),
-}
-"""Blocks that need a framework which is not installed, and names that the reader has already.
-`make test-frameworks` runs the same."""
-ASKED = {("README.md", 1): {"ask_judge"}}
-"""Names that a block uses inside its functions only, and does not define."""
+NOT_RUN = {(f"docs/trainers/{n}.md", 0) for n in ("areal", "skyrl", "verifiers", "nemo_gym")}
+"""Blocks that need a framework which is not installed; `make test-frameworks` runs the same."""
 
-KINDS: dict[str, tuple[type[Block], bool]] = {
-    "input": (BestOfNConfig, False),
-    "ray_data": (RayDataConfig, True),
-    "reward": (RewardConfig, True),
-    "model": (TrainJudgeConfig, False),
-    "data": (JudgeData, True),
-    "turns": (Turns, True),
+UNDER: dict[str, Any] = {
+    "ray_data": jobs.RayDataConfig,
+    "reward": jobs.RewardConfig,
+    "data": JudgeData,
+    "turns": Turns,
 }
-"""{first key of a YAML block: its class, and whether the block is what stands under the key}. Every
-other block is a reward config, but formats and what follows."""
+"""{only key of a YAML block: class of what stands under it}."""
+WHOLE = {"input": jobs.BestOfNConfig, "model": TrainJudgeConfig}
+"""{first key of a run file: its class}. A block that starts with `name` is a format, and any other
+block a reward config."""
 EXTRACTS = {"teacher": (CollectConfig, "configs/jobs/collect_single.yaml")}
-"""{first key of a YAML block with a few keys of a run file: its class, a file with the others}."""
+"""{first key of a block with a few keys of a run file: its class, a file with the others}."""
 OTHER_PROGRAMS = {("docs/trainers/nemo_gym.md", "genrm_model"), ("docs/train/data.md", "scenario")}
 """(page, first key) of files that are no config of this package: NeMo Gym's, and criteria."""
 
@@ -125,8 +111,7 @@ def snippets() -> Iterator[Snippet]:
         for indent, language, text in BLOCK.findall(path.read_text("utf-8")):
             lines = (line.removeprefix(indent) for line in text.splitlines(keepends=True))
             found.append((language, "".join(lines)))
-        after = [*found, ("", "")][1:]
-        for (language, text), (following, output) in zip(found, after, strict=True):
+        for (language, text), (following, output) in pairwise([*found, ("", "")]):
             printed = output if (language, following) == ("python", "text") else None
             yield Snippet(str(path.relative_to(ROOT)), language, text, printed)
 
@@ -174,91 +159,69 @@ def is_defined(module: str, name: str) -> bool:
 
 @pytest.mark.parametrize("snippet", [p for kind in ("python", "toml", "sh") for p in of(kind)])
 def test_names_of_this_package_exist(snippet: Snippet) -> None:
-    dotted = re.findall(r"(autoj_reward(?:\.\w+)*)[:.](\w+)[\"'\s]", snippet.text)
-    if snippet.language == "python":
-        for node in ast.walk(ast.parse(snippet.text)):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("autoj_reward"):
-                dotted += [(node.module, alias.name) for alias in node.names]
-        dotted = [(m, n) for m, n in dotted if n != "import"]
+    dotted = re.findall(r"(autoj_reward(?:\.\w+)*)[:.](\w+)[\"'\n]", snippet.text)
+    for module, names in re.findall(r"from (autoj_reward[\w.]*) import ([\w, ]+)", snippet.text):
+        dotted += [(module, name.strip()) for name in names.split(",")]
     for module, name in dotted:
         assert is_defined(module, name), f"{module}.{name}"
 
 
-@pytest.fixture
-def trl(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace TRL's trainers by classes that check their arguments and train nothing."""
-    pytest.importorskip("trl")
+def check_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace trainers by classes that check their arguments and train nothing."""
 
     def checked(trainer: Any) -> type:
         def init(self: Any, *args: Any, **keywords: Any) -> None:
-            reward = signature.bind(*args, **keywords).arguments
-            assert callable(reward.get("reward_funcs", reward.get("reward_model")))
+            given = signature.bind(*args, **keywords).arguments
+            assert callable(given.get("reward_funcs", given.get("reward_model")))
 
         signature = inspect.signature(trainer)
         return type("Checked", (), {"__init__": init, "train": lambda self: None})
 
-    for module, names in TRAINERS.items():
-        for name in names:
-            owner = importlib.import_module(module)
-            monkeypatch.setattr(owner, name, checked(getattr(owner, name)))
+    for dotted in TRAINERS:
+        module, name = dotted.rsplit(".", 1)
+        owner = pytest.importorskip(module)
+        monkeypatch.setattr(owner, name, checked(getattr(owner, name)))
 
 
 async def label_probs(self: Any, prepared: Any, own: Any, *args: Any) -> LabelProbs:
     return LabelProbs(tuple((label, RATINGS[int(label) - 1]) for label in args[-1]))
 
 
-PYTHON_PAGES = list(dict.fromkeys(s.page for s in SNIPPETS if s.language == "python"))
+def scripted(text: str) -> str:
+    for shown, run in SUBSTITUTES:
+        text = text.replace(shown, run)
+    return text
 
 
-@pytest.mark.parametrize("page", PYTHON_PAGES)
-def test_python(
-    page: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
-) -> None:
+@pytest.mark.parametrize("page", sorted({s.page for s in SNIPPETS if s.language == "python"}))
+def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     own = [snippet for snippet in SNIPPETS if snippet.page == page]
     if any("Trainer(" in snippet.text for snippet in own if snippet.language == "python"):
-        request.getfixturevalue("trl")
+        check_trainers(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(protocols, "PROTOCOLS", dict(protocols.PROTOCOLS))
     space: dict[str, Any] = {"__name__": "snippet", "SCRIPTED": SCRIPT}
-    number = -1
     for snippet in own:
-        text = snippet.text
-        for shown, run in SUBSTITUTES:
-            text = text.replace(shown, run)
-        if name := re.match(r"# (\w+\.(?:py|yaml))", text):
-            Path(name[1]).write_text(text, "utf-8")
-        if snippet.language != "python":
-            continue
-        number += 1
+        if name := re.match(r"# (\w+\.(?:py|yaml))", snippet.text):
+            Path(name[1]).write_text(scripted(snippet.text), "utf-8")
+    for number, snippet in enumerate(s for s in own if s.language == "python"):
         key = page, number
-        given = READERS.get(key, {})
-        reader = {*given, *NOT_RUN.get(key, ()), *ASKED.get(key, ())}
-        assert unbound(snippet.text) - set(space) == reader
+        assert unbound(snippet.text) - set(space) == set(READERS.get(key, ()))
+        space.update(READERS.get(key, {}))
         if key in NOT_RUN:
             continue
         if snippet.output is not None:
             monkeypatch.setattr(FakeEngine, "label_probs", label_probs)
         capsys.readouterr()
-        exec(compile(text, page, "exec"), space.update(given) or space)
+        exec(compile(scripted(snippet.text), page, "exec"), space)
         if snippet.output is not None:
             printed = capsys.readouterr().out
             assert matches(printed, snippet.output), printed
 
 
-class Loader(yaml.SafeLoader):
-    """Reads `!include`, a tag of scenario files, as its text."""
-
-
-Loader.add_constructor("!include", lambda loader, node: node.value)
-
-
 @pytest.mark.parametrize("snippet", of("yaml"))
 def test_run_files(snippet: Snippet) -> None:
-    data = yaml.load(snippet.text, Loader)
+    data = yaml.load(snippet.text.replace("!include", ""), yaml.SafeLoader)
     first = next(iter(data))
     if first == "name":
         check_format(data)
@@ -267,26 +230,26 @@ def test_run_files(snippet: Snippet) -> None:
         others = yaml.safe_load((ROOT / rest).read_text("utf-8"))
         check(extract, others | data, snippet.page)
     elif (snippet.page, first) not in OTHER_PROGRAMS:
-        kind, nested = KINDS.get(first, (RewardConfig, False))
-        assert not nested or set(data) == {first}
-        check(kind, data[first] if nested else data, snippet.page)
+        kind: Any = WHOLE.get(first, jobs.RewardConfig)
+        if list(data) == [first] and first in UNDER:
+            kind, data = UNDER[first], data[first]
+        check(kind, data, snippet.page)
 
 
 def check_format(data: dict[str, Any]) -> None:
     """Check the keys of a judge format, whose templates are files that a page does not show."""
     kind = ScalarFormat if data.get("kind") == "scalar" else JudgeFormat
-    named = set(data) & set(protocols.PROTOCOLS)
-    assert set(data) - named <= set(kind.model_fields)
-    for name in named:
-        assert set(data[name]) <= set(protocols.PROTOCOLS[name].model_fields)
+    for name, protocol in protocols.PROTOCOLS.items():
+        assert set(data.pop(name, ())) <= set(protocol.model_fields)
+    assert set(data) <= set(kind.model_fields)
 
 
 @pytest.mark.parametrize("snippet", of("sh"))
 def test_commands(snippet: Snippet) -> None:
     commands = {name for own in cli.MODULES.values() for name in own}
     for line in snippet.text.replace("\\\n", " ").splitlines():
-        words = shlex.split(line.rstrip("&"), comments=True)
-        words = ["autoj" if word == "autoj_reward.cli" else word for word in words]
+        line = line.rstrip("&").replace("autoj_reward.cli", "autoj")
+        words = shlex.split(line, comments=True)
         if "autoj" not in words:
             continue
         words = words[words.index("autoj") + 1 :]
@@ -295,6 +258,4 @@ def test_commands(snippet: Snippet) -> None:
         given = words[len(name.split()) :]
         flags = {f for a in reference.command_parser(name)._actions for f in a.option_strings}
         assert {word for word in given if word.startswith("--")} <= flags, line
-        for word in given:
-            if word.startswith("configs/"):
-                assert (ROOT / word).is_file(), line
+        assert all((ROOT / word).is_file() for word in given if word.startswith("configs/")), line

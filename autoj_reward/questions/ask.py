@@ -1,7 +1,8 @@
 """Interface of questions: what a caller wants to know, and the judge inputs that answer it.
 
-`Rate`, `Compare` and `Choose` are the questions. Only they decide which inputs make one answer.
-They depend on nothing but `ask`, so a client, a job and a test answer them alike.
+The questions are `Rate`, `Compare`, `Choose`, `Listwise` and `Tournament`. Only they decide which
+inputs make one answer. They depend on nothing but `ask`, so a client, a job and a test answer them
+alike.
 """
 
 from __future__ import annotations
