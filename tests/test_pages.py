@@ -101,8 +101,7 @@ class Snippet(NamedTuple):
     page: str
     language: str
     text: str
-    output: str | None
-    """The `text` block that follows a Python block."""
+    output: str | None  # the `text` block that follows
 
 
 def snippets() -> Iterator[Snippet]:
