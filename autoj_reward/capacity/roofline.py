@@ -256,9 +256,10 @@ def roofline(
 
 
 def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: JudgementTokens) -> int:
-    """Return the number of sequences whose KV cache fits at once, each with half of its output.
+    """Return how many sequences fit into the KV cache at once.
 
-    Raises ModelError if the weights, the KV cache or a single sequence does not fit.
+    A sequence counts with its prompt and half of its output, which is its mean length while the
+    output grows. Raises ModelError if the weights, the KV cache or a single sequence does not fit.
     """
     room = kv_memory_gib(shape, machine, serving)
     tokens = room * GIB / _kv_bytes(shape, serving)

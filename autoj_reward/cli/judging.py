@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from autoj_reward.config import View
     from autoj_reward.io.rows import Stream, TextRow
     from autoj_reward.models.spec import JudgeSpec
-    from autoj_reward.questions.ask import Ask, OneCall, Question
+    from autoj_reward.questions.ask import Ask, BoundedQuestion
     from autoj_reward.questions.listwise import Listwise
     from autoj_reward.questions.rank import Ranking
     from autoj_reward.questions.tournament import Tournament
@@ -60,8 +60,7 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
         return Rate(Candidate(query, response, context=row.context), spec.critiques)
 
     rows = text_rows(source, "query", "response", asked=wanted)
-    size = _inputs_of(question)
-    return _judge(spec, rows, question, size, rating_fields, output, strict, "rating")
+    return _judge(spec, rows, question, rating_fields, output, strict, "rating")
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -84,27 +83,25 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
         return Compare(Pair(query, first, second, row.context), checked.swap, spec.ratings_tie)
 
     rows = text_rows(source, "query", "response_1", "response_2", asked=wanted)
-    return _judge(spec, rows, question, _inputs_of(question), verdict_fields, output, strict)
+    return _judge(spec, rows, question, verdict_fields, output, strict)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
 def rank(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
     """Judge the responses of every row together."""
-    from autoj_reward.config import RankConfig, RelativeConfig
+    from autoj_reward.config import RankConfig
     from autoj_reward.io.rows import group_rows
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
-    from autoj_reward.questions.relative import rank_question
+    from autoj_reward.questions.relative import default_relative, rank_question
     from autoj_reward.types import Candidate
 
     require_own((source, config), output)
     checked = load_run(RankConfig, config, sets, strict)
     spec = judge_spec(checked.judge).that_reads("expected", "reward")
-    by: Any = "listwise" if spec.max_group else "comparisons"
-    how = checked.relative or RelativeConfig(by=by)
+    how = checked.relative or default_relative(spec.max_group)
     spec.require_relative(how)
-    protocol = "group" if how.by == "listwise" else "pairwise"
-    wanted = spec.context_columns(checked.columns, protocol)
+    wanted = spec.context_columns(checked.columns, how.protocol)
 
     def question(row: TextRow) -> Listwise | Tournament:
         query, *responses = row.texts
@@ -113,11 +110,8 @@ def rank(source: str, output: str, config: str | None, sets: Sequence[str], stri
             candidates, how, max_group=spec.max_group, scale=spec.scale, tie=spec.ratings_tie
         )
 
-    def size(row: TextRow) -> int:
-        return question(row).most_inputs
-
     rows = group_rows(source, wanted)
-    return _judge(spec, rows, question, size, ranking_fields, output, strict)
+    return _judge(spec, rows, question, ranking_fields, output, strict)
 
 
 def ranking_fields(ranking: Ranking) -> dict[str, Any]:
@@ -188,16 +182,10 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _inputs_of(question: Callable[[TextRow], OneCall[T]]) -> Callable[[TextRow], int]:
-    """Return a function that counts the judge inputs of a row."""
-    return lambda row: len(question(row).inputs())
-
-
 def _judge(
     spec: JudgeSpec,
     rows: Stream[TextRow],
-    question: Callable[[TextRow], Question[T]],
-    size: Callable[[TextRow], int],
+    question: Callable[[TextRow], BoundedQuestion[T]],
     fields: Callable[[T], dict[str, Any]],
     output: str,
     strict: bool,
@@ -205,8 +193,7 @@ def _judge(
 ) -> int:
     """Judge every row and write it with the new fields; write and print the summary. Returns 0.
 
-    size: limit on the judge inputs of a row. view: the number that the judge must give; None where
-    verdicts or scores count.
+    view: the number that the judge must give; None where verdicts or scores count.
     """
     from autoj_reward.evaluate.ask import ask_each
     from autoj_reward.io.claims import judged_by
@@ -215,6 +202,9 @@ def _judge(
 
     total = 0
     outcomes: Counter[str] = Counter()
+
+    def size(row: TextRow) -> int:
+        return question(row).most_inputs
 
     def expect(row: TextRow) -> None:
         nonlocal total

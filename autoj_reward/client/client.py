@@ -23,7 +23,7 @@ from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.compare import Compare, compare_all
 from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rate import Rate, rate_all
-from autoj_reward.questions.relative import rank_question
+from autoj_reward.questions.relative import default_relative, rank_question
 from autoj_reward.questions.tournament import Tournament
 from autoj_reward.types import (
     Candidate,
@@ -228,7 +228,7 @@ class RewardClient:
         comparisons. Raises ConfigError if this judge cannot rank that way. The question itself
         raises InputError for a group that cannot be ranked.
         """
-        how = how or RelativeConfig(by="comparisons" if self.max_group is None else "listwise")
+        how = how or default_relative(self.max_group)
         await self.require_relative(how)
         scale, tie = self.scale, self.tie
         return rank_question(candidates, how, max_group=self.max_group, scale=scale, tie=tie)

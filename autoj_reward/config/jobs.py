@@ -173,7 +173,7 @@ class ScoreConfig(Block):
 
 
 class RankConfig(Block):
-    """`autoj rank`; files come by flag."""
+    """Settings of `autoj rank`. Flags name the input and output files."""
 
     judge: JudgeConfig = JudgeConfig()
     """The judge of the groups."""

@@ -221,7 +221,7 @@ def _grading(
             _grading_by(tie),
             done,
             "comparing critiques",
-            size=lambda match: len(question.inputs()) if (question := match.question(tie)) else 0,
+            size=lambda match: question.most_inputs if (question := match.question(tie)) else 0,
         )
         return {
             "grader": grader.name,

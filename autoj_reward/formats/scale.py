@@ -94,7 +94,7 @@ class Scale(Block):
 
     @cached_property
     def steps(self) -> tuple[str, ...]:
-        """Labels and, if allowed, the half points between them."""
+        """All ratings that a judge may write: labels and, if allowed, the half points between."""
         halves = range(int(self.low), int(self.high)) if self.half_points else ()
         return (*self.labels, *(f"{n}.5" for n in halves))
 

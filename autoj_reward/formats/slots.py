@@ -63,7 +63,7 @@ class Slot(ABC):
 
     @cached_property
     def open_re(self) -> re.Pattern[str]:
-        """Compiled `open`."""
+        """Regular expression `open`, compiled."""
         return re.compile(self.open)
 
     @property

@@ -82,7 +82,7 @@ class JudgeSpec:
 
     @property
     def max_group(self) -> int | None:
-        """How many responses one judgement scores at most; None where the format has no group
+        """Largest number of responses that one judgement scores. None if the format has no group
         protocol."""
         own = self.format.protocols.get(GROUP) if isinstance(self.format, JudgeFormat) else None
         return own.max_responses if isinstance(own, Group) else None

@@ -35,8 +35,9 @@ class Question(Protocol[T]):
         """Return the answer. An exception of `ask` ends the question and is raised."""
 
 
-class OneCall(Question[T], Protocol[T]):
-    """Question that calls the judge once, so that its cost is known in advance."""
+class BoundedQuestion(Question[T], Protocol[T]):
+    """Question whose number of judge inputs has a limit that is known in advance."""
 
-    def inputs(self) -> list[JudgeInput]:
-        """Return the inputs for the judge."""
+    @property
+    def most_inputs(self) -> int:
+        """Return the largest number of judge inputs."""

@@ -49,6 +49,11 @@ class Compare:
             for text in (pair.first, pair.second)
         ]
 
+    @property
+    def most_inputs(self) -> int:
+        """Return the number of judge inputs."""
+        return len(self.inputs())
+
     def read(self, answers: Sequence[Judgement]) -> Comparison:
         """Return the comparison that follows from the judgements of `inputs`."""
         if self.tie is None:

@@ -81,7 +81,7 @@ def _windows(order: list[int], size: int) -> list[list[int]]:
     """Split an order into windows of equal size. Neighbours share a quarter, at least two."""
     if len(order) <= size:
         return [order]
-    step = size - max(1, min(size - 1, max(2, size // 4)))
+    step = size - min(size - 1, max(2, size // 4))
     starts = [*range(0, len(order) - size, step), len(order) - size]
     return [order[start : start + size] for start in starts]
 

@@ -127,6 +127,7 @@ class Ranking:
         flags = tuple(sorted({flag for own in self.judgements for flag in own.flags}))
         judge = self.judgements[0].judge if self.judgements else ""
         failed = next((own for own in self.judgements if not own.ok), None)
+        spread, correlation = self.spread, self.position_correlation
         found = []
         for i, score in enumerate(self.scores):
             if score is None:
@@ -137,8 +138,8 @@ class Ranking:
                 rating = Reading(RATING, f"{score:g}", score, expected=score, forced=forced)
                 about = {
                     STANDARD_ERROR: self.errors[i],
-                    ORDER_SPREAD: self.spread,
-                    POSITION_CORRELATION: self.position_correlation,
+                    ORDER_SPREAD: spread,
+                    POSITION_CORRELATION: correlation,
                 }
                 more = (Reading(s, f"{v:g}", v) for s, v in about.items() if v is not None)
                 own = Judgement(Outcome.OK, readings=(rating, *more))
@@ -189,6 +190,11 @@ class Members:
         return order
 
 
+def share_prompt(candidates: Sequence[Candidate]) -> bool:
+    """Return whether all candidates have the same query and context."""
+    return len({(own.query, own.context) for own in candidates}) == 1
+
+
 def members_of(candidates: Sequence[Candidate]) -> Members:
     """Return the distinct responses of a group.
 
@@ -199,8 +205,7 @@ def members_of(candidates: Sequence[Candidate]) -> Members:
             f"a group of {len(candidates)}: responses are judged beside each other, so give two or "
             "more to a query, or rate them alone (leave `relative` out)"
         )
-    first = candidates[0]
-    if any((c.query, c.context) != (first.query, first.context) for c in candidates):
+    if not share_prompt(candidates):
         raise InputError(
             "the responses of a group answer different queries or have different contexts: give "
             "each query a group of its own"

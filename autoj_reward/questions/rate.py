@@ -41,6 +41,11 @@ class Rate:
             for sample in range(samples)
         ]
 
+    @property
+    def most_inputs(self) -> int:
+        """Return the number of inputs for the judge's first call."""
+        return len(self.inputs())
+
     async def answer(self, ask: Ask) -> Judgement:
         """Return one judgement of the response."""
         [judgement] = await rate_all([self], ask)

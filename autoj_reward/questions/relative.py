@@ -13,6 +13,15 @@ ORDERS = 2
 """Default number of orders of a listwise judgement."""
 
 
+def default_relative(max_group: int | None) -> RelativeConfig:
+    """Return how a group is ranked if nothing is configured.
+
+    It is listwise if the judge's format has a group protocol, else by comparisons. max_group: as
+    for `rank_question`.
+    """
+    return RelativeConfig(by="comparisons" if max_group is None else "listwise")
+
+
 def rank_question(
     candidates: Sequence[Candidate],
     how: RelativeConfig,
@@ -21,7 +30,11 @@ def rank_question(
     scale: tuple[float, float] | None,
     tie: float | None,
 ) -> Listwise | Tournament:
-    """Return the question that ranks a group. The judge must have passed `require_relative`."""
+    """Return the question that ranks a group. The judge must have passed `require_relative`.
+
+    max_group: the largest number of responses in one listwise judgement; None without a group
+    protocol. scale: lowest and highest rating; None without a scale. tie: see `Tournament`.
+    """
     own = tuple(candidates)
     if how.by == "listwise":
         assert max_group is not None and scale is not None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import RelativeConfig
+from autoj_reward.questions.rank import share_prompt
 from autoj_reward.types import Candidate, GroupKey, Judgement, Outcome, group_key
 
 ALONE = "the other responses of its group cannot be judged"
@@ -40,5 +41,4 @@ async def rate_groups(
 def _unfit(group: Sequence[Candidate]) -> str:
     if len(group) < 2:
         return ALONE
-    prompts = {(c.query, c.context) for c in group}
-    return MIXED if len(prompts) > 1 else ""
+    return "" if share_prompt(group) else MIXED

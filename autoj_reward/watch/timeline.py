@@ -130,7 +130,7 @@ class TimeSlot:
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation of the ratings (population)."""
+        """Population standard deviation of the ratings; None without one."""
         if not self.rated:
             return None
         return math.sqrt(max(0.0, self.squares / self.rated - (self.total / self.rated) ** 2))
