@@ -1,14 +1,15 @@
-"""Conversations and context: the messages before a response, and named texts shown to the judge."""
+"""Conversations and context: the messages before a response, and what else the judge is shown."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autoj_reward.errors import InputError
+from autoj_reward.rubric_items import ROW_NAMES, RubricItem
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 """Types of content parts that are read, in chat completions and the Responses API."""
@@ -24,7 +25,7 @@ FOLLOWS = {
 """Roles that may follow each role. The empty string is the start of the conversation."""
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """Pattern of the name of a context field."""
-RESERVED_NAMES = re.compile("query|responses|response(_[0-9]+)?")
+RESERVED_NAMES = re.compile("query|items|responses|response(_[0-9]+)?")
 """Names of a judge input's own texts. No context field may use them."""
 
 
@@ -146,6 +147,8 @@ class Context(Mapping[str, str]):
 
     If there are turns, the query is their plain text.
     """
+    rubric: tuple[RubricItem, ...] = ()
+    """Items of the response's rubric. Empty if it has none."""
 
     def __post_init__(self) -> None:
         given = dict(self.texts)
@@ -166,8 +169,12 @@ class Context(Mapping[str, str]):
         return len(self.texts)
 
     def after(self, turns: tuple[Turn, ...]) -> Context:
-        """Return the same texts with these turns. A lone user turn is stored as no turns."""
-        return Context(self.texts, () if [t.role for t in turns] == ["user"] else turns)
+        """Return the same context with these turns. A lone user turn is stored as no turns."""
+        return replace(self, turns=() if [t.role for t in turns] == ["user"] else turns)
+
+    def showing(self, texts: Mapping[str, str], rubric: tuple[RubricItem, ...] = ()) -> Context:
+        """Return a context of these texts and rubric items after the same turns."""
+        return Context(texts, self.turns, rubric)
 
 
 EMPTY_CONTEXT = Context()
@@ -189,6 +196,13 @@ class ContextColumn:
     """Name of the column."""
     required: bool = False
     """Whether a row without the column cannot be judged."""
+    items: bool = False
+    """Whether the column holds rubric items."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that may hold the field, the first one first."""
+        return ROW_NAMES if self.items and self.column in ROW_NAMES else (self.column,)
 
 
 def _turn(message: Any, where: str) -> Turn:

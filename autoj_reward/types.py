@@ -16,6 +16,7 @@ from autoj_reward.conversation import (
     messages_of,
     to_plain_text,
 )
+from autoj_reward.rubric_items import RubricItem
 
 QueryOrTurns = str | tuple[Turn, ...]
 """The prompt that a response answers: a query, or the turns of a conversation."""
@@ -44,8 +45,9 @@ class Outcome(StrEnum):
     """A selection with a token budget dropped the candidate before its critique was written."""
 
 
-SINGLE, PAIRWISE, GROUP = "single", "pairwise", "group"
-"""Protocols of a generative judge's format: rate one response, compare two, or score a group."""
+SINGLE, PAIRWISE, GROUP, CHECKLIST = "single", "pairwise", "group", "checklist"
+"""Protocols of a generative judge's format: rate one response, compare two, score a group, or judge
+rubric items."""
 RATING, VERDICT, DIRECT = "rating", "verdict", "direct"
 """Slot names: the rating, the verdict of a comparison, and the rating read right after
 the prompt."""
@@ -188,10 +190,21 @@ class JudgeInput:
         return context_turns(self.context)
 
     @property
+    def items(self) -> tuple[RubricItem, ...]:
+        """Rubric items that are shown and judged. Empty for a protocol without items."""
+        return context_of(self.context).rubric
+
+    @property
     def untrusted(self) -> tuple[str, ...]:
-        """All texts in the prompt that are not the format's own: query, responses and context."""
+        """All texts in the prompt that are not the format's own: query, responses, context and
+        rubric items."""
+        return (self.query, *self.responses, *self._told)
+
+    @property
+    def _told(self) -> tuple[str, ...]:
+        """Texts of the context, and of the rubric items."""
         known = self.context.values() if self.context else ()
-        return (self.query, *self.responses, *known)
+        return (*known, *(text for item in self.items for text in item.texts))
 
     @property
     def policy_texts(self) -> tuple[str, ...]:
@@ -205,10 +218,11 @@ class JudgeInput:
 
     @property
     def given_texts(self) -> tuple[str, ...]:
-        """Texts that the policy did not write: query, or user and system turns, and context."""
+        """Texts that the policy did not write: query, or user and system turns, context and rubric
+        items."""
         spoken = (turn.text for turn in self.turns if turn.role in GIVEN)
         asked = spoken if self.turns else (self.query,)
-        return (*asked, *(self.context.values() if self.context else ()))
+        return (*asked, *self._told)
 
     def record(self) -> dict[str, Any]:
         """Return the input as JSON data. Fields without a value are left out."""
@@ -218,7 +232,8 @@ class JudgeInput:
         found["responses"] = list(self.responses)
         found["sample"] = self.sample
         found |= {"direct": True} if self.direct else {}
-        return found | ({"context": dict(self.context)} if self.context else {})
+        found |= {"context": dict(self.context)} if self.context else {}
+        return found | ({"items": [own.record() for own in self.items]} if self.items else {})
 
 
 @dataclass(frozen=True, slots=True)

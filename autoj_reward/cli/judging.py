@@ -7,7 +7,7 @@ output file, so the same command resumes after a crash.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,12 +24,13 @@ from autoj_reward.cli.main import (
 )
 
 if TYPE_CHECKING:
-    from autoj_reward.config import View
+    from autoj_reward.config import RubricConfig, View
     from autoj_reward.io.rows import Stream, TextRow
     from autoj_reward.models.spec import JudgeSpec
     from autoj_reward.questions.ask import Ask, BoundedQuestion
     from autoj_reward.questions.listwise import Listwise
     from autoj_reward.questions.rank import Ranking
+    from autoj_reward.questions.rubric import RubricScore
     from autoj_reward.questions.tournament import Tournament
     from autoj_reward.types import Comparison, Judgement
 
@@ -53,6 +54,8 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     require_own((source, config), output)
     checked = load_run(ScoreConfig, config, sets, strict)
     spec = judge_spec(checked.judge)
+    if how := checked.rubric:
+        return _score_rubrics(spec, how, checked.columns, source, output, strict)
     wanted = spec.context_columns(checked.columns, "single")
 
     def question(row: TextRow) -> Rate:
@@ -61,6 +64,32 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
 
     rows = text_rows(source, "query", "response", asked=wanted)
     return _judge(spec, rows, question, rating_fields, output, strict, "rating")
+
+
+def _score_rubrics(
+    spec: JudgeSpec,
+    how: RubricConfig,
+    columns: Mapping[str, str],
+    source: str,
+    output: str,
+    strict: bool,
+) -> int:
+    """Score the response of every row by the items of its rubric."""
+    from autoj_reward.io.rows import text_rows
+    from autoj_reward.questions.rubric import ScoreRubric, rubric_question
+    from autoj_reward.types import Candidate
+
+    spec.require_rubric(how)
+    spec = spec.that_reads("expected", "reward")
+
+    def question(row: TextRow) -> ScoreRubric:
+        query, response = row.texts
+        candidate = Candidate(query, response, context=row.context)
+        return rubric_question(candidate, how, spec.max_items, spec.scale, spec.critiques)
+
+    wanted = spec.context_columns(columns, how.protocol, how)
+    rows = text_rows(source, "query", "response", asked=wanted)
+    return _judge(spec, rows, question, rubric_fields, output, strict)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -125,6 +154,19 @@ def ranking_fields(ranking: Ranking) -> dict[str, Any]:
         **ranking.record(),
         "critiques": list(ranking.critiques),
         "judge": judge,
+    }
+
+
+def rubric_fields(found: RubricScore) -> dict[str, Any]:
+    """Return the fields that `autoj score` adds to a row that is scored by its rubric."""
+    judgement = found.as_judgement()
+    return {
+        "outcome": judgement.outcome.value,
+        **found.record(),
+        "forced": judgement.forced,
+        "critique": judgement.critique,
+        "flags": list(judgement.flags),
+        "judge": judgement.judge,
     }
 
 

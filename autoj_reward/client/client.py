@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.in_flight import Progress, Recorder, Slots
-from autoj_reward.config import RelativeConfig, View
+from autoj_reward.config import RelativeConfig, RubricConfig, View
+from autoj_reward.conversation import context_of
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
 from autoj_reward.models.views import require_relative
@@ -24,6 +25,7 @@ from autoj_reward.questions.compare import Compare, compare_all
 from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.questions.relative import default_relative, rank_question
+from autoj_reward.questions.rubric import ScoreRubric, rubric_question
 from autoj_reward.questions.tournament import Tournament
 from autoj_reward.types import (
     Candidate,
@@ -67,6 +69,7 @@ class RewardClient:
     scale: lowest and highest rating; None where the judge has no scale.
     tie: if set, the judge compares two responses by their ratings; see `Compare`.
     max_group: responses that one listwise judgement scores at most; None without a group protocol.
+    max_items: rubric items of one judgement at most; None without a checklist protocol.
 
     An input that was in flight when two replicas were lost is suspected of crashing them, and is
     not retried with others. The inputs of its call are then retried alone once, one at a time, so
@@ -89,10 +92,11 @@ class RewardClient:
         scale: tuple[float, float] | None = None,
         tie: float | None = None,
         max_group: int | None = None,
+        max_items: int | None = None,
     ) -> None:
         self.backend = backend
         self.preferred, self.scale, self.tie = preferred, scale, tie
-        self.max_group = max_group
+        self.max_group, self.max_items = max_group, max_items
         self.max_in_flight = max_in_flight
         self.journal = journal
         self.critiques = critiques
@@ -239,6 +243,20 @@ class RewardClient:
         most, compares = self.max_group, self.compares
         require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
 
+    def question_of_rubric(self, candidate: Candidate, how: RubricConfig) -> ScoreRubric:
+        """Return the question that scores a response by its rubric with this judge.
+
+        The judge must have passed `JudgeSpec.require_rubric`. The question abstains without items.
+        """
+        return rubric_question(candidate, how, self.max_items, self.scale, self.critiques)
+
+    async def score_rubrics(
+        self, candidates: Sequence[Candidate], how: RubricConfig
+    ) -> list[Judgement]:
+        """Return one judgement for each candidate, in order, whose rating is its rubric score."""
+        questions = [self.question_of_rubric(candidate, how) for candidate in candidates]
+        return [found.as_judgement() for found in await self.answer(questions)]
+
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
         """Answer questions of any kind concurrently, and return the answers in order.
 
@@ -333,10 +351,12 @@ class RewardClient:
 
     def _groups(self, items: Iterable[JudgeInput]) -> list[list[JudgeInput]]:
         """Return the inputs grouped by query and context, in lists of at most `chunk`. The inputs
-        of a group share the judge's prompt up to the responses."""
+        of a group share the judge's prompt up to the responses; those on the items of one rubric
+        share it up to the items."""
         alike: dict[Hashable, list[JudgeInput]] = {}
         for item in items:
-            alike.setdefault((item.query, item.context), []).append(item)
+            texts = context_of(item.context).showing(item.context)
+            alike.setdefault((item.query, texts), []).append(item)
         return [
             group[n : n + self.chunk]
             for group in alike.values()

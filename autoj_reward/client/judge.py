@@ -14,14 +14,17 @@ from typing import Any, Self, TypeVar
 
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.session import open_judge, open_service
-from autoj_reward.config import JudgeConfig, RelativeConfig, ServiceConfig, View
-from autoj_reward.conversation import EMPTY_CONTEXT
+from autoj_reward.config import JudgeConfig, RelativeConfig, RubricConfig, ServiceConfig, View
+from autoj_reward.conversation import EMPTY_CONTEXT, Context
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.journal import Journal
+from autoj_reward.models.spec import spec_of
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Question
 from autoj_reward.questions.choose import Choice
 from autoj_reward.questions.rank import Ranking
+from autoj_reward.questions.rubric import RubricScore, default_rubric
+from autoj_reward.rubric_items import RubricItem, read_items
 from autoj_reward.types import Candidate, Comparison, Judgement, Pair
 
 T = TypeVar("T")
@@ -160,6 +163,29 @@ class AsyncJudge:
         question = await self.client.question_of_rank(candidates, relative)
         return await question.answer(self.client.judge)
 
+    async def score_rubric(
+        self,
+        query: str,
+        response: str,
+        rubric: Sequence[Any],
+        *,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
+        how: RubricConfig | None = None,
+    ) -> RubricScore:
+        """Score one response by rubric items, and return the score and the verdict on each item.
+
+        rubric: the items; each is a text, a mapping with `criterion` and `points`, or a RubricItem.
+        how: None judges one item at a time if the judge's format takes one, else all together.
+        Raises BadRubric, an InputError, for malformed items. Raises ConfigError if this judge
+        cannot score that way.
+        """
+        items = read_items([o.record() if isinstance(o, RubricItem) else o for o in rubric])
+        how = how or default_rubric(self.client.max_items)
+        spec_of(self._config).require_rubric(how)
+        known = Context(context, rubric=items)
+        question = self.client.question_of_rubric(Candidate(query, response, context=known), how)
+        return await question.answer(self.client.judge)
+
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
         """Answer questions of any kind concurrently; return the answers in order."""
         return await self.client.answer(questions)
@@ -278,6 +304,19 @@ class Judge:
     ) -> Ranking:
         """Judge several responses together; see `AsyncJudge.rank`."""
         return self._wait(self._judge.rank(query, responses, context=context, relative=relative))
+
+    def score_rubric(
+        self,
+        query: str,
+        response: str,
+        rubric: Sequence[Any],
+        *,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
+        how: RubricConfig | None = None,
+    ) -> RubricScore:
+        """Score one response by rubric items; see `AsyncJudge.score_rubric`."""
+        work = self._judge.score_rubric(query, response, rubric, context=context, how=how)
+        return self._wait(work)
 
     def answer(self, questions: Sequence[Question[T]]) -> list[T]:
         """Answer questions of any kind concurrently; return the answers in order."""

@@ -45,6 +45,7 @@ def client_of(
         scale=spec.scale,
         tie=spec.ratings_tie,
         max_group=spec.max_group,
+        max_items=spec.max_items,
     )
 
 

@@ -26,6 +26,7 @@ from autoj_reward.config.models import (
     PolicyConfig,
     ReplicaConfig,
 )
+from autoj_reward.config.rubric import GateConfig, RubricConfig
 
 __all__ = [
     "JUDGE",
@@ -34,6 +35,7 @@ __all__ = [
     "EngineConfig",
     "FailureBudgetConfig",
     "FailureConfig",
+    "GateConfig",
     "JudgeConfig",
     "JudgedConfig",
     "OverLong",
@@ -44,6 +46,7 @@ __all__ = [
     "RelativeConfig",
     "ReplicaConfig",
     "RewardConfig",
+    "RubricConfig",
     "ScoreConfig",
     "ServiceConfig",
     "ShapingConfig",

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from autoj_reward.config.load import Block
 from autoj_reward.config.models import JudgeConfig, PolicyConfig
+from autoj_reward.config.rubric import RubricConfig
 from autoj_reward.config.urls import Address
 
 View = Literal["rating", "expected", "direct"]
@@ -118,6 +119,9 @@ class BestOfNConfig(Block):
     relative: RelativeConfig | None = None
     """Judge the responses of a query together and rank them by their scores, in place of a view.
     null: each is rated alone."""
+    rubric: RubricConfig | None = None
+    """Score each response by the items of its row's rubric and rank by the scores, in place of a
+    view. null: a row's rubric is a text for formats that show one."""
     ray_data: RayDataConfig | None = None
     """Run in shards on Ray Data. null: run in one process."""
 
@@ -143,14 +147,10 @@ class BestOfNConfig(Block):
 
     @model_validator(mode="after")
     def _one_way(self) -> BestOfNConfig:
-        if self.relative and self.budget is not None:
-            raise ValueError(
-                "budget saves critiques of single responses: leave relative out, or it"
-            )
-        if self.relative and self.view != "auto":
-            raise ValueError(
-                f"view is {self.view}, and relative ranks in place of it: leave it out"
-            )
+        _require_one(self.relative, self.rubric, self.view)
+        if (self.relative or self.rubric) and self.budget is not None:
+            ranks = "relative" if self.relative else "rubric"
+            raise ValueError(f"budget saves critiques of single ratings: leave {ranks} out, or it")
         return self
 
     @model_validator(mode="after")
@@ -158,6 +158,17 @@ class BestOfNConfig(Block):
         if len(set(self.tie_break)) != len(self.tie_break):
             raise ValueError(f"tie_break names a rule twice: {list(self.tie_break)}")
         return self
+
+
+def _require_one(
+    relative: RelativeConfig | None, rubric: RubricConfig | None, view: ViewOrAuto
+) -> None:
+    """Raise ValueError if more than one of these says how responses get their numbers."""
+    if relative and rubric:
+        raise ValueError("relative and rubric each score a response: leave one out")
+    if (relative or rubric) and view != "auto":
+        scores = "relative" if relative else "rubric"
+        raise ValueError(f"view is {view}, and {scores} scores in place of it: leave it out")
 
 
 class ScoreConfig(Block):
@@ -170,6 +181,9 @@ class ScoreConfig(Block):
     `reference: answer`."""
     swap: bool = True
     """Whether `autoj compare` judges a pair in both orders."""
+    rubric: RubricConfig | None = None
+    """How `autoj score` scores each row by the items of its rubric. null: it rates the response,
+    and a row's rubric is a text for formats that show one."""
 
 
 class RankConfig(Block):
@@ -254,16 +268,23 @@ class JudgedConfig(Block):
     relative: RelativeConfig | None = None
     """Judge the responses of a group together. The reward is then a score of 0 to 1, in place of a
     view. null: each response is rated alone."""
+    rubric: RubricConfig | None = None
+    """Score each response by the items of its row's rubric. The reward is then that score, in place
+    of a view. null: a row's rubric is a text for formats that show one."""
+
+    @property
+    def scoring(self) -> RelativeConfig | RubricConfig | None:
+        """What scores a response in place of a view; None for a rating."""
+        return self.relative or self.rubric
 
     @property
     def protocol(self) -> str:
         """The protocol that judges the responses."""
-        return self.relative.protocol if self.relative else "single"
+        return self.scoring.protocol if self.scoring else "single"
 
     @model_validator(mode="after")
     def _one_number(self) -> Self:
-        if self.relative and self.view != "auto":
-            raise ValueError(f"view is {self.view}, and relative rewards have none: leave it out")
+        _require_one(self.relative, self.rubric, self.view)
         return self
 
 

@@ -11,6 +11,8 @@ The script (config key `script`) may hold:
     every word more or less, at least 1.
   verdicts: `longer` (default) or `first`: which response of a pair wins.
   comparisons: {response text: judge text} for pairs that hold this response.
+  items: {criterion: text} of rubrics. A criterion holds if the response has this text, in any case;
+    by default the criterion's part in double quotes, else all of it.
   thinking: the judge's thinking, written between its format's marks; a word is a token.
   fail: {response text: unavailable | unparsable | truncated | rejected | hang}.
   fail_share: {one of these faults: share of responses that get it}, chosen by the response's hash.
@@ -45,6 +47,10 @@ from autoj_reward.types import Usage
 
 GROUP_WORDS = "Score of response"
 """What stands before each score in the shipped formats that judge a group together."""
+
+
+ITEM_WORDS = "Criterion"
+"""What stands before each answer in the shipped formats that judge rubric items."""
 
 
 class _Script:
@@ -156,6 +162,9 @@ class FakeEngine(_Script):
         self._log(responses)
         if GROUP_WORDS in prepared.prompt[-1].text:
             text = self._group(prepared.prompt)
+        elif answers := self._checklist(prepared.prompt):
+            lines = [f"{ITEM_WORDS} {n}: {answer}" for n, answer in answers.items()]
+            text = "\n".join(["Scripted critique by criteria.", *lines])
         else:
             text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
         if self._marks and not prepared.tail:
@@ -188,6 +197,26 @@ class FakeEngine(_Script):
         lines = [f"{GROUP_WORDS} {label}: {s}" for label, s in zip(labels, scores, strict=True)]
         return "\n".join(["Scripted critique of a group.", *lines])
 
+    def _checklist(self, prompt: Prompt) -> dict[str, str]:
+        """Return the answer to each rubric item by its number; empty for a prompt without items.
+
+        An item's parts are its criterion, then its choices.
+        """
+        shown: dict[str, list[str]] = {}
+        response = ""
+        for part in (p for message in prompt for p in message.parts):
+            response = part.text if part.response else response
+            if part.name.startswith("item_"):
+                shown.setdefault(part.name.removeprefix("item_"), []).append(part.text)
+        wanted: dict[str, str] = self._script.get("items", {})
+        found = {}
+        for number, (criterion, choices) in shown.items():
+            quoted = re.search(r'"([^"]+)"', criterion)
+            text = wanted.get(criterion, quoted[1] if quoted else criterion)
+            best, *_, worst = choices.split(" / ")
+            found[number] = best if text.lower() in response.lower() else worst
+        return found
+
     def _pair(self, responses: list[str]) -> str:
         given: dict[str, str] = self._script.get("comparisons", {})
         if told := [given[r] for r in responses if r in given]:
@@ -212,6 +241,8 @@ class FakeEngine(_Script):
             parts = (p for m in prepared.prompt for p in m.parts if p.response)
             response = next((p.text for p in parts), "")
             written = f"{self._script.get('direct', {}).get(response)}]"
+            if asked := re.search(rf"{ITEM_WORDS} (\d+):\s*$", slot):
+                written = self._checklist(prepared.prompt)[asked[1]]
         shares = [0.9 if _says(written, label) else 0.1 / len(labels) for label in labels]
         return LabelProbs(tuple(zip(labels, shares, strict=True)), Usage(10, 10, 1))
 

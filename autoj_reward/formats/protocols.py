@@ -1,8 +1,8 @@
 """Protocols of judge formats: how a judge call is laid out, and which slots its output has.
 
 A protocol is a class with the responses that it shows, their names in templates, and its slots. A
-format defines each protocol by name (`single`, `pairwise`, `group`). Judge, journal, service and
-pages treat all protocols alike. To add one, add it to `PROTOCOLS`.
+format defines each protocol by name (`single`, `pairwise`, `group`, `checklist`). Judge, journal,
+service and pages treat all protocols alike. To add one, add it to `PROTOCOLS`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -21,10 +21,20 @@ from autoj_reward.errors import InputRejected
 from autoj_reward.formats.read import ParseFailure, WrittenVerdict, read_slot
 from autoj_reward.formats.scale import Scale, require_few
 from autoj_reward.formats.slots import ChoiceSlot, RatingSlot, ScoresSlot, Slot
-from autoj_reward.types import GROUP, PAIRWISE, RATING, SINGLE, VERDICT, JudgeInput, Verdict
+from autoj_reward.rubric_items import YES_NO, Choices
+from autoj_reward.types import (
+    CHECKLIST,
+    GROUP,
+    PAIRWISE,
+    RATING,
+    SINGLE,
+    VERDICT,
+    JudgeInput,
+    Verdict,
+)
 
-LABEL, RESPONSE = "{label}", "{response}"
-"""Places in the texts of a group protocol."""
+LABEL, RESPONSE, ITEM, CHOICES = "{label}", "{response}", "{item}", "{choices}"
+"""Places in the texts of a group or checklist protocol."""
 
 
 class JudgeProtocol(Block):
@@ -40,6 +50,7 @@ class JudgeProtocol(Block):
 
     - `query`: the query.
     - `response`, or `response_1`, `response_2`, … if there are several: a response.
+    - `items`, in a checklist: the rubric items.
     - The name of a constant, or of a context field (`reference`, `rubric`, any name).
     """
     optional: dict[str, str] = Field(default_factory=dict, exclude_if=lambda found: not found)
@@ -72,11 +83,26 @@ class JudgeProtocol(Block):
         """Whether the verdict begins the judge's output, so that its reason follows."""
         return self.open.startswith(r"\A")
 
+    @property
+    def most_responses(self) -> int:
+        """Largest number of responses in one input."""
+        return self.responses
+
     def response_names(self, count: int) -> tuple[str, ...]:
         """Return the names in a template of so many responses, in order. Responses of one name
         stand there one after the other."""
         numbers = range(1, count + 1)
         return tuple(f"response_{n}" for n in numbers) if count > 1 else ("response",)
+
+    @property
+    def most_items(self) -> int:
+        """Largest number of rubric items in one input. 0 for a protocol without items."""
+        return 0
+
+    @property
+    def item_text(self) -> str:
+        """Text that shows one rubric item; see `Checklist.each`."""
+        return ""
 
     def around(self, place: int) -> tuple[str, str]:
         """Return the text before and after the response at a place, counted from 1."""
@@ -87,15 +113,24 @@ class JudgeProtocol(Block):
         return text
 
     def require(self, item: JudgeInput) -> None:
-        """Raise InputRejected for a wrong number of responses.
+        """Raise InputRejected for a wrong number of responses or rubric items.
 
         Also raise it for a `direct` input of a protocol that has no rating.
         """
-        require_responses(item, type(self))
+        require_responses(item, type(self), self.most_responses)
+        if len(item.items) > self.most_items:
+            shown = f"at most {self.most_items}" if self.most_items else "none"
+            raise InputRejected(
+                f"{len(item.items)} rubric items, and the protocol {item.protocol} shows {shown}"
+            )
 
     @abstractmethod
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         """Return the slots for `count` responses, in the order in which they are read."""
+
+    def slots_of(self, scale: Scale, item: JudgeInput) -> tuple[Slot, ...]:
+        """Return the slots for an input, in the order in which they are read."""
+        return self.slots(scale, len(item.responses))
 
     def least_readings(self, slots: int) -> int:
         """Return how many of `slots` slots must be read. A judgement with fewer abstains."""
@@ -109,7 +144,7 @@ def require_responses(item: JudgeInput, protocol: type[JudgeProtocol], most: int
     """
     count, least = len(item.responses), protocol.responses
     if not least <= count <= max(least, most):
-        shown = f"{least} to {most}" if most else str(least)
+        shown = f"{least} to {most}" if most > least else str(least)
         raise InputRejected(f"{count} responses, and the protocol {item.protocol} shows {shown}")
     if item.direct and not protocol.direct:
         raise InputRejected(f"direct reads a rating, and the protocol {item.protocol} has none")
@@ -202,21 +237,31 @@ class Group(JudgeProtocol):
 
     @cached_property
     def _marks(self) -> re.Pattern[str]:
-        sides = (side.strip() for side in self.each.split(RESPONSE))
-        return re.compile("|".join(_spelled(side) for side in sides if side), re.IGNORECASE)
+        return _marks(self.each.split(RESPONSE))
 
     def response_names(self, count: int) -> tuple[str, ...]:
         return ("responses",) * count
+
+    @property
+    def most_items(self) -> int:
+        """Largest number of rubric items in one input. 0 for a protocol without items."""
+        return 0
+
+    @property
+    def item_text(self) -> str:
+        """Text that shows one rubric item; see `Checklist.each`."""
+        return ""
 
     def around(self, place: int) -> tuple[str, str]:
         head, tail = self.each.replace(LABEL, self.labels[place - 1]).split(RESPONSE)
         return head, tail
 
     def inert(self, text: str) -> str:
-        return self._marks.sub(lambda found: f"{found[0][0]}\u200b{found[0][1:]}", text)
+        return _broken(self._marks, text)
 
-    def require(self, item: JudgeInput) -> None:
-        require_responses(item, type(self), self.max_responses)
+    @property
+    def most_responses(self) -> int:
+        return self.max_responses
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         return tuple(
@@ -234,6 +279,88 @@ class Group(JudgeProtocol):
         return math.ceil(slots / 2)
 
 
+class Checklist(JudgeProtocol):
+    """Judges a response by rubric items: one verdict for each item.
+
+    A field named `items` shows the items one after the other. `open` and `force` contain {label},
+    the item's number, by which its verdict is read. The verdicts end the text, in any order.
+    """
+
+    each: str
+    """Text that shows one item, with {label}, {choices} and {item}.
+
+    In untrusted text an imitation of its other words, line by line, is broken up with a zero-width
+    space, so that no text can close an item or open another one.
+    """
+    max_items: int = Field(40, ge=1)
+    """Largest number of items in one judge call. More items take several calls."""
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Checklist:
+        head, *tail = self.each.split(ITEM)
+        if len(tail) != 1 or not head.replace(LABEL, "").strip() or CHOICES not in self.each:
+            raise ValueError(f"each must have words, {ITEM} once after them, and {CHOICES}")
+        for name in ("each", "open", "force"):
+            if LABEL not in getattr(self, name):
+                raise ValueError(f"{name} must have {LABEL}, so that each item has its own words")
+        if self.comes_first:
+            raise ValueError("verdicts on items stand at the end: open cannot begin with \\A")
+        return self
+
+    @property
+    def most_items(self) -> int:
+        return self.max_items
+
+    @property
+    def item_text(self) -> str:
+        return self.each
+
+    @cached_property
+    def _marks(self) -> re.Pattern[str]:
+        sides = re.split("|".join(map(re.escape, (ITEM, CHOICES))), self.each)
+        return _marks([line for side in sides for line in side.splitlines()])
+
+    def inert(self, text: str) -> str:
+        return _broken(self._marks, text)
+
+    def require(self, item: JudgeInput) -> None:
+        """Raise InputRejected for an input without items too."""
+        super().require(item)
+        if not item.items:
+            raise InputRejected("no rubric items: give the row a list of them under `rubric`")
+
+    def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
+        """Return the slot of a first item with the choices yes and no."""
+        return (_item_slot(self.open, self.close, self.force, 1, YES_NO),)
+
+    def slots_of(self, scale: Scale, item: JudgeInput) -> tuple[Slot, ...]:
+        """Return a slot for each item, whose scale is the shares of its choices."""
+        return tuple(
+            _item_slot(self.open, self.close, self.force, n, own.choices)
+            for n, own in enumerate(item.items, 1)
+        )
+
+    def least_readings(self, slots: int) -> int:
+        return math.ceil(slots / 2)
+
+
+@lru_cache(maxsize=1024)
+def _item_slot(opened: str, close: str, force: str, number: int, choices: Choices) -> RatingSlot:
+    label = str(number)
+    opened, force = opened.replace(LABEL, label), force.replace(LABEL, label)
+    return RatingSlot(f"item_{label}", opened, close, force, Scale(words=dict(choices)))
+
+
+def _marks(sides: Sequence[str]) -> re.Pattern[str]:
+    """Return the pattern of the texts around a response or an item."""
+    found = (side.strip() for side in sides)
+    return re.compile("|".join(_spelled(side) for side in found if side), re.IGNORECASE)
+
+
+def _broken(marks: re.Pattern[str], text: str) -> str:
+    return marks.sub(lambda found: f"{found[0][0]}\u200b{found[0][1:]}", text)
+
+
 def _spelled(mark: str) -> str:
     """Return the pattern of a mark around a response, with any label and any space."""
     pieces = re.findall(r"\{label\}|\w+|[^\w\s]", mark)
@@ -246,7 +373,12 @@ def _spelled(mark: str) -> str:
     return found
 
 
-PROTOCOLS: dict[str, type[JudgeProtocol]] = {SINGLE: Single, PAIRWISE: Pairwise, GROUP: Group}
+PROTOCOLS: dict[str, type[JudgeProtocol]] = {
+    SINGLE: Single,
+    PAIRWISE: Pairwise,
+    GROUP: Group,
+    CHECKLIST: Checklist,
+}
 """Every protocol by the name that formats and judge inputs give it."""
 
 

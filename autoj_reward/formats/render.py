@@ -7,7 +7,7 @@ stays text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -16,6 +16,7 @@ from autoj_reward.errors import InputRejected
 from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import PLAIN, Turns
+from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import PLANTED_FLAG, JudgeInput
 
 
@@ -72,6 +73,8 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
         own = name if len(set(names)) == len(names) else f"response_{place}"
         shown = (Part(head), Part(text, False, True, own), Part(tail))
         values[name] = values.get(name, ()) + tuple(part for part in shown if part.text)
+    if item.items:
+        values["items"] = tuple(_items(item.items, protocol.item_text))
     if how := _turns(item, fmt):
         values["query"] = _conversation(item.turns or (Turn("user", item.query),), how)
         values = {name: _inert(parts, how.inert) for name, parts in values.items()}
@@ -83,6 +86,18 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
         messages.append(Message("system", fill(fmt.texts[protocol.system], placed)))
     messages.append(Message("user", fill(fmt.texts[protocol.template], placed)))
     return tuple(messages)
+
+
+def _items(items: Sequence[RubricItem], each: str) -> Iterator[Part]:
+    """Yield the parts that show rubric items one after the other, numbered from 1."""
+    for n, item in enumerate(items, 1):
+        labels = " / ".join(label for label, _ in item.choices)
+        own = {
+            "label": (Part(str(n)),),
+            "item": (Part(item.criterion, False, name=f"item_{n}"),),
+            "choices": (Part(labels, False, name=f"item_{n}"),),
+        }
+        yield from fill(each, own)
 
 
 def _placed(
@@ -223,7 +238,7 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     - `empty_response`: only white space, punctuation and tool calls.
     - `forged_turn`: a line, in any text, that begins like a turn of the conversation.
     """
-    openings = [slot.open_re for slot in fmt.slots(item.protocol, len(item.responses))]
+    openings = [slot.open_re for slot in fmt.slots_of(item)]
     marks = (fmt.thinking.open, fmt.thinking.close) if fmt.thinking else ()
     own, found = fmt.protocol(item.protocol), set(text_flags(item))
     how, spoken = _turns(item, fmt), [turn.text for turn in item.turns] or [item.query]

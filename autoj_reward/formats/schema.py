@@ -26,7 +26,7 @@ from autoj_reward.formats.read import ParseFailure, WrittenVerdict, read_slot
 from autoj_reward.formats.scale import Scale
 from autoj_reward.formats.slots import Slot
 from autoj_reward.formats.turns import Turns
-from autoj_reward.types import PAIRWISE, SINGLE
+from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
 
 FORMATS = Path(__file__).parent / "shipped"
 """Folder of the package's formats."""
@@ -113,6 +113,10 @@ class JudgeFormat(Block):
         if key not in self._slots:
             self._slots[key] = self.protocol(name).slots(self.scale, key[1])
         return self._slots[key]
+
+    def slots_of(self, item: JudgeInput) -> tuple[Slot, ...]:
+        """Return the slots for an input, in the order of reading."""
+        return self.protocol(item.protocol).slots_of(self.scale, item)
 
     @cached_property
     def _slots(self) -> dict[tuple[str, int], tuple[Slot, ...]]:
@@ -302,7 +306,7 @@ def _check_protocol(own: JudgeProtocol, texts: dict[str, str], path: Path) -> No
     shown = texts[own.template] + (texts[own.system] if own.system else "")
     if missing := set(own.fields) - set(PLACEHOLDER.findall(shown)):
         raise FormatError(f"{path}: {own.template} has no placeholder for {sorted(missing)}")
-    responses = set(own.response_names(own.responses))
+    responses = {*own.response_names(own.responses), *(["items"] if own.most_items else [])}
     for placeholder, name in own.fields.items():
         other = is_reserved_name(name) and name not in {"query", *responses}
         if (
@@ -318,7 +322,7 @@ def _check_protocol(own: JudgeProtocol, texts: dict[str, str], path: Path) -> No
         raise FormatError(f"{path}: optional names {sorted(unknown)}, which fields do not have")
     if unseen := {"query", *responses} - set(own.fields.values()):
         raise FormatError(f"{path}: {own.template} never shows {sorted(unseen)}")
-    opening = own.open.replace(LABEL, "A")
+    opening = own.open.replace(LABEL, "1")
     for pattern in (opening, own.close, getattr(own, "scores", "")):
         try:
             re.compile(pattern)

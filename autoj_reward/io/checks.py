@@ -14,6 +14,7 @@ from reprlib import Repr
 from typing import Any
 
 from autoj_reward.conversation import Context, ContextColumn
+from autoj_reward.rubric_items import BadRubric, RubricItem, items_in
 
 MAX_DEPTH = 64
 """Maximum nesting depth of a field's value."""
@@ -66,8 +67,12 @@ def context(fields: dict[str, Any], asked: Sequence[ContextColumn]) -> Context:
     A number becomes its text. A missing or null column gives no field, but makes the row bad if the
     field is required.
     """
-    found = {}
+    found: dict[str, str] = {}
+    rubric: tuple[RubricItem, ...] = ()
     for one in asked:
+        if one.items:
+            rubric = _items(fields, one)
+            continue
         value = fields.get(one.column)
         if value is None and one.required:
             what = "null" if one.column in fields else "missing"
@@ -78,7 +83,15 @@ def context(fields: dict[str, Any], asked: Sequence[ContextColumn]) -> Context:
             value = str(value)
         if value is not None:
             found[one.field] = text({one.column: value}, one.column, blank=False)
-    return Context(found)
+    return Context(found, rubric=rubric)
+
+
+def _items(fields: dict[str, Any], one: ContextColumn) -> tuple[RubricItem, ...]:
+    try:
+        return items_in(fields, one.names)
+    except BadRubric as error:
+        name = next(name for name in one.names if fields.get(name) is not None)
+        raise BadField(f"{name}{error.where}", error.reason) from None
 
 
 def responses(fields: dict[str, Any]) -> tuple[str, ...] | None:

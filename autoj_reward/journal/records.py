@@ -58,6 +58,7 @@ def judgement_key(judge: str, item: JudgeInput) -> str:
     added: list[Any] = ["direct"] if item.direct else []
     added += [{"context": dict(item.context)}] if item.context else []
     added += [{"turns": messages_of(item.turns)}] if item.turns else []
+    added += [{"items": [own.record() for own in item.items]}] if item.items else []
     return digest(judge, item.protocol, item.query, list(item.responses), item.sample, *added)
 
 

@@ -17,6 +17,7 @@ from autoj_reward.journal.records import (
     unpacked,
 )
 from autoj_reward.journal.tables import KEEP, SEEN, TEXT
+from autoj_reward.rubric_items import BadRubric, RubricItem, read_items
 from autoj_reward.types import JudgeInput
 
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -75,6 +76,8 @@ class Texts:
         record["responses"] = [self.keep(text, at) for text in item.responses]
         if item.context:
             record["context"] = {name: self.keep(text, at) for name, text in item.context.items()}
+        for own in record.get("items", ()):
+            own["criterion"] = self.keep(own["criterion"], at)
         return record
 
     def read_judged(self, row: Sequence[Any]) -> tuple[JudgeInput, dict[str, Any]]:
@@ -93,11 +96,22 @@ class Texts:
             tuple(read(text) for text in record["responses"]),
             record["sample"],
             record.get("direct", False),
-            Context({n: read(text) for n, text in record.get("context", {}).items()}, turns),
+            Context(
+                {n: read(text) for n, text in record.get("context", {}).items()},
+                turns,
+                self._read_items(record.get("items", ())),
+            ),
         )
         if judgement_key(judge, item) != key:
             raise ValueError("its texts are not what was written")
         return item, judgement_record(said, judge)
+
+    def _read_items(self, records: Sequence[dict[str, Any]]) -> tuple[RubricItem, ...]:
+        told = [{**own, "criterion": self.read(own["criterion"])} for own in records]
+        try:
+            return read_items(told) if told else ()
+        except BadRubric as error:
+            raise ValueError(str(error)) from error
 
     def keep_samples(self, query: str, sampled: SampledResponses) -> tuple[str, str]:
         """Store sampled responses, and return the columns `query` and `samples` of their row.

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from autoj_reward.config import JudgeConfig, View
-from autoj_reward.conversation import Context, last_user_text
+from autoj_reward.conversation import context_of, last_user_text
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
@@ -130,7 +130,7 @@ class GenerativeJudge:
     ) -> Judgement:
         """Read every slot of the verdict in order; force a slot that the judge left out."""
         own, protocol = spoken.own, self.format.protocol(item.protocol)
-        slots = self.format.slots(item.protocol, len(item.responses))
+        slots = self.format.slots_of(item)
         places = read_slots(slots, spoken.text, item.policy_texts, item.given_texts)
         flags = (PLANTED_FLAG,) if any(place.planted for place in places.values()) else ()
         readings, usage, said = list[Reading](), own.usage, ""
@@ -290,7 +290,7 @@ def with_criteria(item: JudgeInput) -> JudgeInput:
     if CRITERIA in item.context:
         return item
     known = dict(item.context) | {CRITERIA: criteria_of(last_user_text(item.query, item.turns))}
-    return replace(item, context=Context(known, item.turns))
+    return replace(item, context=context_of(item.context).showing(known, item.items))
 
 
 @lru_cache(maxsize=256)  # responses to one query are judged close together

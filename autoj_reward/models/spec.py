@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from autoj_reward.config import JudgeConfig, RelativeConfig, TieBreak, View, ViewOrAuto
+from autoj_reward.config import (
+    JudgeConfig,
+    RelativeConfig,
+    RubricConfig,
+    TieBreak,
+    View,
+    ViewOrAuto,
+)
 from autoj_reward.conversation import ContextColumn
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.protocols import Group
@@ -22,7 +29,8 @@ from autoj_reward.models import (
 )
 from autoj_reward.models.fingerprint import fingerprint, scalar_fingerprint
 from autoj_reward.models.views import Use, require_relative
-from autoj_reward.types import GROUP
+from autoj_reward.rubric_items import RUBRIC
+from autoj_reward.types import CHECKLIST, GROUP
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,13 @@ class JudgeSpec:
         own = self.format.protocols.get(GROUP) if isinstance(self.format, JudgeFormat) else None
         return own.max_responses if isinstance(own, Group) else None
 
+    @property
+    def max_items(self) -> int | None:
+        """Largest number of rubric items that one judgement answers. None if the format has no
+        checklist protocol."""
+        own = self.format.protocols.get(CHECKLIST) if isinstance(self.format, JudgeFormat) else None
+        return own.most_items if own else None
+
     def context(self, kind: str | None = None) -> dict[str, bool]:
         """Return the context fields that the judge shows, and whether an input must have each.
 
@@ -97,28 +112,58 @@ class JudgeSpec:
         return {name: required and name not in filled for name, required in shown}
 
     def context_columns(
-        self, columns: Mapping[str, str], kind: str | None = None
+        self,
+        columns: Mapping[str, str],
+        kind: str | None = None,
+        rubric: RubricConfig | None = None,
     ) -> tuple[ContextColumn, ...]:
         """Return the context fields that the judge shows, with their columns.
 
         They are those of protocol `kind`, or of any protocol. `columns` maps a field to its column
-        if the column has another name. Raises ConfigError for a field that the judge does not show.
+        if the column has another name. With `rubric` the field of that name holds rubric items.
+        Raises ConfigError for a field that the judge does not show.
         """
-        fmt = self.format
-        if unknown := sorted(set(columns) - set(fmt.context())):
+        fmt, items = self.format, {RUBRIC} if rubric else set()
+        if unknown := sorted(set(columns) - set(fmt.context()) - items):
             raise ConfigError(
                 f"columns names {unknown[0]!r}, and the judge's format {fmt.name} shows "
                 f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"
             )
+        shown = self.context(kind) | dict.fromkeys(items, False)
         return tuple(
-            ContextColumn(name, columns.get(name, name), required)
-            for name, required in self.context(kind).items()
+            ContextColumn(name, columns.get(name, name), required, name in items)
+            for name, required in shown.items()
         )
 
     def require_relative(self, how: RelativeConfig, key: str = "relative") -> None:
         """Raise ConfigError naming `key` if the judge cannot rank groups this way."""
         most, compares, rates = self.max_group, self.compares, self.rates
         require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
+
+    def require_rubric(self, how: RubricConfig, key: str = "rubric") -> None:
+        """Raise ConfigError naming `key` if the judge cannot score rubrics this way.
+
+        Also raise it if the run's own items cannot be read.
+        """
+        if how.by == "overall":
+            if not (self.rates and RUBRIC in self.format.context("single")):
+                raise ConfigError(
+                    f"{key}.by is overall, and the judge's format {self.format.name} rates without "
+                    f"a field {RUBRIC!r}: set judge.format to one that shows it, such as "
+                    "rubric-overall"
+                )
+        elif self.max_items is None:
+            raise ConfigError(
+                f"{key}.by is {how.by}, and the judge's format {self.format.name} has no checklist "
+                "protocol: set judge.format to one that has, such as rubric-item or "
+                "rubric-checklist"
+            )
+        elif self.critiques > 1:
+            raise ConfigError(
+                f"{key}.by is {how.by}, which takes one critique, and judge.critiques is "
+                f"{self.critiques}: leave it out, or set {key}.by to overall"
+            )
+        how.load()
 
     def that_reads(self, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()) -> JudgeSpec:
         """Return the spec with the readings turned on that the view and the tie-break rules need.

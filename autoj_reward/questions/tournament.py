@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import Literal
 
-from autoj_reward.conversation import Context, context_of
+from autoj_reward.conversation import context_of
 from autoj_reward.errors import InputError
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare, compare_all
@@ -234,7 +234,7 @@ def _without_reference(members: Members) -> Members:
     """Return the members without the reference in their context. It is a response here."""
     found = context_of(members.candidates[0].context)
     known = {name: text for name, text in found.items() if name != REFERENCE}
-    context = Context(known, found.turns)
+    context = found.showing(known)
     return replace(
         members, candidates=tuple(replace(c, context=context) for c in members.candidates)
     )

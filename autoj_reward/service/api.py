@@ -228,7 +228,14 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     async def judge(body: bodies.JudgeBody) -> Response:
         """Judge inputs for another RewardClient; stream one JSON line for each when it is done."""
         asked = [
-            JudgeInput(i.protocol, i.query, tuple(i.responses), i.sample, i.direct, i.context)
+            JudgeInput(
+                i.protocol,
+                i.query,
+                tuple(i.responses),
+                i.sample,
+                i.direct,
+                i.context.showing(i.context, i.items),
+            )
             for i in body.items
         ]
         return _Lines(_lines(client, asked, metrics), {JUDGE_HEADER: client.backend.judge})

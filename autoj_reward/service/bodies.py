@@ -32,6 +32,7 @@ from autoj_reward.conversation import (
 )
 from autoj_reward.logs import REQUEST_ID
 from autoj_reward.questions.rank import Order, PairScore
+from autoj_reward.rubric_items import KIND_POINTS, BadRubric, RubricItem, read_items
 from autoj_reward.types import Outcome, Reading, Selection, Usage, Verdict
 
 MAX_INPUTS = 1024
@@ -84,6 +85,37 @@ ContextField = Annotated[
     ),
 ]
 """Named texts that the judge's format shows with query and responses."""
+
+
+def _rubric(value: Any) -> tuple[RubricItem, ...]:
+    try:
+        return read_items(value) if value else ()
+    except BadRubric as error:
+        raise ValueError(str(error)) from error
+
+
+RubricField = Annotated[
+    tuple[RubricItem, ...],
+    PlainValidator(_rubric),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["criterion"],
+                "properties": {
+                    "criterion": {"type": "string"},
+                    "points": {"type": "number", "default": 1},
+                    "kind": {"enum": [*KIND_POINTS]},
+                    "choices": {"type": "object", "additionalProperties": {"type": "number"}},
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                },
+            },
+            "default": [],
+        }
+    ),
+]
+"""Rubric items."""
 
 
 DESCRIBED = ConfigDict(use_attribute_docstrings=True)
@@ -163,6 +195,8 @@ class JudgeItem(PromptFields):
     """Index of this critique among several of the same input."""
     direct: bool = False
     """Read only the rating right after the prompt."""
+    items: RubricField = ()
+    """Rubric items to judge, for the protocol `checklist`."""
 
     @staticmethod
     def _turns(messages: list[dict[str, Any]]) -> tuple[Turn, ...]:

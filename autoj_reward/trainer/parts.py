@@ -34,8 +34,8 @@ class RewardPart:
     """One part of a reward."""
 
     format: JudgeFormat | ScalarFormat | None
-    """Format of a judge or scalar model. None for a function, and for a judge of whole groups: both
-    give numbers of 0 to 1."""
+    """Format of a judge or scalar model. None for a function, and for a judge of whole groups or of
+    rubrics: they give numbers of 0 to 1."""
     view: View = "rating"
     """The number of the judgement that counts."""
     weight: float = 1.0
@@ -83,7 +83,9 @@ def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
         spec = judge_spec(own.judge)
         if own.relative:
             spec.require_relative(own.relative, f"{config.key_of(name)}.relative")
-        found[name] = spec.that_reads("expected" if own.relative else own.view, "reward")
+        if own.rubric:
+            spec.require_rubric(own.rubric, f"{config.key_of(name)}.rubric")
+        found[name] = spec.that_reads("expected" if own.scoring else own.view, "reward")
     return found
 
 
@@ -98,10 +100,10 @@ class Parts:
     def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
         """judges: the judges of the config, as `reward_judges` returns them."""
         self._least = config.reduce == "min"
-        own = None if config.relative else judges[JUDGE].format
+        own = None if config.scoring else judges[JUDGE].format
         self.by_name = {JUDGE: RewardPart(own)}
         for name, part in config.parts.items():
-            fmt = None if part.function or part.relative else judges[name].format
+            fmt = None if part.function or part.scoring else judges[name].format
             self.by_name[name] = RewardPart(fmt, weight=part.weight, range=part.range)
         self.alone = len(self.by_name) == 1
 

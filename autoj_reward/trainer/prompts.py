@@ -23,6 +23,7 @@ from autoj_reward.conversation import (
 )
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.models.spec import JudgeSpec
+from autoj_reward.rubric_items import RUBRIC, RubricItem, items_in
 from autoj_reward.types import Candidate, after
 
 Turn = str | Sequence[Mapping[str, Any]]
@@ -232,10 +233,20 @@ class ContextFields:
 
     def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
         """judges: the judges of the config, as `reward_judges` returns them."""
+        self._by_items = {name for name in judges if config.judged[name].rubric}
         self._shown = {
             name: set(own.format.context(config.judged[name].protocol))
+            | ({RUBRIC} if name in self._by_items else set())
             for name, own in judges.items()
         }
+        texts = {RUBRIC} & {
+            f for n, own in self._shown.items() if n not in self._by_items for f in own
+        }
+        if texts and self._by_items:
+            raise ConfigError(
+                "one judge of this reward scores rubric items, and another shows the text "
+                f"{RUBRIC!r}: a row holds one of the two, so set the other judge's format"
+            )
         self._for_judges = {field for shown in self._shown.values() for field in shown}
         known = set(self._for_judges)
         if any(part.function for part in config.parts.values()):
@@ -247,8 +258,14 @@ class ContextFields:
             )
         self._known = known
         needed = judges[JUDGE].context(config.protocol)
+        items = {RUBRIC} if self._by_items else set()
         self.asked = tuple(
-            ContextColumn(name, config.columns.get(name, name), needed.get(name, False))
+            ContextColumn(
+                name,
+                config.columns.get(name, name),
+                needed.get(name, False) and name not in items,
+                name in items,
+            )
             for name in sorted(known)
         )
 
@@ -260,15 +277,19 @@ class ContextFields:
         not name one. For functions, lists and mappings become JSON. Raises InputError for a number
         that is not finite, and for a judge's field that is neither text nor a number.
         """
-        found = {}
+        found: dict[str, str] = {}
+        rubric: tuple[RubricItem, ...] = ()
         for one in self.asked:
+            if one.items:
+                rubric = items_in(row, one.names)
+                continue
             column = one.column
             if column == one.field == "reference" and row.get(column) is None and reference:
                 column = reference
             text = self._text(one.field, column, row.get(column))
             if text.strip():
                 found[one.field] = text
-        return Context(found)
+        return Context(found, rubric=rubric)
 
     def _text(self, field: str, column: str, value: Any) -> str:
         """Return a field's value as text; "" if it is missing."""
@@ -296,7 +317,7 @@ class ContextFields:
         A column is a list, an array, or a column of pandas or datasets. Raises ConfigError for a
         missing column that the judge needs, and for a column of another length.
         """
-        wanted = {one.column for one in self.asked}
+        wanted = {name for one in self.asked for name in one.names}
         lists = {
             name: values
             for name, column in columns.items()
@@ -321,15 +342,12 @@ class ContextFields:
         if name not in self._shown:
             return list(candidates)
         others = self._known - self._shown[name]
-        return [
-            replace(c, context=_without(c.context, others)) if others & set(c.context) else c
-            for c in candidates
-        ]
+        return [replace(c, context=self._shown_to(name, c, others)) for c in candidates]
 
-
-def _without(context: Mapping[str, str], names: set[str]) -> Context:
-    kept = {name: text for name, text in context.items() if name not in names}
-    return Context(kept, context_of(context).turns)
+    def _shown_to(self, name: str, candidate: Candidate, others: set[str]) -> Context:
+        known = context_of(candidate.context)
+        kept = {field: text for field, text in known.items() if field not in others}
+        return known.showing(kept, known.rubric if name in self._by_items else ())
 
 
 def _as_list(column: Any) -> list[Any] | None:

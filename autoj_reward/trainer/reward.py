@@ -178,7 +178,7 @@ class RewardModel:
 
     def _view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
         own = self.config.judged[name]
-        if own.relative:  # a score is the rating of what stands for its judgement
+        if own.scoring:  # a score is the rating of what stands for its judgement
             return "rating"
         key = f"{self.config.key_of(name)}.view"
         return resolve_view(own.view, "reward", client.preferred, views, key)
@@ -194,15 +194,19 @@ class RewardModel:
         key = f"autoj-reward-views {json.dumps(judges, sort_keys=True)}"
         agreed = await asyncio.to_thread(of_first_rank, key, found)
         views = {}
-        for name, (own, finding) in agreed.items():
+        for name, (known, finding) in agreed.items():
             await self.clients[name].use_finding(finding)
-            views[name] = self._view(name, self.clients[name], frozenset(own))
+            views[name] = self._view(name, self.clients[name], frozenset(known))
         self.parts.use_views(views)
         asked: dict[str, AskPart] = {}
         for name, view in views.items():
-            client, how = self.clients[name], self.config.judged[name].relative
-            rank = how and partial(rate_groups, client, how)
-            asked[name] = rank or partial(client.rate, view=view)
+            client, own = self.clients[name], self.config.judged[name]
+            if own.relative:
+                asked[name] = partial(rate_groups, client, own.relative)
+            elif own.rubric:
+                asked[name] = partial(client.score_rubrics, how=own.rubric)
+            else:
+                asked[name] = partial(client.rate, view=view)
         self._asks = asked | self._functions
 
     def close(self) -> None:
@@ -328,8 +332,9 @@ class RewardModel:
         for name, client in self.clients.items():
             view = self._view(name, client, self._views[name])
             judgements = [judgement for judgement in (answers or {}).get(name, ()) if judgement]
-            how = self.config.judged[name].relative
-            used = f"relative by {how.by}" if how else view
+            own = self.config.judged[name]
+            used = f"relative by {own.relative.by}" if own.relative else view
+            used = f"rubric by {own.rubric.by}" if own.rubric else used
             lines.append(
                 describe_run(client, used, judgements, own_name if name == JUDGE else name)
             )

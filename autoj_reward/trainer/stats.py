@@ -9,6 +9,7 @@ from statistics import stdev
 from autoj_reward.judge.health import BOUNDS, JudgeHealth
 from autoj_reward.questions.rank import ORDER_SPREAD, POSITION_CORRELATION, STANDARD_ERROR
 from autoj_reward.questions.tie_break import count_tied_pairs
+from autoj_reward.rubric_items import RUBRIC
 from autoj_reward.trainer.parts import Parts, Reward
 from autoj_reward.types import Candidate, GroupKey, Judgement, Outcome, group_key
 
@@ -26,6 +27,9 @@ def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     - `parts/<name>`: mean of a part's numbers in its own unit, with several parts.
     - `parts/<name>_abstains`: share of the responses on which the part abstains.
 
+    - `rubric/met`, `rubric/abstained`: mean share that holds of the items with positive points, and
+      share of items without a verdict, if rubrics are scored. `rubric/tag/<tag>`: mean share of the
+      items of a tag.
     - `judge/standard_error`, `judge/order_spread`, `judge/position_correlation`: means over the
       responses, if groups are judged together; see `Ranking`.
 
@@ -64,6 +68,7 @@ def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
         "judge/queued_seconds": mean([j.usage.queued_s for j in judgements]),
         "judge/response_characters": mean([float(len(c.response)) for c in candidates]),
         **_relative_figures(judgements, mean),
+        **_rubric_figures(judgements, mean),
         **_part_figures([reward.parts for reward in rewards], mean),
     }
 
@@ -76,6 +81,20 @@ def _relative_figures(
     read = {name: [own for j in judgements if (own := j.reading(name))] for name in names}
     values = {name: [r.value for r in found if r.value is not None] for name, found in read.items()}
     return {f"judge/{name}": mean(own) for name, own in values.items() if any(read.values())}
+
+
+def _rubric_figures(
+    judgements: Sequence[Judgement], mean: Callable[[Sequence[float]], float]
+) -> dict[str, float]:
+    """Of responses that were scored by rubric items; nothing for others.
+
+    The names begin with `rubric/`. They are those of this call's rubrics: tags may differ by row.
+    """
+    found: dict[str, list[float]] = {}
+    for own in (reading for j in judgements for reading in j.readings):
+        if own.slot.startswith(f"{RUBRIC}/") and own.value is not None:
+            found.setdefault(own.slot, []).append(own.value)
+    return {name: mean(values) for name, values in found.items()}
 
 
 def _part_figures(

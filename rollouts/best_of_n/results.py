@@ -13,6 +13,7 @@ from autoj_reward.io.files import OutputFile, filling, to_plain
 from autoj_reward.io.rows import QueryRow
 from autoj_reward.questions.budget import Fate, Spending, Standing
 from autoj_reward.questions.rank import Ranking
+from autoj_reward.questions.rubric import RubricScore
 from autoj_reward.types import RATING, Candidate, Judgement, Selection
 
 RESULTS = ("selections.jsonl", "judgements.jsonl")
@@ -34,6 +35,8 @@ class GroupResult:
     """Cost of the query on a budget; None without a budget."""
     ranking: Ranking | None = None
     """Relative judgement of the candidates; None if each was judged alone."""
+    rubrics: tuple[RubricScore, ...] = ()
+    """Rubric score of each candidate; empty without rubrics."""
 
     def __post_init__(self) -> None:
         if len(self.candidates) != len(self.judgements):
@@ -114,6 +117,8 @@ def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
     rows = [_judgement_record(group.row.line, i, c, j) for i, (c, j) in pairs]
     for row, standing in zip(rows, group.standings, strict=False):
         row |= to_plain(standing)
+    for row, score in zip(rows, group.rubrics, strict=False):
+        row["rubric"] = score.record()
     return rows
 
 

@@ -16,7 +16,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.client.in_flight import Progress, run_in_order
 from autoj_reward.client.judging import FirstJudgements
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import BestOfNConfig, PolicyConfig, View
+from autoj_reward.config import BestOfNConfig, PolicyConfig, RubricConfig, View
 from autoj_reward.conversation import messages_of
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.formats.schema import ScalarFormat
@@ -71,8 +71,11 @@ def resolve_job(config: BestOfNConfig) -> Job:
     judge = judge_spec(config.judge)
     if config.budget is not None and isinstance(judge.format, ScalarFormat):
         raise ConfigError("budget saves critiques, and a scalar model writes none: leave it out")
-    if how := config.relative:
-        judge.require_relative(how)
+    if config.relative or config.rubric:
+        if config.relative:
+            judge.require_relative(config.relative)
+        if config.rubric:
+            judge.require_rubric(config.rubric)
         judge = judge.that_reads("expected", "reward")
         return Job(config.model_copy(update={"view": "rating", "judge": judge.config}), judge)
     preferred = None if config.budget is not None else judge.preferred
@@ -87,7 +90,9 @@ def rows_of(job: Job) -> Stream[QueryRow]:
     kind = None if "pairwise" in config.tie_break else "single"
     if config.relative:
         kind = config.relative.protocol
-    asked = job.judge.context_columns(config.columns, kind)
+    if config.rubric:
+        kind = config.rubric.protocol
+    asked = job.judge.context_columns(config.columns, kind, config.rubric)
     return queries(config.input, asked, answered=config.policy is None)
 
 
@@ -153,7 +158,7 @@ async def judge_groups(
     def require(views: frozenset[View]) -> None:
         if job.config.budget is not None:
             require_cheap_pass(views)
-        if job.config.relative is None:
+        if not (job.config.relative or job.config.rubric):
             resolve_view(job.view, "choose", None, views)
 
     async with open_judge(
@@ -161,6 +166,7 @@ async def judge_groups(
     ) as reward:
         how = job.config.relative
         used = f"relative by {how.by}" if how else job.view
+        used = f"rubric by {job.config.rubric.by}" if job.config.rubric else used
         judged = FirstJudgements(reward, used, say)
 
         async def one(group: Group) -> GroupResult:
@@ -179,6 +185,8 @@ async def _select(
 ) -> GroupResult:
     if job.config.relative:
         return await _rank(job.config, reward, row, candidates)
+    if job.config.rubric:
+        return await _score(job.config, job.config.rubric, reward, row, candidates)
     question = reward.question_of_choice(
         candidates, view=job.view, rules=job.config.tie_break, share=job.config.budget
     )
@@ -207,6 +215,22 @@ async def _rank(
     chosen = await choose(candidates, judgements, view="rating", rules=config.tie_break)
     rule = "relative" if chosen.rule == "rating" else chosen.rule
     return GroupResult(row, candidates, judgements, replace(chosen, rule=rule), ranking=ranking)
+
+
+async def _score(
+    config: BestOfNConfig,
+    how: RubricConfig,
+    reward: RewardClient,
+    row: QueryRow,
+    candidates: tuple[Candidate, ...],
+) -> GroupResult:
+    """Score the candidates by the row's rubric and choose the one with the highest score."""
+    questions = [reward.question_of_rubric(candidate, how) for candidate in candidates]
+    scores = tuple(await reward.answer(questions))
+    judgements = tuple(own.as_judgement() for own in scores)
+    chosen = await choose(candidates, judgements, view="rating", rules=config.tie_break)
+    rule = "rubric" if chosen.rule == "rating" else chosen.rule
+    return GroupResult(row, candidates, judgements, replace(chosen, rule=rule), rubrics=scores)
 
 
 QUERIES_AT_ONCE = 16

@@ -1,0 +1,277 @@
+"""Score of one response by the items of a rubric.
+
+The score is the sum of points times the share of each item, divided by the sum of positive points,
+as in HealthBench. The share of an item is the probability that its criterion holds, or the
+verdict's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from autoj_reward.config import RubricConfig
+from autoj_reward.conversation import context_of
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.rate import Rate
+from autoj_reward.rubric_items import RUBRIC, RubricItem
+from autoj_reward.types import (
+    CHECKLIST,
+    PLANTED_FLAG,
+    RATING,
+    Candidate,
+    JudgeInput,
+    Judgement,
+    Outcome,
+    Reading,
+    concurrent_usage,
+)
+
+MET, ABSTAINED, TAG = f"{RUBRIC}/met", f"{RUBRIC}/abstained", f"{RUBRIC}/tag/"
+"""Names of the readings that `RubricScore.as_judgement` adds to a rating: mean share of the items
+with positive points, share of items without a verdict, and mean share of the items of a tag."""
+HELD = 0.5
+"""Share from which a criterion counts as holding, for a gate."""
+NO_ITEMS = "no rubric items: give the row a list of them under `rubric`, or the run a file of them"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemVerdict:
+    """What the judge found on one item."""
+
+    item: RubricItem
+    share: float | None
+    """Share of the item's points, 0 to 1; None if the judge abstains on it."""
+    answer: str = ""
+    """The judge's answer, one of the item's choices. Empty if it abstains."""
+    reason: str = ""
+    """Why it abstains. Empty if it does not."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the item and the verdict on it as JSON data."""
+        told = {"answer": self.answer, "share": self.share, "reason": self.reason}
+        return self.item.record() | told
+
+
+@dataclass(frozen=True, slots=True)
+class RubricScore:
+    """Score of a response by its rubric, with its evidence."""
+
+    score: float | None
+    """The score, 0 to 1 unless `clip` is false; None if the judge abstains on the response."""
+    reason: str
+    """Why there is no score. Empty if there is one."""
+    verdicts: tuple[ItemVerdict, ...]
+    """Verdict on each item, in the rubric's order. Empty for an overall rating."""
+    judgements: tuple[Judgement, ...] = field(repr=False)
+    """All judgements behind the score, in the order of asking."""
+    gated: bool = False
+    """Whether a failed item capped the score."""
+
+    @property
+    def abstained(self) -> float:
+        """Share of the items without a verdict, 0 to 1."""
+        return fmean(own.share is None for own in self.verdicts) if self.verdicts else 0.0
+
+    @property
+    def critique(self) -> str:
+        """Texts that the judge wrote."""
+        return "\n\n".join(own.critique for own in self.judgements if own.critique)
+
+    def record(self) -> dict[str, Any]:
+        """Return score and verdicts as JSON values, without the judgements."""
+        return {
+            "score": self.score,
+            "reason": self.reason,
+            "items": [own.record() for own in self.verdicts],
+            "abstained": self.abstained,
+            "gated": self.gated,
+        }
+
+    def as_judgement(self) -> Judgement:
+        """Return a judgement whose rating is the score.
+
+        Its further readings are those named above, and one for each item (`item_1`, ...).
+        """
+        usage = concurrent_usage([own.usage for own in self.judgements])
+        flags = tuple(sorted({flag for own in self.judgements for flag in own.flags}))
+        judge = self.judgements[0].judge if self.judgements else ""
+        if self.score is None:
+            failed = next((own.outcome for own in self.judgements if not own.ok), None)
+            outcome = failed or (Outcome.UNPARSABLE if self.judgements else Outcome.INPUT_REJECTED)
+            return Judgement(outcome, self.reason, self.critique, (), usage, judge, flags)
+        forced = any(own.forced for own in self.judgements)
+        rating = Reading(RATING, f"{self.score:g}", self.score, expected=self.score, forced=forced)
+        readings = (rating, *self._readings())
+        return Judgement(Outcome.OK, "", self.critique, readings, usage, judge, flags)
+
+    def _readings(self) -> Iterator[Reading]:
+        found: dict[str, list[float]] = {}
+        for n, own in enumerate(self.verdicts, 1):
+            if own.share is None:
+                continue
+            yield Reading(f"item_{n}", own.answer, own.share)
+            names = [MET] if own.item.points > 0 else []
+            for name in (*names, *(TAG + tag for tag in own.item.tags)):
+                found.setdefault(name, []).append(own.share)
+        means = {name: fmean(shares) for name, shares in found.items()}
+        if self.verdicts:
+            means[ABSTAINED] = self.abstained
+        yield from (Reading(name, f"{value:g}", value) for name, value in means.items())
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRubric:
+    """Question: how much of its rubric does a response meet?"""
+
+    candidate: Candidate
+    items: tuple[RubricItem, ...]
+    """Items of the rubric. Without any the judge abstains."""
+    how: RubricConfig
+    scale: tuple[float, float] = (0.0, 1.0)
+    """Lowest and highest rating of the judge's format, for an overall rating."""
+    max_items: int = 1
+    """Largest number of items in one judge call."""
+    critiques: int = 1
+    """Number of sampled critiques of an overall rating."""
+
+    def inputs(self) -> list[JudgeInput]:
+        """Return the inputs for the judge."""
+        if not self.items:
+            return []
+        own, known = self.candidate, context_of(self.candidate.context)
+        if self.how.by == "overall":
+            return self._overall.inputs()
+        return [
+            JudgeInput(
+                CHECKLIST,
+                own.query,
+                (own.response,),
+                context=known.showing(known, tuple(self.items[n].question for n in part)),
+            )
+            for part in self._parts()
+        ]
+
+    @property
+    def most_inputs(self) -> int:
+        """Return the number of judge inputs."""
+        return len(self.inputs())
+
+    @property
+    def _overall(self) -> Rate:
+        """Return the rating of the response beside a text of all items."""
+        known = context_of(self.candidate.context)
+        shown = "\n".join(_line(self.items[n]) for n in self._order())
+        own = Candidate(
+            self.candidate.query,
+            self.candidate.response,
+            context=known.showing({**known, RUBRIC: shown}),
+        )
+        return Rate(own, self.critiques)
+
+    def _order(self) -> list[int]:
+        """Return the items' numbers in a random order that the items and the seed determine."""
+        order = list(range(len(self.items)))
+        texts = (item.criterion for item in self.items)
+        random.Random("\0".join([str(self.how.seed), *texts])).shuffle(order)
+        return order
+
+    def _parts(self) -> list[list[int]]:
+        """Return the numbers of the items that each judgement shows, in the order shown."""
+        order = self._order() if self.how.by == "checklist" else list(range(len(self.items)))
+        size = self.max_items if self.how.by == "checklist" else 1
+        return [order[start : start + size] for start in range(0, len(order), size)]
+
+    async def answer(self, ask: Ask) -> RubricScore:
+        """Return the score and the verdicts behind it."""
+        if not self.items:
+            return RubricScore(None, NO_ITEMS, (), ())
+        if self.how.by == "overall":
+            return self._rated(await self._overall.answer(ask))
+        answers = await ask(self.inputs())
+        verdicts = dict[int, ItemVerdict]()
+        for part, judgement in zip(self._parts(), answers, strict=True):
+            for place, n in enumerate(part, 1):
+                verdicts[n] = self._verdict(self.items[n], judgement, f"item_{place}")
+        return self._scored([verdicts[n] for n in range(len(self.items))], tuple(answers))
+
+    def _rated(self, judgement: Judgement) -> RubricScore:
+        if not judgement.ok:
+            return RubricScore(None, judgement.reason, (), (judgement,))
+        low, high = self.scale
+        value = judgement.rating if self.how.hard else judgement.expected
+        value = judgement.rating if value is None else value
+        assert value is not None  # a rating that is ok has a number
+        return RubricScore((value - low) / (high - low), "", (), (judgement,))
+
+    def _verdict(self, item: RubricItem, judgement: Judgement, slot: str) -> ItemVerdict:
+        reading = judgement.reading(slot)
+        if reading is None or reading.value is None:
+            reason = judgement.why if not judgement.ok else "the judge gave it no answer"
+            if PLANTED_FLAG in judgement.flags:  # no gain from a text that imitates a verdict
+                shares = [share for _, share in item.choices]
+                worst = min(shares) if item.points > 0 else max(shares)
+                return ItemVerdict(item, worst, "", reason)
+            return ItemVerdict(item, None, "", reason)
+        answer = next(label for label, share in item.choices if share == reading.value)
+        expected = None if self.how.hard else reading.expected
+        return ItemVerdict(item, reading.value if expected is None else expected, answer)
+
+    def _scored(
+        self, verdicts: Sequence[ItemVerdict], judgements: tuple[Judgement, ...]
+    ) -> RubricScore:
+        known = [(own.item, own.share) for own in verdicts if own.share is not None]
+        most = sum(item.points for item, _ in known if item.points > 0)
+        if 2 * len(known) < len(verdicts) or most <= 0:
+            why = next((own.reason for own in verdicts if own.share is None), "")
+            reason = f"{len(verdicts) - len(known)} of {len(verdicts)} items have no verdict: {why}"
+            return RubricScore(None, reason, tuple(verdicts), judgements)
+        score = sum(item.points * share for item, share in known) / most
+        if self.how.clip:
+            score = min(1.0, max(0.0, score))
+        gate = self.how.gate
+        gated = gate is not None and any(
+            (share >= HELD) == (item.points < 0) for item, share in known if item.kind == gate.kind
+        )
+        if gate and gated:
+            score = min(score, gate.cap)
+        return RubricScore(score, "", tuple(verdicts), judgements, gated)
+
+
+def _line(item: RubricItem) -> str:
+    """Return an item as a line of the text that an overall rating shows."""
+    worth = f"{item.points:+g} points"
+    if item.choices[0][1] != 1 or len(item.choices) > 2:
+        worth = ", ".join(f"{label}: {item.points * share:+g}" for label, share in item.choices)
+    return f"- ({worth}) {' '.join(item.criterion.split())}"
+
+
+def default_rubric(max_items: int | None) -> RubricConfig:
+    """Return how a rubric is scored if nothing is configured.
+
+    Items are judged one at a time, or together if the format is made for that, or overall if it has
+    no checklist protocol. max_items: as for `rubric_question`.
+    """
+    if max_items is None:
+        return RubricConfig(by="overall")
+    return RubricConfig(by="items" if max_items == 1 else "checklist")
+
+
+def rubric_question(
+    candidate: Candidate,
+    how: RubricConfig,
+    max_items: int | None,
+    scale: tuple[float, float] | None,
+    critiques: int,
+) -> ScoreRubric:
+    """Return the question that scores a response by its rubric.
+
+    The items are those in the candidate's context, else those of `how.items`. max_items: items of
+    one judge call at most; None if the judge's format has no checklist protocol. scale: lowest and
+    highest rating; None without a scale.
+    """
+    items = context_of(candidate.context).rubric or (how.load() if how.items else ())
+    return ScoreRubric(candidate, items, how, scale or (0.0, 1.0), max_items or 1, critiques)
