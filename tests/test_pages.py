@@ -93,8 +93,12 @@ WHOLE = {"input": jobs.BestOfNConfig, "model": TrainJudgeConfig}
 block a reward config."""
 EXTRACTS = {"teacher": (CollectConfig, "configs/jobs/collect_single.yaml")}
 """{first key of a block with a few keys of a run file: its class, a file with the others}."""
-OTHER_PROGRAMS = {("docs/trainers/nemo_gym.md", "genrm_model"), ("docs/train/data.md", "scenario")}
-"""(page, first key) of files that are no config of this package: NeMo Gym's, and criteria."""
+OTHER_PROGRAMS = {
+    ("docs/rewards/rubrics.md", "items"),
+    ("docs/trainers/nemo_gym.md", "genrm_model"),
+    ("docs/train/data.md", "scenario"),
+}
+"""(page, first key) of files that are no run file: NeMo Gym's, criteria, and rubric items."""
 
 
 class Snippet(NamedTuple):
