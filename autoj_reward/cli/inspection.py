@@ -271,7 +271,8 @@ def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
     from autoj_reward.conversation import ContextColumn
     from autoj_reward.io import checks as check
     from autoj_reward.io.rows import with_query
-    from autoj_reward.types import GROUP, PAIRWISE, SINGLE, JudgeInput
+    from autoj_reward.rubric_items import RUBRIC
+    from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, JudgeInput
 
     fields = check.own_fields({"text": value} if isinstance(value, str) else value)
     pair, group = "response_1" in fields, "responses" in fields
@@ -279,11 +280,12 @@ def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
     if "query" not in fields:
         return JudgeText(line, None, check.text(fields, "text"))
     names = ("response_1", "response_2") if pair else ("response",)
-    protocol = GROUP if group else PAIRWISE if pair else SINGLE
+    alone = CHECKLIST if CHECKLIST in fmt.protocols else SINGLE
+    protocol = GROUP if group else PAIRWISE if pair else alone
     needed = fmt.context(protocol)
-    context = check.context(
-        fields, [ContextColumn(name, name, must) for name, must in needed.items()]
-    )
+    columns = [ContextColumn(name, name, must) for name, must in needed.items()]
+    columns += [ContextColumn(RUBRIC, RUBRIC, items=True)] if protocol == CHECKLIST else []
+    context = check.context(fields, columns)
     query = check.text(fields, "query", blank=False)
     if group:
         responses = check.responses(fields) or ()
@@ -319,7 +321,7 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
         reason = f"format {fmt.name} has no {protocol} protocol"
         return {"outcome": "unparsable", "reason": reason} | seen
     record: dict[str, object] = {"outcome": "ok"}
-    slots = fmt.slots(protocol, len(row.item.responses) if row.item else None)
+    slots = fmt.slots_of(row.item) if row.item else fmt.slots(protocol)
     for name, read in read_slots(slots, spoken.text, *shown).items():
         if spoken.problem or isinstance(read, ParseFailure):
             reason = spoken.problem or getattr(read, "reason", "")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
+from autoj_reward.conversation import Context
 from autoj_reward.formats.protocols import read_slots
 from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
-from autoj_reward.types import GROUP, PAIRWISE, SINGLE
+from autoj_reward.formats.slots import Slot
+from autoj_reward.rubric_items import RUBRIC, YES_NO, read_items
+from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, JudgeInput
 
 QUERY, RIGHT, WRONG = "What is 12 times 12?", "12 times 12 is 144.", "12 times 12 is 124."
 """Question, right response and wrong response of the sample rows."""
+CRITERIA = ["States the product", "Shows each step of the multiplication"]
+"""Rubric of the sample row: the right response meets the first item alone."""
 REASON = "12 times 12 is 144, and so it says."
 """Critique of the sample output."""
 THOUGHTS = "10 times 12 is 120, and 24 more."
@@ -41,7 +46,19 @@ def make_sample_rows(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
         rows.append(two | _context(fmt, PAIRWISE) | _text(fmt, PAIRWISE, best))
     if GROUP in fmt.protocols:
         both: dict[str, Any] = {"query": QUERY, "responses": [RIGHT, WRONG]}
-        rows.append(both | _context(fmt, GROUP) | _group_text(fmt))
+        labels = sorted(fmt.scale.labels, key=fmt.scale.value)
+        rows.append(both | _context(fmt, GROUP) | _texts(fmt.slots(GROUP), labels[::-1]))
+    if CHECKLIST in fmt.protocols:
+        criteria = CRITERIA[: fmt.protocol(CHECKLIST).most_items]
+        items = read_items(criteria)
+        asked = JudgeInput(CHECKLIST, QUERY, (RIGHT,), context=Context(rubric=items))
+        answers = [label for label, _ in YES_NO]
+        rows.append(
+            one
+            | {RUBRIC: criteria}
+            | _context(fmt, CHECKLIST)
+            | _texts(fmt.slots_of(asked), answers[: len(items)])
+        )
     return rows
 
 
@@ -60,13 +77,12 @@ def _text(fmt: JudgeFormat, protocol: str, label: str) -> dict[str, str]:
     return {}
 
 
-def _group_text(fmt: JudgeFormat) -> dict[str, str]:
-    """Scores of a right and a wrong response, as the slots have them."""
-    low, *_, high = sorted(fmt.scale.labels, key=fmt.scale.value)
-    slots = fmt.slots(GROUP)
+def _texts(slots: Sequence[Slot], labels: Sequence[str]) -> dict[str, str]:
+    """Return an output with the first label in the first slot, and the last one in the last."""
+    shown = [labels[0], labels[-1]][: len(slots)]
     for closing in CLOSINGS:
-        labels = zip(slots, (high, low), strict=True)
-        text = REASON + "".join(slot.force + label + closing for slot, label in labels)
+        said = zip(slots, shown, strict=True)
+        text = REASON + "".join(slot.force + label + closing for slot, label in said)
         read = read_slots(slots, text, (RIGHT, WRONG), (QUERY,))
         if all(isinstance(own, WrittenVerdict) for own in read.values()):
             return {"text": text}

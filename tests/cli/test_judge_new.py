@@ -49,9 +49,14 @@ def test_every_format_can_be_started_from(
     assert [record["outcome"] for record in found] == ["ok"] * len(found)
     assert len(found) == len(fmt.protocols)
     assert not any("flags" in record for record in found)
-    names = ("rating", "verdict", "response_1")
+    names = ("rating", "verdict", "response_1", "item_1")
     best = [next(record[name] for name in names if name in record) for record in found]
-    wanted = {"single": fmt.scale.high, "pairwise": "first", "group": fmt.scale.high}
+    wanted = {
+        "single": fmt.scale.high,
+        "pairwise": "first",
+        "group": fmt.scale.high,
+        "checklist": 1,
+    }
     assert best == [wanted[name] for name in fmt.protocols]
 
 

@@ -26,7 +26,8 @@ from autoj_reward.formats.schema import (
 )
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import known_models
-from autoj_reward.types import SINGLE, JudgeInput, Verdict
+from autoj_reward.rubric_items import RubricItem
+from autoj_reward.types import CHECKLIST, SINGLE, JudgeInput, Verdict
 from tests.judgements import asked
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -195,8 +196,9 @@ def test_rendering_a_row_reads_no_file(name: str, monkeypatch: pytest.MonkeyPatc
     fmt = load_any_format(name)
     protocol = SINGLE if isinstance(fmt, ScalarFormat) else next(iter(fmt.protocols))
     shown = dict.fromkeys(fmt.context(protocol), "It is so.")
-    texts = ("Because.",) * (1 if protocol == SINGLE else 2)
-    item = JudgeInput(protocol, "Why?", texts, context=Context(shown))
+    texts = ("Because.",) * (1 if protocol in (SINGLE, CHECKLIST) else 2)
+    rubric = (RubricItem("Is short"),) if protocol == CHECKLIST else ()
+    item = JudgeInput(protocol, "Why?", texts, context=Context(shown, rubric=rubric))
     for module in (builtins, io, os):
         monkeypatch.setattr(module, "open", lambda *_, **__: pytest.fail("a file is opened"))
     for _ in range(2):

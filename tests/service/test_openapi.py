@@ -47,10 +47,13 @@ BEYOND_SCHEMAS = (
     "is of the schedule",
     "pivot is the reference",
     "a request may cost",
+    "rubric[",
+    "no item has positive points",
 )
 """Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, the direct
 reading of two responses, a conversation of less than two responses or with a principle, and
 messages that are no conversation. Keys of `relative` may fit neither each other nor the judge.
+Rubric items may have impossible values.
 """
 
 
