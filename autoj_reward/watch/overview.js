@@ -43,7 +43,7 @@ function progressOf(run) {
   if (run.training && run.training.steps) return [run.training.step, run.training.steps, "steps"];
   if (!run.journal) return null;
   const { kinds } = run.journal;
-  const done = (kinds.rating || 0) + (kinds.reading || 0) || kinds.comparison || 0;
+  const done = (kinds.rating || 0) + (kinds.reading || 0) || kinds.comparison || kinds.group || 0;
   const under = run.state === "running" || run.state === "stopped";
   return under && run.total > 0 && done <= run.total ? [done, run.total, "judgements"] : null;
 }

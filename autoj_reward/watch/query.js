@@ -26,7 +26,8 @@ function drawQuery() {
   const pair = element("div", "");
   pair.id = "pair";
   const kept = told.candidates.length < told.total ? ` The best and worst ${told.candidates.length} of ${count(told.total)} are listed.` : "";
-  const inside = [titled("query", told.text), ...context, ...(told.choice ? choice(told.choice) : []), pair];
+  const together = told.relative ? relativeSection(told.relative, told.candidates) : null;
+  const inside = [titled("query", told.text), ...context, ...(told.choice ? choice(told.choice) : []), ...(together ? [together] : []), pair];
   if (told.candidates.length > 1) {
     inside.push(element("h3", "", plural(told.total, "candidate", "candidates")));
     inside.push(element("p", "muted small", `Choose two to compare, A and B.${kept}`), candidatesTable());
@@ -109,7 +110,7 @@ function column(c, letter) {
   const made = element("section", `column ${letter}`, head, titled("response", c.response));
   made.setAttribute("aria-label", `Candidate ${letter}`);
   for (const j of c.judgements) made.append(judgement(j, c.judgements.length));
-  if (!c.judgements.length) made.append(element("p", "muted", "It was not rated."));
+  if (!c.judgements.length) made.append(element("p", "muted", "It was not rated alone."));
   return made;
 }
 

@@ -22,6 +22,7 @@ from autoj_reward.io.files import to_json, to_plain, write_json, write_text
 from autoj_reward.io.markup import num, visible
 from autoj_reward.types import BadRow, Outcome
 from autoj_reward.watch.page import document
+from autoj_reward.watch.relative import ranking_data
 from autoj_reward.watch.shown import (
     candidate_line,
     displayed_text,
@@ -239,6 +240,7 @@ def _query(own: ShownQuery, view: str) -> dict[str, Any]:
              "outcome": Outcome.OK.value, "confidence": []}
             for one, two, verdict in group.selection.comparisons
         ],
+        "relative": _relative(group),
         "choice": {
             "rule": visible(group.selection.rule),
             "why": f"Line {row.line}, candidate {group.selection.index}: "
@@ -246,6 +248,11 @@ def _query(own: ShownQuery, view: str) -> dict[str, Any]:
             "curve": curve,
         },
     }  # fmt: skip
+
+
+def _relative(group: GroupResult) -> dict[str, Any] | None:
+    names = [str(n) for n in range(len(group.candidates))]
+    return ranking_data(group.ranking, names) if group.ranking else None
 
 
 def _candidate(group: GroupResult, n: int) -> dict[str, Any]:
@@ -300,6 +307,8 @@ def reason_in_words(group: GroupResult, view: str) -> str:
     if rule == view:
         among = " of those judged in full" * bool(group.standings)
         return f"It has the highest {name}{among}, and no other candidate shares it."
+    if rule == "relative":
+        return "It has the highest score beside the others, and no other candidate shares it."
     if rule in AMONG and tied > 1:
         best = num(group.chosen.view(view))
         return f"{tied} candidates share the best {name}, {best}; {AMONG[rule]}."
