@@ -219,10 +219,14 @@ class ShapingConfig(Block):
 
     length_penalty: float = 0.0
     """Amount that is subtracted for every 1,000 characters of the response."""
-    length_penalty_by: Literal["response", "group"] = "response"
-    """`group` counts only the characters above the mean length of the query's responses, so that
-    shorter ones gain what longer ones lose. It needs a trainer that asks for all responses of a
-    query in one call."""
+    style_penalty: float = 0.0
+    """Amount that is subtracted for every Markdown heading, list item and bold passage per 1,000
+    characters. A shorter response counts as 1,000 characters. Markup in code blocks is not
+    counted."""
+    penalty_by: Literal["response", "group"] = "response"
+    """`group` subtracts only what a response's penalties exceed their mean over the query's
+    responses by, so that short and plain ones gain what others lose. It needs a trainer that asks
+    for all responses of a query in one call."""
     scale: float = 1.0
     """Factor that the reward is multiplied by."""
     shift: float = 0.0

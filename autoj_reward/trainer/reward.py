@@ -313,7 +313,7 @@ class RewardModel:
         ]
         raw = [self.parts.reward(own) for own in values]
         shaped = self._shape(
-            raw, [len(c.response) for c in candidates], [group_key(c) for c in candidates]
+            raw, [c.response for c in candidates], [group_key(c) for c in candidates]
         )
         shown = [{} for _ in values] if self.parts.alone else values
         rewards = [Reward(*found) for found in zip(judgements, raw, shaped, shown, strict=True)]
