@@ -4,24 +4,49 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
 from autoj_reward.client.client import RewardClient, ViewsCheck, accept_any_views
+from autoj_reward.client.in_flight import Progress
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config import JudgeConfig, RelativeConfig, View
 from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.relative import describe_ranking
 from autoj_reward.types import JudgeInput, Judgement, Outcome
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
 
 FIRST = 32
 """Judgements after which a job logs its judge and view. A shorter job logs them at its end."""
+
+
+@contextmanager
+def progress_bar(total: int | None, label: str = "judging") -> Iterator[Progress]:
+    """Yield a callback that advances a progress bar by one judgement.
+
+    total: expected judgements, those from the journal included; None if unknown. It may differ from
+    the number of judgements, and the bar is full when the block ends without an error.
+    """
+    with tqdm(total=total, desc=label, unit="judgement") as bar:
+
+        def advance(_judgement: Judgement, _reused: bool) -> None:
+            if bar.total is not None:
+                bar.total = max(bar.total, bar.n + 1)
+            bar.update()
+
+        yield advance
+        bar.total = bar.n
+        bar.refresh()
 
 
 @asynccontextmanager
@@ -34,13 +59,9 @@ async def open_judge_with_progress(
 ) -> AsyncIterator[RewardClient]:
     """Open a judge, as `open_judge` does, with a progress bar over its judgements.
 
-    total: expected judgements, those from the journal included; None if unknown.
+    total, label: as for `progress_bar`.
     """
-    with tqdm(total=total, desc=label, unit="judgement") as bar:
-
-        def progress(_judgement: Judgement, _reused: bool) -> None:
-            bar.update()
-
+    with progress_bar(total, label) as progress:
         opened = open_judge(judge, journal=journal, progress=progress, require=require)
         async with opened as reward:
             yield reward
@@ -54,24 +75,34 @@ async def open_ask(
     label: str | None = None,
     view: View | None = None,
     require: ViewsCheck | None = None,
+    *,
+    ranking: RelativeConfig | None = None,
+    progress: Progress | None = None,
+    cluster: Cluster | None = None,
+    say: Callable[[str], object] = announce,
 ) -> AsyncIterator[Ask]:
     """Yield a function that judges inputs, and takes those that are in the journal from there.
 
     The judge starts with the first input that the journal lacks. After its first judgements, one
-    log line names the judge and the view.
+    log line names the judge and what counts: the view, verdicts, or how groups are ranked.
 
-    total: expected judgements for the progress bar; None if unknown.
-    label: text of the progress bar.
+    total, label: as for `progress_bar`.
     view: the number that the caller needs; None if it needs no particular one. Raises ConfigError
         before anything is judged if the judge does not give it.
     require: replaces that check; see `RewardClient`.
+    ranking: how groups are ranked, for the log line; None if they are not.
+    progress: called with each judgement in place of a progress bar.
+    cluster: as for `open_judge`.
+    say: called with the log line.
     """
     said = label or f"judging: {spec.config.model}"
     given = partial(resolve_view, view, "choose", None) if view else accept_any_views
     starting = asyncio.Lock()
+    used = describe_ranking(ranking) if ranking else view
     opened = list[tuple[RewardClient, FirstJudgements]]()
 
     async with AsyncExitStack() as stack:
+        advance = progress or stack.enter_context(progress_bar(total, said))
 
         async def ask(items: Sequence[JudgeInput], wanted: View | None = view) -> list[Judgement]:
             async with starting:
@@ -79,10 +110,18 @@ async def open_ask(
                     on_record = journal.get(spec.name, items)
                     kept = {i for i, own in on_record.items() if not (wanted and own.lacks(wanted))}
                     if kept >= set(items):
+                        for item in dict.fromkeys(items):
+                            advance(on_record[item], True)
                         return [on_record[item] for item in items]
-                    judge = open_judge_with_progress(spec, journal, total, said, require or given)
+                    judge = open_judge(
+                        spec,
+                        journal=journal,
+                        progress=advance,
+                        require=require or given,
+                        cluster=cluster,
+                    )
                     reward = await stack.enter_async_context(judge)
-                    opened.append((reward, FirstJudgements(reward, view)))
+                    opened.append((reward, FirstJudgements(reward, used, say)))
             reward, first = opened[0]
             found = await reward.judge(items, wanted)
             first.add(
