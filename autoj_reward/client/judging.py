@@ -20,12 +20,13 @@ from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.relative import describe_ranking
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
 
+RANKED_BY = {"listwise": "listwise judgements", "comparisons": "comparisons"}
+"""Ways of ranking groups, in words."""
 FIRST = 32
 """Judgements after which a job logs its judge and view. A shorter job logs them at its end."""
 
@@ -98,7 +99,6 @@ async def open_ask(
     said = label or f"judging: {spec.config.model}"
     given = partial(resolve_view, view, "choose", None) if view else accept_any_views
     starting = asyncio.Lock()
-    used = describe_ranking(ranking) if ranking else view
     opened = list[tuple[RewardClient, FirstJudgements]]()
 
     async with AsyncExitStack() as stack:
@@ -121,7 +121,7 @@ async def open_ask(
                         cluster=cluster,
                     )
                     reward = await stack.enter_async_context(judge)
-                    opened.append((reward, FirstJudgements(reward, used, say)))
+                    opened.append((reward, FirstJudgements(reward, view, ranking, say)))
             reward, first = opened[0]
             found = await reward.judge(items, wanted)
             first.add(
@@ -135,17 +135,24 @@ async def open_ask(
 
 
 def describe_run(
-    client: RewardClient, view: str | None, judgements: Iterable[Judgement] = (), part: str = ""
+    client: RewardClient,
+    view: str | None,
+    judgements: Iterable[Judgement] = (),
+    part: str = "",
+    ranking: RelativeConfig | None = None,
 ) -> str:
-    """Return a log line: the judge, the view, and how the judgements ended. It holds no secrets.
+    """Return a log line: the judge, what counts, and how the judgements ended. It holds no secrets.
 
-    view: the number that counts, or how groups are ranked; None where verdicts count. part: name of
-    the reward part, if the reward has several.
+    view: the number that counts; None where verdicts count. part: name of the reward part, if the
+    reward has several. ranking: how groups are ranked, if that counts in place of a view.
     """
     backend = client.backend
     head = f"{part}: judge" if part else "judge"
+    used = f"view {view}" if view else "verdicts"
+    if ranking:
+        used = f"groups ranked by {RANKED_BY[ranking.by]}"
     return (
-        f"{head} {backend.judge} ({backend.place}), {f'view {view}' if view else 'verdicts'}, "
+        f"{head} {backend.judge} ({backend.place}), {used}, "
         f"distributions: {backend.distributions}; {_ended(Counter(j.outcome for j in judgements))}"
     )
 
@@ -171,10 +178,14 @@ class FirstJudgements:
     """
 
     def __init__(
-        self, client: RewardClient, view: str | None, say: Callable[[str], object] = announce
+        self,
+        client: RewardClient,
+        view: str | None,
+        ranking: RelativeConfig | None = None,
+        say: Callable[[str], object] = announce,
     ) -> None:
-        """say: called with the log line."""
-        self._client, self._view, self._say = client, view, say
+        """view, ranking: as for `describe_run`. say: called with the log line."""
+        self._client, self._view, self._ranking, self._say = client, view, ranking, say
         self._seen: list[Judgement] | None = []
 
     def add(self, judgements: Iterable[Judgement]) -> None:
@@ -188,5 +199,5 @@ class FirstJudgements:
     def end(self) -> None:
         """Log the line if a shorter job has not reached FIRST judgements."""
         if self._seen and self._client.was_asked:
-            self._say(describe_run(self._client, self._view, self._seen))
+            self._say(describe_run(self._client, self._view, self._seen, ranking=self._ranking))
             self._seen = None

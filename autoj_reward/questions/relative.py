@@ -22,11 +22,6 @@ def default_relative(max_group: int | None) -> RelativeConfig:
     return RelativeConfig(by="comparisons" if max_group is None else "listwise")
 
 
-def describe_ranking(how: RelativeConfig) -> str:
-    """Return how groups are ranked in words, for the log line that names a judge."""
-    return f"relative by {how.by}"
-
-
 def rank_question(
     candidates: Sequence[Candidate],
     how: RelativeConfig,

@@ -26,7 +26,6 @@ from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import announce
 from autoj_reward.models.views import resolve_view
 from autoj_reward.processes import is_first_rank, of_first_rank
-from autoj_reward.questions.relative import describe_ranking
 from autoj_reward.trainer.groups import rate_groups
 from autoj_reward.trainer.parts import AskPart, Parts, Reward, RewardFunction, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
@@ -330,10 +329,8 @@ class RewardModel:
             view = self._view(name, client, self._views[name])
             judgements = [judgement for judgement in (answers or {}).get(name, ()) if judgement]
             how = self.config.judged[name].relative
-            used = describe_ranking(how) if how else view
-            lines.append(
-                describe_run(client, used, judgements, own_name if name == JUDGE else name)
-            )
+            part = own_name if name == JUDGE else name
+            lines.append(describe_run(client, view, judgements, part, how))
         return lines
 
     def _say_used(self, answers: Mapping[str, Sequence[Judgement | None]]) -> None:
