@@ -78,7 +78,7 @@ def run_figures(
         "views": views,
         "view": view,
         "summary": known,
-        "notices": notices(found | views[view], view),
+        "notices": notices(found | views[view], view, bool(known and known["relative"])),
     }
 
 
@@ -87,6 +87,8 @@ def _checked(summary: Mapping[str, Any]) -> dict[str, Any]:
     dropped."""
     view = summary.get("view")
     found: dict[str, Any] = {"view": view if view in VIEWS else "rating"}
+    how = summary.get("relative")
+    found["relative"] = how if how in ("listwise", "comparisons") else None
     for name in SCALARS:
         if name in summary and (summary[name] is None or _is_number(summary[name])):
             found[name] = summary[name]

@@ -117,7 +117,8 @@ class Gathered:
     """Statistics, and the sample for the report, of the queries whose results are written."""
 
     def __init__(self, config: BestOfNConfig) -> None:
-        self.statistics = JobStatistics(config.view, config.budget)
+        how = config.relative.by if config.relative else None
+        self.statistics = JobStatistics(config.view, config.budget, how)
         self.sample = ReportSample(config.view)
 
     @property

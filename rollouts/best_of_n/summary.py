@@ -87,15 +87,20 @@ class Summary:
     rows_left_out: int
     """Number of all input rows that were left out."""
     budget: BudgetSummary | None = None
+    relative: str | None = None
+    """How groups were ranked, `listwise` or `comparisons`: values are then scores from 0 to 1. None
+    if each candidate was judged alone."""
 
 
 class JobStatistics:
     """Counter of a job's results, query by query.
 
     view: the number that ranks candidates. budget: the job's share of full judging, if any.
+    relative: as in `Summary`.
     """
 
-    def __init__(self, view: str, budget: float | None = None) -> None:
+    def __init__(self, view: str, budget: float | None = None, relative: str | None = None) -> None:
+        self._relative = relative
         self.candidates = RunStatistics()
         self._view, self._judge, self._spent = (
             view,
@@ -153,6 +158,7 @@ class JobStatistics:
             bad_rows=tuple(left_out.first),
             rows_left_out=left_out.count,
             budget=self._spent.summary() if self._spent else None,
+            relative=self._relative,
         )
 
     def _of_the_view(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoj_reward.config import BestOfNConfig
+from autoj_reward.config import BestOfNConfig, RelativeConfig
 from autoj_reward.io.chart import curves, ticks
 from autoj_reward.io.markup import data_block, esc, num, plural
 from autoj_reward.io.rows import BadRows, QueryRow
@@ -67,8 +67,10 @@ def render(
     view: str = "rating",
     title: str = "Best of N",
     config: str = "input: a",
+    relative: RelativeConfig | None = None,
 ) -> str:
-    found = Gathered(BestOfNConfig(input="in", output=Path("out"), view=view))
+    own_config = BestOfNConfig(input="in", output=Path("out"), view=view)
+    found = Gathered(own_config.model_copy(update={"relative": relative}))
     for own in groups:
         found.add(own)
     left_out = BadRows(len(bad_rows), list(bad_rows))
@@ -91,6 +93,14 @@ def test_a_group_that_was_judged_together_has_its_evidence() -> None:
     assert query["relative"]["orders"][0][1] == {"name": "0", "score": 0.25, "forced": True}
     assert "It has the highest score beside the others" in query["choice"]["why"]
     assert data([own])["queries"][0]["relative"] is None
+
+
+@pytest.mark.parametrize(("spread", "warned"), [(0.001, True), (0.06, False)])
+def test_scores_from_0_to_1_are_no_points(spread: float, warned: bool) -> None:
+    groups = [group(rated(0.5 - spread), rated(0.5 + spread), index=1, rule="relative")]
+    run = data(groups, relative=RelativeConfig(by="comparisons"))["run"]
+    assert any("of a score from 0 to 1 on average" in said for said in run["notices"]) is warned
+    assert run["summary"]["relative"] == "comparisons"
 
 
 # --- text ---------------------------------------------------------------------------------------
