@@ -386,6 +386,10 @@ def test_overrides(tmp_path: Path, sets: list[str], read: Any, value: Any) -> No
     assert config.judge.temperature == 0.5
 
 
+def test_an_override_names_standard_input() -> None:
+    assert load_config(BestOfNConfig, None, ["input=-", "output=out"]).input == "-"
+
+
 def test_overrides_alone_make_a_config() -> None:
     assert load_config(ScoreConfig, None, ["judge.seed=4"]).judge.seed == 4
 

@@ -6,7 +6,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ import pytest
 
 from autoj_reward import Candidate, Judge, JudgeConfig, RewardModel
 from autoj_reward.cli import main as cli
+from autoj_reward.client import judging
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import (
     BestOfNConfig,
@@ -24,9 +29,10 @@ from autoj_reward.config import (
     check,
 )
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.journal import Journal
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer.ppo import PPOReward
-from autoj_reward.trainer.trl import GRPOReward
+from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.types import Outcome
 from tests.service.test_api import HEADERS, metric, serving
 
@@ -182,6 +188,123 @@ def test_a_best_of_n_job_chooses_by_scores(tmp_path: Path) -> None:
     assert (output / "report.html").is_file()
 
 
+GROUP_OF_8 = [f"{n} " + "x" * (n * 3 % 8) for n in range(8)]
+HOW: dict[str, dict[str, Any]] = {
+    "listwise": {"by": "listwise", "orders": 8},
+    "pairs": {"by": "comparisons", "schedule": "all"},
+}
+RESULT = {"best-of-n": "selections.jsonl", "rank": "ranked.jsonl"}
+
+
+class GroupJob:
+    """A run of one group of eight, as the command's user starts it."""
+
+    def __init__(self, folder: Path, command: str, how: str) -> None:
+        folder.mkdir()
+        output = folder / "out"
+        self.log, self.result = folder / "asked", output / RESULT[command]
+        self.journal = output / "journal.sqlite"
+        output.mkdir()
+        if command == "rank":
+            self.journal = Path(f"{self.result}.journal.sqlite")
+        source = write(folder / "in.jsonl", [{"query": "Why?", "responses": GROUP_OF_8}])
+        fmt = "listwise" if how == "listwise" else "autoj-en"
+        slow = judge(fmt, log=str(self.log), latency_s=0.5)
+        own = slow.model_dump(mode="json", exclude_defaults=True)
+        config: dict[str, Any] = {"judge": own, "relative": HOW[how]}
+        places = ["--input", source, "--output", str(self.result)]
+        if command == "best-of-n":
+            config |= {"input": source, "output": str(output)}
+            places = []
+        (folder / "run.yaml").write_text(json.dumps(config))
+        self.arguments = [command, "--config", str(folder / "run.yaml"), *places]
+
+    def run(self) -> None:
+        assert cli.main(self.arguments) == 0
+
+    def kill_midway(self, after: int) -> None:
+        """Start the run, one judgement at a time, and kill it once so many are in the journal."""
+        alone = ["--set", "judge.serve.max_ongoing=1"]
+        command = [sys.executable, "-m", "autoj_reward.cli", *self.arguments, *alone]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            until = time.monotonic() + 60
+            while len(self.kept()) < after:
+                assert process.poll() is None, process.communicate()[1].decode()
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        finally:
+            process.kill()
+            process.communicate()
+
+    def kept(self) -> list[list[str]]:
+        """Return the responses of each recorded judge input, in the order shown."""
+        if not self.journal.exists():
+            return []
+        with closing(Journal(self.journal)) as journal:
+            return [record["input"]["responses"] for record in journal.export()]
+
+    def asked(self) -> list[list[str]]:
+        return read(self.log) if self.log.exists() else []  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("command", RESULT)
+def test_a_run_killed_within_a_group_goes_on(tmp_path: Path, command: str, how: str) -> None:
+    whole, job = (
+        GroupJob(tmp_path / "whole", command, how),
+        GroupJob(tmp_path / "own", command, how),
+    )
+    whole.run()
+    job.kill_midway(after=2)
+    kept, before = job.kept(), len(job.asked())
+    assert 2 <= len(kept) < len(whole.kept()) and not job.result.exists()
+    job.run()
+    [found], [wanted] = read(job.result), read(whole.result)
+    assert found | {"judge": None} == wanted | {"judge": None}  # its script names its own log
+    again = job.asked()[before:]
+    assert [responses for responses in again if responses in kept] == []
+    assert len(kept) + len(again) == len(whole.kept())
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("command", RESULT)
+def test_a_complete_journal_starts_no_judge(
+    tmp_path: Path,
+    command: str,
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = GroupJob(tmp_path / "job", command, how)
+    job.run()
+    first = capsys.readouterr().err
+    assert f"{judging.SCORED_BY[HOW[how]['by']]}, distributions" in first
+    found = read(job.result)
+    job.result.unlink()
+    monkeypatch.setattr(judging, "open_judge", None)
+    job.run()
+    assert read(job.result) == found
+    for said in (first, capsys.readouterr().err):
+        assert "judging: 100%" in said and f"{len(job.kept())}/{len(job.kept())}" in said
+
+
+def test_progress_ends_at_100_percent_below_its_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Copies are compared once, and a Swiss tournament may end before its last round."""
+    source = write(tmp_path / "in.jsonl", [{"query": "Why?", "responses": TEXTS}])
+    config = {
+        "input": source,
+        "output": str(tmp_path / "out"),
+        "judge": judge("autoj-en").model_dump(mode="json", exclude_defaults=True),
+        "relative": {"by": "comparisons", "schedule": "all"},
+    }
+    (tmp_path / "run.yaml").write_text(json.dumps(config))
+    assert cli.main(["best-of-n", "--config", str(tmp_path / "run.yaml")]) == 0
+    assert "judging: 100%" in (said := capsys.readouterr().err) and " 6/6 " in said
+
+
 @pytest.mark.parametrize("more", [{"budget": 0.5}, {"view": "rating"}])
 def test_what_relative_stands_in_place_of_is_refused_beside_it(more: dict[str, Any]) -> None:
     data = {"input": "i", "output": "o", "relative": {"by": "comparisons"}} | more
@@ -217,6 +340,16 @@ def test_grpo_gets_scores_within_each_group(reward: RewardModel) -> None:
     assert found[6:] == [0.5, 0.5]
     assert logged["judge/truncated"] == pytest.approx(2 / 8)
     assert "judge/order_spread" in logged and "judge/position_correlation" in logged
+
+
+def test_online_dpo_gets_the_scores_of_each_pair(reward: RewardModel) -> None:
+    prompts, first = ["Query 0", "Query 1", "Query 2"], ["good", "lost", "fair"]
+    found = OnlineDPOReward(reward).judge(
+        prompts * 2, [*first, "poor", "good", "fair"], ties_left_out=True
+    )
+    better, lost, tied, worse, without, copy = found
+    assert better is not None and worse is not None and 0 <= worse < better <= 1
+    assert (lost, without) == (None, None) and tied == copy == 0.5
 
 
 def test_a_group_of_one_is_an_error_that_names_the_key(reward: RewardModel) -> None:

@@ -39,6 +39,7 @@ from autoj_reward.types import (
     Outcome,
     Reading,
 )
+from tests.rollouts.test_report import Parsed
 from tests.service.test_api import serving
 
 RUBRIC = [
@@ -390,7 +391,10 @@ def test_a_best_of_n_job_chooses_by_rubric(tmp_path: Path) -> None:
     )
     wrong, _, half = read(output / "judgements.jsonl")
     assert wrong["rubric"]["score"] == 0 and half["rubric"]["items"][1]["answer"] == "No"
-    assert (output / "report.html").is_file()
+    [query] = Parsed((output / "report.html").read_text()).data["queries"]
+    assert [item["answer"] for item in query["details"][2]["rubric"]] == ["Yes", "No", "No"]
+    assert "highest score by the rubric" in query["choice"]["why"]
+    assert json.loads((output / "summary.json").read_text())["scored_by"] == "items"
 
 
 @pytest.mark.parametrize(

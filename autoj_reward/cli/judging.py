@@ -24,7 +24,7 @@ from autoj_reward.cli.main import (
 )
 
 if TYPE_CHECKING:
-    from autoj_reward.config import RubricConfig, View
+    from autoj_reward.config import RubricConfig, Scoring, View
     from autoj_reward.io.rows import Stream, TextRow
     from autoj_reward.models.spec import JudgeSpec
     from autoj_reward.questions.ask import Ask, BoundedQuestion
@@ -89,7 +89,7 @@ def _score_rubrics(
 
     wanted = spec.context_columns(columns, how.protocol, how)
     rows = text_rows(source, "query", "response", asked=wanted)
-    return _judge(spec, rows, question, rubric_fields, output, strict)
+    return _judge(spec, rows, question, rubric_fields, output, strict, scoring=how)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -140,7 +140,7 @@ def rank(source: str, output: str, config: str | None, sets: Sequence[str], stri
         )
 
     rows = group_rows(source, wanted)
-    return _judge(spec, rows, question, ranking_fields, output, strict)
+    return _judge(spec, rows, question, ranking_fields, output, strict, scoring=how)
 
 
 def ranking_fields(ranking: Ranking) -> dict[str, Any]:
@@ -232,10 +232,12 @@ def _judge(
     output: str,
     strict: bool,
     view: View | None = None,
+    scoring: Scoring | None = None,
 ) -> int:
     """Judge every row and write it with the new fields; write and print the summary. Returns 0.
 
-    view: the number that the judge must give; None where verdicts or scores count.
+    view: the number that the judge must give; None where verdicts or scores count. scoring:
+    what scores in place of a view, for the log line.
     """
     from autoj_reward.evaluate.ask import ask_each
     from autoj_reward.io.claims import judged_by
@@ -245,26 +247,29 @@ def _judge(
     total = 0
     outcomes: Counter[str] = Counter()
 
-    def size(row: TextRow) -> int:
-        return question(row).most_inputs
-
     def expect(row: TextRow) -> None:
         nonlocal total
-        total += size(row)
+        total += question(row).most_inputs
 
     left_out = look_through(rows, strict, expect)
     result, journal = Path(output), Path(output + JOURNAL)
     with judged_by(spec.name, result, result, total), filling(output) as file:
 
-        def done(row: TextRow, found: T) -> None:
+        def size(asked: tuple[TextRow, BoundedQuestion[T]]) -> int:
+            return asked[1].most_inputs
+
+        def done(asked: tuple[TextRow, BoundedQuestion[T]], found: T) -> None:
             added = fields(found)
             outcomes[added["outcome"]] += 1
-            file.line(join_fields(row.fields, added))
+            file.line(join_fields(asked[0].fields, added))
 
-        async def answer(ask: Ask, row: TextRow) -> tuple[T, Sequence[Judgement]]:
-            return await question(row).answer(ask), ()
+        async def answer(
+            ask: Ask, asked: tuple[TextRow, BoundedQuestion[T]]
+        ) -> tuple[T, Sequence[Judgement]]:
+            return await asked[1].answer(ask), ()
 
-        ask_each(spec, journal, rows.usable(), answer, done, "judging", size, total, view)
+        each = ((row, question(row)) for row in rows.usable())
+        ask_each(spec, journal, each, answer, done, "judging", size, total, view, scoring=scoring)
     count, named = outcomes.total(), [to_json(bad) for bad in left_out.first]
     summary = {"rows": count, "outcomes": dict(outcomes), "left_out": named}
     write_json(output + SUMMARY, summary | {"rows_left_out": left_out.count})

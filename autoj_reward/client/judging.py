@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
 from autoj_reward.client.client import RewardClient, ViewsCheck, accept_any_views
+from autoj_reward.client.in_flight import Progress
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config import JudgeConfig, Scoring, View
 from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec
@@ -20,8 +22,38 @@ from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
+
+SCORED_BY = {
+    "listwise": "groups ranked by listwise judgements",
+    "comparisons": "groups ranked by comparisons",
+    "items": "rubrics scored item by item",
+    "checklist": "rubrics scored by checklists",
+    "overall": "rubrics scored by overall ratings",
+}
+"""Ways of scoring in place of a view, in words."""
 FIRST = 32
 """Judgements after which a job logs its judge and view. A shorter job logs them at its end."""
+
+
+@contextmanager
+def progress_bar(total: int | None, label: str = "judging") -> Iterator[Progress]:
+    """Yield a callback that advances a progress bar by one judgement.
+
+    total: expected judgements, those from the journal included; None if unknown. It may differ from
+    the number of judgements, and the bar is full when the block ends without an error.
+    """
+    with tqdm(total=total, desc=label, unit="judgement") as bar:
+
+        def advance(_judgement: Judgement, _reused: bool) -> None:
+            if bar.total is not None:
+                bar.total = max(bar.total, bar.n + 1)
+            bar.update()
+
+        yield advance
+        bar.total = bar.n
+        bar.refresh()
 
 
 @asynccontextmanager
@@ -34,13 +66,9 @@ async def open_judge_with_progress(
 ) -> AsyncIterator[RewardClient]:
     """Open a judge, as `open_judge` does, with a progress bar over its judgements.
 
-    total: expected judgements, those from the journal included; None if unknown.
+    total, label: as for `progress_bar`.
     """
-    with tqdm(total=total, desc=label, unit="judgement") as bar:
-
-        def progress(_judgement: Judgement, _reused: bool) -> None:
-            bar.update()
-
+    with progress_bar(total, label) as progress:
         opened = open_judge(judge, journal=journal, progress=progress, require=require)
         async with opened as reward:
             yield reward
@@ -54,17 +82,26 @@ async def open_ask(
     label: str | None = None,
     view: View | None = None,
     require: ViewsCheck | None = None,
+    *,
+    scoring: Scoring | None = None,
+    progress: Progress | None = None,
+    cluster: Cluster | None = None,
+    say: Callable[[str], object] = announce,
 ) -> AsyncIterator[Ask]:
     """Yield a function that judges inputs, and takes those that are in the journal from there.
 
     The judge starts with the first input that the journal lacks. After its first judgements, one
-    log line names the judge and the view.
+    log line names the judge and what counts: the view, verdicts, or how groups or rubrics are
+    scored.
 
-    total: expected judgements for the progress bar; None if unknown.
-    label: text of the progress bar.
+    total, label: as for `progress_bar`.
     view: the number that the caller needs; None if it needs no particular one. Raises ConfigError
         before anything is judged if the judge does not give it.
     require: replaces that check; see `RewardClient`.
+    scoring: what scores in place of a view, for the log line; None if nothing does.
+    progress: called with each judgement in place of a progress bar.
+    cluster: as for `open_judge`.
+    say: called with the log line.
     """
     said = label or f"judging: {spec.config.model}"
     given = partial(resolve_view, view, "choose", None) if view else accept_any_views
@@ -72,6 +109,7 @@ async def open_ask(
     opened = list[tuple[RewardClient, FirstJudgements]]()
 
     async with AsyncExitStack() as stack:
+        advance = progress or stack.enter_context(progress_bar(total, said))
 
         async def ask(items: Sequence[JudgeInput], wanted: View | None = view) -> list[Judgement]:
             async with starting:
@@ -79,10 +117,18 @@ async def open_ask(
                     on_record = journal.get(spec.name, items)
                     kept = {i for i, own in on_record.items() if not (wanted and own.lacks(wanted))}
                     if kept >= set(items):
+                        for item in dict.fromkeys(items):
+                            advance(on_record[item], True)
                         return [on_record[item] for item in items]
-                    judge = open_judge_with_progress(spec, journal, total, said, require or given)
+                    judge = open_judge(
+                        spec,
+                        journal=journal,
+                        progress=advance,
+                        require=require or given,
+                        cluster=cluster,
+                    )
                     reward = await stack.enter_async_context(judge)
-                    opened.append((reward, FirstJudgements(reward, view)))
+                    opened.append((reward, FirstJudgements(reward, view, scoring, say)))
             reward, first = opened[0]
             found = await reward.judge(items, wanted)
             first.add(
@@ -96,17 +142,24 @@ async def open_ask(
 
 
 def describe_run(
-    client: RewardClient, view: str | None, judgements: Iterable[Judgement] = (), part: str = ""
+    client: RewardClient,
+    view: str | None,
+    judgements: Iterable[Judgement] = (),
+    part: str = "",
+    scoring: Scoring | None = None,
 ) -> str:
-    """Return a log line: the judge, the view, and how the judgements ended. It holds no secrets.
+    """Return a log line: the judge, what counts, and how the judgements ended. It holds no secrets.
 
-    view: the number that counts, or how groups are ranked; None where verdicts count. part: name of
-    the reward part, if the reward has several.
+    view: the number that counts; None where verdicts count. part: name of the reward part, if the
+    reward has several. scoring: what counts in place of a view, if anything does.
     """
     backend = client.backend
     head = f"{part}: judge" if part else "judge"
+    used = f"view {view}" if view else "verdicts"
+    if scoring:
+        used = SCORED_BY[scoring.by]
     return (
-        f"{head} {backend.judge} ({backend.place}), {f'view {view}' if view else 'verdicts'}, "
+        f"{head} {backend.judge} ({backend.place}), {used}, "
         f"distributions: {backend.distributions}; {_ended(Counter(j.outcome for j in judgements))}"
     )
 
@@ -132,10 +185,14 @@ class FirstJudgements:
     """
 
     def __init__(
-        self, client: RewardClient, view: str | None, say: Callable[[str], object] = announce
+        self,
+        client: RewardClient,
+        view: str | None,
+        scoring: Scoring | None = None,
+        say: Callable[[str], object] = announce,
     ) -> None:
-        """say: called with the log line."""
-        self._client, self._view, self._say = client, view, say
+        """view, scoring: as for `describe_run`. say: called with the log line."""
+        self._client, self._view, self._scoring, self._say = client, view, scoring, say
         self._seen: list[Judgement] | None = []
 
     def add(self, judgements: Iterable[Judgement]) -> None:
@@ -149,5 +206,5 @@ class FirstJudgements:
     def end(self) -> None:
         """Log the line if a shorter job has not reached FIRST judgements."""
         if self._seen and self._client.was_asked:
-            self._say(describe_run(self._client, self._view, self._seen))
+            self._say(describe_run(self._client, self._view, self._seen, scoring=self._scoring))
             self._seen = None

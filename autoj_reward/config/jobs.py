@@ -86,6 +86,10 @@ class RelativeConfig(Block):
         return self
 
 
+Scoring = RelativeConfig | RubricConfig
+"""What scores responses in place of a view."""
+
+
 class BestOfNConfig(Block):
     """Settings of a best-of-N job."""
 
@@ -124,6 +128,11 @@ class BestOfNConfig(Block):
     view. null: a row's rubric is a text for formats that show one."""
     ray_data: RayDataConfig | None = None
     """Run in shards on Ray Data. null: run in one process."""
+
+    @property
+    def scoring(self) -> Scoring | None:
+        """What scores a response in place of a view; None for a rating."""
+        return self.relative or self.rubric
 
     @model_validator(mode="after")
     def _shared_out(self) -> BestOfNConfig:
@@ -233,10 +242,14 @@ class ShapingConfig(Block):
 
     length_penalty: float = 0.0
     """Amount that is subtracted for every 1,000 characters of the response."""
-    length_penalty_by: Literal["response", "group"] = "response"
-    """`group` counts only the characters above the mean length of the query's responses, so that
-    shorter ones gain what longer ones lose. It needs a trainer that asks for all responses of a
-    query in one call."""
+    style_penalty: float = 0.0
+    """Amount that is subtracted for every Markdown heading, list item and bold passage per 1,000
+    characters. A shorter response counts as 1,000 characters. Markup in code blocks is not
+    counted."""
+    penalty_by: Literal["response", "group"] = "response"
+    """`group` subtracts only what a response's penalties exceed their mean over the query's
+    responses by, so that short and plain ones gain what others lose. It needs a trainer that asks
+    for all responses of a query in one call."""
     scale: float = 1.0
     """Factor that the reward is multiplied by."""
     shift: float = 0.0
@@ -273,7 +286,7 @@ class JudgedConfig(Block):
     of a view. null: a row's rubric is a text for formats that show one."""
 
     @property
-    def scoring(self) -> RelativeConfig | RubricConfig | None:
+    def scoring(self) -> Scoring | None:
         """What scores a response in place of a view; None for a rating."""
         return self.relative or self.rubric
 

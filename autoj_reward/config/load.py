@@ -245,4 +245,5 @@ def _override(data: dict[str, Any], item: str) -> None:
         if not isinstance(child, dict):
             raise ConfigError(f"--set {item!r}: {part!r} is not a block")
         data = child
-    data[last] = parse_yaml(value, f"--set {item!r:.80}")
+    # Alone, the sign of standard input is YAML for a list of one null.
+    data[last] = value if value == "-" else parse_yaml(value, f"--set {item!r:.80}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from autoj_reward.client.client import ViewsCheck
 from autoj_reward.client.in_flight import run_in_order
 from autoj_reward.client.judging import open_ask
-from autoj_reward.config import View
+from autoj_reward.config import Scoring, View
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
 from autoj_reward.models.spec import JudgeSpec
@@ -77,6 +77,7 @@ def ask_each(
     total: int | None = None,
     view: View | None = None,
     require: ViewsCheck | None = None,
+    scoring: Scoring | None = None,
 ) -> JudgementCost:
     """Ask a judge about every row and return the cost of the answers.
 
@@ -86,7 +87,8 @@ def ask_each(
     question: returns the answer and the judgements to count. size: judge inputs of a row. total:
     judge inputs of all rows, for the progress bar; None reads the rows once more to count them.
     view: the number of a rating that is used. A judge that does not give it raises ConfigError
-    before anything is judged. require: a check in place of that one, as in `RewardClient`.
+    before anything is judged. require: a check in place of that one, as in `RewardClient`. scoring:
+    as for `open_ask`.
     """
     cost, total = JudgementCost(), sum(map(size, rows)) if total is None else total
 
@@ -99,7 +101,8 @@ def ask_each(
         done(row, found)
 
     async def answer_all(record: Journal) -> None:
-        async with open_ask(spec, record, total, label, view, require) as ask:
+        opened = open_ask(spec, record, total, label, view, require, scoring=scoring)
+        async with opened as ask:
             await run_in_order(rows, lambda row: answer(ask, row), pass_on, size=size)
 
     with closing(Journal(journal)) as record:

@@ -62,14 +62,23 @@ class Listwise:
 
     def _read(self, shown: Sequence[int], judgement: Judgement) -> Order:
         low, high = self.scale
-        readings = [judgement.reading(f"response_{n}") for n in range(1, len(shown) + 1)]
-        known = [own for own in readings if own]
-        # One kind of number for all: a mean beside a written score would be another scale.
-        by_mean = all(own.expected is not None for own in known)
-        values = [(own.expected if by_mean else own.value) if own else None for own in readings]
-        scores = (None if value is None else (value - low) / (high - low) for value in values)
-        forced = tuple(own is not None and own.forced for own in readings)
-        return Order(tuple(shown), tuple(scores), forced)
+        read = read_scores(judgement, len(shown))
+        scores = (None if value is None else (value - low) / (high - low) for value, _ in read)
+        return Order(tuple(shown), tuple(scores), tuple(forced for _, forced in read))
+
+
+def read_scores(judgement: Judgement, count: int) -> list[tuple[float | None, bool]]:
+    """Return the score of each of `count` responses in the order shown, and whether it was forced.
+
+    Scores are on the judge's scale. None if the judge gave a response no score.
+    """
+    readings = [judgement.reading(f"response_{n}") for n in range(1, count + 1)]
+    # One kind of number for all: a mean beside a written score would be another scale.
+    by_mean = all(own.expected is not None for own in readings if own)
+    return [
+        ((own.expected if by_mean else own.value), own.forced) if own else (None, False)
+        for own in readings
+    ]
 
 
 def _input(members: Members, shown: Sequence[int]) -> JudgeInput:

@@ -81,12 +81,13 @@ def share_won(comparison: Comparison) -> float | None:
     """
     if comparison.verdict is Verdict.FAILED:
         return None
-    shares = [_share(order) for order in comparison.orders]
+    shares = [share_of_first(order) for order in comparison.orders]
     known = [s if n == 0 else 1 - s for n, s in enumerate(shares) if s is not None]
     return sum(known) / len(known) if len(known) == len(shares) else None
 
 
-def _share(order: Judgement) -> float | None:
+def share_of_first(order: Judgement) -> float | None:
+    """Return the share of one order that the response shown first won; None if it failed."""
     told = dict(order.confidence or ())
     mass = sum(told.values())
     if mass > 0:

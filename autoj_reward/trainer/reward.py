@@ -317,7 +317,7 @@ class RewardModel:
         ]
         raw = [self.parts.reward(own) for own in values]
         shaped = self._shape(
-            raw, [len(c.response) for c in candidates], [group_key(c) for c in candidates]
+            raw, [c.response for c in candidates], [group_key(c) for c in candidates]
         )
         shown = [{} for _ in values] if self.parts.alone else values
         rewards = [Reward(*found) for found in zip(judgements, raw, shaped, shown, strict=True)]
@@ -332,12 +332,9 @@ class RewardModel:
         for name, client in self.clients.items():
             view = self._view(name, client, self._views[name])
             judgements = [judgement for judgement in (answers or {}).get(name, ()) if judgement]
-            own = self.config.judged[name]
-            used = f"relative by {own.relative.by}" if own.relative else view
-            used = f"rubric by {own.rubric.by}" if own.rubric else used
-            lines.append(
-                describe_run(client, used, judgements, own_name if name == JUDGE else name)
-            )
+            how = self.config.judged[name].scoring
+            part = own_name if name == JUDGE else name
+            lines.append(describe_run(client, view, judgements, part, how))
         return lines
 
     def _say_used(self, answers: Mapping[str, Sequence[Judgement | None]]) -> None:

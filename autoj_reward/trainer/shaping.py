@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,11 @@ EPSILON = 1e-4
 """Added to standard deviations, as in TRL's GRPO, so that a group of equal rewards gets 0."""
 CHANCE = 1e-5
 """Probability below which early failures spend the budget, before the window is full."""
+FENCE = re.compile(r"[ \t]*(?:```|~~~)")
+"""First characters of a line that opens or closes a code block."""
+HEADING_OR_ITEM = re.compile(r"[ \t]*(?:#{1,6}|[-*+]|[0-9]{1,9}[.)])[ \t]")
+"""First characters of a heading, or of an item of a list."""
+BOLD = re.compile(r"\*\*[^*]++\*\*|__[^_]++__")
 GONE = 8
 """Number of `unavailable` judgements in a row that means that the judge is gone."""
 
@@ -37,7 +43,7 @@ def _group_settings(config: RewardConfig) -> dict[str, str | float]:
     """Return the settings that need whole groups if they are `group`, by key."""
     return {
         "reward.shaping.whiten": config.shaping.whiten,
-        "reward.shaping.length_penalty_by": config.shaping.length_penalty_by,
+        "reward.shaping.penalty_by": config.shaping.penalty_by,
         "reward.failures.fallback": config.failures.fallback,
     }
 
@@ -83,26 +89,32 @@ class Shaper:
         self._config = config
 
     def __call__(
-        self, raw: Sequence[float | None], lengths: Sequence[int], groups: Sequence[GroupKey]
+        self, raw: Sequence[float | None], responses: Sequence[str], groups: Sequence[GroupKey]
     ) -> list[float | None]:
         """Return the shaped rewards.
 
-        lengths: characters of each response. groups: group of each response. Raises ConfigError if
-        a setting needs whole groups and a response is alone in its group.
+        groups: group of each response. Raises ConfigError if a setting needs whole groups and a
+        response is alone in its group.
         """
         c = self._config
-        counted: Sequence[float] = lengths
-        if c.length_penalty_by == "group":
-            require_groups("shaping.length_penalty_by", groups)
-            counted = _above_mean(lengths, groups)
+        penalties = [self._penalty(response) for response in responses]
+        if c.penalty_by == "group":
+            require_groups("shaping.penalty_by", groups)
+            penalties = _above_mean(penalties, groups)
         shaped = [
-            None if r is None else self._clip((r - c.length_penalty * n / 1000) * c.scale + c.shift)
-            for r, n in zip(raw, counted, strict=True)
+            None if r is None else self._clip((r - penalty) * c.scale + c.shift)
+            for r, penalty in zip(raw, penalties, strict=True)
         ]
         if c.whiten == "group":
             require_groups("shaping.whiten", groups)
             return _by_group(shaped, groups)
         return shaped
+
+    def _penalty(self, response: str) -> float:
+        """Return the penalty for the response's length and style."""
+        c = self._config
+        style = c.style_penalty and c.style_penalty * markup_density(response)
+        return c.length_penalty * len(response) / 1000 + style
 
     def neutral(self, middle: float) -> float:
         """Return the shaped middle of the judge's scale for an empty response; 0 if whitened."""
@@ -117,13 +129,28 @@ class Shaper:
         return min(high, max(low, value))
 
 
-def _above_mean(lengths: Sequence[int], groups: Sequence[GroupKey]) -> list[float]:
-    """Return each length minus the mean length of its group."""
-    own: dict[GroupKey, list[int]] = {}
-    for length, group in zip(lengths, groups, strict=True):
-        own.setdefault(group, []).append(length)
+def markup_density(text: str) -> float:
+    """Return the Markdown headings, list items and bold passages per 1,000 characters.
+
+    A shorter text counts as 1,000 characters, so that one mark in a few words has no large density.
+    Fenced code blocks have no marks. Takes time linear in the length.
+    """
+    marks, in_code = 0, False
+    for line in text.split("\n"):
+        if FENCE.match(line):
+            in_code = not in_code
+        elif not in_code:
+            marks += bool(HEADING_OR_ITEM.match(line)) + len(BOLD.findall(line))
+    return 1000 * marks / max(1000, len(text))
+
+
+def _above_mean(penalties: Sequence[float], groups: Sequence[GroupKey]) -> list[float]:
+    """Return each penalty minus the mean penalty of its group."""
+    own: dict[GroupKey, list[float]] = {}
+    for penalty, group in zip(penalties, groups, strict=True):
+        own.setdefault(group, []).append(penalty)
     means = {group: sum(found) / len(found) for group, found in own.items()}
-    return [n - means[group] for n, group in zip(lengths, groups, strict=True)]
+    return [p - means[group] for p, group in zip(penalties, groups, strict=True)]
 
 
 def _by_group(values: Sequence[float | None], groups: Sequence[GroupKey]) -> list[float | None]:

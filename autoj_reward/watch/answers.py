@@ -21,7 +21,16 @@ from autoj_reward.errors import InputError
 from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import visible
 from autoj_reward.journal.reading import Entry
-from autoj_reward.watch.index import ORDERS, Filter, IndexedCandidate, JudgedRow, standers
+from autoj_reward.questions.rank import Ranking
+from autoj_reward.watch.index import (
+    ORDERS,
+    Filter,
+    IndexedCandidate,
+    JudgedRow,
+    scores_in_group,
+    standers,
+)
+from autoj_reward.watch.relative import POINTS, ranking_data, ranking_of
 from autoj_reward.watch.run import Run
 from autoj_reward.watch.shown import (
     candidate_line,
@@ -175,15 +184,17 @@ class Answers:
         with self._run.lock:
             judged = self._run.index.rows(row["id"], 4 * CANDIDATES)
         entry = self._run.texts([judged[0].place]).get(judged[0].place)
-        found = (own.result().values[view] for own in _standing(judged))
-        values = sorted(value for value in found if value is not None)
+        results = [own.result() for own in standers(judged)]
+        rated = [value for own in results if (value := own.values[view]) is not None]
+        values = sorted(rated or scores_in_group(judged, results))
         text = excerpt(entry.item.query) if entry else ""
         return row | {"text": text, "values": values}
 
     def _query(self, given: Given) -> dict[str, Any]:
         number, view = _number(given, "id"), self._view(given)
         rows = self._rows(number)
-        found = _ordered(_standing(rows), view)
+        ranked = ranking_of([(row.responses, row.mark) for row in rows])
+        found = _ordered(_standing(rows, ranked), view)
         listed = found[: CANDIDATES // 2] + found[CANDIDATES // 2 :][-CANDIDATES // 2 :]
         by_id = {row.id: row for row in rows}
         first = [by_id[own.rows[0]] for own in listed]
@@ -204,13 +215,16 @@ class Answers:
                 )
                 for own, row in zip(listed, first, strict=True)
             ],
+            "relative": ranking_data(ranked[1], list(map(str, ranked[0])), POINTS)
+            if ranked
+            else None,
         }
 
     def _pair(self, given: Given) -> dict[str, Any]:
         rows = self._rows(_number(given, "id"))
         names = [name for key in ("one", "two") if (name := given.get(key, ""))]
-        both = {str(row.id): row for row in rows if {str(row.one), str(row.two)} == set(names)}
-        of = {name: [r for r in rows if str(r.one) == name or str(r.two) == name] for name in names}
+        both = {str(row.id): row for row in rows if set(map(str, row.responses)) == set(names)}
+        of = {name: [r for r in rows if name in map(str, r.responses)] for name in names}
         alone = {name: [r for r in own if r.mark.kind in ALONE] for name, own in of.items()}
         picked = {name: (alone[name] or of[name])[:SAID] for name in names}
         compared = [row for row in both.values() if row.mark.kind == COMPARISON][:SAID]
@@ -255,12 +269,12 @@ def _texts(entries: Iterable[Entry]) -> Iterable[str]:
 
 
 def _response(own: IndexedCandidate, row: JudgedRow, entry: Entry | None) -> str:
-    return entry.item.responses[row.one != own.response] if entry else ""
+    return entry.item.responses[row.responses.index(own.response)] if entry else ""
 
 
 def _compared(row: JudgedRow, entry: Entry) -> dict[str, Any]:
-    names = {"one": str(row.one), "two": str(row.two)}
-    return names | comparison_details(entry.judgement)
+    one, two = map(str, row.responses)
+    return {"one": one, "two": two} | comparison_details(entry.judgement)
 
 
 def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[str, Any]:
@@ -268,7 +282,7 @@ def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[st
     response = ""
     if known:
         row, entry = known[0]
-        response = entry.item.responses[str(row.one) != name]
+        response = entry.item.responses[list(map(str, row.responses)).index(name)]
     return {
         "name": name,
         "response": displayed_text(response),
@@ -280,15 +294,22 @@ def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[st
     }
 
 
-def _standing(rows: list[JudgedRow]) -> list[IndexedCandidate]:
-    """Return the rated candidates, followed by those that were only compared."""
+def _standing(
+    rows: list[JudgedRow], ranked: tuple[tuple[int, ...], Ranking] | None
+) -> list[IndexedCandidate]:
+    """Return the rated candidates, followed by those that were only judged beside others.
+
+    The latter have their score in `ranked`, if no candidate was rated alone.
+    """
     found = standers(rows)
+    scores = dict(zip(ranked[0], ranked[1].scores, strict=True)) if ranked and not found else {}
     names = {own.response for own in found}
     for row in rows:
-        for name in (row.one, row.two):
-            if name and name not in names:
+        for name in row.responses:
+            if name not in names:
                 names.add(name)
-                found.append(IndexedCandidate(name, [row.id], [row.mark]))
+                alone = IndexedCandidate(name, [row.id], [row.mark], scores.get(name))
+                found.append(alone)
     return found
 
 

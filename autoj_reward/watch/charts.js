@@ -41,8 +41,9 @@ function histogram(bars, width) {
   const scale = width === 0 && values.every((v) => v >= 0 && v <= 10);
   const gaps = values.slice(1).map((v, i) => v - values[i]);
   const step = width || (scale ? Math.min(1, ...gaps) : Math.min(...gaps, 1));
-  const low = scale ? Math.min(1, values[0]) : values[0];
-  const high = scale ? 10 : values[values.length - 1];
+  const shares = scale && values[values.length - 1] <= 1 && values.some((v) => v < 1);
+  const low = shares ? 0 : scale ? Math.min(1, values[0]) : values[0];
+  const high = shares ? 1 : scale ? 10 : values[values.length - 1];
   const svg = canvas(`Histogram of ${count(total)} ratings from ${num(values[0])} to ${num(values[values.length - 1])}`);
   const x = between(low - step / 2, high + step / 2, EDGE.left, WIDTH - EDGE.right);
   const y = frame(svg, 0, Math.max(...bars.map(([, n]) => n)));
@@ -52,7 +53,7 @@ function histogram(bars, width) {
     bar.append(drawn("title", {}, `${num(value)}: ${num(n, 0)} (${percent(n / total)})`));
     svg.append(bar);
   }
-  for (const value of scale ? [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] : ticks(low, high, 5)) {
+  for (const value of scale && !shares ? [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] : ticks(low, high, 5)) {
     svg.append(drawn("text", { x: x(value), y: HEIGHT - 7, "text-anchor": "middle" }, short(value)));
   }
   return svg;

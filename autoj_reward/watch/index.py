@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from autoj_reward.journal.reading import Entry
 from autoj_reward.questions.rate import mean_of_critiques
 from autoj_reward.types import DIRECT, Judgement, Outcome, Reading, Usage
+from autoj_reward.watch.relative import ranking_of
 from autoj_reward.watch.statistics import (
     VIEWS,
     CandidateResult,
@@ -25,6 +26,7 @@ from autoj_reward.watch.statistics import (
     RunStatistics,
     result_of,
     standing,
+    standing_of,
 )
 from autoj_reward.watch.timeline import ALONE, RATING, Mark, Timeline, mark_of
 
@@ -32,7 +34,7 @@ MARK, STANDING = ", ".join(Mark._fields), ", ".join(QueryStanding._fields)
 SCHEMA = f"""
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
 CREATE TABLE judged (id INTEGER PRIMARY KEY, journal INTEGER, key TEXT, asked INTEGER,
-    one INTEGER, two INTEGER, {MARK});
+    responses TEXT, {MARK});
 CREATE UNIQUE INDEX judged_by_key ON judged (key, journal);
 CREATE INDEX judged_by_query ON judged (asked);
 CREATE TABLE asked (id INTEGER PRIMARY KEY, name INTEGER UNIQUE, judge INTEGER,
@@ -42,11 +44,13 @@ CREATE INDEX asked_by_age ON asked (judge, last);
 CREATE TABLE standings (asked INTEGER, view INTEGER, {STANDING},
     PRIMARY KEY (asked, view)) WITHOUT ROWID;
 """
-OWN = "id, journal, key, asked, one, two"
+OWN = "id, journal, key, asked, responses"
 PUT = f"""
 INSERT OR REPLACE INTO judged ({OWN}, {MARK})
-VALUES ({", ".join("?" * (6 + len(Mark._fields)))})
+VALUES ({", ".join("?" * (5 + len(Mark._fields)))})
 """
+AS_JSON = ("scores", "flags")
+"""Fields of a mark that are stored as JSON."""
 OUTCOMES = {outcome.value: 1 << n for n, outcome in enumerate(Outcome)}
 """Bit of each outcome in a query's `outcomes` column."""
 ORDERS = {
@@ -92,10 +96,8 @@ class JudgedRow(NamedTuple):
 
     id: int
     place: TextPlace
-    one: int
-    """Hash of its first response."""
-    two: int
-    """Hash of its second response; 0 if it has one response."""
+    responses: tuple[int, ...]
+    """Hashes of its responses, in the order shown."""
     mark: Mark
 
 
@@ -109,6 +111,8 @@ class IndexedCandidate:
     """Ids of its ratings and readings in order of arrival. If it was only compared: the first
     comparison's id."""
     marks: list[Mark] = field(default_factory=list)
+    score: float | None = None
+    """Score among the query's responses, if they were only judged together."""
 
     def result(self) -> CandidateResult:
         """Return the result of its judgements, counted as in a job: k critiques make one result."""
@@ -119,7 +123,12 @@ class IndexedCandidate:
             first = next((mark for mark in readings if mark.outcome == Outcome.OK), readings[0])
             usage = sum(map(_usage, readings), Usage())
             return CandidateResult(
-                first.outcome, first.reason, (None, None, direct), first.forced, first.flags, usage
+                first.outcome,
+                first.reason,
+                (self.score, None, direct),
+                first.forced,
+                first.flags,
+                usage,
             )
         found = result_of(mean_of_critiques([_judgement(mark) for mark in ratings]))
         value, expected, own = found.values
@@ -131,10 +140,22 @@ def standers(rows: Iterable[JudgedRow]) -> list[IndexedCandidate]:
     found: dict[int, IndexedCandidate] = {}
     for row in rows:
         if row.mark.kind in ALONE:
-            own = found.setdefault(row.one, IndexedCandidate(row.one))
+            name = row.responses[0]
+            own = found.setdefault(name, IndexedCandidate(name))
             own.rows.append(row.id)
             own.marks.append(row.mark)
     return list(found.values())
+
+
+def scores_in_group(rows: Sequence[JudgedRow], results: Sequence[CandidateResult]) -> list[float]:
+    """Return the scores of a query's responses that were judged together.
+
+    Returns [] if there are none, and if responses were rated alone too: ratings come first.
+    """
+    if any(value is not None for own in results for value in own.values):
+        return []
+    found = ranking_of([(row.responses, row.mark) for row in rows])
+    return [score for score in found[1].scores if score is not None] if found else []
 
 
 class Index:
@@ -174,12 +195,12 @@ class Index:
         self.timelines[judge].add(mark)
         item = entry.item
         asked = self._asked(judge, _name(entry.judge, item.query, *sorted(item.context.items())))
-        one, two = (*(_name(text) for text in item.responses), 0)[:2]
+        responses = json.dumps([_name(text) for text in item.responses])
         if asked not in self._counted:
             self._counted[asked] = self._results(asked)
         number = old[0].id if old else None
-        flat = mark._replace(flags=json.dumps(mark.flags))  # type: ignore[arg-type]
-        self._db.execute(PUT, (number, journal, entry.key, asked, one, two, *flat))
+        flat = mark._asdict() | {name: json.dumps(getattr(mark, name)) for name in AS_JSON}
+        self._db.execute(PUT, (number, journal, entry.key, asked, responses, *flat.values()))
 
     def _asked(self, judge: int, name: int) -> int:
         found = self._db.execute("SELECT id FROM asked WHERE name = ?", (name,)).fetchone()
@@ -224,9 +245,11 @@ class Index:
             self.statistics[judge].add(before, -1)
         if results:
             self.statistics[judge].add(results)
+        scored = scores_in_group(rows, results)
         for view in range(len(VIEWS)):
             self._db.execute("DELETE FROM standings WHERE asked = ? AND view = ?", (asked, view))
-            if new := standing(results, view):
+            new = standing(results, view) or (standing_of(scored) if scored else None)
+            if new:
                 marks = ", ".join("?" * (2 + len(new)))
                 self._db.execute(f"INSERT INTO standings VALUES ({marks})", (asked, view, *new))
 
@@ -236,11 +259,11 @@ class Index:
 
     def _rows(self, where: str, values: Sequence[Any]) -> list[JudgedRow]:
         found = self._db.execute(
-            f"SELECT id, journal, key, one, two, {MARK} FROM judged {where}", values
+            f"SELECT id, journal, key, responses, {MARK} FROM judged {where}", values
         )
         return [
-            JudgedRow(i, TextPlace(journal, key), one, two, _mark(mark))
-            for i, journal, key, one, two, *mark in found
+            JudgedRow(i, TextPlace(journal, key), tuple(json.loads(responses)), _mark(mark))
+            for i, journal, key, responses, *mark in found
         ]
 
     def queries(self, wanted: Filter, start: int, most: int) -> list[dict[str, Any]]:
@@ -313,7 +336,12 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _mark(values: Sequence[Any]) -> Mark:
     flat = Mark(*values)
-    return flat._replace(forced=bool(flat.forced), flags=tuple(json.loads(str(flat.flags))))
+    lists = {name: json.loads(getattr(flat, name)) for name in AS_JSON}
+    return flat._replace(
+        forced=bool(flat.forced),
+        flags=tuple(lists["flags"]),
+        scores=tuple((score, forced) for score, forced in lists["scores"]),
+    )
 
 
 def _name(*parts: Any) -> int:

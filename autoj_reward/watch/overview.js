@@ -32,7 +32,7 @@ function showTop(run) {
   const facts = [run.path];
   const { journal } = run;
   if (run.judges.length) facts.push(`judge ${run.judges[run.judge]}`);
-  if (run.summary && run.summary.curve) facts.push(`ranked by ${run.summary.view}`);
+  if (run.summary && run.summary.curve) facts.push(`ranked by ${run.summary.scored_by ? `scores (${run.summary.scored_by})` : run.summary.view}`);
   if (journal && journal.first) facts.push(`began ${clock(journal.first, true)}`);
   if (journal && journal.last) facts.push(`last judgement ${duration(Math.max(0, run.now - journal.last))} ago`);
   byId("about").textContent = facts.filter(Boolean).join(" · ");
@@ -43,7 +43,7 @@ function progressOf(run) {
   if (run.training && run.training.steps) return [run.training.step, run.training.steps, "steps"];
   if (!run.journal) return null;
   const { kinds } = run.journal;
-  const done = (kinds.rating || 0) + (kinds.reading || 0) || kinds.comparison || 0;
+  const done = (kinds.rating || 0) + (kinds.reading || 0) || kinds.comparison || kinds.group || 0;
   const under = run.state === "running" || run.state === "stopped";
   return under && run.total > 0 && done <= run.total ? [done, run.total, "judgements"] : null;
 }
@@ -98,7 +98,7 @@ function showTiles(run, view) {
     ["candidates", count(statistics.candidates), `of ${plural(statistics.queries, "query", "queries")}${left}`],
     ["mean rating", num(statistics.mean_rating), known(own.spread) ? `± ${num(own.spread)} within a query` : ""],
     ["pairs tied", percent(own.pair_tie_rate), own.several ? `best value shared in ${percent(own.tie_rate)} of queries` : "no query has two ratings"],
-    ["gained by the best", known(own.gain) ? `+${num(own.gain)}` : DASH, "points over the mean of the query"],
+    ["gained by the best", known(own.gain) ? `+${num(own.gain)}` : DASH, "over the mean of the query"],
     ["failed", percent(failed), named(outcomes) || "none"],
     ["ratings forced", percent(statistics.forced_share), `${count(statistics.forced)} of ${count(outcomes.ok)}`],
     ["tokens written", count(cost.tokens_out), cost.tokens_out && seconds ? `${rate(cost.tokens_out / seconds)} a second` : ""],

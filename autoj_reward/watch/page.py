@@ -14,7 +14,8 @@ from typing import Any
 from autoj_reward.io.markup import data_block, hashed
 
 SCRIPTS = (
-    "base.js", "embedded.js", "charts.js", "overview.js", "queries.js", "query.js", "main.js",
+    "base.js", "embedded.js", "charts.js", "overview.js", "queries.js", "relative.js",
+    "query.js", "main.js",
 )  # fmt: skip
 """Script files, in the order in which they are joined."""
 

@@ -44,7 +44,8 @@ function drawList() {
   const searching = byId("search").value !== "";
   const values = list.rows.flatMap((row) => row.values);
   const scale = values.every((v) => v >= 0 && v <= 10);
-  const [low, high] = scale ? [1, 10] : [Math.min(...values), Math.max(...values)];
+  const shares = scale && values.every((v) => v <= 1) && values.some((v) => v < 1);
+  const [low, high] = shares ? [0, 1] : scale ? [1, 10] : [Math.min(...values), Math.max(...values)];
   byId("list").replaceChildren(...list.rows.map((row, n) => line(row, n, low, high)));
   if (focused) byId("list").querySelector(`[data-query="${focused}"]`)?.focus();
   const looked = list.next === null ? list.total : list.next;

@@ -26,7 +26,8 @@ function drawQuery() {
   const pair = element("div", "");
   pair.id = "pair";
   const kept = told.candidates.length < told.total ? ` The best and worst ${told.candidates.length} of ${count(told.total)} are listed.` : "";
-  const inside = [titled("query", told.text), ...context, ...(told.choice ? choice(told.choice) : []), pair];
+  const together = told.relative ? relativeSection(told.relative, told.candidates) : null;
+  const inside = [titled("query", told.text), ...context, ...(told.choice ? choice(told.choice) : []), ...(together ? [together] : []), pair];
   if (told.candidates.length > 1) {
     inside.push(element("h3", "", plural(told.total, "candidate", "candidates")));
     inside.push(element("p", "muted small", `Choose two to compare, A and B.${kept}`), candidatesTable());
@@ -108,9 +109,26 @@ function column(c, letter) {
   const head = element("header", "", element("span", "letter", letter), element("b", "", own ? num(own.values[view]) : DASH), element("span", "muted", name));
   const made = element("section", `column ${letter}`, head, titled("response", c.response));
   made.setAttribute("aria-label", `Candidate ${letter}`);
+  if (c.rubric && c.rubric.length) made.append(rubricTable(c.rubric));
   for (const j of c.judgements) made.append(judgement(j, c.judgements.length));
-  if (!c.judgements.length) made.append(element("p", "muted", "It was not rated."));
+  if (!c.judgements.length) made.append(element("p", "muted", "It was not rated alone."));
   return made;
+}
+
+// The verdict on each item of a candidate's rubric.
+function rubricTable(items) {
+  const body = items.map((own) => {
+    const points = `${own.points > 0 ? "+" : ""}${num(own.points)}`;
+    const said = own.answer || (own.reason ? "no verdict" : DASH);
+    const row = element("tr", "", element("td", "number", points), element("td", "", said),
+      element("td", "number", known(own.share) ? percent(own.share) : DASH),
+      element("td", "said", own.criterion, own.kind ? element("span", "chip", own.kind) : null));
+    if (own.reason) row.title = own.reason;
+    return row;
+  });
+  const head = element("tr", "", ...["points", "answer", "share", "criterion"].map((name) => element("th", "", name)));
+  for (const cell of head.children) cell.scope = "col";
+  return element("div", "scroll rubric", element("table", "candidates", element("thead", "", head), element("tbody", "", ...body)));
 }
 
 function facts(j) {

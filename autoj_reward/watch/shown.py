@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from autoj_reward.client.judging import SCORED_BY
 from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import visible
 from autoj_reward.types import DIRECT, Judgement
@@ -78,7 +79,7 @@ def run_figures(
         "views": views,
         "view": view,
         "summary": known,
-        "notices": notices(found | views[view], view),
+        "notices": notices(found | views[view], view, bool(known and known["scored_by"])),
     }
 
 
@@ -87,6 +88,8 @@ def _checked(summary: Mapping[str, Any]) -> dict[str, Any]:
     dropped."""
     view = summary.get("view")
     found: dict[str, Any] = {"view": view if view in VIEWS else "rating"}
+    how = summary.get("scored_by")
+    found["scored_by"] = how if how in SCORED_BY else None
     for name in SCALARS:
         if name in summary and (summary[name] is None or _is_number(summary[name])):
             found[name] = summary[name]

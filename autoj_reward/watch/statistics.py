@@ -197,11 +197,13 @@ def standing(results: Sequence[CandidateResult], view: int) -> QueryStanding | N
     return standing_of(values) if values else None
 
 
-def notices(found: Mapping[str, Any], view: str) -> list[str]:
+def notices(found: Mapping[str, Any], view: str, scored: bool = False) -> list[str]:
     """Return warnings for a reader of the ratings, as plain sentences.
 
-    found: statistics under the keys of `summary.json`, including those of the view.
+    found: statistics under the keys of `summary.json`, including those of the view. scored:
+    whether the values are scores from 0 to 1, of groups or rubrics.
     """
+    unit, least = ("of a score from 0 to 1", 0.01) if scored else ("points", 0.1)
     said = []
     ok_share, forced = found["ok_share"], found["forced_share"]
     spread, ties = found["spread"], found["pair_tie_rate"]
@@ -217,10 +219,10 @@ def notices(found: Mapping[str, Any], view: str) -> list[str]:
             f"{as_percent(forced)} of the ratings were forced: the judge did not write them "
             "itself, so they say less than ratings that it wrote after its critique."
         )
-    if spread is not None and spread < 0.1:
+    if spread is not None and spread < least:
         said.append(
             "The judge hardly tells the candidates of a query apart (standard deviation "
-            f"{spread:.3g} points on average), so choices among them mean little."
+            f"{spread:.3g} {unit} on average), so choices among them mean little."
         )
     elif ties is not None and ties > 0.7:
         name = view if view == "rating" else f"{view} rating"

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 from autoj_reward.io.markup import visible
 from autoj_reward.journal.reading import Entry
-from autoj_reward.types import PAIRWISE, SINGLE, Judgement
+from autoj_reward.questions.listwise import read_scores
+from autoj_reward.questions.tournament import share_of_first
+from autoj_reward.types import GROUP, PAIRWISE, SINGLE, Judgement
 from autoj_reward.watch.statistics import by_count, count_name
 
 RATING, COMPARISON, READING = "rating", "comparison", "reading"
@@ -49,6 +51,11 @@ class Mark(NamedTuple):
     expected: float | None
     direct: float | None
     verdict: str | None
+    scores: tuple[tuple[float | None, bool], ...]
+    """For each of several responses in the order shown its score, and whether that was forced.
+
+    A group's scores are on the judge's scale, a comparison's are the shares that each won. Empty
+    for a response that was judged alone."""
     forced: bool
     flags: tuple[str, ...]
     tokens_in: int
@@ -77,6 +84,7 @@ def mark_of(entry: Entry) -> Mark:
         expected,
         direct,
         j.verdict.value if j.verdict else None,
+        _scores(j, kind, len(entry.item.responses)),
         j.forced,
         tuple(map(_name, j.flags)),
         used.tokens_in,
@@ -96,6 +104,15 @@ def _views(j: Judgement, kind: str) -> tuple[float | None, float | None, float |
     if kind == READING:
         return None, None, j.view("expected")
     return j.view("rating"), j.view("expected"), j.view("direct")
+
+
+def _scores(j: Judgement, kind: str, count: int) -> tuple[tuple[float | None, bool], ...]:
+    if kind == GROUP:
+        return tuple(read_scores(j, count))
+    if kind != COMPARISON:
+        return ()
+    won = share_of_first(j)
+    return (won, j.forced), (None if won is None else 1 - won, j.forced)
 
 
 @dataclass(slots=True)

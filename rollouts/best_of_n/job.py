@@ -10,11 +10,13 @@ import asyncio
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+from autoj_reward.client.judging import progress_bar
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.errors import InputError, from_extras
 from autoj_reward.io.claims import judged_by
@@ -53,7 +55,7 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     job = stages.resolve_job(config)
     config = job.config
     rows, counts = stages.rows_of(job), Counts()
-    left_out = look_through(rows, strict, counts.expect)
+    left_out = look_through(rows, strict, partial(counts.expect, job))
     result, total = config.output / "summary.json", counts.expected(config)
     with judged_by(job.judge.name, config.output, result, total, config.journal):
         print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
@@ -140,12 +142,11 @@ async def _judge(
     add: Callable[[GroupResult], None],
 ) -> None:
     total, on_budget = counts.expected(job.config), job.config.budget is not None
-    with tqdm(total=total, desc="judging", unit="judgement") as bar:
+    with progress_bar(total) as advance:
 
         def progress(judgement: Judgement, reused: bool) -> None:
             counts.add(judgement, reused, on_budget)
-            bar.total = max(bar.total or 0, bar.n + 1)  # tie-breaks are not in the expected total
-            bar.update()
+            advance(judgement, reused)
 
         await stages.judge_groups(job, groups, journal, cluster, progress, add)
 

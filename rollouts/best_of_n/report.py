@@ -20,8 +20,10 @@ from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.chart import curves
 from autoj_reward.io.files import to_json, to_plain, write_json, write_text
 from autoj_reward.io.markup import num, visible
+from autoj_reward.questions.rubric import RubricScore
 from autoj_reward.types import BadRow, Outcome
 from autoj_reward.watch.page import document
+from autoj_reward.watch.relative import ranking_data
 from autoj_reward.watch.shown import (
     candidate_line,
     displayed_text,
@@ -116,7 +118,8 @@ class Gathered:
     """Statistics, and the sample for the report, of the queries whose results are written."""
 
     def __init__(self, config: BestOfNConfig) -> None:
-        self.statistics = JobStatistics(config.view, config.budget)
+        how = config.scoring.by if config.scoring else None
+        self.statistics = JobStatistics(config.view, config.budget, how)
         self.sample = ReportSample(config.view)
 
     @property
@@ -239,6 +242,7 @@ def _query(own: ShownQuery, view: str) -> dict[str, Any]:
              "outcome": Outcome.OK.value, "confidence": []}
             for one, two, verdict in group.selection.comparisons
         ],
+        "relative": _relative(group),
         "choice": {
             "rule": visible(group.selection.rule),
             "why": f"Line {row.line}, candidate {group.selection.index}: "
@@ -246,6 +250,26 @@ def _query(own: ShownQuery, view: str) -> dict[str, Any]:
             "curve": curve,
         },
     }  # fmt: skip
+
+
+def _relative(group: GroupResult) -> dict[str, Any] | None:
+    names = [str(n) for n in range(len(group.candidates))]
+    return ranking_data(group.ranking, names) if group.ranking else None
+
+
+def _rubric(score: RubricScore) -> list[dict[str, Any]]:
+    """Return the verdict on each item of a candidate's rubric."""
+    return [
+        {
+            "criterion": displayed_text(own.item.criterion, SHORT),
+            "points": own.item.points,
+            "kind": own.item.kind,
+            "answer": visible(own.answer),
+            "share": own.share,
+            "reason": displayed_text(own.reason, SHORT),
+        }
+        for own in score.verdicts
+    ]
 
 
 def _candidate(group: GroupResult, n: int) -> dict[str, Any]:
@@ -278,6 +302,7 @@ def _details(group: GroupResult, view: str) -> list[dict[str, Any]]:
                 "name": str(n),
                 "response": displayed_text(candidate.response, most),
                 "judgements": judged,
+                "rubric": _rubric(group.rubrics[n]) if group.rubrics else [],
             }
         )
     return found
@@ -300,6 +325,10 @@ def reason_in_words(group: GroupResult, view: str) -> str:
     if rule == view:
         among = " of those judged in full" * bool(group.standings)
         return f"It has the highest {name}{among}, and no other candidate shares it."
+    if rule == "relative":
+        return "It has the highest score beside the others, and no other candidate shares it."
+    if rule == "rubric":
+        return "It has the highest score by the rubric, and no other candidate shares it."
     if rule in AMONG and tied > 1:
         best = num(group.chosen.view(view))
         return f"{tied} candidates share the best {name}, {best}; {AMONG[rule]}."

@@ -12,11 +12,16 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from autoj_reward.client.client import RewardClient
 from autoj_reward.client.in_flight import Progress, run_in_order
-from autoj_reward.client.judging import FirstJudgements
-from autoj_reward.client.session import open_judge
-from autoj_reward.config import BestOfNConfig, PolicyConfig, RubricConfig, View
+from autoj_reward.client.judging import open_ask
+from autoj_reward.config import (
+    BestOfNConfig,
+    PolicyConfig,
+    RelativeConfig,
+    RubricConfig,
+    Scoring,
+    View,
+)
 from autoj_reward.conversation import messages_of
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.formats.schema import ScalarFormat
@@ -25,8 +30,14 @@ from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
+from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.budget import require_cheap_pass
+from autoj_reward.questions.choose import Choose
+from autoj_reward.questions.listwise import Listwise
+from autoj_reward.questions.relative import rank_question
+from autoj_reward.questions.rubric import ScoreRubric, rubric_question
 from autoj_reward.questions.tie_break import choose
+from autoj_reward.questions.tournament import Tournament
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
 from autoj_reward.types import (
     BadRow,
@@ -71,7 +82,7 @@ def resolve_job(config: BestOfNConfig) -> Job:
     judge = judge_spec(config.judge)
     if config.budget is not None and isinstance(judge.format, ScalarFormat):
         raise ConfigError("budget saves critiques, and a scalar model writes none: leave it out")
-    if config.relative or config.rubric:
+    if config.scoring:
         if config.relative:
             judge.require_relative(config.relative)
         if config.rubric:
@@ -88,10 +99,8 @@ def rows_of(job: Job) -> Stream[QueryRow]:
     """Return the rows of the input, with the context fields that the judge's prompts show."""
     config = job.config
     kind = None if "pairwise" in config.tie_break else "single"
-    if config.relative:
-        kind = config.relative.protocol
-    if config.rubric:
-        kind = config.rubric.protocol
+    if config.scoring:
+        kind = config.scoring.protocol
     asked = job.judge.context_columns(config.columns, kind, config.rubric)
     return queries(config.input, asked, answered=config.policy is None)
 
@@ -148,8 +157,8 @@ async def judge_groups(
 ) -> None:
     """Judge every query's candidates and choose one of them.
 
-    add: gets the results in input order. say: gets one line that describes the judge in use. No
-    judge is started if there are no groups.
+    add: gets the results in input order. say: gets one line that describes the judge in use. The
+    judge is started only if the journal lacks a judgement.
     """
     first = next(groups, None)
     if first is None:  # nothing is started for none
@@ -158,39 +167,44 @@ async def judge_groups(
     def require(views: frozenset[View]) -> None:
         if job.config.budget is not None:
             require_cheap_pass(views)
-        if not (job.config.relative or job.config.rubric):
+        if job.config.scoring is None:
             resolve_view(job.view, "choose", None, views)
 
-    async with open_judge(
-        job.judge, journal=journal, progress=progress, cluster=cluster, require=require
-    ) as reward:
-        how = job.config.relative
-        used = f"relative by {how.by}" if how else job.view
-        used = f"rubric by {job.config.rubric.by}" if job.config.rubric else used
-        judged = FirstJudgements(reward, used, say)
+    how = job.config.scoring
+    async with open_ask(
+        job.judge,
+        journal,
+        view=None if how else job.view,
+        require=require,
+        scoring=how,
+        progress=progress,
+        cluster=cluster,
+        say=say,
+    ) as ask:
 
         async def one(group: Group) -> GroupResult:
-            return await _select(job, reward, *group)
+            return await _select(job, ask, *group)
 
-        def done(group: GroupResult) -> None:
-            judged.add(group.own)
-            add(group)
-
-        await run_in_order(chain([first], groups), one, done, size=lambda group: len(group[1]))
-        judged.end()
+        await run_in_order(chain([first], groups), one, add, size=lambda group: len(group[1]))
 
 
 async def _select(
-    job: Job, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
+    job: Job, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
     if job.config.relative:
-        return await _rank(job.config, reward, row, candidates)
+        return await _rank(job, job.config.relative, ask, row, candidates)
     if job.config.rubric:
-        return await _score(job.config, job.config.rubric, reward, row, candidates)
-    question = reward.question_of_choice(
-        candidates, view=job.view, rules=job.config.tie_break, share=job.config.budget
+        return await _score(job, job.config.rubric, ask, row, candidates)
+    question = Choose(
+        candidates,
+        view=job.view,
+        rules=job.config.tie_break,
+        critiques=job.judge.critiques,
+        compares=job.judge.compares,
+        tie=job.judge.ratings_tie,
+        share=job.config.budget,
     )
-    choice = await question.answer(reward.judge)
+    choice = await question.answer(ask)
     return GroupResult(
         row,
         candidates,
@@ -202,35 +216,42 @@ async def _select(
 
 
 async def _rank(
-    config: BestOfNConfig, reward: RewardClient, row: QueryRow, candidates: tuple[Candidate, ...]
+    job: Job, how: RelativeConfig, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
     """Judge the candidates relative to each other and choose the one with the highest score."""
     if len(candidates) == 1:
         reason = "a lone response: there is nothing to judge it beside"
         judgement = Judgement(Outcome.INPUT_REJECTED, reason=reason)
         return GroupResult(row, candidates, (judgement,), Selection(0, "only"))
-    question = await reward.question_of_rank(candidates, config.relative)
-    ranking = await question.answer(reward.judge)
+    ranking = await _question_of_rank(job.judge, how, candidates).answer(ask)
     judgements = tuple(ranking.as_judgements())
-    chosen = await choose(candidates, judgements, view="rating", rules=config.tie_break)
+    chosen = await choose(candidates, judgements, view="rating", rules=job.config.tie_break)
     rule = "relative" if chosen.rule == "rating" else chosen.rule
     return GroupResult(row, candidates, judgements, replace(chosen, rule=rule), ranking=ranking)
 
 
 async def _score(
-    config: BestOfNConfig,
-    how: RubricConfig,
-    reward: RewardClient,
-    row: QueryRow,
-    candidates: tuple[Candidate, ...],
+    job: Job, how: RubricConfig, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
     """Score the candidates by the row's rubric and choose the one with the highest score."""
-    questions = [reward.question_of_rubric(candidate, how) for candidate in candidates]
-    scores = tuple(await reward.answer(questions))
+    questions = [_question_of_rubric(job.judge, how, own) for own in candidates]
+    scores = tuple(await asyncio.gather(*(question.answer(ask) for question in questions)))
     judgements = tuple(own.as_judgement() for own in scores)
-    chosen = await choose(candidates, judgements, view="rating", rules=config.tie_break)
+    chosen = await choose(candidates, judgements, view="rating", rules=job.config.tie_break)
     rule = "rubric" if chosen.rule == "rating" else chosen.rule
     return GroupResult(row, candidates, judgements, replace(chosen, rule=rule), rubrics=scores)
+
+
+def _question_of_rubric(judge: JudgeSpec, how: RubricConfig, own: Candidate) -> ScoreRubric:
+    return rubric_question(own, how, judge.max_items, judge.scale, judge.critiques)
+
+
+def _question_of_rank(
+    judge: JudgeSpec, how: RelativeConfig, candidates: Sequence[Candidate]
+) -> Listwise | Tournament:
+    return rank_question(
+        candidates, how, max_group=judge.max_group, scale=judge.scale, tie=judge.ratings_tie
+    )
 
 
 QUERIES_AT_ONCE = 16
@@ -329,6 +350,21 @@ async def _ask(policy: Policy, query: QueryOrTurns, deadline_s: float) -> Sample
         pause = min(10.0, pause * 2)
 
 
+def _most_inputs(job: Job, how: Scoring, row: QueryRow) -> int:
+    """Return the largest number of judge inputs of a row that is scored in place of a view.
+
+    Responses to be sampled are taken as distinct.
+    """
+    policy = job.config.policy
+    texts = row.responses or map(str, range(policy.n if policy else 0))
+    candidates = [Candidate(row.query, text, context=row.context) for text in texts]
+    if isinstance(how, RubricConfig):
+        return sum(_question_of_rubric(job.judge, how, own).most_inputs for own in candidates)
+    if len(candidates) < 2:
+        return 0
+    return _question_of_rank(job.judge, how, candidates).most_inputs
+
+
 @dataclass(slots=True)
 class Counts:
     """Counts of a running job."""
@@ -349,6 +385,8 @@ class Counts:
     """Cost of the judge inputs that this run asked for."""
     unavailable: int = 0
     """Judge inputs with the outcome `unavailable`."""
+    scored: int = 0
+    """Largest number of judge inputs of groups and rubrics."""
     rows: Any = field(default_factory=hashlib.sha256)
     """SHA-256 over all usable rows."""
 
@@ -360,14 +398,22 @@ class Counts:
         finally:
             self.seconds[name] = time.monotonic() - started
 
-    def expect(self, row: QueryRow) -> None:
+    def expect(self, job: Job, row: QueryRow) -> None:
+        """Count a usable row of the input."""
         self.rows.update(repr(row).encode())  # repr escapes lone surrogates
         self.queries += 1
         self.unanswered += row.responses is None
         self.answered += len(set(row.responses or ()))
+        if job.config.scoring:
+            self.scored += _most_inputs(job, job.config.scoring, row)
 
     def expected(self, config: BestOfNConfig) -> int:
-        """Return the expected number of judge inputs, without tie-breaks and copies."""
+        """Return the expected number of judge inputs, without tie-breaks and copies.
+
+        With `relative` or `rubric` it is an upper bound.
+        """
+        if config.scoring:
+            return self.scored
         total = self.answered + (self.unanswered * config.policy.n if config.policy else 0)
         if config.budget is None:
             return total * config.judge.critiques

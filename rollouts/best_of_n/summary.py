@@ -87,15 +87,22 @@ class Summary:
     rows_left_out: int
     """Number of all input rows that were left out."""
     budget: BudgetSummary | None = None
+    scored_by: str | None = None
+    """What scored the candidates in place of a view (`listwise`, `comparisons`, `items`,
+    `checklist` or `overall`): values are then scores from 0 to 1. None for ratings."""
 
 
 class JobStatistics:
     """Counter of a job's results, query by query.
 
     view: the number that ranks candidates. budget: the job's share of full judging, if any.
+    scored_by: as in `Summary`.
     """
 
-    def __init__(self, view: str, budget: float | None = None) -> None:
+    def __init__(
+        self, view: str, budget: float | None = None, scored_by: str | None = None
+    ) -> None:
+        self._scored_by = scored_by
         self.candidates = RunStatistics()
         self._view, self._judge, self._spent = (
             view,
@@ -153,6 +160,7 @@ class JobStatistics:
             bad_rows=tuple(left_out.first),
             rows_left_out=left_out.count,
             budget=self._spent.summary() if self._spent else None,
+            scored_by=self._scored_by,
         )
 
     def _of_the_view(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import choix
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -336,6 +337,15 @@ def test_the_fit_is_scipys(seed: int) -> None:
         for a in eye
     ])  # fmt: skip
     assert np.array(found.covariance) == pytest.approx(np.linalg.inv(hessian), abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_fit_to_whole_wins_is_that_of_choix(seed: int) -> None:
+    """choix takes (winner, loser) pairs, and its penalty has no factor of one half."""
+    wins = [(i, j, float(won > 0.5)) for i, j, won in drawn_wins(seed, 8, 40)]
+    pairs = [(i, j) if won else (j, i) for i, j, won in wins]
+    theirs = choix.opt_pairwise(8, pairs, alpha=PRIOR / 2, tol=1e-10)
+    assert fit_bradley_terry(8, wins).values == pytest.approx(theirs, abs=1e-6)
 
 
 def test_errors_of_win_rates_are_those_of_a_simulation() -> None:

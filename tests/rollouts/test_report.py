@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoj_reward.config import BestOfNConfig
+from autoj_reward.config import BestOfNConfig, RelativeConfig
 from autoj_reward.io.chart import curves, ticks
 from autoj_reward.io.markup import data_block, esc, num, plural
 from autoj_reward.io.rows import BadRows, QueryRow
 from autoj_reward.questions.budget import Fate, Standing
+from autoj_reward.questions.rank import Order, Ranking
 from autoj_reward.types import BadRow, Candidate, Judgement, Outcome, Selection, Verdict
 from rollouts.best_of_n.report import Gathered, reason_in_words, render_report
 from rollouts.best_of_n.results import GroupResult
@@ -66,8 +67,10 @@ def render(
     view: str = "rating",
     title: str = "Best of N",
     config: str = "input: a",
+    relative: RelativeConfig | None = None,
 ) -> str:
-    found = Gathered(BestOfNConfig(input="in", output=Path("out"), view=view))
+    own_config = BestOfNConfig(input="in", output=Path("out"), view=view)
+    found = Gathered(own_config.model_copy(update={"relative": relative}))
     for own in groups:
         found.add(own)
     left_out = BadRows(len(bad_rows), list(bad_rows))
@@ -77,6 +80,27 @@ def render(
 
 def data(groups: list[GroupResult], **how: Any) -> dict[str, Any]:
     return Parsed(render(groups, **how)).data
+
+
+def test_a_group_that_was_judged_together_has_its_evidence() -> None:
+    order = Order((1, 0), (0.75, 0.25), (False, True))
+    ranking = Ranking((0.25, 0.75), (0.1, 0.1), ("", ""), (), orders=(order,))
+    own = group(rated(0.25), rated(0.75), index=1, rule="relative")
+    found = replace(own, ranking=ranking)
+    [query] = data([found])["queries"]
+    assert query["relative"]["unit"] == "share of the scale"
+    assert [own["name"] for own in query["relative"]["scores"]] == ["1", "0"]
+    assert query["relative"]["orders"][0][1] == {"name": "0", "score": 0.25, "forced": True}
+    assert "It has the highest score beside the others" in query["choice"]["why"]
+    assert data([own])["queries"][0]["relative"] is None
+
+
+@pytest.mark.parametrize(("spread", "warned"), [(0.001, True), (0.06, False)])
+def test_scores_from_0_to_1_are_no_points(spread: float, warned: bool) -> None:
+    groups = [group(rated(0.5 - spread), rated(0.5 + spread), index=1, rule="relative")]
+    run = data(groups, relative=RelativeConfig(by="comparisons"))["run"]
+    assert any("of a score from 0 to 1 on average" in said for said in run["notices"]) is warned
+    assert run["summary"]["scored_by"] == "comparisons"
 
 
 # --- text ---------------------------------------------------------------------------------------

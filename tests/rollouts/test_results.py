@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -19,6 +20,7 @@ from autoj_reward.errors import OutputError
 from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import QueryRow
 from autoj_reward.questions.budget import Fate, Spending, Standing
+from autoj_reward.questions.rank import Order, PairScore, Ranking
 from autoj_reward.types import (
     BadRow,
     Candidate,
@@ -29,7 +31,7 @@ from autoj_reward.types import (
     Verdict,
 )
 from rollouts.best_of_n.results import GroupResult, judgement_records, selection_record
-from rollouts.best_of_n.shards import Shard, groups_of
+from rollouts.best_of_n.shards import Records, Shard, groups_of
 from tests.judgements import rated
 from tests.rollouts.figures import summarise
 
@@ -426,3 +428,23 @@ def test_a_shards_groups_can_run_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(pickle.UnpicklingError, match="mkdir is no record of a job"):
         list(groups_of(SHARD, tmp_path))
     assert not Path("harmed").exists()
+
+
+def test_a_shards_part_brings_back_a_ranked_group() -> None:
+    ranking = Ranking(
+        (0.2, 0.8),
+        (None, 0.1),
+        ("", ""),
+        (),
+        (Order((0, 1), (0.2, 0.8), (True, False)),),
+        (PairScore(0, 1, 0.3),),
+    )
+    candidates = (Candidate("q", "a"), Candidate("q", "b"))
+    group = GroupResult(
+        QueryRow(1, "q"),
+        candidates,
+        (rated(1), rated(2)),
+        Selection(1, "relative"),
+        ranking=ranking,
+    )
+    assert Records(io.BytesIO(pickle.dumps(group))).load() == group

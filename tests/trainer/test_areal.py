@@ -72,8 +72,27 @@ async def test_the_query_is_the_rows_messages_else_what_the_user_says(named: Any
 
 def test_a_deadline_that_areal_would_make_0_is_refused(named: Any) -> None:
     named(hangs_s=15.0)
-    with pytest.raises(ConfigError, match="deadline_s is 15, and AReaL takes 0"):
-        ours.reward_fn("Why?", "good")
+    for refused in (ours.checked_reward_fn, lambda: ours.reward_fn("Why?", "good")):
+        with pytest.raises(ConfigError, match="deadline_s is 15, and AReaL takes 0"):
+            refused()
+
+
+def test_a_reward_by_group_is_refused_before_the_training_starts(named: Any) -> None:
+    told = r"failures\.fallback is group.*AReaL asks for one response a call: choose another"
+    named(hangs_s=5.0, fallback="group")
+    for refused in (
+        ours.checked_reward_fn,
+        lambda: ours.reward_fn("Why?", "good"),
+        lambda: asyncio.run(ours.reward("Why?", "good")),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            refused()
+
+
+def test_the_checked_function_is_found_by_areal(wrapper: Any, named: Any) -> None:
+    named(hangs_s=5.0)
+    load = importlib.import_module("areal.utils.dynamic_import").import_from_string
+    assert load(ours.checked_reward_fn()) is ours.reward_fn
 
 
 def raising(*_: Any, **__: Any) -> float:

@@ -419,7 +419,7 @@ def test_close_during_a_call_does_not_leave_its_caller_waiting(how: str) -> None
 
 GROUPS: dict[str, dict[str, Any]] = {
     "whiten": {"shaping": ShapingConfig(whiten="group")},
-    "length_penalty_by": {"shaping": ShapingConfig(length_penalty_by="group")},
+    "penalty_by": {"shaping": ShapingConfig(penalty_by="group")},
     "fallback": {"failures": FailureConfig(fallback="group")},
 }
 

@@ -7,8 +7,16 @@ import pytest
 
 from autoj_reward.config import FailureConfig, ShapingConfig, check
 from autoj_reward.errors import BudgetExceeded, ConfigError
-from autoj_reward.trainer.shaping import EPSILON, FailureBudget, Fallback, Shaper, _at_least
+from autoj_reward.trainer.shaping import (
+    EPSILON,
+    FailureBudget,
+    Fallback,
+    Shaper,
+    _at_least,
+    markup_density,
+)
 from autoj_reward.types import Judgement, Outcome
+from tests.growth import require_linear
 from tests.judgements import rated
 
 OK = rated(5.0)
@@ -17,7 +25,7 @@ BAD = Judgement(Outcome.UNPARSABLE, reason="no rating")
 
 def shaped(raw: list[float | None], **config: object) -> list[float | None]:
     shaper = Shaper(check(ShapingConfig, dict(config), "test"))
-    return shaper(raw, [1000 * n for n in range(len(raw))], ["a", "a", "b", "b"][: len(raw)])
+    return shaper(raw, ["x" * 1000 * n for n in range(len(raw))], ["a", "a", "b", "b"][: len(raw)])
 
 
 def test_nothing_is_shaped_by_default() -> None:
@@ -31,8 +39,45 @@ def test_length_then_scale_then_clip() -> None:
 
 def test_a_length_penalty_by_group_counts_from_the_mean_of_the_group() -> None:
     """Shorter responses gain what longer ones lose, and a failed one has a length too."""
-    found = shaped([5.0, 5.0, None, 9.0], length_penalty=0.5, length_penalty_by="group")
+    found = shaped([5.0, 5.0, None, 9.0], length_penalty=0.5, penalty_by="group")
     assert found == [5.25, 4.75, None, 8.75]
+
+
+PLAIN = "The sky is blue since air scatters blue light.\nRed light passes."
+STYLED = "# The sky\n\n- **Blue**: air scatters it.\n- **Red**: it passes."
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        pytest.param(PLAIN, 0, id="plain"),
+        pytest.param(STYLED, 5, id="heading, items and bold"),
+        pytest.param("1. one\n 2) two\n* three\n+ four\n__five__", 5, id="other marks"),
+        pytest.param("2 * 3 - 1\n#tag -x **open\n---\n**", 0, id="no markup"),
+        pytest.param("```py\n# a comment\n- x\n```\n# Heading", 1, id="code block"),
+        pytest.param("# a\n" + "x" * 3996, 0.25, id="long"),
+    ],
+)
+def test_markup_per_thousand_characters(text: str, marks: float) -> None:
+    assert markup_density(text) == marks
+
+
+@pytest.mark.parametrize("piece", ["**a", "__", "*", "# ", "1. ", "\n", "```\n", " "])
+def test_markup_is_counted_in_linear_time(piece: str) -> None:
+    require_linear(markup_density, lambda n: piece * (n // len(piece)), 32_768)
+
+
+def test_a_style_penalty_by_group_moves_no_mean() -> None:
+    shaper = Shaper(ShapingConfig(style_penalty=0.1, penalty_by="group"))
+    found = shaper([6.0, 6.0, 8.0, 8.0], [PLAIN, STYLED, STYLED, STYLED], ["a", "a", "b", "b"])
+    assert found == pytest.approx([6.25, 5.75, 8.0, 8.0])
+    alone = Shaper(ShapingConfig(style_penalty=0.1))
+    assert alone([6.0, 6.0, None], [PLAIN, STYLED, STYLED], ["a"] * 3) == [6.0, 5.5, None]
+
+
+def test_penalties_for_length_and_style_add_up() -> None:
+    shaper = Shaper(ShapingConfig(length_penalty=1.0, style_penalty=0.5))
+    assert shaper([5.0], ["# a\n" + "x" * 3996], ["a"]) == [5.0 - 4.0 - 0.125]
 
 
 def test_whitening_by_group_leaves_abstentions_out() -> None:
@@ -44,8 +89,8 @@ def test_whitening_by_group_leaves_abstentions_out() -> None:
 @pytest.mark.parametrize("config", [{}, {"scale": 0.5, "shift": -3}, {"clip": [0, 100]}], ids=str)
 def test_rewards_that_are_asked_for_one_by_one_keep_their_order(config: dict[str, object]) -> None:
     shaper = Shaper(check(ShapingConfig, config, "test"))
-    alone: list[Any] = [value for raw in (10.0, 2.0, 7.0) for value in shaper([raw], [0], ["a"])]
-    assert alone == shaper([10.0, 2.0, 7.0], [0] * 3, ["a"] * 3)
+    alone: list[Any] = [value for raw in (10.0, 2.0, 7.0) for value in shaper([raw], [""], ["a"])]
+    assert alone == shaper([10.0, 2.0, 7.0], [""] * 3, ["a"] * 3)
     assert sorted(range(3), key=alone.__getitem__) == [1, 2, 0]
 
 
@@ -61,17 +106,17 @@ def test_figures_of_the_run_so_far_are_refused(block: type[Any], key: str) -> No
 
 
 def test_a_lone_response_has_no_group() -> None:
-    by_length = Shaper(ShapingConfig(length_penalty=1.0, length_penalty_by="group"))
-    with pytest.raises(ConfigError, match=r"shaping.length_penalty_by is group.*one response of"):
-        by_length([10.0], [4], ["a"])
+    by_length = Shaper(ShapingConfig(length_penalty=1.0, penalty_by="group"))
+    with pytest.raises(ConfigError, match=r"shaping.penalty_by is group.*one response of"):
+        by_length([10.0], ["text"], ["a"])
     shaper = Shaper(ShapingConfig(whiten="group"))
     told = "shaping.whiten is group.*one response of 'a'"
     with pytest.raises(ConfigError, match=told):
-        shaper([10.0], [4], ["a"])
+        shaper([10.0], ["text"], ["a"])
     with pytest.raises(ConfigError, match=told):
-        shaper([10.0, 1.0, 2.0], [4, 4, 4], ["a", "b", "b"])
+        shaper([10.0, 1.0, 2.0], ["text"] * 3, ["a", "b", "b"])
     # One that failed was asked for in its group.
-    assert shaper([10.0, None], [4, 4], ["a", "a"]) == [0.0, None]
+    assert shaper([10.0, None], ["text"] * 2, ["a", "a"]) == [0.0, None]
 
 
 def test_a_clip_that_falls_is_refused() -> None:

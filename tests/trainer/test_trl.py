@@ -18,6 +18,7 @@ from transformers import (
 from autoj_reward.config import (
     FailureConfig,
     JudgeConfig,
+    RelativeConfig,
     ReplicaConfig,
     RewardConfig,
     ShapingConfig,
@@ -134,6 +135,19 @@ def test_online_dpo(tmp_path: Path, tokenizer: Any, reward: RewardModel) -> None
     trainer = online_dpo(DecidedPairsTrainer, OnlineDPOReward(reward).compare, tokenizer, tmp_path)
     assert moved(trainer).any()
     assert history(trainer, "objective/scores") == [0.5]
+    assert history(trainer, "judge/undecided") == [0.0]
+
+
+@pytest.mark.training
+def test_online_dpo_with_pairs_judged_together(tmp_path: Path, tokenizer: Any) -> None:
+    from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
+
+    how = RelativeConfig(by="comparisons", schedule="all")
+    with RewardModel(RewardConfig(judge=JudgeConfig(kind="fake"), relative=how)) as model:
+        judge = OnlineDPOReward(model).judge
+        trainer = online_dpo(DecidedPairsTrainer, judge, tokenizer, tmp_path)
+        assert moved(trainer).any()
+    assert history(trainer, "objective/scores") == pytest.approx([0.5])
     assert history(trainer, "judge/undecided") == [0.0]
 
 

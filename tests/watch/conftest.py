@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autoj_reward.journal import Journal
-from autoj_reward.types import JudgeInput, Judgement, Outcome, Usage, Verdict
+from autoj_reward.types import JudgeInput, Judgement, Outcome, Reading, Usage, Verdict
 from tests.judgements import compared, rated
 
 JUDGE = "judge:test:1"
@@ -47,6 +47,15 @@ class Record:
     def compare(self, query: str, one: str, two: str, verdict: Verdict, critique: str = "") -> None:
         said = compared(verdict, critique=critique, judge=JUDGE)
         self.journal.put(JUDGE, JudgeInput("pairwise", query, (one, two)), said)
+
+    def judge_together(self, query: str, scores: dict[str, float], *forced: str) -> None:
+        """Record one listwise judgement, in the order of `scores`."""
+        readings = [
+            Reading(f"response_{n}", f"{score:g}", score, forced=text in forced)
+            for n, (text, score) in enumerate(scores.items(), 1)
+        ]
+        said = Judgement(Outcome.OK, readings=tuple(readings), judge=JUDGE)
+        self.journal.put(JUDGE, JudgeInput("group", query, tuple(scores)), said)
 
 
 @pytest.fixture

@@ -272,7 +272,12 @@ def test_runs_are_named_by_their_results_too(tmp_path: Path) -> None:
     for path in (tmp_path / "judged.jsonl", tmp_path / "judged.jsonl.journal.sqlite"):
         assert answers(path).answer("run", {})["journal"]["judged"] == 1
     told = answers(tmp_path / "judged.jsonl").answer("run", {})
-    assert told["summary"] == {"view": "rating", "rows": 1, "rows_left_out": 1}
+    assert told["summary"] == {
+        "view": "rating",
+        "scored_by": None,
+        "rows": 1,
+        "rows_left_out": 1,
+    }
     assert told["state"] == "finished"
 
 

@@ -34,7 +34,22 @@ def mark(
     flags: tuple[str, ...] = (),
 ) -> Mark:
     return Mark(
-        RATING, at, outcome, reason, rating, None, None, None, False, flags, 100, 40, 10, 0.5, 1.5
+        RATING,
+        at,
+        outcome,
+        reason,
+        rating,
+        None,
+        None,
+        None,
+        (),
+        False,
+        flags,
+        100,
+        40,
+        10,
+        0.5,
+        1.5,
     )
 
 

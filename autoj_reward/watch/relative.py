@@ -1,0 +1,108 @@
+"""Responses that were judged together, for the page: their scores and the evidence behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autoj_reward.questions.rank import Order, PairScore, Ranking
+from autoj_reward.questions.strengths import Win, fit_bradley_terry, join_scores, win_rates
+from autoj_reward.types import GROUP
+from autoj_reward.watch.timeline import COMPARISON, Mark
+
+SHARES, POINTS, WINS = "share of the scale", "points of the judge's scale", "win rate"
+"""Units of a group's scores. A journal has the judge's points, a job's results have shares."""
+REFERENCE = "reference"
+"""Name of a reference answer among compared responses."""
+MOST = 64
+"""Maximum responses of a group that are ranked and shown, and maximum orders that are shown."""
+
+Scores = dict[int, tuple[float, float | None]]
+
+
+def ranking_of(
+    judged: Sequence[tuple[tuple[int, ...], Mark]],
+) -> tuple[tuple[int, ...], Ranking] | None:
+    """Return the responses of a query that were judged beside others, with their ranking.
+
+    It is fitted as a job fits it: to the orders of listwise judgements, or else to comparisons. The
+    scores of orders are points of the judge's scale. judged: the responses of each judgement by
+    hash, in the order shown. Returns None if every response was judged alone, and for more than
+    MOST responses.
+    """
+    beside = [(own, mark) for own, mark in judged if mark.kind in (GROUP, COMPARISON)]
+    names = tuple(dict.fromkeys(name for own, _ in beside for name in own))
+    if not 2 <= len(names) <= MOST:
+        return None
+    places = {name: n for n, name in enumerate(names)}
+    orders, pairs = list[Order](), dict[tuple[int, int], list[float | None]]()
+    for own, mark in beside:
+        shown = tuple(places[name] for name in own)
+        scores = tuple(score for score, _ in mark.scores)
+        if mark.kind == GROUP:
+            orders.append(Order(shown, scores, tuple(forced for _, forced in mark.scores)))
+        elif shown[0] != shown[1]:
+            low, high = sorted(shown)
+            pairs.setdefault((low, high), []).append(scores[shown.index(low)])
+    matches = tuple(PairScore(i, j, _mean(won)) for (i, j), won in pairs.items())
+    found = _joined(orders) if orders else _won(len(names), matches)
+    pair = [found.get(n, (None, None)) for n in range(len(names))]
+    scores, errors = tuple(score for score, _ in pair), tuple(error for _, error in pair)
+    reasons = ("",) * len(names)
+    return names, Ranking(scores, errors, reasons, (), orders=tuple(orders), matches=matches)
+
+
+def _joined(orders: Sequence[Order]) -> Scores:
+    judged = [
+        {i: score for i, score in zip(own.shown, own.scores, strict=True) if score is not None}
+        for own in orders
+    ]
+    return join_scores([scores for scores in judged if scores])
+
+
+def _won(count: int, matches: Sequence[PairScore]) -> Scores:
+    wins: list[Win] = [(m.first, m.second, m.won) for m in matches if m.won is not None]
+    compared = sorted({i for win in wins for i in win[:2]})
+    return dict(win_rates(fit_bradley_terry(count, wins), [1] * count, compared))
+
+
+def _mean(shares: Sequence[float | None]) -> float | None:
+    """Return the mean share of a pair's orders; None if one of them failed."""
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known) if len(known) == len(shares) else None
+
+
+def ranking_data(ranking: Ranking, names: Sequence[str], unit: str = SHARES) -> dict[str, Any]:
+    """Return a group's scores and evidence as JSON values for the page.
+
+    names: name of each response. unit: unit of listwise scores. At most MOST responses are given:
+    half from the best and half from the worst. Orders and comparisons are of these alone.
+    """
+    scores = [-1.0 if score is None else score for score in ranking.scores]
+    best = sorted(range(len(names)), key=lambda i: -scores[i])
+    kept = {*best[: MOST // 2], *best[MOST // 2 :][-MOST // 2 :]}
+    named = {i: names[i] for i in best if i in kept} | {-1: REFERENCE}
+    return {
+        "unit": unit if ranking.orders else WINS,
+        "total": len(names),
+        "scores": [
+            {"name": name, "score": ranking.scores[i], "error": ranking.errors[i]}
+            for i, name in named.items()
+            if i >= 0
+        ],
+        "orders": [
+            [
+                {"name": named.get(i), "score": score, "forced": forced}
+                for i, score, forced in zip(own.shown, own.scores, own.forced, strict=True)
+            ]
+            for own in ranking.orders[:MOST]
+        ],
+        "orders_total": len(ranking.orders),
+        "matches": [
+            {"one": named[m.first], "two": named[m.second], "won": m.won}
+            for m in ranking.matches
+            if m.first in named and m.second in named
+        ],
+        "order_spread": ranking.spread,
+        "position_correlation": ranking.position_correlation,
+    }
