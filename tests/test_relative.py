@@ -33,6 +33,7 @@ from tests.service.test_api import HEADERS, metric, serving
 RATINGS = {"good": 9, "fair": 5, "poor": 2}
 TEXTS = ["poor", "good", "fair", "good"]
 LISTWISE = RelativeConfig(by="listwise")
+PAIRS_BODY = {"by": "comparisons"}
 PAIRS = RelativeConfig(by="comparisons", schedule="all")
 
 
@@ -105,6 +106,42 @@ def test_a_service_ranks_a_group_and_serves_clients_that_do() -> None:
             assert refused.status_code == 422 and "pairwise protocol" in refused.json()["detail"]
             assert lone.status_code == 422
             require_order(remote)
+            assert metric(app, "autoj_judgements_total", kind="group", outcome="ok") == 4
+
+    asyncio.run(ask())
+
+
+def test_a_service_gathers_a_group_from_callers_that_send_one_response_each() -> None:
+    import httpx
+
+    async def ask() -> None:
+        async with open_judge(judge()) as own:
+            app = make_app(own, "secret")
+            with serving(app) as port:
+                address = f"http://127.0.0.1:{port}"
+                async with httpx.AsyncClient(base_url=address, headers=HEADERS) as client:
+
+                    async def score(text: str, deadline_s: float = 60, **more: Any) -> Any:
+                        body = {"candidates": [{"query": "Why?", "response": text}]}
+                        body |= {"group_id": "g", "group_size": 4} | more
+                        head = {"X-Deadline-S": str(deadline_s)}
+                        return await client.post("/v1/score", json=body, headers=head)
+
+                    whole = await asyncio.gather(*map(score, TEXTS))
+                    part = await asyncio.gather(
+                        *(score(text, 4, group_id="h") for text in ("poor", "good"))
+                    )
+                    wrong = [
+                        await score("good", relative={"by": "comparisons"}),
+                        await score("good", group_size=None),
+                        await score("good", group_id=None, group_size=None, relative=PAIRS_BODY),
+                    ]
+            require_order([answer.json()["judgements"][0]["rating"]["value"] for answer in whole])
+            [flags] = {tuple(answer.json()["judgements"][0]["flags"]) for answer in part}
+            assert flags == ("partial_group",)
+            assert [answer.status_code for answer in wrong] == [422] * 3
+            assert "pairwise protocol" in wrong[0].json()["detail"]
+            assert metric(app, "autoj_group_members_total", answer="complete") == 4
             assert metric(app, "autoj_judgements_total", kind="group", outcome="ok") == 4
 
     asyncio.run(ask())

@@ -39,7 +39,7 @@ from autoj_reward.service.bodies import (
     Text,
     require_inputs,
 )
-from autoj_reward.service.gateway import parse_basic_authorization
+from autoj_reward.service.gateway import run_name
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.reward import RewardModel
@@ -47,8 +47,6 @@ from autoj_reward.trainer.rows import row_rewards
 from autoj_reward.trainer.shaping import Budgets, FailureBudget, make_budgets
 from autoj_reward.types import Candidate, Judgement, Pair, Verdict
 
-RUN_HEADER = "x-run"
-"""Request header with the name of the run."""
 RUNS = 256
 """Limit on runs whose failures are remembered. The runs that called longest ago are forgotten
 first."""
@@ -146,14 +144,6 @@ class Runs:
         return found
 
 
-def run_name(authorization: str, header: str = "") -> str:
-    """Return the name of a caller's run: the header X-Run, else the user in its URL.
-
-    Such a URL is http://RUN:TOKEN@host. "" for callers that give no name; they share one budget.
-    """
-    return (header or parse_basic_authorization(authorization)[0])[:80]
-
-
 JudgementObserver = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
 """Callback that receives judgements, each with the responses that it judges."""
 
@@ -171,8 +161,7 @@ def add_routes(
     inputs_each = sum(judge.critiques for judge in model.judges.values())
 
     def budgets(request: Request) -> Budgets:
-        told = request.headers
-        return runs.budgets(run_name(told.get("authorization", ""), told.get(RUN_HEADER, "")))
+        return runs.budgets(run_name(request.headers))
 
     @contextmanager
     def answering() -> Iterator[None]:
