@@ -122,8 +122,8 @@ def test_a_service_gathers_a_group_from_callers_that_send_one_response_each() ->
                 async with httpx.AsyncClient(base_url=address, headers=HEADERS) as client:
 
                     async def score(text: str, deadline_s: float = 60, **more: Any) -> Any:
-                        body = {"candidates": [{"query": "Why?", "response": text}]}
-                        body |= {"group_id": "g", "group_size": 4} | more
+                        body: dict[str, Any] = {"group_id": "g", "group_size": 4} | more
+                        body["candidates"] = [{"query": "Why?", "response": text}]
                         head = {"X-Deadline-S": str(deadline_s)}
                         return await client.post("/v1/score", json=body, headers=head)
 

@@ -43,7 +43,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.remote import JUDGE_HEADER, find_rejection_reason
+from autoj_reward.client.remote import JUDGE_HEADER
+from autoj_reward.client.sound import find_rejection_reason
 from autoj_reward.config import RelativeConfig, View
 from autoj_reward.errors import (
     AutojError,

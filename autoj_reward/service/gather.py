@@ -21,7 +21,7 @@ from functools import partial
 from typing import Protocol
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.remote import find_rejection_reason
+from autoj_reward.client.sound import find_rejection_reason
 from autoj_reward.config import RelativeConfig
 from autoj_reward.errors import AutojError, ConfigError, InputError
 from autoj_reward.questions.ask import Ask
