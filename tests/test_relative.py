@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,17 @@ from autoj_reward.config import (
     FailureConfig,
     RankConfig,
     RelativeConfig,
+    ReplicaConfig,
     RewardConfig,
+    ServiceConfig,
     check,
 )
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.service.api import make_app
+from autoj_reward.service.gateway import Limits
+from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.ppo import PPOReward
+from autoj_reward.trainer.prompts import candidate
 from autoj_reward.trainer.trl import GRPOReward
 from autoj_reward.types import Outcome
 from tests.service.test_api import HEADERS, metric, serving
@@ -145,6 +151,62 @@ def test_a_service_gathers_a_group_from_callers_that_send_one_response_each() ->
             assert metric(app, "autoj_judgements_total", kind="group", outcome="ok") == 4
 
     asyncio.run(ask())
+
+
+def members(*texts: str) -> list[Candidate]:
+    """Return a group whose other members may come in other calls."""
+    return [replace(candidate(TALK, text), group_id="g", group_size=len(texts)) for text in texts]
+
+
+TALK = [
+    {"role": "user", "content": "Why?"},
+    {"role": "assistant", "content": "Why what?"},
+    {"role": "user", "content": "Why is the sky blue?"},
+]
+
+
+@pytest.fixture
+def through(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that has a trainer's reward model ask a service; see `RewardModel`."""
+    monkeypatch.setenv("AUTOJ_TOKEN", "secret")
+
+    def ask(
+        candidates: list[Candidate], limits: Limits | None = None, deadline_s: float = 60.0
+    ) -> list[Reward]:
+        async def serve() -> list[Reward]:
+            async with open_judge(judge()) as own:
+                with serving(make_app(own, "secret", limits)) as port:
+                    own_judge = judge().model_copy(
+                        update={"serve": ReplicaConfig(deadline_s=deadline_s)}
+                    )
+                    service = ServiceConfig(address=f"http://127.0.0.1:{port}")
+                    with RewardModel(reward_config(judge=own_judge, service=service)) as model:
+                        return await model.rewards(candidates)
+
+        return asyncio.run(serve())
+
+    return ask
+
+
+def test_a_trainers_members_are_gathered_by_its_service(through: Any) -> None:
+    """Conversations too; what the service would read in another way abstains."""
+    require_order([own.value for own in through(members(*TEXTS))])
+    ended = [*TALK, {"role": "assistant", "content": "It"}]
+    unread = replace(candidate(ended, "good"), group_id="g", group_size=2)
+    [found] = through([unread])
+    assert found.value is None and "ends with the assistant" in found.judgement.reason
+
+
+def test_a_member_is_sent_again_until_its_deadline(through: Any) -> None:
+    [found] = through(members("good", "poor")[:1], Limits(requests=0), 0.5)
+    assert found.judgement.outcome is Outcome.UNAVAILABLE
+    assert "no answer within 0.5 s; last: " in found.judgement.reason
+    assert "429" in found.judgement.reason
+
+
+def test_members_that_come_alone_need_a_service(reward: RewardModel) -> None:
+    with pytest.raises(ConfigError, match=r"name it in reward\.service"):
+        reward.rewards_now(members("good", "poor"))
 
 
 def _remote(address: str) -> Any:
