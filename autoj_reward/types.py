@@ -92,6 +92,9 @@ class Candidate:
     """Named texts that the judge's format shows with query and response, such as a reference."""
     unusable: str = ""
     """Why this candidate cannot be judged for any part of a reward. Empty if it can."""
+    group_size: int | None = None
+    """Number of responses in its group, if the others come in other calls and a service gathers
+    them. None if all responses of the group are in one call."""
 
     def __post_init__(self) -> None:
         if self.policy_logprob is not None and not math.isfinite(self.policy_logprob):

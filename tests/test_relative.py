@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,18 @@ from autoj_reward.config import (
     FailureConfig,
     RankConfig,
     RelativeConfig,
+    ReplicaConfig,
     RewardConfig,
+    ServiceConfig,
     check,
 )
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.journal import Journal
 from autoj_reward.service.api import make_app
+from autoj_reward.service.gateway import Limits
+from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.ppo import PPOReward
+from autoj_reward.trainer.prompts import candidate
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.types import Outcome
 from tests.service.test_api import HEADERS, metric, serving
@@ -39,6 +45,7 @@ from tests.service.test_api import HEADERS, metric, serving
 RATINGS = {"good": 9, "fair": 5, "poor": 2}
 TEXTS = ["poor", "good", "fair", "good"]
 LISTWISE = RelativeConfig(by="listwise")
+PAIRS_BODY = {"by": "comparisons"}
 PAIRS = RelativeConfig(by="comparisons", schedule="all")
 
 
@@ -114,6 +121,98 @@ def test_a_service_ranks_a_group_and_serves_clients_that_do() -> None:
             assert metric(app, "autoj_judgements_total", kind="group", outcome="ok") == 4
 
     asyncio.run(ask())
+
+
+def test_a_service_gathers_a_group_from_callers_that_send_one_response_each() -> None:
+    import httpx
+
+    async def ask() -> None:
+        async with open_judge(judge()) as own:
+            app = make_app(own, "secret")
+            with serving(app) as port:
+                address = f"http://127.0.0.1:{port}"
+                async with httpx.AsyncClient(base_url=address, headers=HEADERS) as client:
+
+                    async def score(text: str, deadline_s: float = 60, **more: Any) -> Any:
+                        body: dict[str, Any] = {"group_id": "g", "group_size": 4} | more
+                        body["candidates"] = [{"query": "Why?", "response": text}]
+                        head = {"X-Deadline-S": str(deadline_s)}
+                        return await client.post("/v1/score", json=body, headers=head)
+
+                    whole = await asyncio.gather(*map(score, TEXTS))
+                    part = await asyncio.gather(
+                        *(score(text, 4, group_id="h") for text in ("poor", "good"))
+                    )
+                    wrong = [
+                        await score("good", relative={"by": "comparisons"}),
+                        await score("good", group_size=None),
+                        await score("good", group_id=None, group_size=None, relative=PAIRS_BODY),
+                    ]
+            require_order([answer.json()["judgements"][0]["rating"]["value"] for answer in whole])
+            [flags] = {tuple(answer.json()["judgements"][0]["flags"]) for answer in part}
+            assert flags == ("partial_group",)
+            assert [answer.status_code for answer in wrong] == [422] * 3
+            assert "pairwise protocol" in wrong[0].json()["detail"]
+            assert metric(app, "autoj_group_members_total", answer="complete") == 4
+            assert metric(app, "autoj_judgements_total", kind="group", outcome="ok") == 4
+
+    asyncio.run(ask())
+
+
+def members(*texts: str) -> list[Candidate]:
+    """Return a group whose other members may come in other calls."""
+    return [replace(candidate(TALK, text), group_id="g", group_size=len(texts)) for text in texts]
+
+
+TALK = [
+    {"role": "user", "content": "Why?"},
+    {"role": "assistant", "content": "Why what?"},
+    {"role": "user", "content": "Why is the sky blue?"},
+]
+
+
+@pytest.fixture
+def through(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that has a trainer's reward model ask a service; see `RewardModel`."""
+    monkeypatch.setenv("AUTOJ_TOKEN", "secret")
+
+    def ask(
+        candidates: list[Candidate], limits: Limits | None = None, deadline_s: float = 60.0
+    ) -> list[Reward]:
+        async def serve() -> list[Reward]:
+            async with open_judge(judge()) as own:
+                with serving(make_app(own, "secret", limits)) as port:
+                    own_judge = judge().model_copy(
+                        update={"serve": ReplicaConfig(deadline_s=deadline_s)}
+                    )
+                    service = ServiceConfig(address=f"http://127.0.0.1:{port}")
+                    with RewardModel(reward_config(judge=own_judge, service=service)) as model:
+                        return await model.rewards(candidates)
+
+        return asyncio.run(serve())
+
+    return ask
+
+
+def test_a_trainers_members_are_gathered_by_its_service(through: Any) -> None:
+    """Conversations too; what the service would read in another way abstains."""
+    require_order([own.value for own in through(members(*TEXTS))])
+    ended = [*TALK, {"role": "assistant", "content": "It"}]
+    unread = replace(candidate(ended, "good"), group_id="g", group_size=2)
+    [found] = through([unread])
+    assert found.value is None and "ends with the assistant" in found.judgement.reason
+
+
+def test_a_member_is_sent_again_until_its_deadline(through: Any) -> None:
+    [found] = through(members("good", "poor")[:1], Limits(requests=0), 0.5)
+    assert found.judgement.outcome is Outcome.UNAVAILABLE
+    assert "no answer within 0.5 s; last: " in found.judgement.reason
+    assert "429" in found.judgement.reason
+
+
+def test_members_that_come_alone_need_a_service(reward: RewardModel) -> None:
+    with pytest.raises(ConfigError, match=r"name it in reward\.service"):
+        reward.rewards_now(members("good", "poor"))
 
 
 def _remote(address: str) -> Any:

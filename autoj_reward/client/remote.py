@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
-from autoj_reward.config import View
+from autoj_reward.client.sound import find_rejection_reason, require_sound
+from autoj_reward.config import RelativeConfig, View
 from autoj_reward.config.urls import BaseUrl, parse_base_url
-from autoj_reward.engine.base import ROUNDING
+from autoj_reward.conversation import BadMessages, before_response, messages_of
 from autoj_reward.errors import (
     ConfigError,
     EngineError,
     EngineUnavailable,
+    InputError,
     InputRejected,
     ReplicaLost,
 )
-from autoj_reward.formats.render import require_unicode
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
 from autoj_reward.journal import read_judgement
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS
 from autoj_reward.types import (
-    DIRECT,
-    PAIRWISE,
-    RATING,
     SINGLE,
-    VERDICT,
+    Candidate,
     JudgeInput,
     Judgement,
     Outcome,
-    Reading,
+    context_turns,
 )
 
 JUDGE_HEADER = "x-autoj-judge"
@@ -48,10 +45,6 @@ LONGEST_WAIT_S = 60.0
 """Limit in seconds on a busy service's `Retry-After`."""
 PASSING = (408, 429)
 """Client error statuses that are retried. Every 5xx except 500 is retried too."""
-SLOTS = {SINGLE: RATING, PAIRWISE: VERDICT}
-"""The slot that an OK judgement must have, for the protocols of every generative judge."""
-RATED = (RATING, DIRECT)
-"""Slots whose numbers lie on the rating scale."""
 NO_JUDGEMENT = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 """Exceptions from reading a line that holds no judgement."""
 
@@ -156,6 +149,62 @@ class HttpBackend:
                 else:
                     yield group[0], self._rejected(str(error))
 
+    async def rate_member(
+        self, candidate: Candidate, how: RelativeConfig, deadline_s: float
+    ) -> Judgement:
+        """Return the judgement of one response in its group, which the service gathers.
+
+        A request that is refused for now or lost is sent again until `deadline_s`. Raises
+        EngineError for any other refusal.
+        """
+        try:
+            item = _score_item(candidate)
+        except InputError as error:
+            return self._rejected(str(error))
+        asked = {
+            "candidates": [item],
+            "group_id": candidate.group_id,
+            "group_size": candidate.group_size,
+            "relative": how.model_dump(mode="json", exclude_unset=True),
+        }
+        end, last = time.monotonic() + deadline_s, ""
+        while (left_s := end - time.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(left_s):
+                    return await self._score(asked, left_s)
+            except InputRejected as error:
+                return self._rejected(str(error))
+            except TimeoutError:
+                break
+            except EngineUnavailable as error:
+                last, pause_s = f"; last: {error}", max(PAUSE_S, error.retry_after_s)
+                await asyncio.sleep(min(pause_s, max(0.0, end - time.monotonic())))
+        reason = f"no answer within {deadline_s:g} s{last}"
+        return Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.judge)
+
+    async def _score(self, asked: Mapping[str, Any], deadline_s: float) -> Judgement:
+        headers = {"X-Deadline-S": f"{deadline_s:.3f}"}
+        try:
+            async with post(self._client, self._base.at("/v1/score"), asked, headers) as answer:
+                await self._require_ok(answer)
+                body = await answer.read()
+        except NO_ANSWER as error:
+            raise self._lost(error) from error
+        try:
+            [found] = read_json(body)["judgements"]
+            judgement = read_judgement(found)
+            require_sound(judgement, JudgeInput(SINGLE, "", ("",)), (0.0, 1.0))
+        except NO_JUDGEMENT as problem:
+            raise EngineUnavailable(
+                f"{self.address} answered what is no judgement ({problem}): {body[:80]!r}"
+            ) from problem
+        return judgement
+
+    def _lost(self, error: BaseException) -> EngineUnavailable:
+        return EngineUnavailable(
+            f"the reward service at {self.address} was lost: {error_text(error)}"
+        )
+
     def _rejected(self, reason: str) -> Judgement:
         return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=self.judge)
 
@@ -174,9 +223,7 @@ class HttpBackend:
                         left.remove(index)
                         yield index, judgement
         except NO_ANSWER as error:
-            raise EngineUnavailable(
-                f"the reward service at {self.address} was lost: {error_text(error)}"
-            ) from error
+            raise self._lost(error) from error
 
     async def _require_ok(self, answer: aiohttp.ClientResponse) -> None:
         """Raise the error that a status other than 200 stands for."""
@@ -216,7 +263,7 @@ class HttpBackend:
             ) from problem
         try:
             judgement = read_judgement(found["judgement"])
-            _require_sound(judgement, items[index], self.told.scale)
+            require_sound(judgement, items[index], self.told.scale)
         except NO_JUDGEMENT as problem:
             reason = f"{self.address} answered what is no judgement ({problem}): {line[:200]!r}"
             return index, Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.judge)
@@ -246,6 +293,20 @@ class HttpBackend:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _score_item(candidate: Candidate) -> dict[str, Any]:
+    """Return a candidate as POST /v1/score takes it. Raises InputError if it takes none such."""
+    texts = {"response": candidate.response, "context": dict(candidate.context)}
+    if reason := find_rejection_reason((candidate.query, candidate.response)):
+        raise InputError(reason)
+    turns = context_turns(candidate.context)
+    if not turns:
+        return texts | {"query": candidate.query}
+    messages = messages_of(turns)
+    if before_response(messages, answered=True)[0] != turns:
+        raise BadMessages("", "the prompt ends with the assistant, which a service leaves out")
+    return texts | {"messages": messages}
 
 
 async def _ask(
@@ -297,53 +358,3 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
             parts = [other]
     if last := b"".join(parts):
         yield last
-
-
-def _require_sound(
-    judgement: Judgement, item: JudgeInput, scale: tuple[float, float] | None
-) -> None:
-    """Raise ValueError for a judgement with impossible values, such as a rating off the scale."""
-    wanted = SLOTS.get(item.protocol)
-    if judgement.ok and wanted and judgement.reading(wanted) is None:
-        raise ValueError(f"it is ok and says nothing of the {wanted}")
-    if judgement.ok and item.protocol == SINGLE and judgement.rating is None:
-        raise ValueError("its rating is no number")
-    if not isinstance(judgement.critique, str) or not isinstance(judgement.reason, str):
-        raise ValueError("its texts are none")
-    for reading in judgement.readings:
-        _require_sound_reading(reading, scale)
-
-
-def _require_sound_reading(reading: Reading, scale: tuple[float, float] | None) -> None:
-    if not isinstance(reading.slot, str) or not isinstance(reading.label, str):
-        raise ValueError("its names are none")
-    _require_shares([share for _, share in reading.distribution or ()])
-    low, high = (scale if reading.slot in RATED else None) or (-math.inf, math.inf)
-    for name, found in (("value", reading.value), ("expected", reading.expected)):
-        if found is None:
-            continue
-        if not _is_number(found) or not low <= found <= high:
-            within = f" from {low:g} to {high:g}" if scale else ""
-            raise ValueError(f"{name} is {found!r}, and no rating{within}")
-    _require_shares([0.0 if reading.outside is None else reading.outside])
-    _require_shares([reading.unknown])
-
-
-def _require_shares(shares: Sequence[Any]) -> None:
-    """Raise ValueError unless these are probabilities that add up to at most 1."""
-    if not all(_is_number(share) and share >= 0 for share in shares) or sum(shares) > 1 + ROUNDING:
-        raise ValueError("its probabilities are none")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and value is not True and math.isfinite(value)
-
-
-def find_rejection_reason(texts: Iterable[str]) -> str:
-    """Return why a service rejects an input with these texts, or "" if it does not."""
-    for text in texts:
-        try:
-            require_unicode(text)
-        except InputRejected as error:
-            return str(error)
-    return ""

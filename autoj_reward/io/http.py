@@ -62,12 +62,15 @@ def session(
 
 
 def post(
-    client: aiohttp.ClientSession, url: str, body: Mapping[str, Any]
+    client: aiohttp.ClientSession,
+    url: str,
+    body: Mapping[str, Any],
+    headers: Mapping[str, str] | None = None,
 ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
     """Send a JSON body. Redirects are returned as answers, not followed."""
     text = json.dumps(body, separators=(",", ":")).encode()
     data = text if len(text) < LARGE_BODY_BYTES else BytesIO(text)
-    return client.post(url, data=data, headers=JSON, allow_redirects=False)
+    return client.post(url, data=data, headers=JSON | dict(headers or {}), allow_redirects=False)
 
 
 def read_json(body: bytes) -> Any:

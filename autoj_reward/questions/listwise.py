@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.rank import Members, Order, Ranking, all_alike, members_of
@@ -45,6 +46,35 @@ class Listwise:
         answers = await ask([_input(members, own) for own in shown])
         orders = [self._read(own, found) for own, found in zip(shown, answers, strict=True)]
         return _ranking(members, orders, answers)
+
+    async def answer_late(self, judged: Ranking, late: Candidate, ask: Ask) -> Ranking:
+        """Return a ranking of judged responses and of one more, which is the last in it.
+
+        judged: the answer of this question. late: a response with a text of its own. It is judged
+        beside as many of the group as one judgement takes. Its score is moved by the mean change of
+        theirs, so that it is on the scale of `judged`. It abstains if none of them gets a score.
+        """
+        known = {
+            own.response: score
+            for own, score in zip(self.candidates, judged.scores, strict=True)
+            if score is not None
+        }
+        members = members_of(self.candidates).candidates
+        anchors = [own for own in members if own.response in known][: self.max_responses - 1]
+        found = await replace(self, candidates=(*anchors, late)).answer(ask)
+        changes = [
+            known[own.response] - score
+            for own, score in zip(anchors, found.scores, strict=False)
+            if score is not None
+        ]
+        score, reason = found.scores[-1], found.reasons[-1]
+        if score is not None and changes:
+            score = min(1.0, max(0.0, score + fmean(changes)))
+        elif score is not None:
+            score, reason = None, "none of its group got a score beside it"
+        return replace(
+            found, scores=(*found.scores[:-1], score), reasons=(*found.reasons[:-1], reason)
+        )
 
     def _shown(self, members: Members) -> list[list[int]]:
         """Return the texts of each judgement by number, in the order shown.

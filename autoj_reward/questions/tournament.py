@@ -21,6 +21,8 @@ WON = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5, Verdict.SECOND: 0.0}
 SEPARATE = 2.0
 """Standard errors by which neighbours must differ for a Swiss tournament to stop."""
 REFERENCE = "reference"
+REFERENCE_PLACE = -1
+"""Place of the reference in a `PairScore`."""
 Pairing = tuple[int, int]
 
 
@@ -63,9 +65,32 @@ class Tournament:
         if self.schedule == "swiss":
             await _play_swiss(own, ask)
         elif self.schedule == "pivot":
-            await _play_pivot(own, ask, members.candidates[0].context.get(REFERENCE))
+            await _play_pivot(own, ask, members)
         else:
             await own.hold(list(_fixed_pairs(self, members)), ask)
+        return own.ranking()
+
+    async def answer_late(self, judged: Ranking, late: Candidate, ask: Ask) -> Ranking:
+        """Return the ranking of the group with one more response, which is the last in it.
+
+        judged: the answer of this question. late: a response with a text of its own. It is compared
+        with twice `neighbours` of the group, or with the reference if that is the pivot. All
+        comparisons are fitted together, so its score is on the scale of the group's.
+        """
+        members = members_of((*self.candidates, late))
+        own = _Held(self, _without_reference(members) if self._by_reference else members)
+        newest = len(members.candidates) - 1
+        text_at = {place: text for text, found in enumerate(members.places) for place in found}
+        others = [i for i in members.shuffled(self.seed) if i != newest][: 2 * self.neighbours]
+        if self._by_reference:
+            others = [own.add_reference(members)]
+            text_at[REFERENCE_PLACE] = others[0]
+        own.wins += [
+            (text_at[match.first], text_at[match.second], match.won)
+            for match in judged.matches
+            if match.won is not None
+        ]
+        await own.hold([(i, newest) if n % 2 else (newest, i) for n, i in enumerate(others)], ask)
         return own.ranking()
 
     @property
@@ -122,7 +147,18 @@ class _Held:
 
     def _place(self, text: int) -> int:
         own = self.members.places
-        return own[text][0] if text < len(own) else -1
+        return own[text][0] if text < len(own) else REFERENCE_PLACE
+
+    def add_reference(self, members: Members) -> int:
+        """Add the reference as a text, and return its number. Raises InputError without one.
+
+        members: the group with its context.
+        """
+        reference = members.candidates[0].context.get(REFERENCE)
+        if not reference:
+            raise InputError("pivot is the reference, and this group brings none in its context")
+        self.texts.append(replace(self.texts[0], response=reference))
+        return len(self.texts) - 1
 
     def strengths(self) -> Strengths:
         return fit_bradley_terry(len(self.texts), self.wins)
@@ -175,13 +211,10 @@ def _fixed_pairs(how: Tournament, members: Members) -> Iterator[Pairing]:
             yield order[place], order[(place + offset) % count]
 
 
-async def _play_pivot(own: _Held, ask: Ask, reference: str | None) -> None:
+async def _play_pivot(own: _Held, ask: Ask, members: Members) -> None:
     count = len(own.texts)
     if own.how.pivot == REFERENCE:
-        if not reference:
-            raise InputError("pivot is the reference, and this group brings none in its context")
-        own.texts.append(replace(own.texts[0], response=reference))
-        pivot = count
+        pivot = own.add_reference(members)
     else:
         rated = await rate_all([Rate(candidate) for candidate in own.texts], ask)
         own.judgements += rated

@@ -1,7 +1,8 @@
 """HTTP API: a FastAPI app that judges through a RewardClient.
 
     POST /v1/score      {"candidates": [{"query", "response", "context"}]}
-                        -> {"judgements": [...]}
+                        -> {"judgements": [...]}; with "group_id" and "group_size" they are scores
+                        in a group whose other responses come in other requests: see `gather.py`
     POST /v1/compare    {"pairs": [{"query", "first", "second", "context"}], "swap": true}
                         -> {"comparisons": [...]}
     POST /v1/best_of_n  {"query", "responses": [...], "context"}
@@ -28,23 +29,23 @@ need Serve's proxy, the same app runs as an ingress deployment: see `application
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
-from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
-from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.client.remote import JUDGE_HEADER, find_rejection_reason
-from autoj_reward.config import View
+from autoj_reward.client.remote import JUDGE_HEADER
+from autoj_reward.client.sound import find_rejection_reason
+from autoj_reward.config import RelativeConfig, View
 from autoj_reward.errors import (
     AutojError,
     ConfigError,
@@ -58,13 +59,16 @@ from autoj_reward.io.files import as_json
 from autoj_reward.logs import LOG
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.compare import Compare, compare_all
+from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.questions.tournament import Tournament
 from autoj_reward.service import bodies
 from autoj_reward.service.bodies import problem, require_inputs
-from autoj_reward.service.gateway import LINES, Guard, Limits
+from autoj_reward.service.gateway import DEADLINE_SCOPE, LINES, Guard, Limits, run_name
+from autoj_reward.service.gather import WAIT_SHARE, Gatherer
 from autoj_reward.service.metrics import Metrics
+from autoj_reward.service.routes import BodyRoute
 from autoj_reward.types import (
-    GROUP,
     PAIRWISE,
     Candidate,
     Comparison,
@@ -85,8 +89,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"content": {JSON_TYPE: PROBLEM}} for code in (400, 401, 408, 413, 422, 429, 503, 504)
 }
 """Error statuses of every route, for the OpenAPI document."""
-RouteFunction = Callable[..., Coroutine[Any, Any, Response]]
-"""An endpoint of the app."""
 
 
 class Service(FastAPI):
@@ -98,10 +100,13 @@ class Service(FastAPI):
     """The gateway around the app, which checks token and limits."""
 
 
-def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> Service:
+def make_app(
+    client: RewardClient, token: str, limits: Limits | None = None, *, alone: bool = True
+) -> Service:
     """Return an app that judges through a client.
 
-    token: bearer token that callers must send. limits: None for the defaults.
+    token: bearer token that callers must send. limits: None for the defaults. alone: whether all
+    requests of a service come to this app, so that it can gather groups.
     """
     app = Service(
         title="autoj-reward",
@@ -140,14 +145,51 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
         )
         metrics.judged(orders, PAIRWISE)
 
+    gatherer = Gatherer(client, ask, metrics) if alone else None
+
     @app.post("/v1/score", response_model=bodies.ScoreAnswer)
-    async def score(body: bodies.ScoreBody) -> Response:
-        """Rate each response to its query."""
-        require_inputs(len(body.candidates) * client.critiques, "candidates")
-        candidates = [Candidate(c.query, c.response, context=c.context) for c in body.candidates]
-        judgements = await rate_all([Rate(one, client.critiques) for one in candidates], ask)
-        rated(candidates, judgements)
+    async def score(body: bodies.ScoreBody, request: Request) -> Response:
+        """Rate each response to its query, or score it in its group."""
+        candidates = [
+            Candidate(c.query, c.response, group_id=body.group_id, context=c.context)
+            for c in body.candidates
+        ]
+        if body.group_size is not None:
+            judgements = await in_group(candidates, body.group_size, body.relative, request)
+        else:
+            require_inputs(len(candidates) * client.critiques, "candidates")
+            judgements = await rate_all([Rate(one, client.critiques) for one in candidates], ask)
+            rated(candidates, judgements)
         return answer({"judgements": [own.record() for own in judgements]})
+
+    async def in_group(
+        candidates: Sequence[Candidate],
+        size: int,
+        relative: RelativeConfig | None,
+        request: Request,
+    ) -> list[Judgement]:
+        """Score responses in their group. What no group of this size can have is refused now."""
+        if gatherer is None:
+            raise HTTPException(
+                422, "this service has several processes, between which no group can be gathered"
+            )
+        example = [Candidate("", str(n), context=candidates[0].context) for n in range(size)]
+        require_inputs((await question_of_rank(example, relative)).most_inputs, "group_size")
+        wait_s = WAIT_SHARE * request.scope.get(DEADLINE_SCOPE, Limits().deadline_s)
+        run = run_name(request.headers)
+        return list(
+            await asyncio.gather(
+                *(gatherer.rate(one, size, relative, wait_s, run) for one in candidates)
+            )
+        )
+
+    async def question_of_rank(
+        candidates: Sequence[Candidate], relative: RelativeConfig | None
+    ) -> Listwise | Tournament:
+        try:
+            return await client.question_of_rank(candidates, relative)
+        except ConfigError as error:
+            raise HTTPException(422, str(error)) from error
 
     @app.post("/v1/compare", response_model=bodies.CompareAnswer)
     async def compare_pairs(body: bodies.CompareBody) -> Response:
@@ -192,14 +234,13 @@ def make_app(client: RewardClient, token: str, limits: Limits | None = None) -> 
     async def rank(body: bodies.RankBody) -> Response:
         """Judge the responses of one group together, and return a score for each."""
         candidates = [Candidate(body.query, text, context=body.context) for text in body.responses]
+        question = await question_of_rank(candidates, body.relative)
+        require_inputs(question.most_inputs, "responses")
         try:
-            question = await client.question_of_rank(candidates, body.relative)
-            require_inputs(question.most_inputs, "responses")
             ranking = await question.answer(ask)
-        except (ConfigError, InputError) as error:
+        except InputError as error:
             raise HTTPException(422, str(error)) from error
-        protocol = PAIRWISE if ranking.matches else GROUP
-        metrics.judged(((own, body.responses) for own in ranking.judgements), protocol)
+        metrics.ranked(ranking, body.responses)
         return answer(
             ranking.record() | {"judgements": [own.record() for own in ranking.judgements]}
         )
@@ -354,49 +395,3 @@ def _methods(app: FastAPI, path: str) -> list[str]:
 
 def _problem(status: int, detail: str, field: str = "") -> Response:
     return Response(problem(detail, field), status, media_type=JSON_TYPE)
-
-
-class BodyRoute(APIRoute):
-    """A route `endpoint(body)` that drops the request's bytes as soon as they have been parsed.
-
-    FastAPI's own handler keeps them until the answer is sent, which takes as long as judging does:
-    requests in flight would hold every text twice. Endpoints with other parameters use FastAPI's
-    handler.
-    """
-
-    def __init__(self, path: str, endpoint: RouteFunction, **options: Any) -> None:
-        super().__init__(path, endpoint, **options)
-        kinds = get_type_hints(endpoint)
-        if list(kinds) == ["body", "return"]:
-            self.app = _body_app(TypeAdapter(kinds["body"]), endpoint)
-
-
-def _body_app(shape: TypeAdapter[Any], endpoint: RouteFunction) -> ASGIApp:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            checked = shape.validate_python(_parsed(await Request(scope, receive).body()))
-        except ValidationError as error:
-            found = error.errors(include_url=False)
-            wrong = [{**one, "loc": ("body", *one["loc"])} for one in found]
-            raise RequestValidationError(wrong) from None
-        response = await endpoint(checked)
-        await response(scope, receive, send)
-
-    return app
-
-
-def _parsed(body: bytes) -> Any:
-    """Parse a body as JSON.
-
-    Raises RequestValidationError for invalid JSON, HTTPException (400) for undecodable bytes or
-    nesting that is too deep.
-    """
-    try:
-        text = body.decode(json.detect_encoding(body), "surrogatepass")
-        del body  # do not hold a large body while its JSON is parsed
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        wrong = {"type": "json_invalid", "loc": ("body", error.pos), "msg": error.msg}
-        raise RequestValidationError([wrong]) from None
-    except (ValueError, RecursionError):
-        raise HTTPException(400, "the body cannot be read as JSON") from None

@@ -66,7 +66,8 @@ class _Edge:
         )
         client = client_of(spec, backend, max_ongoing(judge, _gpus_each(judge)) * most)
         token = read_token(self._config.token_env, self._config.token_file)
-        return make_app(client, token, Limits(deadline_s=self._config.deadline_s)).guard
+        limits = Limits(deadline_s=self._config.deadline_s)
+        return make_app(client, token, limits, alone=self._config.edges == 1).guard
 
 
 def build(args: dict[str, Any]) -> Any:

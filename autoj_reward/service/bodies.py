@@ -222,6 +222,22 @@ class ScoreBody(Body):
 
     candidates: list[ScoreItem] = Field(min_length=1, max_length=MAX_INPUTS)
     """Responses to rate. Identical ones are judged once."""
+    group_id: Annotated[str, Field(max_length=200)] | None = None
+    """Group to which these responses belong, if they are to be judged together with others that
+    come in other requests. An id is used for one group of a run (`X-Run`) only."""
+    group_size: int | None = Field(None, ge=2, le=MAX_RESPONSES)
+    """Number of responses in the whole group. The answer waits for them, for half of the request's
+    deadline at most."""
+    relative: RelativeConfig | None = None
+    """How the group is judged; see POST /v1/rank."""
+
+    @model_validator(mode="after")
+    def _whole_group(self) -> ScoreBody:
+        if (self.group_id is None) != (self.group_size is None):
+            raise ValueError("give group_id and group_size together")
+        if self.relative is not None and self.group_id is None:
+            raise ValueError("relative judges a group: give group_id and group_size")
+        return self
 
 
 class CompareItem(PromptFields):

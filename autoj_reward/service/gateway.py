@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -29,6 +29,10 @@ PUBLIC = ("/healthz", "/readyz", "/openapi.json")
 judged."""
 DEADLINE_HEADER = "x-deadline-s"
 """Request header with the seconds until the answer must begin."""
+DEADLINE_SCOPE = "deadline_s"
+"""Key of these seconds, within the service's own limit, in a request's ASGI scope."""
+RUN_HEADER = "x-run"
+"""Request header with the name of the run."""
 CLIENT_GONE = 499
 """Status that is logged when a caller hangs up. It is never sent."""
 STOPPING = "this service is stopping"
@@ -119,7 +123,8 @@ class Guard:
         given = presented(headers.get("authorization", "")).encode("utf-8", "replace")
         if not hmac.compare_digest(given, self._token):
             raise Refused(401, "wrong or missing token", "authorization")
-        deadline = time.monotonic() + self._seconds(headers.get(DEADLINE_HEADER))
+        scope[DEADLINE_SCOPE] = self._seconds(headers.get(DEADLINE_HEADER))
+        deadline = time.monotonic() + scope[DEADLINE_SCOPE]
         if scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, answer.send)
             return
@@ -360,6 +365,16 @@ def parse_basic_authorization(authorization: str) -> tuple[str, str]:
     except ValueError:
         return "", ""
     return user, password
+
+
+def run_name(headers: Mapping[str, str]) -> str:
+    """Return the name of a caller's run: the header X-Run, else the user in its URL.
+
+    Such a URL is http://RUN:TOKEN@host. "" for callers that give no name, which share one. headers:
+    by their names in lower case.
+    """
+    user, _ = parse_basic_authorization(headers.get("authorization", ""))
+    return (headers.get(RUN_HEADER, "") or user)[:80]
 
 
 async def _until_gone(receive: Receive) -> None:

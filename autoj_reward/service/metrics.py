@@ -19,8 +19,11 @@ from prometheus_client import (
 from autoj_reward.formats.protocols import PROTOCOLS
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import LOG
+from autoj_reward.questions.rank import Ranking
 from autoj_reward.questions.tie_break import count_tied_pairs
 from autoj_reward.types import (
+    GROUP,
+    PAIRWISE,
     SINGLE,
     Candidate,
     Comparison,
@@ -90,6 +93,12 @@ class Metrics:
         self._comparisons = Counter(
             "autoj_comparisons", "Comparisons by verdict.", ["verdict"], registry=r
         )
+        self._members = Counter(
+            "autoj_group_members",
+            "Responses sent one by one to be judged in a group, by how they were answered.",
+            ["answer"],
+            registry=r,
+        )
         self._figures = Gauge(
             "autoj_judge_health", "Judge health over the last judgements.", ["figure"], registry=r
         )
@@ -142,6 +151,19 @@ class Metrics:
         """Count comparisons by verdict."""
         for comparison in comparisons:
             self._comparisons.labels(comparison.verdict.value).inc()
+
+    def ranked(self, ranking: Ranking, responses: Sequence[str]) -> None:
+        """Count the judgements behind a ranking of these responses."""
+        protocol = PAIRWISE if ranking.matches else GROUP
+        self.judged(((own, responses) for own in ranking.judgements), protocol)
+
+    def gathered(self, answer: str) -> None:
+        """Count a response that was sent alone to be judged in a group.
+
+        answer: `complete` or `partial` for its group, `late`, `abstained`, or `refused` if it does
+        not fit its group.
+        """
+        self._members.labels(answer).inc()
 
     def text(self) -> bytes:
         """Return the `/metrics` page in Prometheus' text format."""

@@ -11,6 +11,11 @@ NeMo Gym uses the judge in place of its model and sends requests of the Response
 the conversation, and `metadata` holds response_1 and response_2. Requests for a GenRM's chat
 template hold the responses as the last messages, with these names as roles; both forms are read.
 The answer's text is {"score_1": 1..5, "score_2": 1..5, "ranking": 1..6}.
+
+With relative rewards all comparisons of a prompt are answered from one judgement of its responses.
+genrm_compare sends them at once, and does not say how many they are. A circle of comparisons shows
+when it is closed, but all pairs of some responses look complete after the first. So a prompt is
+complete when no comparison of it has come for QUIET_S.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -34,21 +41,21 @@ from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.service.bodies import (
     DESCRIBED,
     MAX_INPUTS,
+    MAX_RESPONSES,
     Body,
     ChatMessages,
     Text,
     require_inputs,
 )
-from autoj_reward.service.gateway import parse_basic_authorization
+from autoj_reward.service.gateway import run_name
 from autoj_reward.trainer.openrlhf import get_reward
+from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import row_rewards
 from autoj_reward.trainer.shaping import Budgets, FailureBudget, make_budgets
-from autoj_reward.types import Candidate, Judgement, Pair, Verdict
+from autoj_reward.types import Candidate, GroupKey, Judgement, Pair, Verdict, group_key
 
-RUN_HEADER = "x-run"
-"""Request header with the name of the run."""
 RUNS = 256
 """Limit on runs whose failures are remembered. The runs that called longest ago are forgotten
 first."""
@@ -63,6 +70,9 @@ UNDECIDED = 3.5
 """Middle of the ranking. 1 means that the first response is much better, 6 that the second is."""
 RANKED = {Verdict.FIRST: 3.0, Verdict.SECOND: 4.0}
 """Ranking of two responses with equal scores, by the verdict of the judge's comparison."""
+QUIET_S = 1.0
+"""Seconds without a further comparison of a prompt after which its responses are judged
+together."""
 
 
 class GetRewardBody(BaseModel):
@@ -146,12 +156,57 @@ class Runs:
         return found
 
 
-def run_name(authorization: str, header: str = "") -> str:
-    """Return the name of a caller's run: the header X-Run, else the user in its URL.
+@dataclass(slots=True, eq=False)
+class _Prompt:
+    """A prompt whose responses are being gathered from comparisons."""
 
-    Such a URL is http://RUN:TOKEN@host. "" for callers that give no name; they share one budget.
-    """
-    return (header or parse_basic_authorization(authorization)[0])[:80]
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    """Responses by their text."""
+    timer: asyncio.TimerHandle | None = None
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[dict[str, Reward]] | None = None
+    """The judging, once the prompt is closed."""
+
+
+class Prompts:
+    """Gathers the responses of each prompt from its comparisons, and judges them once together."""
+
+    def __init__(self, model: RewardModel) -> None:
+        self._model = model
+        self._open: dict[tuple[str, GroupKey], _Prompt] = {}
+
+    async def rewards(
+        self, pair: Sequence[Candidate], run: str, budgets: Budgets | None
+    ) -> list[Reward]:
+        """Return the rewards of two responses among all that the prompt's comparisons show.
+
+        run: name of the run; the prompts of runs do not mix. Raises what `RewardModel.rewards`
+        raises.
+        """
+        name = run, group_key(pair[0])
+        prompt = self._open.setdefault(name, _Prompt())
+        prompt.candidates |= {one.response: one for one in pair}
+        if prompt.timer is not None:
+            prompt.timer.cancel()
+        quiet_s = QUIET_S if len(prompt.candidates) < MAX_RESPONSES else 0.0
+        close = partial(self._close, name, budgets)
+        prompt.timer = asyncio.get_running_loop().call_later(quiet_s, close)
+        await prompt.closed.wait()
+        assert prompt.task is not None
+        found = await asyncio.shield(prompt.task)
+        return [found[one.response] for one in pair]
+
+    def _close(self, name: tuple[str, GroupKey], budgets: Budgets | None) -> None:
+        prompt = self._open.pop(name)
+        prompt.task = asyncio.create_task(self._judge(list(prompt.candidates.values()), budgets))
+        prompt.closed.set()
+
+    async def _judge(
+        self, candidates: list[Candidate], budgets: Budgets | None
+    ) -> dict[str, Reward]:
+        group = candidates if len(candidates) > 1 else 2 * candidates  # two equal responses
+        rewards = await self._model.rewards(group, budgets)
+        return {one.response: own for one, own in zip(group, rewards, strict=True)}
 
 
 JudgementObserver = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
@@ -168,11 +223,12 @@ def add_routes(
     run's failure budget is spent.
     """
     runs = Runs(model.config)
+    relative = any(own.relative for own in model.config.judged.values())
+    prompts = Prompts(model) if relative else None
     inputs_each = sum(judge.critiques for judge in model.judges.values())
 
     def budgets(request: Request) -> Budgets:
-        told = request.headers
-        return runs.budgets(run_name(told.get("authorization", ""), told.get(RUN_HEADER, "")))
+        return runs.budgets(run_name(request.headers))
 
     @contextmanager
     def answering() -> Iterator[None]:
@@ -218,31 +274,39 @@ def add_routes(
     async def pair(body: ResponsesBody, request: Request) -> dict[str, Any]:
         """Scores and ranking of two responses, in the form of NeMo Gym's genrm_compare."""
         with answering():
-            return await _compared(model, body, budgets(request))
+            candidates = _two_candidates(body)
+            if prompts is not None:
+                name = run_name(request.headers)
+                rewards = await prompts.rewards(candidates, name, budgets(request))
+            else:
+                rewards = await model.rewards(candidates, budgets(request))
+            return await _compared(model, candidates, rewards, compares=prompts is None)
 
 
 async def _compared(
-    model: RewardModel, asked: ResponsesBody, budgets: Budgets | None
+    model: RewardModel, candidates: Sequence[Candidate], rewards: Sequence[Reward], compares: bool
 ) -> dict[str, Any]:
-    """Return a response object of the Responses API with the scores and the ranking.
+    """Return a response object of the Responses API with the scores and ranking of two responses.
 
-    A failed judgement gets the middle of the scale. Raises BudgetExceeded. Raises InputError for a
-    body without two responses, and for one with a principle, since the judge has its own criteria.
+    A failed judgement gets the middle of the scale. compares: whether equal scores are ranked by a
+    comparison.
     """
-    candidates = _two_candidates(asked)
-    rewards = await model.rewards(candidates, budgets)
     middle = model.parts.middle
     shares = [model.parts.share(middle if r.raw is None else r.raw) for r in rewards]
     low, high = SCORE_RANGE
     scores = [low + (high - low) * share for share in shares]
     ranking = UNDECIDED - 2.5 * (shares[0] - shares[1])
-    if shares[0] == shares[1]:
+    if compares and shares[0] == shares[1]:
         ranking = await _ranking(model, *candidates)
     return _response_object({"score_1": scores[0], "score_2": scores[1], "ranking": ranking})
 
 
 def _two_candidates(asked: ResponsesBody) -> list[Candidate]:
-    """Return the candidates of the two responses. Raises InputError as `_compared` does."""
+    """Return the candidates of the two responses.
+
+    Raises InputError for a body without two responses, and for one with a principle, since the
+    judge has its own criteria.
+    """
     told = asked.metadata or {}
     if told.get("principle"):
         raise InputError("this judge has its own criteria: set use_principle to false")

@@ -295,7 +295,7 @@ class RewardModel:
     ) -> list[Reward]:
         for name, own in self.config.judged.items():
             if own.relative:
-                groups = [group_key(c) for c in candidates]
+                groups = [group_key(c) for c in candidates if c.group_size is None]
                 require_groups(f"{self.config.key_of(name)}.relative", groups, "is set")
         started = time.monotonic()
         async with self._settling:

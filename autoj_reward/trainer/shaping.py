@@ -48,10 +48,11 @@ def _group_settings(config: RewardConfig) -> dict[str, str | float]:
     }
 
 
-def refuse_groups(config: RewardConfig, why: str) -> None:
+def refuse_groups(config: RewardConfig, why: str, gathered: bool = False) -> None:
     """Raise ConfigError if a setting needs whole groups, for a trainer without groups.
 
-    why: how the trainer sends responses, for the error.
+    why: how the trainer sends responses, for the error. gathered: whether the trainer tells their
+    groups, so that a service can gather them for relative rewards.
     """
     for key, value in _group_settings(config).items():
         if value == "group":
@@ -60,10 +61,13 @@ def refuse_groups(config: RewardConfig, why: str) -> None:
                 "choose another, and let the trainer normalise its groups"
             )
     for name, own in config.judged.items():
-        if own.relative:
+        if own.relative and not (gathered and own.service):
+            key = config.key_of(name)
+            remedy = "leave it out, so that each response is rated alone"
+            if gathered:
+                remedy = f"name a running service in {key}.service, which gathers each group"
             raise ConfigError(
-                f"{config.key_of(name)}.relative judges a query's responses beside each other, "
-                f"and {why}: leave it out, so that each response is rated alone"
+                f"{key}.relative judges a query's responses beside each other, and {why}: {remedy}"
             )
 
 

@@ -2,6 +2,8 @@
 
     reward         a task's reward: `rewards.judge.fn = "autoj_reward.trainer.verifiers:reward"`
     JudgeScorer    the same as a `vf.Judge`, to subclass or to export from a judge plugin
+    reward_group   rewards the traces of one episode together, from an environment's `finalize`
+    JudgeGroupEnv  an environment that does so: n attempts at a task, as in verifiers' best-of-n
 
 A failed judgement or a spent failure budget ends its rollout with an error, and prime-rl leaves the
 rollout out of the group.
@@ -13,13 +15,16 @@ the assistant's last message.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from autoj_reward.errors import InputError, NoReward
 from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.prompts import candidate, mappings
+from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_model
+from autoj_reward.trainer.shaping import needs_groups
 from autoj_reward.trainer.stats import row_figures
 from autoj_reward.types import Candidate
 
@@ -32,24 +37,49 @@ async def reward(task: Any, trace: Any) -> float:
     Raises InputError for a task without a prompt, ConfigError if the config needs the other
     responses of a query.
     """
-    if task.prompt is None:
-        raise InputError("the task has no prompt, so the judge would have no query: give it one")
     model = reward_model()
-    known = model.fields.read({**vars(task), **(task.model_extra or {})}, "answer")
-    asked = candidate(mappings(task.prompt), trace.last_reply, known)
+    asked = _candidate(model, task, trace)
     [found] = await model.rewards([asked])
-    trace.record_metrics(row_figures(found, model.parts))
-    _record(trace, asked, found)
+    _record(model, trace, asked, found)
     if found.value is None:
         raise NoReward(found.judgement.why)
     return found.value
 
 
-def _record(trace: Any, candidate: Candidate, found: Reward) -> None:
-    """Record the judge's call in the trace."""
+async def reward_group(traces: Sequence[Any], name: str = "judge", weight: float = 1.0) -> None:
+    """Reward the traces of one episode together, and record all as `reward` does.
+
+    Those with the same prompt and context form a group; relative rewards need two or more. Traces
+    that failed are left out. A judgement that abstains is an error of its trace. name: name of the
+    reward in the traces. weight: its weight. Raises what `reward` raises, but no NoReward.
+    """
+    model = reward_model()
+    finished = [trace for trace in traces if trace.ok]
+    if len(finished) == 1 and needs_groups(model.config):
+        finished[0].record_error(NoReward("no other trace of its episode can be judged"))
+        return
+    asked = [_candidate(model, trace.task.data, trace) for trace in finished]
+    for trace, one, found in zip(finished, asked, await model.rewards(asked), strict=True):
+        _record(model, trace, one, found)
+        if found.value is None:
+            trace.record_error(NoReward(found.judgement.why))
+        else:
+            trace.record_reward(name, found.value, weight)
+
+
+def _candidate(model: RewardModel, task: Any, trace: Any) -> Candidate:
+    if task.prompt is None:
+        raise InputError("the task has no prompt, so the judge would have no query: give it one")
+    known = model.fields.read({**vars(task), **(task.model_extra or {})}, "answer")
+    return candidate(mappings(task.prompt), trace.last_reply, known)
+
+
+def _record(model: RewardModel, trace: Any, candidate: Candidate, found: Reward) -> None:
+    """Record the judge's metrics and its call in the trace."""
     from verifiers.v1.judge import JudgeResponse
     from verifiers.v1.types import Usage
 
+    trace.record_metrics(row_figures(found, model.parts))
     usage = found.judgement.usage
     tokens = Usage(
         prompt_tokens=usage.tokens_in - usage.tokens_cached,
@@ -67,6 +97,8 @@ def __getattr__(name: str) -> Any:
     # Made on first use: verifiers is slow to import.
     if name == "JudgeScorer":
         return _judge_scorer()
+    if name == "JudgeGroupEnv":
+        return _judge_group_env()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -81,3 +113,17 @@ def _judge_scorer() -> type:
             return await reward(task, trace)
 
     return JudgeScorer
+
+
+@cache
+def _judge_group_env() -> type:
+    from verifiers.v1.envs.best_of_n import BestOfNEnv
+
+    class JudgeGroupEnv(BestOfNEnv):
+        """Environment of n attempts at a task, which are judged together once all have ended."""
+
+        async def finalize(self, task: Any, episode: Any) -> None:
+            await reward_group(episode.traces)
+            await super().finalize(task, episode)
+
+    return JudgeGroupEnv

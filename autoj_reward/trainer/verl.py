@@ -14,7 +14,8 @@ name in `reward_kwargs.query_key`:
     compute_score_limited  rate_limited, which turns every exception into a reward of 0.0
 
 Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`). Name a running service in
-it, since verl loads this file in several workers.
+it, since verl loads this file in several workers. With `JudgeRewardManager` the service gathers the
+groups of relative rewards too: the rollouts of one `uid`, whichever worker rewards them.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from autoj_reward.errors import AutojError, InputError
+from autoj_reward.errors import AutojError, ConfigError, InputError
 from autoj_reward.trainer.prompts import candidate
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_model
@@ -74,13 +76,19 @@ async def compute_score_limited(*args: Any, **kwargs: Any) -> dict[str, float | 
 
 
 async def score(
-    model: RewardModel, response: str, about: Mapping[str, Any], query_key: str
+    model: RewardModel,
+    response: str,
+    about: Mapping[str, Any],
+    query_key: str,
+    group_id: str | None = None,
+    group_size: int | None = None,
 ) -> dict[str, float]:
     """Return the result of `compute_score` from a given reward model.
 
-    about: `extra_info` and `ground_truth`. query_key: the key of the query in it.
+    about: `extra_info` and `ground_truth`. query_key: the key of the query in it. group_id and
+    group_size: the group of the response, for relative rewards.
     """
-    refuse_groups(model.config, ALONE)
+    refuse_groups(model.config, ALONE, gathered=group_size is not None)
     query = about.get(query_key)
     if query is None:
         raise InputError(
@@ -89,7 +97,8 @@ async def score(
             "reward_kwargs.query_key"
         )
     context = model.fields.read(about, "ground_truth")
-    asked = [candidate(query, response, context)]
+    one = candidate(query, response, context)
+    asked = [replace(one, group_id=group_id, group_size=group_size)]
     [reward] = await model.rewards(asked)
     [number] = model.numbers([reward], asked)
     return {"score": number} | row_figures(reward, model.parts)
@@ -111,7 +120,10 @@ class JudgeRewardManager(RewardManagerBase):
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
         super().__init__(config, tokenizer, compute_score)
-        refuse_groups(reward_model().config, ALONE)
+        own = reward_model().config
+        refuse_groups(own, ALONE, gathered=True)
+        relative = any(judged.relative for judged in own.judged.values())
+        self._group_size = _group_size(config) if relative else None
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """Return the reward of one rollout, and the metrics as `reward_extra_info`.
@@ -129,5 +141,38 @@ class JudgeRewardManager(RewardManagerBase):
         prompt = given.get("raw_prompt")
         if prompt is not None:
             about["query"] = list(prompt) if not isinstance(prompt, str) else prompt
-        found = await score(reward_model(), response, about, "query")
+        group_id = None
+        if self._group_size is not None:
+            group_id = given.get("uid")
+            if group_id is None:
+                raise InputError(
+                    f"this rollout has no uid (it has {sorted(given)}), so its group is unknown: "
+                    "use one of verl's trainers that set it, or leave `relative` out"
+                )
+        found = await score(
+            reward_model(), response, about, "query", group_id and str(group_id), self._group_size
+        )
         return {"reward_score": found["score"], "reward_extra_info": found}
+
+
+def _group_size(config: Any) -> int:
+    """Return the number of rollouts of a group, from verl's whole config.
+
+    Raises ConfigError for groups of one, and for a validation with groups of another size: a reward
+    manager does not see which rollouts are of the validation.
+    """
+    rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
+    size = int(rollout.n)
+    if size < 2:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.n is {size}, and relative rewards compare the rollouts of "
+            "a prompt: set it to 2 or more, or leave `relative` out"
+        )
+    validates = trainer.get("val_before_train", True) or trainer.get("test_freq", -1) > 0
+    if validates and rollout.val_kwargs.n != size:
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.val_kwargs.n is {rollout.val_kwargs.n} and rollout.n is "
+            f"{size}: relative rewards need groups of one size, so set both to the same number, or "
+            "set trainer.val_before_train to False and trainer.test_freq to -1"
+        )
+    return size

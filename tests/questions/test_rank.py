@@ -357,3 +357,51 @@ def test_errors_of_win_rates_are_those_of_a_simulation() -> None:
     p = 1 / (1 + np.exp(-(drawn[:, :, None] - drawn[:, None, :])))
     spread = ((p.sum(2) - 0.5) / 4).std(0)
     assert [error for _, error in rates.values()] == pytest.approx(spread, rel=0.05)
+
+
+# --- late members
+
+
+def late(question: Listwise | Tournament, judge: Judge, text: str, **of: Any) -> Ranking:
+    """Rank a group, then one more response by `of` in place of the judge's own settings."""
+    judged = asyncio.run(question.answer(judge))
+    asked = len(judge.asked)
+    vars(judge).update(of)
+    [one] = group(text, context=question.candidates[0].context)
+    found = asyncio.run(question.answer_late(judged, one, judge))
+    assert all(text in item.responses for item in judge.asked[asked:])
+    return found
+
+
+def test_a_late_member_is_scored_as_severely_as_its_group_was() -> None:
+    question = Listwise(group("4", "6", "8"), SCALE, 16)
+    for severity in (0.0, -2.0, 1.0):
+        found = late(question, Judge(), "5", taste=lambda text: worth(text) + severity)  # noqa: B023
+        assert found.scores[-1] == pytest.approx((5 - 1) / 9)
+    assert late(question, Judge(), "5", fails=["5"]).scores[-1] is None
+    many = late(Listwise(group(*"123456789"), SCALE, 4), Judge(), "5.5")
+    assert len(many.scores) == 4 and many.scores[-1] == pytest.approx(4.5 / 9)
+
+
+@pytest.mark.parametrize("how", [{}, {"schedule": "pivot"}, {"schedule": "swiss"}])
+def test_a_late_member_is_compared_with_its_group(how: dict[str, Any]) -> None:
+    judge = Judge()
+    question = Tournament(group(*"2468"), neighbours=1, **how)
+    found = late(question, judge, "5")
+    assert len(found.matches) == 2 and len(found.judgements) == 4
+    second, third = found.scores[1], found.scores[2]
+    assert second is not None and third is not None and found.scores[-1] is not None
+    assert second < found.scores[-1] < third
+    broken = late(question, Judge(), "5", fails=["5"])
+    assert broken.scores[-1] is None and "no valid comparison" in broken.reasons[-1]
+
+
+def test_a_late_member_meets_the_reference_if_the_others_did() -> None:
+    question = Tournament(
+        group("2", "8", context={"reference": "5"}), schedule="pivot", pivot="reference"
+    )
+    found = late(question, Judge(), "4")
+    assert [(m.first, m.second) for m in found.matches] == [(2, -1)]
+    poor, good, middle = found.scores
+    assert poor is not None and good is not None and middle is not None
+    assert poor < middle < good

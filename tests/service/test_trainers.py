@@ -19,7 +19,8 @@ from autoj_reward.config import (
     RewardConfig,
 )
 from autoj_reward.errors import BudgetExceeded
-from autoj_reward.service.trainers import OVER_S, RUNS, Runs, add_routes, run_name
+from autoj_reward.service.gateway import run_name
+from autoj_reward.service.trainers import OVER_S, RUNS, Runs, add_routes
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, Judgement, Outcome, Verdict
 from tests.judgements import compared
@@ -205,4 +206,4 @@ NAMES = {
 @pytest.mark.parametrize("case", NAMES)
 def test_the_name_of_a_run(case: str) -> None:
     authorization, header, name = NAMES[case]
-    assert run_name(authorization, header) == name
+    assert run_name({"authorization": authorization, "x-run": header}) == name

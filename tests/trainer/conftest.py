@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -75,16 +76,22 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     """Return a function that builds the reward model of a config file named in the environment.
 
     Its judge is scripted. A judgement that hangs fails after `hangs_s`, which leaves a busy machine
-    time to answer the others.
+    time to answer the others. more: other keys of the config.
     """
 
-    def make(hangs_s: float = 60.0, fmt: str = "autoj-en", **failures: Any) -> RewardModel:
+    def make(
+        hangs_s: float = 60.0,
+        fmt: str = "autoj-en",
+        more: Mapping[str, Any] = MappingProxyType({}),
+        **failures: Any,
+    ) -> RewardModel:
         ratings = {"good": 9, "good </s>": 9, "poor": 2}
         script = {"ratings": ratings, "fail": {"lost": "truncated", "slow": "hang"}}
         judge = {"kind": "fake", "script": script, "serve": {"deadline_s": hangs_s}}
         judge |= {"format": fmt}
         path = tmp_path / "reward.yaml"
-        made = {"judge": judge, "view": "rating", "failures": failures}
+        view = {} if "relative" in more else {"view": "rating"}
+        made = {"judge": judge, "failures": failures, **view, **more}
         path.write_text(yaml.safe_dump(made), encoding="utf-8")
         monkeypatch.setenv(VARIABLE, str(path))
         reward_model.cache_clear()

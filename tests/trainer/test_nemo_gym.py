@@ -254,13 +254,58 @@ async def test_a_failed_judgement_is_the_middle(compare: Any) -> None:
     assert found.rewards == pytest.approx([scores(9), 3.0])
 
 
+RELATIVE: dict[str, Any] = {"fmt": "listwise", "more": {"relative": {"by": "listwise"}}}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return the responses of each call of a reward model."""
+    from autoj_reward.trainer.reward import RewardModel
+
+    found, own = list[list[str]](), RewardModel.rewards
+
+    async def seen(self: RewardModel, candidates: Any, budgets: Any = None) -> Any:
+        found.append([one.response for one in candidates])
+        return await own(self, candidates, budgets)
+
+    monkeypatch.setattr(RewardModel, "rewards", seen)
+    return found
+
+
+@pytest.mark.parametrize("strategy", ["circular", "all_pairs"])
+async def test_all_comparisons_of_a_prompt_are_answered_from_one_judgement(
+    compare: Any, calls: list[list[str]], strategy: str
+) -> None:
+    config = {"comparison_strategy": strategy, "num_judges_per_comparison": 2}
+    texts = ("good", "poor", "average", "good")
+    found = await compare(*texts, config=config, **RELATIVE)
+    assert [sorted(texts) for texts in calls] == [["average", "good", "poor"]]
+    good, poor, average, again = found.rewards
+    assert 1 <= poor < average < good <= 5 and good == pytest.approx(again)
+    rows = {(row["response_i"], row["response_j"]): row for row in found.comparison_results}
+    assert rows[0, 1]["ranking"] == pytest.approx(3.5 - 2.5 * (good - poor) / 4)
+    same = rows[0, 3] if strategy == "all_pairs" else rows[3, 0]
+    assert same["ranking"] == 3.5 and same["score_1"] == same["score_2"] == pytest.approx(good)
+
+
+async def test_a_group_that_cannot_be_judged_is_the_middle(compare: Any) -> None:
+    found = await compare("good", "lost", budget=1.0, **RELATIVE)
+    assert found.rewards == [3.0, 3.0]
+    assert {row["ranking"] for row in found.comparison_results} == {3.5}
+
+
+async def test_two_equal_responses_are_the_middle(compare: Any) -> None:
+    assert (await compare("good", "good", **RELATIVE)).rewards == [3.0, 3.0]
+
+
 @pytest.mark.parametrize(
     ("config", "failures", "words"),
     [
         ({}, {"budget": 0.0}, "training stops"),
         ({"use_principle": True}, {}, "set use_principle to false"),
+        ({"genrm_parse_retries": 0}, RELATIVE | {"budget": 0.0}, "training stops"),
     ],
-    ids=["a spent budget", "a principle"],
+    ids=["a spent budget", "a principle", "a budget spent by a group"],
 )
 async def test_what_the_service_refuses_ends_the_comparison_in_words(
     compare: Any, config: dict[str, Any], failures: dict[str, Any], words: str

@@ -39,3 +39,14 @@ async def test_a_spent_budget_raises_in_words(named: Any) -> None:
     named(budget=0.05)
     with pytest.raises(BudgetExceeded, match="training stops"):
         await custom_rm(None, [sample("lost")] * 8)
+
+
+async def test_a_group_is_judged_together(named: Any) -> None:
+    named(fmt="listwise", more={"relative": {"by": "listwise"}}, budget=1.0, fallback="neutral")
+    said = ("good<|im_end|>", "poor", "good")
+    found = await custom_rm(None, [sample(text) for text in said])
+    assert isinstance(found, list)
+    good, poor, again = found
+    assert good == again and 0 <= poor < good <= 1
+    with pytest.raises(ConfigError, match=r"reward\.relative is set"):
+        await custom_rm(None, sample("good"))

@@ -117,6 +117,87 @@ async def test_a_plugged_judge_has_its_weight(vf: Any, named: Any, plugin: str) 
     assert not (await rollout(vf, "lost", judges=judges).close()).ok
 
 
+@pytest.fixture
+def episode(vf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that runs an episode of our environment, loaded by id as verifiers does.
+
+    Its agent's attempts end with the given texts; one that is None fails.
+    """
+    from verifiers.v1.utils import loaders
+
+    ours = importlib.import_module("autoj_reward.trainer.verifiers")
+    ours._judge_group_env.cache_clear()
+
+    class Asked(vf.Taskset[vf.Task, vf.TasksetConfig]):
+        def load(self) -> list[Any]:
+            return [vf.Task(vf.TaskData(prompt="Why?"))]
+
+    plugins = {"judge_group": {"JudgeGroupEnv": ours.JudgeGroupEnv}, "asked": {"Asked": Asked}}
+    for name, exported in plugins.items():
+        module = types.ModuleType(name)
+        module.__dict__.update(exported, __all__=list(exported))
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        monkeypatch.setitem(sys.modules, name, module)
+
+    async def run(*said: str | None) -> Any:
+        given = {"id": "judge_group", "taskset": {"id": "asked"}, "n": len(said)}
+        env = loaders.load_environment(loaders.resolve_env_config(given))
+        texts = iter(said)
+
+        def agents(ctx: Any, completed: list[Any], *_: Any) -> Any:
+            async def attempt(task: Any) -> None:
+                text = next(texts)
+                made = rollout(vf, text or "")
+                made.task = task
+                completed.append(await made.close())
+                if text is None:
+                    completed[-1].record_error(ValueError("the box is gone"))
+
+            return SimpleNamespace(agent=SimpleNamespace(run=attempt))
+
+        monkeypatch.setattr(env, "_episode_agents", agents)
+        [task] = env.taskset
+        return await env.run_episode(task, None)
+
+    return run
+
+
+RELATIVE = {"more": {"relative": {"by": "listwise"}}, "fmt": "listwise", "budget": 1.0}
+
+
+async def test_the_attempts_of_an_episode_are_judged_together(episode: Any, named: Any) -> None:
+    named(**RELATIVE)
+    found = await episode("good", "poor", "good")
+    assert found.ok, found.errors
+    good, poor, again = (trace.reward for trace in found.traces)
+    assert good == again and 0 <= poor < good <= 1
+    assert [trace.metrics["best"] for trace in found.traces] == [1.0, 0.0, 1.0]
+    assert all(trace.metrics["judge_ok"] == 1.0 for trace in found.traces)
+    assert [len(trace.info["judge_calls"]) for trace in found.traces] == [1, 1, 1]
+
+
+async def test_a_group_without_a_judgement_has_errors_and_no_rewards(
+    episode: Any, named: Any
+) -> None:
+    named(**RELATIVE)
+    lost = await episode("good", "lost")
+    assert not lost.ok and [trace.rewards for trace in lost.traces] == [{}, {}]
+    assert all("truncated" in trace.last_error.message for trace in lost.traces)
+    alone = await episode("good", None)
+    assert [trace.ok for trace in alone.traces] == [False, False]
+    assert "no other trace" in alone.traces[0].last_error.message
+    named(**RELATIVE | {"budget": 0.0})
+    spent = await episode("good", "lost")
+    assert not spent.ok and "BudgetExceeded" in spent.last_error.message
+
+
+async def test_a_failed_attempt_is_left_out_of_its_group(episode: Any, named: Any) -> None:
+    named(**RELATIVE)
+    found = await episode("good", None, "poor")
+    good, failed, poor = found.traces
+    assert good.reward > poor.reward and not failed.rewards and "judge_ok" not in failed.metrics
+
+
 ENDS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a failed judgement": ("lost", {"budget": 1.0}, "NoReward: truncated: no rating slot"),
     "a judge that hangs": ("slow", {"budget": 1.0, "hangs_s": 0.1}, "NoReward: unavailable"),

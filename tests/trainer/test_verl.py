@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from autoj_reward.errors import BudgetExceeded, InputError
+from autoj_reward.client.session import open_judge
+from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
+from autoj_reward.service.api import make_app
 from autoj_reward.trainer import verl as ours
+from tests.service.test_api import metric, serving
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of their code
@@ -41,7 +45,11 @@ class Worker:
 
 
 def manager(
-    name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, function: str | None = None
+    name: str,
+    tokenizer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    function: str | None = None,
+    **more: Any,
 ) -> Any:
     OmegaConf = importlib.import_module("omegaconf").OmegaConf
     from verl.experimental.reward_loop.reward_manager import remote
@@ -56,11 +64,11 @@ def manager(
     path = None if custom else ours.__file__
     scored: dict[str, Any] = {"path": path, "name": function or MANAGERS[name], "reward_kwargs": {}}
     reward = {"reward_manager": chosen, "custom_reward_function": scored, "num_workers": 1}
-    return load_reward_manager(OmegaConf.create({"reward": reward}), tokenizer)
+    return load_reward_manager(OmegaConf.create({"reward": reward} | more), tokenizer)
 
 
-def rollout(tokenizer: Any, *said: str, extra: dict[str, Any] | None = None) -> Any:
-    """Return a DataProto with the sequences of one rollout."""
+def rollout(tokenizer: Any, *said: str, extra: dict[str, Any] | None = None, **columns: Any) -> Any:
+    """Return a DataProto with the sequences of one rollout. columns: further non-tensors."""
     import numpy as np
     from verl import DataProto
 
@@ -82,6 +90,7 @@ def rollout(tokenizer: Any, *said: str, extra: dict[str, Any] | None = None) -> 
             "data_source": column("any"),
             "reward_model": column({"ground_truth": ""}),
             "extra_info": column({"query": "Why?"} if extra is None else extra),
+            **{name: column(value) for name, value in columns.items()},
         },
     )
 
@@ -169,3 +178,76 @@ def test_verl_trains_on_nan() -> None:
     batch = {"prompts": torch.ones(1, 2), "responses": torch.ones(1, 2)}
     data = SimpleNamespace(batch=batch | {"attention_mask": torch.ones(1, 4, dtype=torch.long)})
     assert RewardManagerBase.assemble_rm_scores(data, [float("nan")]).isnan().any()
+
+
+RELATIVE = {"relative": {"by": "listwise"}, "service": None}
+
+
+def of_verl(n: int = 3, val_n: int = 3, test_freq: int = 5) -> dict[str, Any]:
+    """Return the parts of verl's config that state the sizes of groups."""
+    rollout = {"n": n, "val_kwargs": {"n": val_n}}
+    trainer = {"val_before_train": False, "test_freq": test_freq}
+    return {"actor_rollout_ref": {"rollout": rollout}, "trainer": trainer}
+
+
+def test_a_service_gathers_the_groups_of_several_workers(
+    named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOJ_TOKEN", "secret")
+    script = {"ratings": {"good": 9, "fair": 5, "poor": 2}}
+
+    async def run(port: int) -> list[float]:
+        more = RELATIVE | {"service": {"address": f"http://127.0.0.1:{port}"}}
+        named(fmt="listwise", more=more)
+        workers = [
+            manager("JudgeRewardManager", smollm2, monkeypatch, **of_verl()) for _ in range(2)
+        ]
+        said = [("a", "good"), ("b", "fair"), ("a", "poor"), ("b", "poor"), ("a", "fair")]
+        said += [("b", "good")]
+        tasks = [
+            workers[n % 2].run_single(rollout(smollm2, text, uid=uid, raw_prompt=f"Query {uid}"))
+            for n, (uid, text) in enumerate(said)
+        ]
+        rows = await asyncio.gather(*tasks)
+        assert all(row["reward_extra_info"]["judge_ok"] == 1.0 for row in rows)
+        with pytest.raises(InputError, match="no uid"):
+            await workers[0].run_single(rollout(smollm2, "good"))
+        return [row["reward_score"] for row in rows]
+
+    async def serve() -> list[float]:
+        judge = JudgeConfig(kind="fake", format="listwise", script=script)
+        async with open_judge(judge) as client:
+            app = make_app(client, "secret")
+            with serving(app) as port:
+                found = await asyncio.to_thread(lambda: asyncio.run(run(port)))
+                assert metric(app, "autoj_group_members_total", answer="complete") == 6
+                return found
+
+    good, fair, poor, again, middle, best = asyncio.run(serve())
+    assert good == best > fair == middle > poor == again
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "no service": (RELATIVE, of_verl(), r"name a running service in reward\.service"),
+    "one rollout": ({}, of_verl(n=1), "rollout.n is 1"),
+    "another validation": ({}, of_verl(val_n=1), "val_kwargs.n is 1"),
+    "a setting that needs the call": ({"shaping": {"whiten": "group"}}, of_verl(), "whiten"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_groups_that_cannot_be_gathered_are_refused_at_the_start(
+    case: str, named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more, sizes, words = REFUSED[case]
+    service = RELATIVE | {"service": {"address": "http://127.0.0.1:1"}}
+    named(fmt="listwise", more=service | more)
+    with pytest.raises(ConfigError, match=words):
+        manager("JudgeRewardManager", smollm2, monkeypatch, **sizes)
+
+
+async def test_a_validation_that_never_runs_may_have_any_size(
+    named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named(fmt="listwise", more=RELATIVE | {"service": {"address": "http://127.0.0.1:1"}})
+    manager("JudgeRewardManager", smollm2, monkeypatch, **of_verl(val_n=1, test_freq=-1))

@@ -1,0 +1,277 @@
+"""Groups whose responses arrive one by one: each is gathered, then judged together.
+
+A group is judged once all its responses have arrived, or once the first caller that still waits has
+waited long enough. What is missing by then is judged without, and the judgements are flagged. A
+response that comes later is judged beside those that were. A group that failed fails its late
+members at once, so that they neither wait again nor get a number.
+
+Responses with the same text are copies while their callers wait. The text of a caller that has hung
+up is taken over by the next caller that sends it, since that is a retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.sound import find_rejection_reason
+from autoj_reward.config import RelativeConfig
+from autoj_reward.errors import AutojError, ConfigError, InputError
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.listwise import Listwise
+from autoj_reward.questions.rank import Ranking
+from autoj_reward.questions.tournament import Tournament
+from autoj_reward.service.metrics import Metrics
+from autoj_reward.types import Candidate, Judgement, Outcome, Usage
+
+WAIT_SHARE = 0.5
+"""Share of a request's deadline that it waits for the rest of its group. The judge has the rest."""
+LEAST_MEMBERS = 2
+"""Responses without which a group fails."""
+KEPT_S = 1800.0
+"""Seconds that a group is remembered after its last caller has gone."""
+MAX_IDLE = 4096
+"""Limit on remembered groups that nobody waits for. The ones idle for longest are forgotten."""
+MAX_CHARACTERS = 2**26
+"""Limit on the characters of all groups, from which idle ones are forgotten too."""
+PARTIAL_FLAG, LATE_FLAG = "partial_group", "late_member"
+"""Flags of a judgement: its group was judged without some members; it arrived after that."""
+MIXED = "its group has another query, context or size: give each group an id of its own"
+Later = Callable[[float, Callable[[], object]], "Timer"]
+"""Function that calls another one after some seconds, as an event loop's `call_later`."""
+
+
+class Timer(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None:
+        """Do not make the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName:
+    """What identifies a group at a service."""
+
+    run: str
+    """Name of the caller's run; "" without one."""
+    group_id: str
+    relative: str
+    """How it is judged, as JSON: the parts of one reward may judge a group in several ways."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the responses of a group must have in common."""
+
+    query: str
+    context: Mapping[str, str]
+    size: int
+    """Number of responses in the whole group."""
+
+
+@dataclass(slots=True)
+class _Member:
+    candidate: Candidate
+    waited_for: bool = True
+
+
+@dataclass(slots=True)
+class _Judged:
+    """The judgement of a group."""
+
+    found: dict[str, Judgement]
+    """Judgement of each response by its text; late ones are added."""
+    question: Listwise | Tournament | None = None
+    """The question that judged the group; None if the group failed."""
+    ranking: Ranking | None = None
+    failure: Judgement | None = None
+    """Judgement of every late member of a group that failed."""
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    terms: Terms
+    relative: RelativeConfig | None
+    members: list[_Member] = field(default_factory=list)
+    waiting: int = 0
+    """Number of callers that wait."""
+    characters: int = 0
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when no further response can become a member."""
+    task: asyncio.Task[_Judged] | None = None
+    """The judging, once the group is closed."""
+
+    def admit(self, candidate: Candidate) -> _Member:
+        """Add a member, or take over that of a caller with the same text that has hung up."""
+        for member in self.members:
+            if not member.waited_for and member.candidate.response == candidate.response:
+                member.waited_for = True
+                return member
+        self.members.append(_Member(candidate))
+        return self.members[-1]
+
+
+class Gatherer:
+    """Gathers groups, and judges each once. Use it in one event loop.
+
+    ask: how the judge's inputs are judged. now: a clock in seconds. later: None for the event
+    loop's `call_later`.
+    """
+
+    def __init__(
+        self,
+        client: RewardClient,
+        ask: Ask,
+        metrics: Metrics,
+        now: Callable[[], float] = time.monotonic,
+        later: Later | None = None,
+    ) -> None:
+        self._client, self._ask, self._metrics, self._now = client, ask, metrics, now
+        self._later = later or (lambda s, call: asyncio.get_running_loop().call_later(s, call))
+        self._groups: dict[GroupName, _Group] = {}
+        self._idle: OrderedDict[GroupName, float] = OrderedDict()
+        self._characters = 0
+
+    async def rate(
+        self,
+        candidate: Candidate,
+        size: int,
+        relative: RelativeConfig | None,
+        wait_s: float,
+        run: str = "",
+    ) -> Judgement:
+        """Return the judgement of one response, whose rating is its score in its group, 0 to 1.
+
+        candidate: has the group's id. size: number of responses in the group, 2 or more. relative:
+        how the group is judged; see `RewardClient.question_of_rank`. wait_s: seconds to wait for
+        the other responses. run: name of the caller's run, to which the id belongs.
+        """
+        how = "" if relative is None else relative.model_dump_json()
+        name = GroupName(run, candidate.group_id or "", how)
+        terms = Terms(candidate.query, candidate.context, size)
+        group = self._groups.get(name) or self._open(name, terms, relative)
+        if group.terms != terms:
+            self._metrics.gathered("refused")
+            return Judgement(Outcome.INPUT_REJECTED, reason=MIXED)
+        with self._waiting(name, group, candidate, wait_s):
+            await group.closed.wait()
+            assert group.task is not None
+            judged = await asyncio.shield(group.task)  # goes on without callers that hang up
+            if candidate.response not in judged.found and judged.failure is None:
+                judged.found[candidate.response] = await self._judge_late(judged, candidate)
+        own = judged.found.get(candidate.response) or judged.failure
+        assert own is not None
+        self._metrics.gathered(_ending(own))
+        return own
+
+    def _open(self, name: GroupName, terms: Terms, relative: RelativeConfig | None) -> _Group:
+        self._forget()
+        group = self._groups[name] = _Group(terms, relative)
+        self._hold(group, terms.query, *terms.context.values())
+        return group
+
+    def _hold(self, group: _Group, *texts: str) -> None:
+        characters = sum(map(len, texts))
+        group.characters += characters
+        self._characters += characters
+
+    def _close(self, group: _Group) -> None:
+        if not group.closed.is_set():
+            group.task = asyncio.create_task(self._judge(group))
+            group.closed.set()
+
+    @contextmanager
+    def _waiting(
+        self, name: GroupName, group: _Group, candidate: Candidate, wait_s: float
+    ) -> Iterator[None]:
+        """Hold a place in the group while its caller waits. The group is closed when it is complete
+        or the caller has waited `wait_s`."""
+        member = None if group.closed.is_set() else group.admit(candidate)
+        timer = self._later(wait_s, partial(self._close, group))
+        group.waiting += 1
+        self._hold(group, candidate.response)
+        self._idle.pop(name, None)
+        if len(group.members) == group.terms.size:
+            self._close(group)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            group.waiting -= 1
+            if member is not None:
+                member.waited_for = False
+            if not group.waiting:
+                self._idle[name] = self._now()
+
+    def _forget(self) -> None:
+        """Forget groups that nobody waits for, if they are old or too many."""
+        while self._idle:
+            name, since = next(iter(self._idle.items()))
+            many = len(self._idle) > MAX_IDLE or self._characters > MAX_CHARACTERS
+            if not many and self._now() - since <= KEPT_S:
+                return
+            del self._idle[name]
+            group = self._groups.pop(name)
+            self._characters -= group.characters
+            if group.task is not None:
+                group.task.cancel()
+
+    async def _judge(self, group: _Group) -> _Judged:
+        found: dict[str, Judgement] = {}
+        candidates = []
+        for candidate in [member.candidate for member in group.members]:
+            if reason := find_rejection_reason((candidate.response,)):
+                found[candidate.response] = Judgement(Outcome.INPUT_REJECTED, reason=reason)
+            else:
+                candidates.append(candidate)
+        size = group.terms.size
+        try:
+            if len(candidates) < LEAST_MEMBERS:
+                raise InputError(f"{len(candidates)} of {size} responses came in time")
+            question = await self._client.question_of_rank(candidates, group.relative)
+            ranking = await question.answer(self._ask)
+        except AutojError as error:
+            failure = _abstained(error, "its group failed")
+            return _Judged(found, failure=failure)
+        self._metrics.ranked(ranking, [own.response for own in candidates])
+        flags = (PARTIAL_FLAG,) if len(candidates) < size else ()
+        for candidate, own in zip(candidates, ranking.as_judgements(), strict=True):
+            found[candidate.response] = replace(own, flags=(*own.flags, *flags))
+        if all(score is None for score in ranking.scores):
+            first = found[candidates[0].response]
+            failure = replace(first, reason=f"its group failed: {first.reason}", usage=Usage())
+            return _Judged(found, failure=failure)
+        # Late members need its scores and comparisons, and no texts.
+        return _Judged(found, question, replace(ranking, judgements=(), critiques=(), orders=()))
+
+    async def _judge_late(self, judged: _Judged, candidate: Candidate) -> Judgement:
+        """Judge a response beside members of its group that were judged."""
+        assert judged.question is not None and judged.ranking is not None
+        try:
+            ranking = await judged.question.answer_late(judged.ranking, candidate, self._ask)
+        except AutojError as error:
+            return _abstained(error, "it came after its group was judged")
+        self._metrics.ranked(ranking, [candidate.response])
+        own = ranking.as_judgements()[-1]
+        return replace(own, usage=ranking.usage, flags=(*own.flags, LATE_FLAG))
+
+
+def _ending(own: Judgement) -> str:
+    """Return how a member was answered, for the metrics."""
+    if not own.ok:
+        return "abstained"
+    names = {LATE_FLAG: "late", PARTIAL_FLAG: "partial"}
+    return next((name for flag, name in names.items() if flag in own.flags), "complete")
+
+
+def _abstained(error: AutojError, when: str) -> Judgement:
+    wrong = isinstance(error, InputError | ConfigError)
+    outcome = Outcome.INPUT_REJECTED if wrong else Outcome.UNAVAILABLE
+    return Judgement(outcome, reason=f"{when}: {error}")
