@@ -40,7 +40,7 @@ from autoj_reward.types import (
     Reading,
 )
 from tests.rollouts.test_report import Parsed
-from tests.service.test_api import serving
+from tests.service.test_api import HEADERS, serving
 
 RUBRIC = [
     {"criterion": 'Names "scattering"', "points": 5, "tags": ["physics"]},
@@ -286,6 +286,36 @@ def test_no_text_answers_an_item() -> None:
 
 
 # --- a service
+
+
+def test_a_service_scores_by_rubrics() -> None:
+    import httpx
+
+    one = {"query": "Why?", "response": HALF, "rubric": RUBRIC}
+
+    async def ask() -> list[Any]:
+        async with open_judge(judge()) as own:
+            with serving(make_app(own, "secret")) as port:
+                address = f"http://127.0.0.1:{port}"
+                async with httpx.AsyncClient(base_url=address, headers=HEADERS) as client:
+                    bodies = [
+                        {"candidates": [one, one | {"response": FULL}], "rubric": HARD},
+                        {"candidates": [one], "rubric": HARD | {"items": "/etc/passwd"}},
+                        {"candidates": [one, {"query": "Why?", "response": HALF}]},
+                        {"candidates": [one | {"rubric": [{"criterion": "a", "points": "5"}]}]},
+                    ]
+                    return [await client.post("/v1/score", json=body) for body in bodies]
+
+    found, file, some, malformed = asyncio.run(ask())
+    half, full = found.json()["judgements"]
+    assert (half["rating"]["value"], full["rating"]["value"]) == (5 / 8, 1.0)
+    assert [own["label"] for own in half["readings"][1:4]] == ["Yes", "No", "No"]
+    for refused, why in (
+        (file, "items is a file of a run"),
+        (some, "every candidate a rubric, or none"),
+        (malformed, "rubric[0].points: a number, not '5'"),
+    ):
+        assert refused.status_code == 422 and why in refused.json()["detail"]
 
 
 def test_a_service_judges_items_for_other_clients() -> None:

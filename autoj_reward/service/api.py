@@ -2,7 +2,8 @@
 
     POST /v1/score      {"candidates": [{"query", "response", "context"}]}
                         -> {"judgements": [...]}; with "group_id" and "group_size" they are scores
-                        in a group whose other responses come in other requests: see `gather.py`
+                        in a group whose other responses come in other requests: see `gather.py`;
+                        with "rubric" in each candidate they are scores by its items
     POST /v1/compare    {"pairs": [{"query", "first", "second", "context"}], "swap": true}
                         -> {"comparisons": [...]}
     POST /v1/best_of_n  {"query", "responses": [...], "context"}
@@ -45,7 +46,7 @@ from starlette.types import Receive, Scope, Send
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import JUDGE_HEADER
 from autoj_reward.client.sound import find_rejection_reason
-from autoj_reward.config import RelativeConfig, View
+from autoj_reward.config import RelativeConfig, RubricConfig, View
 from autoj_reward.errors import (
     AutojError,
     ConfigError,
@@ -61,6 +62,7 @@ from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.compare import Compare, compare_all
 from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.questions.rubric import default_rubric
 from autoj_reward.questions.tournament import Tournament
 from autoj_reward.service import bodies
 from autoj_reward.service.bodies import problem, require_inputs
@@ -151,16 +153,40 @@ def make_app(
     async def score(body: bodies.ScoreBody, request: Request) -> Response:
         """Rate each response to its query, or score it in its group."""
         candidates = [
-            Candidate(c.query, c.response, group_id=body.group_id, context=c.context)
+            Candidate(
+                c.query,
+                c.response,
+                group_id=body.group_id,
+                context=c.context.showing(c.context, c.rubric),
+            )
             for c in body.candidates
         ]
-        if body.group_size is not None:
+        if any(c.rubric for c in body.candidates):
+            judgements = await by_rubric(candidates, body.rubric)
+        elif body.group_size is not None:
             judgements = await in_group(candidates, body.group_size, body.relative, request)
         else:
             require_inputs(len(candidates) * client.critiques, "candidates")
             judgements = await rate_all([Rate(one, client.critiques) for one in candidates], ask)
             rated(candidates, judgements)
         return answer({"judgements": [own.record() for own in judgements]})
+
+    async def by_rubric(
+        candidates: Sequence[Candidate], how: RubricConfig | None
+    ) -> list[Judgement]:
+        """Score responses by the items of their rubrics."""
+        how = how or default_rubric(client.max_items)
+        if how.by != "overall" and client.max_items is None:
+            raise HTTPException(
+                422, f"rubric.by is {how.by}, and the judge's format has no checklist protocol"
+            )
+        questions = [client.question_of_rubric(candidate, how) for candidate in candidates]
+        require_inputs(sum(question.most_inputs for question in questions), "candidates")
+        scores = await asyncio.gather(*(question.answer(ask) for question in questions))
+        for question, found in zip(questions, scores, strict=True):
+            texts = (question.candidate.response,)
+            metrics.judged(((own, texts) for own in found.judgements), how.protocol)
+        return [found.as_judgement() for found in scores]
 
     async def in_group(
         candidates: Sequence[Candidate],

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from autoj_reward.config import RelativeConfig, TieBreak, View, ViewOrAuto
+from autoj_reward.config import RelativeConfig, RubricConfig, TieBreak, View, ViewOrAuto
 from autoj_reward.conversation import (
     EMPTY_CONTEXT,
     MAX_TURNS,
@@ -215,6 +215,8 @@ class ScoreItem(PromptFields):
 
     response: Text
     """The response to rate."""
+    rubric: RubricField = ()
+    """Items of a rubric to score the response by."""
 
 
 class ScoreBody(Body):
@@ -230,6 +232,9 @@ class ScoreBody(Body):
     deadline at most."""
     relative: RelativeConfig | None = None
     """How the group is judged; see POST /v1/rank."""
+    rubric: RubricConfig | None = None
+    """How rubric items are judged, as in a run file without `items`. null: one by one if the
+    judge's format takes one item, else all together, else in one rating."""
 
     @model_validator(mode="after")
     def _whole_group(self) -> ScoreBody:
@@ -237,6 +242,17 @@ class ScoreBody(Body):
             raise ValueError("give group_id and group_size together")
         if self.relative is not None and self.group_id is None:
             raise ValueError("relative judges a group: give group_id and group_size")
+        return self
+
+    @model_validator(mode="after")
+    def _rubrics(self) -> ScoreBody:
+        given = [bool(candidate.rubric) for candidate in self.candidates]
+        if any(given) != all(given) or (self.rubric is not None and not any(given)):
+            raise ValueError("give every candidate a rubric, or none")
+        if any(given) and self.group_id is not None:
+            raise ValueError("a rubric scores a response alone: leave group_id out")
+        if self.rubric is not None and self.rubric.items is not None:
+            raise ValueError("items is a file of a run: send the items with each candidate")
         return self
 
 

@@ -49,6 +49,10 @@ BEYOND_SCHEMAS = (
     "a request may cost",
     "rubric[",
     "no item has positive points",
+    "every candidate a rubric, or none",
+    "a rubric scores a response alone",
+    "items is a file of a run",
+    "by is overall",
 )
 """Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, the direct
 reading of two responses, a conversation of less than two responses or with a principle, and
