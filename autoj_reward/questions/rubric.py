@@ -78,8 +78,11 @@ class RubricScore:
 
     @property
     def critique(self) -> str:
-        """Texts that the judge wrote."""
-        return "\n\n".join(own.critique for own in self.judgements if own.critique)
+        """Texts that the judge wrote; numbered by item if each has its own."""
+        found = [own.critique for own in self.judgements]
+        if len(found) == 1:
+            return found[0]
+        return "\n\n".join(f"{n}. {text}" for n, text in enumerate(found, 1) if text)
 
     def record(self) -> dict[str, Any]:
         """Return score and verdicts as JSON values, without the judgements."""

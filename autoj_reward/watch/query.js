@@ -122,13 +122,13 @@ function rubricTable(items) {
     const said = own.answer || (own.reason ? "no verdict" : DASH);
     const row = element("tr", "", element("td", "number", points), element("td", "", said),
       element("td", "number", known(own.share) ? percent(own.share) : DASH),
-      element("td", "said", own.criterion, own.kind ? element("span", "chip", own.kind) : null));
+      element("td", "", own.criterion, own.kind ? element("span", "chip", own.kind) : null));
     if (own.reason) row.title = own.reason;
     return row;
   });
   const head = element("tr", "", ...["points", "answer", "share", "criterion"].map((name) => element("th", "", name)));
   for (const cell of head.children) cell.scope = "col";
-  return element("div", "scroll rubric", element("table", "candidates", element("thead", "", head), element("tbody", "", ...body)));
+  return element("div", "scroll", element("table", "rubric", element("thead", "", head), element("tbody", "", ...body)));
 }
 
 function facts(j) {
@@ -136,7 +136,9 @@ function facts(j) {
   if (known(j.rating)) found.push(`rating ${num(j.rating)}`);
   if (known(j.expected)) found.push(`expected ${num(j.expected)}`);
   if (known(j.direct)) found.push(`direct ${num(j.direct)}`);
-  for (const [slot, label] of j.readings || []) found.push(`${slot} ${label}`);
+  for (const [slot, label] of j.readings || []) {
+    if (!/^(item_|rubric\/)/.test(slot)) found.push(`${slot} ${label}`);
+  }
   if (j.tokens_in) found.push(`${num(j.tokens_in, 0)} tokens read, ${num(j.tokens_out, 0)} written`);
   if (j.latency_s) found.push(`${num(j.latency_s)} s${j.queued_s ? ` after ${num(j.queued_s)} s in the queue` : ""}`);
   return found.join(" · ");
