@@ -33,7 +33,7 @@ from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import row_figures
 
-ALONE = "verl asks for one response a call"
+ALONE = "verl asks for one response a call, and tells its group to JudgeRewardManager alone"
 """Reason for refusing settings that need groups."""
 LOG = logging.getLogger("autoj_reward.trainer")
 
