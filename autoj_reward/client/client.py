@@ -355,8 +355,9 @@ class RewardClient:
         share it up to the items."""
         alike: dict[Hashable, list[JudgeInput]] = {}
         for item in items:
-            texts = context_of(item.context).showing(item.context)
-            alike.setdefault((item.query, texts), []).append(item)
+            known = context_of(item.context)
+            shared = known.showing(known) if known.rubric else known
+            alike.setdefault((item.query, shared), []).append(item)
         return [
             group[n : n + self.chunk]
             for group in alike.values()
