@@ -168,7 +168,7 @@ class _Prompt:
     """The judging, once the prompt is closed."""
 
 
-class Prompts:
+class PromptGroups:
     """Gathers the responses of each prompt from its comparisons, and judges them once together."""
 
     def __init__(self, model: RewardModel) -> None:
@@ -224,7 +224,7 @@ def add_routes(
     """
     runs = Runs(model.config)
     relative = any(own.relative for own in model.config.judged.values())
-    prompts = Prompts(model) if relative else None
+    prompts = PromptGroups(model) if relative else None
     inputs_each = sum(judge.critiques for judge in model.judges.values())
 
     def budgets(request: Request) -> Budgets:
