@@ -97,7 +97,7 @@ def read_items(value: Any) -> tuple[RubricItem, ...]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadRubric("", f"a list of items, not the text {value!r:.60}") from None
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise BadRubric("", f"a list of items, not {value!r:.60}")

@@ -84,6 +84,7 @@ def test_items_are_read_as_data_sets_write_them() -> None:
     ("value", "why"),
     [
         ("be good", "a list of items, not the text 'be good'"),
+        ("[" * 100_000, "a list of items, not the text"),
         ([], "0 items"),
         (["a", {"points": 1}], r"rubric\[1\]\.criterion: a text"),
         (["a", {"criterion": "b", "point": 1}], r"rubric\[1\]\.point: unknown key"),

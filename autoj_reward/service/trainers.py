@@ -85,7 +85,8 @@ class GetRewardBody(BaseModel):
     prompts: list[Text] = Field([], max_length=MAX_INPUTS)
     """Prompt of each row."""
     labels: list[Any] | None = None
-    """Reference answer of each row, for a judge that shows one."""
+    """Reference answer of each row, for a judge that shows one. With `rubric` in the config a label
+    may be a list of items or an object with `rubric`, also as JSON text."""
 
 
 class RewardBody(Body):

@@ -13,13 +13,21 @@ mapped to 0 to 1 by the judge's scale, as its dynamic filtering expects.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from autoj_reward.conversation import EMPTY_CONTEXT, Context
-from autoj_reward.trainer.prompts import candidate, prompt_turns, strip_end_token, strip_prompt
+from autoj_reward.trainer.prompts import (
+    ContextFields,
+    candidate,
+    prompt_turns,
+    strip_end_token,
+    strip_prompt,
+)
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import Budgets
@@ -50,7 +58,8 @@ async def get_reward(
 ) -> dict[str, Any]:
     """Return the answer of `/get_reward`, as lists of one number per row.
 
-    labels: reference answer of each row, for a judge that shows one. budgets: failure budgets of
+    labels: reference answer of each row, for a judge that shows one, or with `rubric` in the config
+    what `label_row` reads. budgets: failure budgets of
     the calling run, if several share the model. Every row has the same extra_logs, since OpenRLHF
     joins rows by the names of the first. Failed judgements get the configured fallback, since None
     would crash the training. Raises BudgetExceeded when too many have failed. Raises ConfigError
@@ -59,7 +68,7 @@ async def get_reward(
     """
     if not queries:
         return {"rewards": [], "scores": [], "extra_logs": {}}
-    known = [model.fields.read({"label": label}, "label") for label in labels or ()]
+    known = [model.fields.read(label_row(model.fields, own), "label") for own in labels or ()]
     rows = zip(queries, prompts, known or [EMPTY_CONTEXT] * len(queries), strict=True)
     candidates = [split(query, prompt, known) for query, prompt, known in rows]
     rewards = await model.rewards(candidates, budgets)
@@ -70,6 +79,25 @@ async def get_reward(
         "scores": [model.parts.share(own["judge_raw"]) for own in figures],
         "extra_logs": {name: [own[name] for own in figures] for name in figures[0]},
     }
+
+
+def label_row(fields: ContextFields, label: Any) -> Mapping[str, Any]:
+    """Return the row of context that a label holds.
+
+    For a reward by rubric items, a label may be the items, or an object with `rubric` and, if
+    given, `reference` and other fields; either one as JSON text or as data. Any other label is the
+    reference. The items are read, and malformed ones named, by `ContextFields.read`.
+    """
+    names = next((one.names for one in fields.asked if one.items), ())
+    value = label
+    if names and isinstance(label, str):
+        with suppress(ValueError, RecursionError):  # an answer that is no JSON, or nested too deep
+            value = json.loads(label)
+    if names and isinstance(value, list):
+        return {names[0]: value}
+    if isinstance(value, Mapping) and any(name in value for name in names):
+        return value
+    return {"label": label}
 
 
 def split(query: str, prompt: str, context: Context = EMPTY_CONTEXT) -> Candidate:

@@ -41,6 +41,15 @@ STUBBED: dict[str, dict[str, tuple[str, ...]]] = {
 sandboxes, dashboards and profilers, with the names that others take from them."""
 
 
+ITEMS = [{"criterion": 'Says "good"', "points": 3}, {"criterion": 'Says "light"', "points": 1}]
+"""Rubric of a row. The response `good` earns 3 of its 4 points, by the scripted judge."""
+BY_ITEMS: dict[str, Any] = {
+    "fmt": "rubric-item",
+    "more": {"rubric": {"by": "items", "hard": True}},
+}
+"""Arguments of `named` for a reward by rubric items."""
+
+
 @pytest.fixture
 def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Return a function that makes a folder's packages importable, or skips the test without them.
@@ -90,7 +99,7 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         judge = {"kind": "fake", "script": script, "serve": {"deadline_s": hangs_s}}
         judge |= {"format": fmt}
         path = tmp_path / "reward.yaml"
-        view = {} if "relative" in more else {"view": "rating"}
+        view = {} if {"relative", "rubric"} & set(more) else {"view": "rating"}
         made = {"judge": judge, "failures": failures, **view, **more}
         path.write_text(yaml.safe_dump(made), encoding="utf-8")
         monkeypatch.setenv(VARIABLE, str(path))

@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.reference_format import write_reference_format
-from tests.trainer.conftest import FRAMEWORKS
+from tests.trainer.conftest import BY_ITEMS, FRAMEWORKS, ITEMS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
 
@@ -110,6 +110,15 @@ def test_a_rows_own_fields_are_the_context(
     assert found["reward"] == 9.0 and found.items() >= row.items()
     [(asked, _)] = model.recent()
     assert dict(asked.context) == context and len(asked.context.turns) == 3
+
+
+@pytest.mark.parametrize("row", [{"rubric": ITEMS}, {"verifier_metadata": {"rubric": ITEMS}}])
+def test_a_rows_rubric_is_scored_by_items(verify: Any, named: Any, row: dict[str, Any]) -> None:
+    named(**BY_ITEMS, budget=1.0, fallback=0.5)
+    found = verify(said("good"), **row).json()
+    assert (found["reward"], found["judge_ok"], found["mask_sample"]) == (0.75, 1.0, False)
+    bare = verify(said("good")).json()
+    assert bare["mask_sample"] is True and "no rubric items" in bare["failure_reason"]
 
 
 @pytest.mark.parametrize("case", ["lost", "slow"])

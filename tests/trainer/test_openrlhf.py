@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from autoj_reward.errors import BudgetExceeded
+from autoj_reward.conversation import context_of
+from autoj_reward.errors import BudgetExceeded, InputError
 from autoj_reward.service.trainers import add_routes
 from autoj_reward.trainer import openrlhf as ours
+from tests.trainer.conftest import BY_ITEMS, ITEMS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of their code
@@ -29,7 +32,7 @@ PROMPT = (
 WAYS = ("agent", "file", "http")
 
 
-def execute(executor: Any, tokenizer: Any, said: str) -> dict[str, Any]:
+def execute(executor: Any, tokenizer: Any, said: str, label: Any = "any") -> dict[str, Any]:
     """Run one rollout of an OpenRLHF executor, whose engine generates `said`."""
     ids = tokenizer(said + "<|im_end|>", add_special_tokens=False).input_ids
     output = SimpleNamespace(token_ids=ids, text=said, finish_reason="stop", logprobs=None)
@@ -40,7 +43,7 @@ def execute(executor: Any, tokenizer: Any, said: str) -> dict[str, Any]:
     answer: dict[str, Any] = asyncio.run(
         executor.execute(
             prompt=PROMPT,
-            label="any",
+            label=label,
             sampling_params=SimpleNamespace(max_tokens=64, logprobs=None),
             max_length=512,
             hf_tokenizer=tokenizer,
@@ -111,6 +114,43 @@ def test_rows_good_and_failed(way: str, named: Any, serve: Any, smollm2: Any) ->
     assert rows[0].info.keys() == rows[1].info.keys() == rows[2].info.keys()
     judged = [(candidate.query, candidate.response) for candidate, _ in model._recent]
     assert way == "http" or judged[0] == ("Why?", "good </s>")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_items_in_a_label_are_the_rubric(way: str, named: Any, serve: Any, smollm2: Any) -> None:
+    asks = executor(way, named(**BY_ITEMS, budget=1.0, fallback=0.5), serve)
+    labels = [json.dumps(ITEMS), json.dumps({"rubric": ITEMS, "reference": "So."}), "So."]
+    rows = [experience(execute(asks, smollm2, "good", label)) for label in labels]
+    assert [row.rewards.item() for row in rows] == [0.75, 0.75, 0.5]
+    assert [row.info["judge_ok"] for row in rows] == [1.0, 1.0, 0.0]
+
+
+LABELS: dict[str, tuple[Any, str | None, bool]] = {
+    "a list of items": (json.dumps(ITEMS), None, True),
+    "an object with a rubric": (json.dumps({"rubrics": ITEMS, "reference": "So."}), "So.", True),
+    "its label is the reference": (json.dumps({"rubric": ITEMS, "label": "So."}), "So.", True),
+    "no JSON": ("So [", "So [", False),
+    "a number": ("42", "42", False),
+    "an object without a rubric": ('{"answer": 4}', '{"answer": 4}', False),
+    "brackets too deep to read": ("[" * 100_000, "[" * 100_000, False),
+    "no label": (None, None, False),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+async def test_a_label_is_a_rubric_or_a_reference(case: str, named: Any) -> None:
+    label, reference, items = LABELS[case]
+    model = named(**BY_ITEMS, budget=1.0, fallback="neutral")
+    await ours.get_reward(model, [PROMPT + "good"], [PROMPT], [label])
+    [(asked, _)] = model.recent()
+    known = context_of(asked.context)
+    assert known.get("reference") == reference and bool(known.rubric) == items
+
+
+async def test_malformed_items_in_a_label_are_named(named: Any) -> None:
+    label = json.dumps([{"criterion": "a", "points": "x"}])
+    with pytest.raises(InputError, match=r"rubric\[0\]\.points: a number, not 'x'"):
+        await ours.get_reward(named(**BY_ITEMS), [PROMPT + "good"], [PROMPT], [label])
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -16,12 +16,13 @@ import pytest
 
 from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.trainer.slime import custom_rm
+from tests.trainer.conftest import BY_ITEMS, ITEMS
 
 CHATML = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
 
 
-def sample(response: str, prompt: Any = CHATML) -> Any:
-    return SimpleNamespace(prompt=prompt, response=response, label=None)
+def sample(response: str, prompt: Any = CHATML, **metadata: Any) -> Any:
+    return SimpleNamespace(prompt=prompt, response=response, label=None, metadata=metadata)
 
 
 async def test_one_sample_and_a_group(named: Any) -> None:
@@ -50,3 +51,9 @@ async def test_a_group_is_judged_together(named: Any) -> None:
     assert good == again and 0 <= poor < good <= 1
     with pytest.raises(ConfigError, match=r"reward\.relative is set"):
         await custom_rm(None, sample("good"))
+
+
+async def test_items_in_a_samples_metadata_are_its_rubric(named: Any) -> None:
+    named(**BY_ITEMS)
+    group = [sample("good<|im_end|>", rubric=ITEMS), sample("Light.", rubric=ITEMS)]
+    assert await custom_rm(None, group) == [0.75, 0.25]

@@ -21,6 +21,7 @@ from autoj_reward.config import (
     RelativeConfig,
     ReplicaConfig,
     RewardConfig,
+    RubricConfig,
     ShapingConfig,
 )
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
@@ -95,6 +96,60 @@ def test_grpo_and_rloo(
     trainer.train()
     assert history(trainer, "judge/ok") == [1.0, 1.0]
     assert history(trainer, "rewards/judge/mean") == pytest.approx(history(trainer, "judge/shaped"))
+
+
+RUBRICS = {
+    QUERIES[0]: [{"criterion": 'Has "m"', "points": 3}, {"criterion": 'Has "p"', "points": 1}],
+    QUERIES[1]: [{"criterion": 'Has "s"', "points": 2}, {"criterion": 'Has "o"', "points": -1}],
+    QUERIES[2]: [{"criterion": 'Has "l"', "choices": {"fully": 1, "barely": 0.5}}],
+    QUERIES[3]: [{"criterion": f'Has "{letter}"'} for letter in "cdu"],
+}
+
+
+def earned(query: str, response: str) -> float:
+    """Return the score of a response by its query's rubric, as a program reads it."""
+    m, p, s, o, ell, c, d, u = (letter in response.lower() for letter in "mpsolcdu")
+    return {
+        QUERIES[0]: (3 * m + p) / 4,
+        QUERIES[1]: max(0, (2 * s - o) / 2),
+        QUERIES[2]: 1.0 if ell else 0.5,
+        QUERIES[3]: (c + d + u) / 3,
+    }[query]
+
+
+@pytest.mark.training
+def test_grpo_rewards_each_row_by_its_rubric(tmp_path: Path, policy: str) -> None:
+    from trl import GRPOConfig, GRPOTrainer
+
+    config = RewardConfig(
+        judge=JudgeConfig(kind="fake", format="rubric-item"),
+        rubric=RubricConfig(by="items", hard=True),
+    )
+    columns = {"prompt": QUERIES, "rubric": [RUBRICS[query] for query in QUERIES]}
+    with RewardModel(config) as reward:
+        trainer = GRPOTrainer(
+            model=policy,
+            reward_funcs=reward.trl(),
+            args=GRPOConfig(
+                output_dir=str(tmp_path),
+                per_device_train_batch_size=16,
+                num_generations=4,
+                max_completion_length=8,
+                max_steps=1,
+                logging_steps=1,
+                report_to=[],
+                use_cpu=True,
+                save_strategy="no",
+            ),
+            train_dataset=Dataset.from_dict(columns),
+        )
+        trainer.train()
+        asked = reward.recent()
+    due = [earned(candidate.query, candidate.response) for candidate, _ in asked]
+    assert [found.value for _, found in asked] == pytest.approx(due)
+    assert {candidate.query for candidate, _ in asked} == set(QUERIES) and len(set(due)) > 2
+    assert history(trainer, "rewards/judge/mean") == pytest.approx([sum(due) / 16])
+    assert history(trainer, "rubric/abstained") == [0.0]
 
 
 def online_dpo(kind: Any, judge: Any, tokenizer: Any, folder: Path, **more: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.reference_format import write_reference_format
-from tests.trainer.conftest import FRAMEWORKS
+from tests.trainer.conftest import BY_ITEMS, FRAMEWORKS, ITEMS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
 REWARD = "autoj_reward.trainer.verifiers:reward"
@@ -95,6 +95,20 @@ async def test_a_tasks_own_fields_are_the_context(vf: Any, named: Any, tmp_path:
     assert (trace.ok, trace.reward) == (True, 9.0)
     [(asked, _)] = model.recent()
     assert dict(asked.context) == {"reference": "So.", "rubric": "exact"}
+
+
+async def test_a_tasks_rubric_is_scored_by_items(vf: Any, named: Any) -> None:
+    class Task(vf.TaskData):
+        rubric: list[dict[str, Any]]
+
+    named(**BY_ITEMS)
+    made = rollout(vf, "good")
+    made.task = vf.Task(Task(prompt="Why?", rubric=ITEMS), made.task.config)
+    trace = await made.close()
+    assert (trace.ok, trace.reward) == (True, 0.75)
+    assert trace.metrics["judge_ok"] == 1.0
+    [call] = trace.info["judge_calls"]
+    assert "Criterion 1: Yes" in call["response"]["message"]["content"]
 
 
 @pytest.fixture

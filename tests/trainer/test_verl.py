@@ -16,6 +16,7 @@ from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer import verl as ours
 from tests.service.test_api import metric, serving
+from tests.trainer.conftest import BY_ITEMS, ITEMS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of their code
@@ -110,6 +111,23 @@ def test_each_manager_rewards_the_last_sequence(
     assert [row["reward_score"] for row in rows] == [9.0, 9.0, 4.5, 4.5]
     keys = [row["reward_extra_info"].keys() for row in rows]
     assert all(own == keys[0] for own in keys)
+
+
+@pytest.mark.parametrize("name", MANAGERS)
+def test_items_in_extra_info_are_the_rubric(
+    name: str, named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy as np
+
+    named(**BY_ITEMS)
+    extra = {"query": "Why?", "rubric": np.array(ITEMS, dtype=object)}  # as parquet files have it
+
+    async def run() -> list[dict[str, Any]]:
+        rewards = manager(name, smollm2, monkeypatch)
+        texts = ("good", "light", "good light")
+        return [await rewards.run_single(rollout(smollm2, own, extra=extra)) for own in texts]
+
+    assert [row["reward_score"] for row in asyncio.run(run())] == [0.75, 0.25, 1.0]
 
 
 ENDS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
