@@ -58,13 +58,12 @@ async def get_reward(
 ) -> dict[str, Any]:
     """Return the answer of `/get_reward`, as lists of one number per row.
 
-    labels: reference answer of each row, for a judge that shows one, or with `rubric` in the config
-    what `label_row` reads. budgets: failure budgets of
-    the calling run, if several share the model. Every row has the same extra_logs, since OpenRLHF
-    joins rows by the names of the first. Failed judgements get the configured fallback, since None
-    would crash the training. Raises BudgetExceeded when too many have failed. Raises ConfigError
-    for a single row if the config needs all responses of a query; OpenRLHF sends single rows since
-    0.9.1.
+    labels: reference answer or rubric of each row, as `label_row` reads them, for a judge that
+    shows one. budgets: failure budgets of the calling run, if several share the model. Every row
+    has the same extra_logs, since OpenRLHF joins rows by the names of the first. Failed judgements
+    get the configured fallback, since None would crash the training. Raises BudgetExceeded when too
+    many have failed. Raises InputError for malformed rubric items. Raises ConfigError for a single
+    row if the config needs all responses of a query; OpenRLHF sends single rows since 0.9.1.
     """
     if not queries:
         return {"rewards": [], "scores": [], "extra_logs": {}}
