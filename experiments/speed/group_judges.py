@@ -183,7 +183,7 @@ async def by_its_hub(work: GroupWork) -> JudgedGroups:
         api_key=ENDPOINT_KEY,
         model_name="judge",
         temperature=0.0,
-        max_tokens=work.max_tokens,
+        max_completion_tokens=work.max_tokens,
     ) as model:
         judge = LLMJudge(model)
 

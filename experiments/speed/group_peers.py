@@ -80,7 +80,8 @@ def serve_model(server: JudgeConfig, log: Path) -> Iterator[str]:
 
     Raises EngineUnavailable naming the log if it does not start.
     """
-    given = engine_arguments(server, resolve(server)) | {"served_model_name": "judge"}
+    given = engine_arguments(server, resolve(server))
+    given |= {"served_model_name": "judge", "disable_log_stats": None}  # else it counts nothing
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)]
     address = f"http://127.0.0.1:{port}"
