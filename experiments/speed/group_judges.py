@@ -171,7 +171,11 @@ class _Fallbacks(logging.Handler):
 
 
 async def by_its_hub(work: GroupWork) -> JudgedGroups:
-    """Judge with its-hub's LLM judge, which scores each response alone, from 0 to 10."""
+    """Judge with its-hub's LLM judge, which scores each response alone, from 0 to 10.
+
+    Failed are answers without a score, for which it returns a fallback score, and scores outside
+    the scale, which it returns too.
+    """
     from its_hub.api import ChatMessage
     from its_hub.core.lms.openai_lm import OpenAICompatibleLanguageModel
     from its_hub.core.reward_models.llm_judge import LLMJudge
@@ -190,10 +194,13 @@ async def by_its_hub(work: GroupWork) -> JudgedGroups:
         async def score(query: str, responses: list[str]) -> Scored:
             asked = ChatMessage(role="user", content=query)
             rows = [[asked, ChatMessage(role="assistant", content=text)] for text in responses]
-            return list(await judge.ascore(rows)), 0, 0
+            scores = list(await judge.ascore(rows))
+            outside = sum(not 0 <= own <= 10 for own in scores)
+            return scores, outside, outside
 
         result = await in_turn(work, score)
-    result.failed = result.invented = fallbacks.count
+    result.failed += fallbacks.count
+    result.invented += fallbacks.count
     return result
 
 

@@ -51,6 +51,9 @@ COUNTERS = {
     "tokens_out": "generation_tokens_total",
 }
 """Counters of vLLM's /metrics, without their prefix."""
+STRUCTURED = '{"backend": "xgrammar", "disable_any_whitespace": true}'
+"""Setting for the peers that ask for JSON. A small model may else write spaces up to the token
+limit, and the peer then gets no JSON."""
 START_S = 600.0
 """Seconds in which the server must start."""
 
@@ -66,7 +69,7 @@ class GroupPeersConfig(StudyConfig):
     """Groups of each judge in a round."""
     responses: int = Field(4, ge=2)
     """Responses of a group."""
-    max_tokens: int = Field(128, ge=1)
+    max_tokens: int = Field(256, ge=1)
     """Longest answer to a request, in tokens."""
     in_flight: int = Field(8, ge=1)
     """Groups in flight."""
@@ -84,6 +87,7 @@ def serve_model(server: JudgeConfig, log: Path) -> Iterator[str]:
     given |= {"served_model_name": "judge", "disable_log_stats": None}  # else it counts nothing
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)]
+    command += ["--structured-outputs-config", STRUCTURED]
     address = f"http://127.0.0.1:{port}"
     environment = os.environ | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     with log.open("wb") as file:
