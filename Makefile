@@ -20,6 +20,8 @@ FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
   verifiers==0.4.0 prime-pydantic-config==0.4.3 renderers==0.1.12 tenacity==9.2.1 tomli-w==1.2.0 \
   math-verify==0.9.0 latex2sympy2-extended==1.11.0 nemo-gym==0.7.0 itsdangerous==2.2.0 \
   areal==1.0.4 colorlog==6.12.0 skyrl-gym==0.4.0 rewardbench==0.1.4
+# Judges of others, with dependencies that may differ from this package's.
+PEERS := py-openjudge==0.2.4 its-hub[lm]==1.2.0 openai==3.57.0
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
@@ -32,7 +34,7 @@ IN_TURN := $(BIN)/pytest $(if $(filter cpu,$(ACCELERATOR)),-n logical --maxproce
 MORE = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 IF_ANY := || [ $$? -eq 5 ] # pytest's code for no test, as ARGS may want of one part
 
-.PHONY: help best-of-32 quick test chaos gpu-figures test-trl test-client test-frameworks check lint types \
+.PHONY: help best-of-32 quick test chaos gpu-figures peers test-trl test-client test-frameworks check lint types \
 	docs setup model lock clean
 .DEFAULT_GOAL := help
 
@@ -56,6 +58,11 @@ chaos: model  ## Load, attack and kill a reward service; the table goes to runs/
 
 gpu-figures: model  ## Measure this machine's GPU, part by part; again to go on with what is left
 	@$(BIN)/python -m experiments.speed.gpu_figures --config configs/experiments/gpu_figures.yaml $(ARGS)
+
+peers: model  ## Compare this package's judging of groups with OpenJudge's and its-hub's
+	@test -x .venv/peers/bin/pip || $(PYTHON) -m venv .venv/peers
+	@.venv/peers/bin/pip install --quiet --disable-pip-version-check $(PEERS)
+	$(BIN)/python -m experiments.speed.group_peers --config configs/experiments/group_peers.yaml $(ARGS)
 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)

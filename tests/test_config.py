@@ -36,6 +36,7 @@ from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.data import TrainScalarConfig
 from experiments.compare.groups import GroupStudyConfig
 from experiments.compare.panel import JudgeQualityConfig
+from experiments.compare.real_judge import RealJudgeConfig
 from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos import ChaosConfig
@@ -43,6 +44,7 @@ from experiments.learning import LearningConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
+from experiments.speed.group_peers import GroupPeersConfig
 from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.peers import PeersConfig
 from experiments.speed.service import ServiceSpeedConfig
@@ -100,6 +102,8 @@ KINDS: dict[str, type[Block]] = {
     "experiments/job_speed": JobSpeedConfig,
     "experiments/peers": PeersConfig,
     "experiments/groups": GroupStudyConfig,
+    "experiments/real_judge": RealJudgeConfig,
+    "experiments/group_peers": GroupPeersConfig,
 }
 
 

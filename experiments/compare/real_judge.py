@@ -1,0 +1,320 @@
+"""Ways of ranking a group by a real judge, against GPT-4's graded preference.
+
+    python -m experiments.compare.real_judge --config configs/experiments/real_judge.yaml
+
+An untrained chat model and the default judge rank short outputs of several systems to each of a few
+validation instructions. Each part is one way of one judge, in an engine of its own, so that no part
+finds another's prompts in the prefix cache. A part rates each response alone, judges the group in
+one or several orders, or compares pairs in a circle. `length` asks nobody.
+
+Judgements are saved in a journal for each part, and finished parts are kept. The same command thus
+resumes. A part that was resumed has no seconds. Results: real_judge.json, real_judge.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain, pairwise
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.client.session import open_judge
+from autoj_reward.config import JudgeConfig, RelativeConfig
+from autoj_reward.data.graded import Graded, read_splits
+from autoj_reward.data.labelled import JudgeData, data_path, pairs_of
+from autoj_reward.errors import InputError
+from autoj_reward.evaluate.selection_metrics import tie_counts
+from autoj_reward.evaluate.statistics import Draws, spearman
+from autoj_reward.formats.schema import load_format
+from autoj_reward.journal import Journal
+from autoj_reward.journal.reading import Reader
+from autoj_reward.types import Candidate, Judgement, Usage, Verdict
+from experiments.study import ResampledConfig, Study, study_command
+from experiments.tables import report, tabled
+
+Scores = Sequence[float | None]
+"""Scores of the responses of a group, in order; None where the judge abstained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way in which a judge ranks a group."""
+
+    judge: str
+    """Key of the config's `judges`."""
+    name: str
+    """Name in tables."""
+    keys: Mapping[str, Any]
+    """Keys of the judge that this way sets."""
+    relative: RelativeConfig | None = None
+    """How the group is judged together. None rates each response alone."""
+
+
+def _listwise(orders: int) -> RelativeConfig:
+    return RelativeConfig(by="listwise", orders=orders)
+
+
+CIRCULAR = RelativeConfig(by="comparisons", neighbours=2)
+BRIEF = {"format": "listwise-brief", "max_tokens": 96}
+SLOTS = {"format": "listwise-brief", "critique": False}
+DIRECT = {"format": "general", "critique": False}
+WAYS = {
+    "alone": Way("chat", "each alone", DIRECT),
+    "listwise": Way("chat", "listwise, scores only, 1 order", BRIEF, _listwise(1)),
+    "orders": Way("chat", "listwise, scores only, 3 orders", BRIEF, _listwise(3)),
+    "slots": Way("chat", "listwise, no text, 1 order", SLOTS, _listwise(1)),
+    "slots-orders": Way("chat", "listwise, no text, 3 orders", SLOTS, _listwise(3)),
+    "critiques": Way(
+        "chat",
+        "listwise, critiques, 3 orders",
+        {"format": "listwise", "max_tokens": 448},
+        _listwise(3),
+    ),
+    "circular": Way("chat", "circular, 2 neighbours", DIRECT, CIRCULAR),
+    "default-alone": Way("default", "each alone", {"critique": False}),
+    "default-circular": Way("default", "circular, 2 neighbours", {"critique": False}, CIRCULAR),
+}
+"""Ways by part."""
+PARTS = (*WAYS, "length")
+MOST_CALLS = 10**6
+"""More judge calls than any part makes."""
+
+
+class RealJudgeConfig(ResampledConfig):
+    """Judges, and the groups that they rank."""
+
+    data: JudgeData = JudgeData()
+    """Graded outputs, split as for the default judge's training."""
+    judges: dict[str, JudgeConfig]
+    """`chat`, a chat model that was not trained to judge, and `default`."""
+    groups: int = Field(12, ge=2)
+    """Validation instructions."""
+    responses: int = Field(6, ge=3)
+    """Responses to each, first of systems that no training used."""
+    query_chars: int = 300
+    """Longest instruction, in characters."""
+    response_chars: int = 500
+    """Longest response, in characters."""
+
+    def possible(self) -> Sequence[str]:
+        """Return the parts that this config can run."""
+        return PARTS
+
+
+def read_short_groups(config: RealJudgeConfig) -> list[Graded]:
+    """Return the validation instructions with their responses, drawn by the seed.
+
+    Raises InputError if too few instructions have that many short responses.
+    """
+    data = config.data
+    if data.graded.folder is None:
+        raise InputError("data.graded.folder is null: name the folder of the graded outputs")
+    trained = [pair.query for pair in pairs_of(data, data.compared, load_format("autoj-en"))]
+    drawn, found = random.Random(config.seed), list[Graded]()
+    for row in read_splits(data_path(data, data.graded.folder), data.graded, trained)("validation"):
+        unseen = data.graded.validation_systems
+        short = [own for own in row.outputs if 1 <= len(own.text) <= config.response_chars]
+        short.sort(key=lambda own: (own.system not in unseen, drawn.random()))
+        distinct = {own.text: own for own in reversed(short)}
+        kept = tuple(own for own in short if distinct[own.text] is own)[: config.responses]
+        if len(row.query) <= config.query_chars and len(kept) == config.responses:
+            found.append(replace(row, outputs=kept))
+    if len(found) < config.groups:
+        raise InputError(
+            f"{len(found)} validation instructions have {config.responses} short responses, and "
+            f"groups is {config.groups}: lower it, or raise response_chars"
+        )
+    return drawn.sample(found, config.groups)
+
+
+async def rank_groups(config: RealJudgeConfig, part: str) -> dict[str, Any]:
+    """Let one judge rank all groups in one way. Return its scores and cost."""
+    way, groups = WAYS[part], read_short_groups(config)
+    judge = JudgeConfig.model_validate(
+        config.judges[way.judge].model_dump(exclude_unset=True) | dict(way.keys)
+    )
+    path = config.output / "journals" / f"{part}.sqlite"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    resumed = path.exists()
+
+    with closing(Journal(path)) as journal:
+        async with open_judge(judge, journal=journal) as client:
+            await client.views()  # the engine is up
+            started = time.monotonic()
+            found = await (
+                _alone(client, groups)
+                if way.relative is None
+                else _together(client, groups, way.relative)
+            )
+            seconds = time.monotonic() - started
+    # From the journal, so that a part that was resumed counts all of it, and no judgement twice.
+    entries = Reader(path).newer(MOST_CALLS, lambda keys: {})
+    cost = _cost([entry.judgement for entry in entries])
+    return found | cost | {"seconds": None if resumed else seconds}
+
+
+async def _alone(client: RewardClient, groups: Sequence[Graded]) -> dict[str, Any]:
+    judgements = await client.rate(list(chain(*map(_candidates, groups))), view="expected")
+    size = len(groups[0].outputs)
+    scores = {
+        f", {view} rating": _split([own.view(name) for own in judgements], size)
+        for view, name in (("parsed", "rating"), ("expected", "expected"))
+    }
+    return {"scores": scores, "position": None}
+
+
+async def _together(
+    client: RewardClient, groups: Sequence[Graded], how: RelativeConfig
+) -> dict[str, Any]:
+    questions = [await client.question_of_rank(_candidates(row), how) for row in groups]
+    rankings = await client.answer(questions)
+    correlations = [own.position_correlation for own in rankings]
+    known = [own for own in correlations if own is not None]
+    scores = [ranking.scores for ranking in rankings]
+    return {"scores": {"": scores}, "position": fmean(known) if known else None}
+
+
+def _candidates(row: Graded) -> list[Candidate]:
+    return [Candidate(row.query, own.text) for own in row.outputs]
+
+
+def _split(values: Scores, size: int) -> list[Scores]:
+    ends = range(0, len(values) + 1, size)
+    return [values[start:end] for start, end in pairwise(ends)]
+
+
+def _cost(judgements: Sequence[Judgement]) -> dict[str, Any]:
+    usage = sum((own.usage for own in judgements), Usage())
+    verdicts = [own.verdict for own in judgements if own.verdict]
+    decided = [own is Verdict.FIRST for own in verdicts if own is not Verdict.TIE]
+    forced = [reading.forced for own in judgements for reading in own.readings]
+    return {
+        "calls": len(judgements),
+        "failed": sum(not own.ok for own in judgements),
+        "forced": fmean(forced) if forced else None,
+        "first": fmean(decided) if decided else None,
+        "tokens_in": usage.tokens_in,
+        "tokens_cached": usage.tokens_cached,
+        "tokens_out": usage.tokens_out,
+    }
+
+
+def rank_by_length(config: RealJudgeConfig) -> dict[str, Any]:
+    """Return the lengths of the responses, in characters, as scores."""
+    groups = read_short_groups(config)
+    return {"scores": {"": [[float(len(own.text)) for own in row.outputs] for row in groups]}}
+
+
+def order_within(scores: Scores, grades: Sequence[float]) -> float:
+    """Return Spearman's correlation of scores and grades within a group.
+
+    An abstention ranks below all scores. Equal scores order nothing and count 0.
+    """
+    known = [own for own in scores if own is not None]
+    last = min(known, default=0.0) - 1
+    return spearman([last if own is None else own for own in scores], grades) or 0.0
+
+
+COLUMNS = {
+    "judge": "{judge}",
+    "ranked by": "{by}",
+    "Spearman within a query": "{spearman}",
+    "less the expected rating": "{less}",
+    "ties": "{ties:.1%}",
+    "abstained": "{abstained}",
+    "position": "{position}",
+    "forced": "{forced}",
+    "calls": "{calls}",
+    "failed calls": "{failed}",
+    "tokens in": "{tokens_in}",
+    "cached": "{tokens_cached}",
+    "out": "{tokens_out}",
+    "s": "{seconds}",
+}
+NOTE = (
+    "Spearman's correlation with the grade, mean over queries; equal scores count 0. Less the "
+    "expected rating: paired differences to the same judge's expected rating of each alone. Ties: "
+    "share of pairs with equal scores. Position, listwise: correlation of score and place, without "
+    "the response's own score. Position, comparisons: share of verdicts for the response shown "
+    "first, ties left out. Forced: share of scores that the judge did not write."
+)
+COST = ("calls", "failed", "tokens_in", "tokens_cached", "tokens_out")
+
+
+def figures(steps: Mapping[str, Any], grades: Sequence[Sequence[float]], draws: Draws) -> list[Any]:
+    """Return a row of the table for each way and view that was measured."""
+    rows, alone = list[dict[str, Any]](), dict[str, np.ndarray[Any, Any]]()
+    for part, own in steps.items():
+        way = WAYS.get(part)
+        for view, scores in own["scores"].items():
+            orders = np.array(list(map(order_within, scores, grades)))
+            if way and view == ", expected rating":
+                alone[way.judge] = orders
+            base = alone.get(way.judge) if way else None
+            less = None if base is None or base is orders else asdict(draws.mean(orders - base))
+            tied, pairs = tie_counts(scores).sum(axis=0)
+            seconds, forced = own.get("seconds"), own.get("forced")
+            rows.append(
+                {
+                    "judge": way.judge if way else "none",
+                    "by": way.name + view if way else part,
+                    "spearman": asdict(draws.mean(orders)),
+                    "less": less,
+                    "ties": tied / pairs if pairs else None,
+                    "abstained": sum(score is None for score in chain(*scores)),
+                    "position": _position(own),
+                    "forced": None if forced is None else f"{forced:.0%}",
+                    "seconds": None if seconds is None else f"{seconds:.0f}",
+                }
+                | {name: f"{own[name]:,}" if name in own else None for name in COST}
+            )
+    return rows
+
+
+def _position(own: Mapping[str, Any]) -> str | None:
+    if own.get("first") is not None:
+        return f"{own['first']:.0%} first"
+    return None if own.get("position") is None else f"{own['position']:+.2f}"
+
+
+def markdown(config: RealJudgeConfig, found: dict[str, Any]) -> str:
+    """Write the figures as a Markdown table."""
+    groups = read_short_groups(config)
+    grades = [[own.score for own in row.outputs] for row in groups]
+    rows = figures(found["steps"], grades, config.draws)
+    about = (
+        f"{len(groups)} validation instructions with {config.responses} responses of at most "
+        f"{config.response_chars} characters; chat is `{config.judges['chat'].model}`."
+    )
+    table = ("A real judge ranks groups", tabled(rows, COLUMNS), NOTE)
+    return report("A real judge ranks groups", found, [table], about)
+
+
+def study(run: Study[RealJudgeConfig]) -> str:
+    """Measure the parts that are not done yet."""
+    config = run.config
+    work: dict[str, Any] = {part: partial(_run, config, part) for part in WAYS} | {
+        "length": partial(rank_by_length, config)
+    }
+    return run.steps("real_judge", work, partial(markdown, config))
+
+
+def _run(config: RealJudgeConfig, part: str) -> dict[str, Any]:
+    return asyncio.run(rank_groups(config, part))
+
+
+main = study_command(RealJudgeConfig, study, PARTS)
+
+if __name__ == "__main__":
+    sys.exit(main())

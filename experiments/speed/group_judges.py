@@ -1,0 +1,228 @@
+"""Client process of the comparison of group judges: one of them judges groups by an endpoint.
+
+    python -m experiments.speed.group_judges NAME < WORK
+
+WORK is a `GroupWork` as JSON, and the output a `JudgedGroups`. The Python that runs this needs only
+the packages of that judge, so it may be one of another environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+ENDPOINT_KEY = "none"
+"""Key for an endpoint that asks for none."""
+OPENJUDGE_PROMPT = """Decide which of two responses to one query is better overall.
+
+Query: {query}
+
+Response 1: {response_1}
+
+Response 2: {response_2}
+
+Give rank 1 to the better response and rank 2 to the other. Answer with JSON:
+{{"rank": [<rank of response 1>, <rank of response 2>], "reason": "<short reason>"}}"""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWork:
+    """Work of a judge."""
+
+    address: str
+    """Base URL of the endpoint, whose model is named `judge`."""
+    tokenizer: str
+    """Folder or hub id of the model's tokenizer."""
+    groups: list[tuple[str, list[str]]]
+    """Query and responses of each group."""
+    max_tokens: int
+    """Longest answer to a request, in tokens."""
+    in_flight: int
+    """Groups in flight."""
+
+
+@dataclass(slots=True)
+class JudgedGroups:
+    """Scores and failures of a judge."""
+
+    scores: list[list[float | None]] = field(default_factory=list)
+    """Scores of each group; None where the judge gives none."""
+    failed: int = 0
+    """Judge calls without a valid verdict."""
+    invented: int = 0
+    """Responses that got a number although no judgement of them is valid."""
+    seconds: float = 0.0
+    """Wall time of all groups, without imports."""
+
+
+Scored = tuple[list[float | None], int, int]
+"""Scores of a group, failed calls and invented numbers."""
+ScoreGroup = Callable[[str, list[str]], Awaitable[Scored]]
+
+
+async def in_turn(work: GroupWork, score: ScoreGroup) -> JudgedGroups:
+    """Score all groups, `in_flight` of them at a time."""
+    free, result = asyncio.Semaphore(work.in_flight), JudgedGroups()
+
+    async def one(query: str, responses: list[str]) -> Scored:
+        async with free:
+            return await score(query, responses)
+
+    started = time.perf_counter()
+    found = await asyncio.gather(*(one(*group) for group in work.groups))
+    result.seconds = time.perf_counter() - started
+    for scores, failed, invented in found:
+        result.scores.append(scores)
+        result.failed += failed
+        result.invented += invented
+    return result
+
+
+async def by_autoj(
+    work: GroupWork, judge: dict[str, Any], relative: dict[str, Any]
+) -> JudgedGroups:
+    """Judge with this package."""
+    from autoj_reward.client.session import open_judge
+    from autoj_reward.config import JudgeConfig, RelativeConfig
+    from autoj_reward.types import Candidate
+
+    endpoint = {
+        "kind": "openai",
+        "base_url": work.address,
+        "model": "judge",
+        "tokenizer": work.tokenizer,
+        "max_model_len": 2048,
+        "max_tokens": work.max_tokens,
+    }
+    how = RelativeConfig.model_validate(relative)
+    async with open_judge(JudgeConfig.model_validate(endpoint | judge)) as client:
+
+        async def score(query: str, responses: list[str]) -> Scored:
+            group = [Candidate(query, text) for text in responses]
+            question = await client.question_of_rank(group, how)
+            ranking = await question.answer(client.judge)
+            failed = sum(not own.ok for own in ranking.judgements)
+            return list(ranking.scores), failed, 0
+
+        return await in_turn(work, score)
+
+
+async def by_openjudge(work: GroupWork, debiased: bool) -> JudgedGroups:
+    """Judge with OpenJudge's tournament.
+
+    It has no prompt of its own. A call that raises is given to it as a `GraderError`, which it
+    skips; without that, one such call would lose the whole group.
+    """
+    from openjudge.evaluation_strategy import GRPOTournamentEvaluationStrategy
+    from openjudge.graders.llm_grader import LLMGrader
+    from openjudge.graders.schema import GraderError, GraderMode
+    from openjudge.models.openai_chat_model import OpenAIChatModel
+
+    model = OpenAIChatModel(
+        model="judge",
+        api_key=ENDPOINT_KEY,
+        base_url=work.address,
+        timeout=3600,
+        temperature=0,
+        max_tokens=work.max_tokens,
+    )
+    grader = LLMGrader(
+        model=model, name="pair", mode=GraderMode.LISTWISE, template=OPENJUDGE_PROMPT
+    )
+    strategy = GRPOTournamentEvaluationStrategy(debiased=debiased)
+
+    async def score(query: str, responses: list[str]) -> Scored:
+        failures = list[Exception]()
+
+        async def compare(**texts: str) -> Any:
+            try:
+                return await grader.aevaluate(**texts)
+            except Exception as error:
+                failures.append(error)
+                return GraderError(name="pair", error=str(error))
+
+        found = await strategy.execute(compare, query=query, responses=responses)
+        invented = sum(own.metadata["valid_comparisons"] == 0 for own in found)
+        for error in failures:
+            print(f"{type(error).__name__}: {str(error)[:200]!r}", file=sys.stderr)
+        return [own.score for own in found], len(failures), invented
+
+    return await in_turn(work, score)
+
+
+class _Fallbacks(logging.Handler):
+    """Counts its-hub's warnings that it returns its fallback score."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        self.count += "fallback score" in message or "field invalid" in message
+        print(message[:300].replace("\n", " "), file=sys.stderr)
+
+
+async def by_its_hub(work: GroupWork) -> JudgedGroups:
+    """Judge with its-hub's LLM judge, which scores each response alone, from 0 to 10.
+
+    Failed are answers without a score, for which it returns a fallback score, and scores outside
+    the scale, which it returns too.
+    """
+    from its_hub.api import ChatMessage
+    from its_hub.core.lms.openai_lm import OpenAICompatibleLanguageModel
+    from its_hub.core.reward_models.llm_judge import LLMJudge
+
+    fallbacks = _Fallbacks()
+    logging.getLogger().addHandler(fallbacks)
+    async with OpenAICompatibleLanguageModel(
+        endpoint=work.address,
+        api_key=ENDPOINT_KEY,
+        model_name="judge",
+        temperature=0.0,
+        max_completion_tokens=work.max_tokens,
+    ) as model:
+        judge = LLMJudge(model)
+
+        async def score(query: str, responses: list[str]) -> Scored:
+            asked = ChatMessage(role="user", content=query)
+            rows = [[asked, ChatMessage(role="assistant", content=text)] for text in responses]
+            scores = list(await judge.ascore(rows))
+            outside = sum(not 0 <= own <= 10 for own in scores)
+            return scores, outside, outside
+
+        result = await in_turn(work, score)
+    result.failed += fallbacks.count
+    result.invented += fallbacks.count
+    return result
+
+
+BRIEF = {"format": "listwise-brief"}
+SLOT = {"format": "general", "critique": False}
+OURS = "autoj-reward"
+JUDGES: dict[str, Callable[[GroupWork], Coroutine[Any, Any, JudgedGroups]]] = {
+    f"{OURS}, listwise, 2 orders": partial(by_autoj, judge=BRIEF, relative={"by": "listwise"}),
+    f"{OURS}, circular, 1 neighbour": partial(
+        by_autoj, judge=SLOT, relative={"by": "comparisons", "neighbours": 1}
+    ),
+    f"{OURS}, all pairs": partial(
+        by_autoj, judge=SLOT, relative={"by": "comparisons", "schedule": "all"}
+    ),
+    "OpenJudge tournament": partial(by_openjudge, debiased=False),
+    "OpenJudge tournament, debiased": partial(by_openjudge, debiased=True),
+    "its-hub LLM judge": by_its_hub,
+}
+"""Judges by name."""
+
+
+if __name__ == "__main__":
+    given = GroupWork(**json.load(sys.stdin))
+    made = asyncio.run(JUDGES[sys.argv[1]](given))
+    print(json.dumps(asdict(made)))
