@@ -164,13 +164,21 @@ def test_further_samples_are_judged_anew(tmp_path: Path) -> None:
     assert len((tmp_path / "log").read_text().splitlines()) == 2 * 4 + 3 * 2 * len(RESPONSES)
 
 
+def score(*shares: float | None) -> RubricScore:
+    verdicts = tuple(ItemVerdict(RubricItem("a"), share) for share in shares)
+    return RubricScore(0.5, "", verdicts, ())
+
+
+def test_noise_of_a_constant_item_is_no_correlation() -> None:
+    samples = [[score(n / 1000, n / 10)] for n in range(4)]
+    items = [RubricItem("a"), RubricItem("b")]
+    noise, real = measure_items(items, samples, (1.0, 2.0, 3.0, 4.0), {})
+    assert (noise.agreement, noise.redundancy, real.redundancy) == (None, None, None)
+    assert real.agreement == pytest.approx(1)
+
+
 def test_flips_are_verdicts_unlike_the_first_sample() -> None:
-    item = RubricItem("a")
-
-    def score(share: float | None) -> RubricScore:
-        return RubricScore(share, "", (ItemVerdict(item, share),), ())
-
     samples = [[score(s) for s in own] for own in ([0.9, 0.2, 0.6], [0.1, None, 0.4])]
-    [found] = measure_items([item], samples, (None, None), {"empty": score(0.5)})
+    [found] = measure_items([RubricItem("a")], samples, (None, None), {"empty": score(0.5)})
     assert found.flips == pytest.approx(1 / 3) and found.met == 0.5
     assert found.met_by == ("empty",)

@@ -116,19 +116,21 @@ def measure_items(
     the grade of each response, None without one. trivial: scores of trivial responses by name.
     """
     shares = [tuple(_share(own[0], n) for own in samples) for n in range(len(items))]
+    varied = [own if _varies(own) else (None,) * len(own) for own in shares]
     found = []
     for n, item in enumerate(items):
         known = [share for share in shares[n] if share is not None]
         sign = -1.0 if item.points < 0 else 1.0
-        agreement = _correlation(spearman, shares[n], grades)
-        redundancy, other = _nearest(shares, n)
+        variance = pvariance(known) if len(known) > 1 else None
+        agreement = _correlation(spearman, varied[n], grades)
+        redundancy, other = _nearest(varied, n)
         found.append(
             ItemAudit(
                 criterion=item.criterion,
                 points=item.points,
                 verdicts=len(known),
                 met=fmean(known) if known else None,
-                variance=pvariance(known) if len(known) > 1 else None,
+                variance=variance,
                 agreement=None if agreement is None else sign * agreement,
                 redundancy=redundancy,
                 redundant_with=other,
@@ -142,6 +144,12 @@ def measure_items(
 def _share(score: RubricScore, n: int) -> float | None:
     """Return the share of item n; None if the judge gave no verdict on it."""
     return score.verdicts[n].share if score.verdicts else None
+
+
+def _varies(shares: Scores) -> bool:
+    """Return whether an item is not constant. Correlations of a constant one would be noise."""
+    known = [share for share in shares if share is not None]
+    return len(known) > 1 and pvariance(known) > CONSTANT
 
 
 def _holds(score: RubricScore, n: int) -> bool | None:
