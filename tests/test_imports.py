@@ -35,6 +35,7 @@ STAGES = (
     ("watch",),
     ("data",),
     ("evaluate",),
+    ("rubrics",),
     ("training",),
     ("cli",),
 )

@@ -21,6 +21,7 @@ GROUPS = {
     "train": ("WHAT", "train a policy with a judge as its reward, or train a judge"),
     "evaluate": ("TASK", "evaluate a judge on human labels and benchmarks"),
     "judge": ("WHAT", "write your own judge format"),
+    "rubrics": ("TASK", "audit rubrics before they are rewards"),
     "journal": ("WHAT", "inspect, export or compact a journal of judgements"),
 }
 """Groups of commands: metavar and help line."""
@@ -56,6 +57,9 @@ MODULES = {
         "classify": "classify every query by scenario",
         "train judge": "train a judge on critiques, ratings, labelled pairs (paper, section 4.4)",
         "train scalar": "train a scalar reward model on labelled pairs (paper, section 6.4)",
+    },
+    "autoj_reward.cli.rubrics": {
+        "rubrics audit": "measure each item of a rubric, and what trivial responses earn",
     },
     "autoj_reward.cli.inspection": {
         "watch": "show a run in the browser, during or after it",

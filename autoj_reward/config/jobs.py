@@ -181,7 +181,10 @@ def _require_one(
 
 
 class ScoreConfig(Block):
-    """Settings of `autoj score` and `autoj compare`. Flags name the input and output files."""
+    """Settings of `autoj score`, `autoj compare` and `autoj rubrics audit`.
+
+    Flags name the input and output files.
+    """
 
     judge: JudgeConfig = JudgeConfig()
     """The judge that rates or compares the rows."""

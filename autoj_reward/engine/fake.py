@@ -149,6 +149,8 @@ class FakeEngine(_Script):
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         responses = [p.text for m in prepared.prompt for p in m.parts if p.response]
+        if not responses and self._checklist(prepared.prompt):
+            responses = [""]  # an empty response is no part of the prompt
         if not responses:
             query = prepared.prompt[-1].text
             return [

@@ -118,10 +118,11 @@ def numbers(fields: dict[str, Any], name: str, count: int | None) -> tuple[float
         raise BadField(name, "given without responses")
     if len(value) != count:
         raise BadField(name, f"{len(value)} numbers for {count} responses")
-    return tuple(_number(item, f"{name}[{i}]") for i, item in enumerate(value))
+    return tuple(number(item, f"{name}[{i}]") for i, item in enumerate(value))
 
 
-def _number(value: Any, name: str) -> float:
+def number(value: Any, name: str) -> float:
+    """Return the value of field `name`, which must be a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise BadField(name, f"not a number: {show(value)}")
     try:

@@ -1,0 +1,1 @@
+"""Tools for rubrics: audits before a rubric is used as a reward."""

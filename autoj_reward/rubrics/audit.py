@@ -1,0 +1,299 @@
+"""Audit of rubrics: what each item teaches, and whether a response without content pays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autoj_reward.config import RubricConfig, ScoreConfig, View
+from autoj_reward.errors import ConfigError
+from autoj_reward.evaluate.ask import ask_each
+from autoj_reward.io import checks as check
+from autoj_reward.io.checks import BadField
+from autoj_reward.io.claims import judged_by
+from autoj_reward.io.files import require_apart, to_json, write_json, write_text
+from autoj_reward.io.markup import num, plural, section, table
+from autoj_reward.io.rows import BadRows, Stream, TextRow, look_through, text_rows
+from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.models.unused import load_run
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.rubric import NO_ITEMS, ScoreRubric, default_rubric, rubric_question
+from autoj_reward.rubric_items import RUBRIC
+from autoj_reward.rubrics.measures import (
+    RubricAudit,
+    TrivialReward,
+    measure_items,
+    trivial_responses,
+)
+from autoj_reward.types import Candidate, JudgeInput, Judgement
+
+GRADES = ("grade", "label")
+"""Fields of a response row that may hold its grade."""
+SHOWN = 20
+"""Largest number of rubrics in the printed table, those with the highest trivial rewards."""
+RESULT, TABLES, JOURNAL = "audit.json", "audit.md", "journal.sqlite"
+"""Files in the output folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradedResponse:
+    """A real response, and its grade if it has one."""
+
+    text: str
+    grade: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCase:
+    """A rubric, the responses to its query, and all questions about them."""
+
+    line: int
+    query: str
+    responses: tuple[GradedResponse, ...]
+    trivial: dict[str, ScoreRubric]
+    """Question for each trivial response, by its name."""
+    real: tuple[ScoreRubric, ...]
+    """Question for each real response."""
+    samples: int
+    """Number of times that each real response is judged."""
+
+    @property
+    def most_inputs(self) -> int:
+        """Return the number of judge inputs."""
+        real = self.samples * sum(own.most_inputs for own in self.real)
+        return real + sum(own.most_inputs for own in self.trivial.values())
+
+    async def answer(self, ask: Ask) -> tuple[RubricAudit, list[Judgement]]:
+        """Return the audit and all judgements behind it."""
+        async with asyncio.TaskGroup() as tasks:
+            asked = {n: tasks.create_task(own.answer(ask)) for n, own in self.trivial.items()}
+            sampled = [
+                [tasks.create_task(own.answer(_resampled(ask, k))) for k in range(self.samples)]
+                for own in self.real
+            ]
+        trivial = {name: task.result() for name, task in asked.items()}
+        scores = [[task.result() for task in own] for own in sampled]
+        items = next(iter(self.trivial.values())).items
+        grades = tuple(own.grade for own in self.responses)
+        audit = RubricAudit(
+            self.line,
+            self.query,
+            len(self.responses),
+            measure_items(items, scores, grades, trivial),
+            tuple(TrivialReward(name, own.score, own.reason) for name, own in trivial.items()),
+        )
+        everything = [*trivial.values(), *(score for own in scores for score in own)]
+        return audit, [judgement for score in everything for judgement in score.judgements]
+
+
+def _resampled(ask: Ask, sample: int) -> Ask:
+    """Return an `ask` for the sample of this index."""
+
+    async def again(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
+        return await ask([replace(item, sample=item.sample + sample) for item in items], view)
+
+    return again
+
+
+def audit(
+    source: str,
+    responses: str | None,
+    output: str,
+    config: str | None,
+    sets: Sequence[str],
+    samples: int,
+    most: float,
+    strict: bool,
+) -> int:
+    """Audit the rubric of every row, and write and print what is found.
+
+    Returns 1 with `strict` if a trivial response earns more than `most` or cannot be judged, else
+    0. Raises ConfigError for a judge that cannot judge rubrics this way.
+    """
+    require_apart((source, responses, config), folder=output)
+    checked = load_run(ScoreConfig, config, sets)
+    spec = judge_spec(checked.judge)
+    how = checked.rubric or default_rubric(spec.max_items)
+    spec.require_rubric(how)
+    _require_settings(how, samples, most, checked.judge.temperature)
+    spec = spec.that_reads("expected", "reward")
+    rows, left_out = _rubric_rows(source, spec, how, checked.columns)
+    real = _responses(responses, {row.texts[0] for row in rows}, left_out) if responses else {}
+    cases = [_case(row, real.get(row.texts[0], ()), spec, how, samples) for row in rows]
+    folder, audits = Path(output), list[RubricAudit]()
+    total = sum(own.most_inputs for own in cases)
+    with judged_by(spec.name, folder, folder / RESULT, total):
+        cost = ask_each(
+            spec,
+            folder / JOURNAL,
+            cases,
+            lambda ask, own: own.answer(ask),
+            lambda own, found: audits.append(found),
+            "auditing",
+            lambda own: own.most_inputs,
+            total,
+            scoring=how,
+        )
+        summary = _summary(audits, most)
+        named = [to_json(bad) for bad in left_out.first]
+        result = {"judge": spec.name, "by": how.by, "samples": samples, "most": most}
+        result |= {"summary": summary, "cost": cost.fields()}
+        result |= {"rows_left_out": left_out.count, "left_out": named}
+        write_json(folder / RESULT, result | {"rubrics": [_record(own) for own in audits]})
+        write_text(folder / TABLES, "\n".join(_tables(audits)))
+    _print(audits, summary, left_out.count, most, output)
+    return int(strict and bool(summary["gamed"] or summary["unknown"]))
+
+
+def _require_settings(how: RubricConfig, samples: int, most: float, temperature: float) -> None:
+    if not 0 <= most <= 1:
+        raise ConfigError(f"--most is {most}: give a share of the reward, 0 to 1")
+    if samples < 1:
+        raise ConfigError(f"--samples is {samples}: give 1 or more")
+    if samples > 1 and how.by == "overall":
+        raise ConfigError(
+            f"--samples is {samples} and rubric.by is overall, which has no verdict on an item: "
+            "leave --samples out, or set rubric.by to items or checklist"
+        )
+    if samples > 1 and temperature == 0:
+        raise ConfigError(
+            f"--samples is {samples} at temperature 0, which gives the same verdict each time: set "
+            "judge.temperature, for example 0.7"
+        )
+
+
+def _rubric_rows(
+    source: str, spec: JudgeSpec, how: RubricConfig, columns: dict[str, str]
+) -> tuple[list[TextRow], BadRows]:
+    """Return the rows with a rubric, and the bad ones. Raises InputError without a usable row."""
+    asked = spec.context_columns(columns, how.protocol, how)
+
+    def with_items(row: TextRow) -> TextRow:
+        if not (row.context.rubric or how.items):
+            raise BadField(columns.get(RUBRIC, RUBRIC), NO_ITEMS)
+        return row
+
+    rows: list[TextRow] = []
+    stream = text_rows(source, "query", asked=asked).mapped(with_items)
+    return rows, look_through(stream, each=rows.append)
+
+
+def _responses(
+    source: str, queries: set[str], left_out: BadRows
+) -> dict[str, list[GradedResponse]]:
+    """Return the responses to these queries. Bad rows are added to `left_out`."""
+    found = defaultdict[str, list[GradedResponse]](list)
+
+    def graded(row: TextRow) -> tuple[str, GradedResponse]:
+        query, response = row.texts
+        if query not in queries:
+            raise BadField("query", f"no rubric has this query: {check.show(query)}")
+        name = next((name for name in GRADES if row.fields.get(name) is not None), None)
+        grade = None if name is None else check.number(row.fields[name], name)
+        return query, GradedResponse(response, grade)
+
+    def keep(row: tuple[str, GradedResponse]) -> None:
+        found[row[0]].append(row[1])
+
+    rows: Stream[tuple[str, GradedResponse]] = text_rows(source, "query", "response").mapped(graded)
+    left_out.extend(look_through(rows, each=keep))
+    return found
+
+
+def _case(
+    row: TextRow,
+    responses: Sequence[GradedResponse],
+    spec: JudgeSpec,
+    how: RubricConfig,
+    samples: int,
+) -> AuditCase:
+    query = row.texts[0]
+
+    def question(text: str) -> ScoreRubric:
+        candidate = Candidate(query, text, context=row.context)
+        return rubric_question(candidate, how, spec.max_items, spec.scale, spec.critiques)
+
+    texts = trivial_responses(query, question("").items)
+    trivial = {name: question(text) for name, text in texts.items()}
+    real = tuple(question(own.text) for own in responses)
+    return AuditCase(row.line, query, tuple(responses), trivial, real, samples)
+
+
+def _summary(audits: Sequence[RubricAudit], most: float) -> dict[str, int]:
+    """Return counts over all rubrics."""
+    rewards = [[own.reward for own in audit.trivial] for audit in audits]
+    return {
+        "rubrics": len(audits),
+        "responses": sum(own.responses for own in audits),
+        "items": sum(len(own.items) for own in audits),
+        "constant_items": sum(own.constant for own in audits),
+        "redundant_items": sum(own.redundant for own in audits),
+        "gamed": sum(any(r is not None and r > most for r in own) for own in rewards),
+        "unknown": sum(None in own for own in rewards),
+    }
+
+
+def _record(audit: RubricAudit) -> dict[str, Any]:
+    best = audit.best
+    return to_json(audit) | {"best_trivial": best.name if best else None}
+
+
+def _print(
+    audits: Sequence[RubricAudit], summary: dict[str, int], left_out: int, most: float, output: str
+) -> None:
+    """Print the rubrics with the highest trivial rewards, and the counts."""
+    ordered = sorted(audits, key=lambda own: -(_best_reward(own) or 0.0))
+    head = ("line", "responses", "items", "constant", "redundant", "best trivial", "reward")
+    lines = [
+        (
+            *map(str, (own.line, own.responses, len(own.items), own.constant, own.redundant)),
+            own.best.name if own.best else "",
+            num(_best_reward(own)),
+        )
+        for own in ordered[:SHOWN]
+    ]
+    print("\n".join(table(head, lines)))
+    print(
+        f"{plural(summary['rubrics'], 'rubric')}: in {summary['gamed']} a trivial response earns "
+        f"more than {most:g}, in {summary['unknown']} one could not be judged; "
+        f"{summary['constant_items']} of {plural(summary['items'], 'item')} constant, "
+        f"{summary['redundant_items']} redundant; {plural(left_out, 'row')} left out; "
+        f"results: {output}"
+    )
+
+
+def _best_reward(audit: RubricAudit) -> float | None:
+    return audit.best.reward if audit.best else None
+
+
+def _tables(audits: Sequence[RubricAudit]) -> list[str]:
+    """Return the lines of the Markdown file: tables of items and of rewards for each rubric."""
+    lines = ["# Audit of rubrics", ""]
+    for own in audits:
+        head = ("item", "points", "met", "variance", "agreement", "redundancy", "flips", "met by")
+        items = [
+            (
+                f"{n}: {item.criterion}",
+                *map(_digits, (item.points, item.met, item.variance, item.agreement)),
+                _digits(item.redundancy) + _with(item.redundant_with),
+                _digits(item.flips),
+                ", ".join(item.met_by),
+            )
+            for n, item in enumerate(own.items)
+        ]
+        lines += section(f"Row {own.line}", [head, *items])
+        rewards = [(one.name, _digits(one.reward), one.reason) for one in own.trivial]
+        lines += [*table(("trivial response", "reward", "reason"), rewards), ""]
+    return lines
+
+
+def _with(other: int | None) -> str:
+    return "" if other is None else f" (item {other})"
+
+
+def _digits(value: float | None) -> str:
+    return num(None) if value is None else f"{value:.3g}"
