@@ -122,6 +122,7 @@ def page(record: Record, tmp_path: Path) -> Iterator[Page]:
 
 
 def test_a_group_in_a_browser(page: Page) -> None:
+    wait_for(lambda: all_of(page, ".query .asked"))  # the page listens from then on
     page.choose("#order", "oldest")
     wait_for(lambda: all_of(page, ".query .asked") == ["Why?", "Who?"])
     page.click(".query")
