@@ -67,7 +67,7 @@ def test_the_job_from_the_command_line(tmp_path: Path) -> None:
     used = [line for line in told if line.startswith("judge default:autoj-en:")]
     # Inputs of tie-breaks count beside the nine candidates.
     assert len(used) == 1
-    ended = re.search(r"(\d+) of (\d+) judgements ok$", used[0])
+    ended = re.search(r"(\d+) of (\d+) judgements ok", used[0])
     assert ended and 9 <= int(ended[1]) == int(ended[2])
     others = [line for line in told if line not in used]
     assert not [line for line in others if re.search("raylet|serve|Token|GGUF", line, re.I)]
