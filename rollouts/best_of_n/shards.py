@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 SHARDS = "shards"
 KNOWN = {
     *(f"autoj_reward.{name}" for name in ("types", "context", "conversation", "io.rows")),
-    *("autoj_reward.questions.budget", "autoj_reward.questions.rank"),
+    *(f"autoj_reward.questions.{name}" for name in ("budget", "rank", "rubric")),
+    "autoj_reward.rubric_items",
     "rollouts.best_of_n.results",
 }
 """Modules whose classes `groups.pickle` may contain."""

@@ -21,6 +21,8 @@ from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import QueryRow
 from autoj_reward.questions.budget import Fate, Spending, Standing
 from autoj_reward.questions.rank import Order, PairScore, Ranking
+from autoj_reward.questions.rubric import ItemVerdict, RubricScore
+from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import (
     BadRow,
     Candidate,
@@ -447,4 +449,14 @@ def test_a_shards_part_brings_back_a_ranked_group() -> None:
         Selection(1, "relative"),
         ranking=ranking,
     )
+    assert Records(io.BytesIO(pickle.dumps(group))).load() == group
+
+
+def test_a_shards_part_brings_back_rubric_scores() -> None:
+    item = RubricItem("Is short", 2.0, "optional", tags=("style",))
+    judged = (rated(1),)
+    score = RubricScore(0.5, "", (ItemVerdict(item, 0.5, "Yes"),), judged)
+    row = QueryRow(1, "q", context=Context(rubric=(item,)))
+    candidates = (Candidate("q", "a", context=row.context),)
+    group = GroupResult(row, candidates, judged, Selection(0, "only"), rubrics=(score,))
     assert Records(io.BytesIO(pickle.dumps(group))).load() == group
