@@ -41,6 +41,7 @@ from autoj_reward.types import (
 )
 from tests.rollouts.test_report import Parsed
 from tests.service.test_api import HEADERS, serving
+from tests.test_relative import read, write
 
 RUBRIC = [
     {"criterion": 'Names "scattering"', "points": 5, "tags": ["physics"]},
@@ -338,15 +339,6 @@ def _remote(address: str) -> Any:
 
 
 # --- the command line
-
-
-def write(path: Path, rows: list[Any]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-def read(path: str | Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
 def test_autoj_score_reads_items_from_rows_and_from_a_file(

@@ -12,6 +12,7 @@ from autoj_reward.cli import main as cli
 from autoj_reward.questions.rubric import ItemVerdict, RubricScore
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.rubrics.measures import CONFIDENT, measure_items
+from tests.test_relative import write
 
 SCATTERS = "Explains the cause"
 GAMED = {"query": "Why is the sky blue?", "rubric": ['Names "scattering"', 'Names "Rayleigh"']}
@@ -26,11 +27,6 @@ RESPONSES = [
     {"query": GAMED["query"], "response": "Mirrors, not scattering.", "grade": 1},
     {"query": GAMED["query"], "response": "Scattering, said Rayleigh.", "label": 8},
 ]
-
-
-def write(path: Path, rows: list[Any]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
 
 
 def audit(

@@ -79,13 +79,12 @@ def _score_rubrics(
     from autoj_reward.questions.rubric import ScoreRubric, rubric_question
     from autoj_reward.types import Candidate
 
-    spec.require_rubric(how)
-    spec = spec.that_reads("expected", "reward")
+    spec = spec.that_scores(how)
 
     def question(row: TextRow) -> ScoreRubric:
         query, response = row.texts
         candidate = Candidate(query, response, context=row.context)
-        return rubric_question(candidate, how, spec.max_items, spec.scale, spec.critiques)
+        return rubric_question(candidate, how, spec)
 
     wanted = spec.context_columns(columns, how.protocol, how)
     rows = text_rows(source, "query", "response", asked=wanted)
@@ -127,9 +126,9 @@ def rank(source: str, output: str, config: str | None, sets: Sequence[str], stri
 
     require_own((source, config), output)
     checked = load_run(RankConfig, config, sets, strict)
-    spec = judge_spec(checked.judge).that_reads("expected", "reward")
+    spec = judge_spec(checked.judge)
     how = checked.relative or default_relative(spec.max_group)
-    spec.require_relative(how)
+    spec = spec.that_scores(how)
     wanted = spec.context_columns(checked.columns, how.protocol)
 
     def question(row: TextRow) -> Listwise | Tournament:

@@ -248,7 +248,7 @@ class RewardClient:
 
         The judge must have passed `JudgeSpec.require_rubric`. The question abstains without items.
         """
-        return rubric_question(candidate, how, self.max_items, self.scale, self.critiques)
+        return rubric_question(candidate, how, self)
 
     async def score_rubrics(
         self, candidates: Sequence[Candidate], how: RubricConfig

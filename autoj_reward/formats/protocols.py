@@ -129,7 +129,7 @@ class JudgeProtocol(Block):
         """Return the slots for `count` responses, in the order in which they are read."""
 
     def slots_of(self, scale: Scale, item: JudgeInput) -> tuple[Slot, ...]:
-        """Return the slots for an input, in the order in which they are read."""
+        """Return the slots in which a judgement of this input is read, in order."""
         return self.slots(scale, len(item.responses))
 
     def least_readings(self, slots: int) -> int:
@@ -241,16 +241,6 @@ class Group(JudgeProtocol):
 
     def response_names(self, count: int) -> tuple[str, ...]:
         return ("responses",) * count
-
-    @property
-    def most_items(self) -> int:
-        """Largest number of rubric items in one input. 0 for a protocol without items."""
-        return 0
-
-    @property
-    def item_text(self) -> str:
-        """Text that shows one rubric item; see `Checklist.each`."""
-        return ""
 
     def around(self, place: int) -> tuple[str, str]:
         head, tail = self.each.replace(LABEL, self.labels[place - 1]).split(RESPONSE)

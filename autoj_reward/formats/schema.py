@@ -115,7 +115,7 @@ class JudgeFormat(Block):
         return self._slots[key]
 
     def slots_of(self, item: JudgeInput) -> tuple[Slot, ...]:
-        """Return the slots for an input, in the order of reading."""
+        """Return the slots in which a judgement of this input is read, in order."""
         return self.protocol(item.protocol).slots_of(self.scale, item)
 
     @cached_property

@@ -11,6 +11,7 @@ from autoj_reward.config import (
     JudgeConfig,
     RelativeConfig,
     RubricConfig,
+    Scoring,
     TieBreak,
     View,
     ViewOrAuto,
@@ -141,9 +142,10 @@ class JudgeSpec:
         require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
 
     def require_rubric(self, how: RubricConfig, key: str = "rubric") -> None:
-        """Raise ConfigError naming `key` if the judge cannot score rubrics this way.
+        """Raise ConfigError if the judge cannot score rubrics this way, or if the file `items`
+        cannot be read.
 
-        Also raise it if the run's own items cannot be read.
+        key: place of the rubric block in the run file, which the error names.
         """
         if how.by == "overall":
             if not (self.rates and RUBRIC in self.format.context("single")):
@@ -164,6 +166,18 @@ class JudgeSpec:
                 f"{self.critiques}: leave it out, or set {key}.by to overall"
             )
         how.load()
+
+    def that_scores(self, how: Scoring, parent: str = "") -> JudgeSpec:
+        """Return the spec with the readings turned on that this way of scoring needs.
+
+        parent: keys before `relative` or `rubric` in a run file, such as `reward.`, for errors.
+        Raises ConfigError if the judge cannot score this way.
+        """
+        if isinstance(how, RelativeConfig):
+            self.require_relative(how, f"{parent}relative")
+        else:
+            self.require_rubric(how, f"{parent}rubric")
+        return self.that_reads("expected", "reward")
 
     def that_reads(self, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()) -> JudgeSpec:
         """Return the spec with the readings turned on that the view and the tie-break rules need.

@@ -7,11 +7,12 @@ verdict's.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol
 
 from autoj_reward.config import RubricConfig
 from autoj_reward.conversation import context_of
@@ -161,7 +162,14 @@ class ScoreRubric:
     @property
     def most_inputs(self) -> int:
         """Return the number of judge inputs."""
-        return len(self.inputs())
+        if self.items and self.how.by == "overall":
+            return self.critiques
+        return math.ceil(len(self.items) / self._size)
+
+    @property
+    def _size(self) -> int:
+        """Return the largest number of items that one judgement shows."""
+        return self.max_items if self.how.by == "checklist" else 1
 
     @property
     def _overall(self) -> Rate:
@@ -185,8 +193,7 @@ class ScoreRubric:
     def _parts(self) -> list[list[int]]:
         """Return the numbers of the items that each judgement shows, in the order shown."""
         order = self._order() if self.how.by == "checklist" else list(range(len(self.items)))
-        size = self.max_items if self.how.by == "checklist" else 1
-        return [order[start : start + size] for start in range(0, len(order), size)]
+        return [order[n : n + self._size] for n in range(0, len(order), self._size)]
 
     async def answer(self, ask: Ask) -> RubricScore:
         """Return the score and the verdicts behind it."""
@@ -252,11 +259,27 @@ def _line(item: RubricItem) -> str:
     return f"- ({worth}) {' '.join(item.criterion.split())}"
 
 
+class RubricJudge(Protocol):
+    """What a rubric's question needs to know of its judge; a spec and a client tell it."""
+
+    @property
+    def max_items(self) -> int | None:
+        """Items of one judge call at most; None if the format has no checklist protocol."""
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """Lowest and highest rating; None without a scale."""
+
+    @property
+    def critiques(self) -> int:
+        """Number of sampled critiques of a rating."""
+
+
 def default_rubric(max_items: int | None) -> RubricConfig:
     """Return how a rubric is scored if nothing is configured.
 
     Items are judged one at a time, or together if the format is made for that, or overall if it has
-    no checklist protocol. max_items: as for `rubric_question`.
+    no checklist protocol. max_items: as in `RubricJudge`.
     """
     if max_items is None:
         return RubricConfig(by="overall")
@@ -266,15 +289,12 @@ def default_rubric(max_items: int | None) -> RubricConfig:
 def rubric_question(
     candidate: Candidate,
     how: RubricConfig,
-    max_items: int | None,
-    scale: tuple[float, float] | None,
-    critiques: int,
+    judge: RubricJudge,
 ) -> ScoreRubric:
     """Return the question that scores a response by its rubric.
 
-    The items are those in the candidate's context, else those of `how.items`. max_items: items of
-    one judge call at most; None if the judge's format has no checklist protocol. scale: lowest and
-    highest rating; None without a scale.
+    The items are those in the candidate's context, else those of the file `how.items`.
     """
-    items = context_of(candidate.context).rubric or (how.load() if how.items else ())
-    return ScoreRubric(candidate, items, how, scale or (0.0, 1.0), max_items or 1, critiques)
+    items = context_of(candidate.context).rubric or how.load()
+    scale, most = judge.scale or (0.0, 1.0), judge.max_items or 1
+    return ScoreRubric(candidate, items, how, scale, most, judge.critiques)

@@ -118,9 +118,8 @@ def audit(
     checked = load_run(ScoreConfig, config, sets)
     spec = judge_spec(checked.judge)
     how = checked.rubric or default_rubric(spec.max_items)
-    spec.require_rubric(how)
+    spec = spec.that_scores(how)
     _require_settings(how, samples, most, checked.judge.temperature)
-    spec = spec.that_reads("expected", "reward")
     rows, left_out = _rubric_rows(source, spec, how, checked.columns)
     real = _responses(responses, {row.texts[0] for row in rows}, left_out) if responses else {}
     cases = [_case(row, real.get(row.texts[0], ()), spec, how, samples) for row in rows]
@@ -215,7 +214,7 @@ def _case(
 
     def question(text: str) -> ScoreRubric:
         candidate = Candidate(query, text, context=row.context)
-        return rubric_question(candidate, how, spec.max_items, spec.scale, spec.critiques)
+        return rubric_question(candidate, how, spec)
 
     texts = trivial_responses(query, question("").items)
     trivial = {name: question(text) for name, text in texts.items()}

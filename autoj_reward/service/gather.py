@@ -57,7 +57,7 @@ class Timer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """What identifies a group at a service."""
+    """Key of a group. Requests with the same key send members of one group."""
 
     run: str
     """Name of the caller's run; "" without one."""

@@ -81,11 +81,10 @@ def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
     found = {}
     for name, own in config.judged.items():
         spec = judge_spec(own.judge)
-        if own.relative:
-            spec.require_relative(own.relative, f"{config.key_of(name)}.relative")
-        if own.rubric:
-            spec.require_rubric(own.rubric, f"{config.key_of(name)}.rubric")
-        found[name] = spec.that_reads("expected" if own.scoring else own.view, "reward")
+        if own.scoring:
+            found[name] = spec.that_scores(own.scoring, f"{config.key_of(name)}.")
+        else:
+            found[name] = spec.that_reads(own.view, "reward")
     return found
 
 

@@ -148,9 +148,10 @@ def standers(rows: Iterable[JudgedRow]) -> list[IndexedCandidate]:
 
 
 def scores_in_group(rows: Sequence[JudgedRow], results: Sequence[CandidateResult]) -> list[float]:
-    """Return the scores of a query's responses that were judged together.
+    """Return the scores that a query's responses got from judging them as a group.
 
-    Returns [] if there are none, and if responses were rated alone too: ratings come first.
+    Returns [] without such a judgement. Also returns [] if responses were rated alone, since the
+    page then shows their ratings.
     """
     if any(value is not None for own in results for value in own.values):
         return []

@@ -108,7 +108,7 @@ class RealJudgeConfig(ResampledConfig):
     """Longest response, in characters."""
 
     def possible(self) -> Sequence[str]:
-        """Return the parts that this config can run."""
+        """Return the names of the study's parts."""
         return PARTS
 
 

@@ -50,7 +50,7 @@ class GroupWork:
 
 @dataclass(slots=True)
 class JudgedGroups:
-    """Scores and failures of a judge."""
+    """Result of one judge: the scores of all groups, its failures and its time."""
 
     scores: list[list[float | None]] = field(default_factory=list)
     """Scores of each group; None where the judge gives none."""
@@ -88,7 +88,11 @@ async def in_turn(work: GroupWork, score: ScoreGroup) -> JudgedGroups:
 async def by_autoj(
     work: GroupWork, judge: dict[str, Any], relative: dict[str, Any]
 ) -> JudgedGroups:
-    """Judge with this package."""
+    """Score the groups with this package.
+
+    judge: keys of a judge config beside the endpoint's. relative: how groups are judged, as in a
+    run file.
+    """
     from autoj_reward.client.session import open_judge
     from autoj_reward.config import JudgeConfig, RelativeConfig
     from autoj_reward.types import Candidate

@@ -35,7 +35,7 @@ from autoj_reward.questions.budget import require_cheap_pass
 from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.relative import rank_question
-from autoj_reward.questions.rubric import ScoreRubric, rubric_question
+from autoj_reward.questions.rubric import rubric_question
 from autoj_reward.questions.tie_break import choose
 from autoj_reward.questions.tournament import Tournament
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
@@ -83,11 +83,7 @@ def resolve_job(config: BestOfNConfig) -> Job:
     if config.budget is not None and isinstance(judge.format, ScalarFormat):
         raise ConfigError("budget saves critiques, and a scalar model writes none: leave it out")
     if config.scoring:
-        if config.relative:
-            judge.require_relative(config.relative)
-        if config.rubric:
-            judge.require_rubric(config.rubric)
-        judge = judge.that_reads("expected", "reward")
+        judge = judge.that_scores(config.scoring)
         return Job(config.model_copy(update={"view": "rating", "judge": judge.config}), judge)
     preferred = None if config.budget is not None else judge.preferred
     view = resolve_view(config.view, "choose", preferred)
@@ -234,16 +230,12 @@ async def _score(
     job: Job, how: RubricConfig, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
     """Score the candidates by the row's rubric and choose the one with the highest score."""
-    questions = [_question_of_rubric(job.judge, how, own) for own in candidates]
+    questions = [rubric_question(own, how, job.judge) for own in candidates]
     scores = tuple(await asyncio.gather(*(question.answer(ask) for question in questions)))
     judgements = tuple(own.as_judgement() for own in scores)
     chosen = await choose(candidates, judgements, view="rating", rules=job.config.tie_break)
     rule = "rubric" if chosen.rule == "rating" else chosen.rule
     return GroupResult(row, candidates, judgements, replace(chosen, rule=rule), rubrics=scores)
-
-
-def _question_of_rubric(judge: JudgeSpec, how: RubricConfig, own: Candidate) -> ScoreRubric:
-    return rubric_question(own, how, judge.max_items, judge.scale, judge.critiques)
 
 
 def _question_of_rank(
@@ -359,7 +351,7 @@ def _most_inputs(job: Job, how: Scoring, row: QueryRow) -> int:
     texts = row.responses or map(str, range(policy.n if policy else 0))
     candidates = [Candidate(row.query, text, context=row.context) for text in texts]
     if isinstance(how, RubricConfig):
-        return sum(_question_of_rubric(job.judge, how, own).most_inputs for own in candidates)
+        return sum(rubric_question(own, how, job.judge).most_inputs for own in candidates)
     if len(candidates) < 2:
         return 0
     return _question_of_rank(job.judge, how, candidates).most_inputs
@@ -399,7 +391,7 @@ class Counts:
             self.seconds[name] = time.monotonic() - started
 
     def expect(self, job: Job, row: QueryRow) -> None:
-        """Count a usable row of the input."""
+        """Add a usable row of the input to the counts."""
         self.rows.update(repr(row).encode())  # repr escapes lone surrogates
         self.queries += 1
         self.unanswered += row.responses is None
