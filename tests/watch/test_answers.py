@@ -110,7 +110,8 @@ def test_a_query_with_its_best_first(asked: Answers) -> None:
     told = asked.answer("query", {"id": number_of(asked, "rayleigh")})
     assert told["text"] == "apart"
     assert [c["text"] for c in told["candidates"]] == ["good", "fair", "bad"]
-    assert told["candidates"][0]["values"] == {"rating": 9, "expected": 8.5, "direct": None}
+    values = {"rating": 9, "expected": 8.5, "direct": None, "pessimistic": 8.5}
+    assert told["candidates"][0]["values"] == values
 
 
 def test_equal_ratings_are_ordered_by_the_expected_one(asked: Answers) -> None:
