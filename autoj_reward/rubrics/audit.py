@@ -28,7 +28,7 @@ from autoj_reward.rubrics.measures import (
     measure_items,
     trivial_responses,
 )
-from autoj_reward.rubrics.report import print_audit, render_markdown, render_page
+from autoj_reward.rubrics.report import print_audit, render_audit, render_markdown
 from autoj_reward.types import Candidate, JudgeInput, Judgement
 
 GRADES = ("grade", "label")
@@ -142,7 +142,7 @@ def audit(
         result |= {"rows_left_out": left_out.count, "left_out": named}
         write_json(folder / RESULT, result | {"rubrics": [_record(own) for own in audits]})
         write_text(folder / TABLES, render_markdown(audits))
-        write_text(folder / PAGE, render_page(audits, result, left_out.first))
+        write_text(folder / PAGE, render_audit(audits, result, left_out.first))
     print_audit(audits, summary, left_out.count, most, output)
     return int(strict and bool(summary["gamed"] or summary["unknown"]))
 

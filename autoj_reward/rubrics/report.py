@@ -51,7 +51,7 @@ def render_markdown(audits: Iterable[RubricAudit]) -> str:
     return "\n".join(lines)
 
 
-def render_page(
+def render_audit(
     audits: Sequence[RubricAudit], result: Mapping[str, Any], left_out: Sequence[BadRow]
 ) -> str:
     """Return the page as HTML: the bound, a table of the rubrics, and each rubric's tables.
