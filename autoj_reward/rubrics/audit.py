@@ -123,7 +123,7 @@ def audit(
     cases = [_case(row, real.get(row.texts[0], ()), spec, how, samples) for row in rows]
     folder, audits = Path(output), list[RubricAudit]()
     total = sum(own.most_inputs for own in cases)
-    with judged_by(spec.name, folder, folder / RESULT, total):
+    with judged_by(spec.name, folder, folder / RESULT, total, scored_by=how.by):
         cost = ask_each(
             spec,
             folder / JOURNAL,

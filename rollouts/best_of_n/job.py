@@ -57,7 +57,8 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     rows, counts = stages.rows_of(job), Counts()
     left_out = look_through(rows, strict, partial(counts.expect, job))
     result, total = config.output / "summary.json", counts.expected(config)
-    with judged_by(job.judge.name, config.output, result, total, config.journal):
+    how = config.scoring.by if config.scoring else None
+    with judged_by(job.judge.name, config.output, result, total, config.journal, how):
         print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
         with relaxed_gc():  # the collector would scan all requests in flight again and again
             if config.ray_data:
