@@ -182,6 +182,9 @@ class JudgeInput:
     """Whether only the rating slot right after the prompt is read, without a critique."""
     context: Mapping[str, str] = EMPTY_CONTEXT
     """Named texts that the judge's format shows with query and responses."""
+    points: tuple[float, ...] = field(default=(), compare=False)
+    """Points of the rubric items, for a journal's reader; empty if unknown. The judge does not see
+    them, so inputs that differ in them alone are equal."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "context", context_of(self.context))

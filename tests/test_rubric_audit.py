@@ -12,6 +12,7 @@ from autoj_reward.cli import main as cli
 from autoj_reward.questions.rubric import ItemVerdict, RubricScore
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.rubrics.measures import CONFIDENT, measure_items
+from tests.browser import Page, chromium
 from tests.test_relative import write
 
 SCATTERS = "Explains the cause"
@@ -98,6 +99,56 @@ def test_items_are_measured_over_the_responses_of_their_query(tmp_path: Path) ->
     assert found["rubrics"][1]["items"][0]["met"] is None  # no response to that query
     tables = (tmp_path / "out" / "audit.md").read_text()
     assert '| 1: Names "Rayleigh" | 1 | 0.5 | 0.25 | 0.894 | 1 (item 2) |' in tables
+
+
+HOSTILE = 'Tells of "Rayleigh" </td><script>document.title="owned"</script><img src=x> \u202e'
+AUDITED = [GAMED | {"rubric": [*GAMED["rubric"], HOSTILE + "long" * 99]}, SAFE, {"query": HOSTILE}]
+
+
+def test_the_page_shows_items_and_trivial_rewards_with_the_bound(tmp_path: Path) -> None:
+    audit(tmp_path, AUDITED, RESPONSES)
+    page = (tmp_path / "out" / "audit.html").read_text()
+    assert "in 1 a trivial response earns more than 0.2, in 0 one could not be judged" in page
+    gamed, safe = page.split('id="row-')[1:]
+    assert '<td>claims</td><td>1</td><td><span class="chip bad">fail</span></td>' in gamed
+    assert "chip bad" not in safe and "<td>confident</td></tr>" in safe
+    assert '<td>1: Names &quot;Rayleigh&quot; <span class="chip">redundant</span></td>' in gamed
+    assert "<td>1</td><td>0.5</td><td>0.25</td><td>0.894</td><td>1 (item 2)</td>" in gamed
+    assert not any(bad in page for bad in ("<script", "<img", "\u202e", "http://", "https://"))
+
+
+def test_a_page_whose_bound_is_kept_or_not_known(tmp_path: Path) -> None:
+    def state(*more: str) -> str:
+        audit(tmp_path, [SAFE], None, *more)
+        page = (tmp_path / "out" / "audit.html").read_text()
+        return page.split("<h1>Audit of rubrics</h1>")[1].split("</span>")[0]
+
+    assert state().endswith(">pass")
+    failing = json.dumps({"items": SCRIPT, "fail": {CONFIDENT: "unparsable"}})
+    (tmp_path / "out" / "audit.json").unlink()
+    assert state("--set", f"judge.script={failing}").endswith(">not known")
+
+
+@pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine")
+def test_the_page_in_a_browser_scrolls_its_tables_alone(tmp_path: Path) -> None:
+    audit(tmp_path, AUDITED, RESPONSES)
+    page = Page(tmp_path / "out" / "audit.html", tmp_path / "profile")
+    try:
+        for width in (400, 1280):
+            metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            page._call("Emulation.setDeviceMetricsOverride", **metrics)
+            assert page.run("document.documentElement.scrollWidth <= innerWidth")
+        assert page.run("document.title") == "Audit of rubrics"
+        assert page.run("document.querySelectorAll('.audit').length") == 5
+        assert (page.problems, len(page.requests)) == ([], 1)
+        colours = set()
+        for scheme in ("light", "dark"):
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            page._call("Emulation.setEmulatedMedia", features=features)
+            colours.add(page.run("getComputedStyle(document.body).backgroundColor"))
+        assert len(colours) == 2
+    finally:
+        page.close()
 
 
 def test_a_second_run_asks_nothing(tmp_path: Path) -> None:

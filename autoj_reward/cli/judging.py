@@ -254,7 +254,9 @@ def _judge(
 
     left_out = look_through(rows, strict, expect)
     result, journal = Path(output), Path(output + JOURNAL)
-    with judged_by(spec.name, result, result, total), filling(output) as file:
+    how = scoring.by if scoring else None
+    claim = judged_by(spec.name, result, result, total, scored_by=how)
+    with claim, filling(output) as file:
 
         def size(asked: tuple[TextRow, BoundedQuestion[T]]) -> int:
             return asked[1].most_inputs

@@ -58,12 +58,18 @@ def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
 
 @contextmanager
 def judged_by(
-    judge: str, output: Path, result: Path, total: int = 0, journal: Path | None = None
+    judge: str,
+    output: Path,
+    result: Path,
+    total: int = 0,
+    journal: Path | None = None,
+    scored_by: str | None = None,
 ) -> Iterator[None]:
     """Lock an output folder or file for this judge's results within this context.
 
     output: the folder or file. result: the file that exists once there are results. total: number
     of judge inputs, for progress displays. journal: its path if it is not beside the results.
+    scored_by: what scores responses in place of a view; `total` then counts comparisons too.
 
     Raises ConfigError if another process writes there, or if the results are another judge's.
     Raises OutputError if nothing can be written.
@@ -77,7 +83,7 @@ def judged_by(
                 f"{output} holds the results of the judge {known}, and this run's is {judge}: name "
                 "another output, or move this one away"
             )
-        _write(held, path, judge, total, journal)
+        _write(held, path, judge, total, journal, scored_by)
         yield
     finally:
         os.close(held)
@@ -172,8 +178,16 @@ def _odd(path: Path) -> OutputError:
     )
 
 
-def _write(held: int, path: Path, judge: str, total: int = 0, journal: Path | None = None) -> None:
+def _write(
+    held: int,
+    path: Path,
+    judge: str,
+    total: int = 0,
+    journal: Path | None = None,
+    scored_by: str | None = None,
+) -> None:
     own = {"judge": judge, "pid": os.getpid(), "host": socket.gethostname(), "total": total}
+    own |= {"scored_by": scored_by} if scored_by else {}
     own |= {"journal": str(journal.absolute())} if journal else {}
     text = json.dumps(own)
     try:

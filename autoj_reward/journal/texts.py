@@ -78,6 +78,8 @@ class Texts:
             record["context"] = {name: self.keep(text, at) for name, text in item.context.items()}
         for own in record.get("items", ()):
             own["criterion"] = self.keep(own["criterion"], at)
+        if item.points:
+            record["points"] = list(item.points)
         return record
 
     def read_judged(self, row: Sequence[Any]) -> tuple[JudgeInput, dict[str, Any]]:
@@ -101,6 +103,7 @@ class Texts:
                 turns,
                 self._read_items(record.get("items", ())),
             ),
+            tuple(record.get("points", ())),
         )
         if judgement_key(judge, item) != key:
             raise ValueError("its texts are not what was written")

@@ -157,6 +157,7 @@ class ScoreRubric:
                 own.query,
                 (own.response,),
                 context=known.showing(known, tuple(self.items[n].question for n in part)),
+                points=tuple(self.items[n].points for n in part),
             )
             for part in self._parts()
         ]
@@ -207,7 +208,7 @@ class ScoreRubric:
         verdicts = dict[int, ItemVerdict]()
         for part, judgement in zip(self._parts(), answers, strict=True):
             for place, n in enumerate(part, 1):
-                verdicts[n] = self._verdict(self.items[n], judgement, f"item_{place}")
+                verdicts[n] = read_item(self.items[n], judgement, place, self.how.hard)
         return self._scored([verdicts[n] for n in range(len(self.items))], tuple(answers))
 
     def _rated(self, judgement: Judgement) -> RubricScore:
@@ -218,19 +219,6 @@ class ScoreRubric:
         value = judgement.rating if value is None else value
         assert value is not None  # a rating that is ok has a number
         return RubricScore((value - low) / (high - low), "", (), (judgement,))
-
-    def _verdict(self, item: RubricItem, judgement: Judgement, slot: str) -> ItemVerdict:
-        reading = judgement.reading(slot)
-        if reading is None or reading.value is None:
-            reason = judgement.why if not judgement.ok else "the judge gave it no answer"
-            if PLANTED_FLAG in judgement.flags:  # no gain from a text that imitates a verdict
-                shares = [share for _, share in item.choices]
-                worst = min(shares) if item.points > 0 else max(shares)
-                return ItemVerdict(item, worst, "", reason)
-            return ItemVerdict(item, None, "", reason)
-        answer = next(label for label, share in item.choices if share == reading.value)
-        expected = None if self.how.hard else reading.expected
-        return ItemVerdict(item, reading.value if expected is None else expected, answer)
 
     def _scored(
         self, verdicts: Sequence[ItemVerdict], judgements: tuple[Judgement, ...]
@@ -251,6 +239,27 @@ class ScoreRubric:
         if gate and gated:
             score = min(score, gate.cap)
         return RubricScore(score, "", tuple(verdicts), judgements, gated)
+
+
+def read_item(
+    item: RubricItem, judgement: Judgement, place: int, hard: bool = False
+) -> ItemVerdict:
+    """Return the verdict on an item in a judgement that shows it.
+
+    place: number of the item in the judgement, from 1. hard: whether the written answer counts even
+    if its probability is known.
+    """
+    reading = judgement.reading(f"item_{place}")
+    if reading is None or reading.value is None:
+        reason = judgement.why if not judgement.ok else "the judge gave it no answer"
+        if PLANTED_FLAG in judgement.flags:  # no gain from a text that imitates a verdict
+            shares = [share for _, share in item.choices]
+            worst = min(shares) if item.points > 0 else max(shares)
+            return ItemVerdict(item, worst, "", reason)
+        return ItemVerdict(item, None, "", reason)
+    answer = next(label for label, share in item.choices if share == reading.value)
+    expected = None if hard else reading.expected
+    return ItemVerdict(item, reading.value if expected is None else expected, answer)
 
 
 def _line(item: RubricItem) -> str:

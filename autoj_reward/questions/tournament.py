@@ -48,13 +48,14 @@ class Tournament:
     def most_inputs(self) -> int:
         """Return the largest number of judge inputs."""
         count = len(self.candidates)
+        rated = 0 if self._by_reference or self.schedule != "pivot" else count
         pairs = {
             "all": count * (count - 1) // 2,
             "circular": min(count * self.neighbours, count * (count - 1) // 2),
-            "pivot": count + count // 2,
+            "pivot": count if self._by_reference else count - 1,
             "swiss": self.rounds * (count // 2),
         }
-        return (1 + self.both) * pairs[self.schedule]
+        return rated + (1 + self.both) * pairs[self.schedule]
 
     async def answer(self, ask: Ask) -> Ranking:
         """Return the win rates. Raises InputError if the pivot is a reference that is missing."""

@@ -16,7 +16,6 @@ from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart, to_json, write_json, write_text
-from autoj_reward.io.markup import num, plural, section, table
 from autoj_reward.io.rows import BadRows, Stream, TextRow, look_through, text_rows
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.unused import load_run
@@ -29,13 +28,12 @@ from autoj_reward.rubrics.measures import (
     measure_items,
     trivial_responses,
 )
+from autoj_reward.rubrics.report import print_audit, render_audit, render_markdown
 from autoj_reward.types import Candidate, JudgeInput, Judgement
 
 GRADES = ("grade", "label")
 """Fields of a response row that may hold its grade."""
-SHOWN = 20
-"""Largest number of rubrics in the printed table, those with the highest trivial rewards."""
-RESULT, TABLES, JOURNAL = "audit.json", "audit.md", "journal.sqlite"
+RESULT, TABLES, PAGE, JOURNAL = "audit.json", "audit.md", "audit.html", "journal.sqlite"
 """Files in the output folder."""
 
 
@@ -125,7 +123,7 @@ def audit(
     cases = [_case(row, real.get(row.texts[0], ()), spec, how, samples) for row in rows]
     folder, audits = Path(output), list[RubricAudit]()
     total = sum(own.most_inputs for own in cases)
-    with judged_by(spec.name, folder, folder / RESULT, total):
+    with judged_by(spec.name, folder, folder / RESULT, total, scored_by=how.by):
         cost = ask_each(
             spec,
             folder / JOURNAL,
@@ -143,8 +141,9 @@ def audit(
         result |= {"summary": summary, "cost": cost.fields()}
         result |= {"rows_left_out": left_out.count, "left_out": named}
         write_json(folder / RESULT, result | {"rubrics": [_record(own) for own in audits]})
-        write_text(folder / TABLES, "\n".join(_tables(audits)))
-    _print(audits, summary, left_out.count, most, output)
+        write_text(folder / TABLES, render_markdown(audits))
+        write_text(folder / PAGE, render_audit(audits, result, left_out.first))
+    print_audit(audits, summary, left_out.count, most, output)
     return int(strict and bool(summary["gamed"] or summary["unknown"]))
 
 
@@ -224,75 +223,17 @@ def _case(
 
 def _summary(audits: Sequence[RubricAudit], most: float) -> dict[str, int]:
     """Return counts over all rubrics."""
-    rewards = [[own.reward for own in audit.trivial] for audit in audits]
     return {
         "rubrics": len(audits),
         "responses": sum(own.responses for own in audits),
         "items": sum(len(own.items) for own in audits),
         "constant_items": sum(own.constant for own in audits),
         "redundant_items": sum(own.redundant for own in audits),
-        "gamed": sum(any(r is not None and r > most for r in own) for own in rewards),
-        "unknown": sum(None in own for own in rewards),
+        "gamed": sum(own.gamed(most) for own in audits),
+        "unknown": sum(own.unknown for own in audits),
     }
 
 
 def _record(audit: RubricAudit) -> dict[str, Any]:
     best = audit.best
     return to_json(audit) | {"best_trivial": best.name if best else None}
-
-
-def _print(
-    audits: Sequence[RubricAudit], summary: dict[str, int], left_out: int, most: float, output: str
-) -> None:
-    """Print the rubrics with the highest trivial rewards, and the counts."""
-    ordered = sorted(audits, key=lambda own: -(_best_reward(own) or 0.0))
-    head = ("line", "responses", "items", "constant", "redundant", "best trivial", "reward")
-    lines = [
-        (
-            *map(str, (own.line, own.responses, len(own.items), own.constant, own.redundant)),
-            own.best.name if own.best else "",
-            num(_best_reward(own)),
-        )
-        for own in ordered[:SHOWN]
-    ]
-    print("\n".join(table(head, lines)))
-    print(
-        f"{plural(summary['rubrics'], 'rubric')}: in {summary['gamed']} a trivial response earns "
-        f"more than {most:g}, in {summary['unknown']} one could not be judged; "
-        f"{summary['constant_items']} of {plural(summary['items'], 'item')} constant, "
-        f"{summary['redundant_items']} redundant; {plural(left_out, 'row')} left out; "
-        f"results: {output}"
-    )
-
-
-def _best_reward(audit: RubricAudit) -> float | None:
-    return audit.best.reward if audit.best else None
-
-
-def _tables(audits: Sequence[RubricAudit]) -> list[str]:
-    """Return the lines of the Markdown file: tables of items and of rewards for each rubric."""
-    lines = ["# Audit of rubrics", ""]
-    for own in audits:
-        head = ("item", "points", "met", "variance", "agreement", "redundancy", "flips", "met by")
-        items = [
-            (
-                f"{n}: {item.criterion}",
-                *map(_digits, (item.points, item.met, item.variance, item.agreement)),
-                _digits(item.redundancy) + _with(item.redundant_with),
-                _digits(item.flips),
-                ", ".join(item.met_by),
-            )
-            for n, item in enumerate(own.items)
-        ]
-        lines += section(f"Row {own.line}", [head, *items])
-        rewards = [(one.name, _digits(one.reward), one.reason) for one in own.trivial]
-        lines += [*table(("trivial response", "reward", "reason"), rewards), ""]
-    return lines
-
-
-def _with(other: int | None) -> str:
-    return "" if other is None else f" (item {other})"
-
-
-def _digits(value: float | None) -> str:
-    return num(None) if value is None else f"{value:.3g}"

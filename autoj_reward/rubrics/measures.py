@@ -51,6 +51,16 @@ class ItemAudit:
     met_by: tuple[str, ...]
     """Names of the trivial responses for which the criterion holds."""
 
+    @property
+    def constant(self) -> bool:
+        """Whether the share hardly varies over the responses."""
+        return self.variance is not None and self.variance <= CONSTANT
+
+    @property
+    def redundant(self) -> bool:
+        """Whether the share correlates highly with that of another item."""
+        return self.redundancy is not None and self.redundancy >= REDUNDANT
+
 
 @dataclass(frozen=True, slots=True)
 class TrivialReward:
@@ -85,12 +95,21 @@ class RubricAudit:
     @property
     def constant(self) -> int:
         """Number of items whose share hardly varies over the responses."""
-        return sum(own.variance is not None and own.variance <= CONSTANT for own in self.items)
+        return sum(own.constant for own in self.items)
 
     @property
     def redundant(self) -> int:
         """Number of items that correlate highly with another one."""
-        return sum(own.redundancy is not None and own.redundancy >= REDUNDANT for own in self.items)
+        return sum(own.redundant for own in self.items)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether a trivial response could not be judged."""
+        return any(own.reward is None for own in self.trivial)
+
+    def gamed(self, most: float) -> bool:
+        """Return whether a trivial response earns more than `most`."""
+        return any(own.reward is not None and own.reward > most for own in self.trivial)
 
 
 def trivial_responses(query: str, items: Sequence[RubricItem]) -> dict[str, str]:

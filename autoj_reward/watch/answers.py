@@ -22,6 +22,7 @@ from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import visible
 from autoj_reward.journal.reading import Entry
 from autoj_reward.questions.rank import Ranking
+from autoj_reward.types import CHECKLIST, JudgeInput
 from autoj_reward.watch.index import (
     ORDERS,
     Filter,
@@ -38,6 +39,7 @@ from autoj_reward.watch.shown import (
     displayed_text,
     excerpt,
     judgement_details,
+    rubric_on_record,
     run_figures,
 )
 from autoj_reward.watch.statistics import VIEWS, RunStatistics
@@ -51,6 +53,8 @@ CANDIDATES = 200
 """Maximum candidates that are listed for a query: half from the best, half from the worst."""
 SAID = 16
 """Maximum judgements of a candidate, and comparisons of two, that are shown in full."""
+CHECKED = 500
+"""Maximum judgements of a candidate that are read for its rubric items."""
 SEARCH_S = 1.0
 """Seconds after which a search returns with the position that it has reached."""
 STRETCH = 25
@@ -103,6 +107,7 @@ class Answers:
             "damaged": run.damaged,
             "judges": [displayed_text(name, 300) for name in judges],
             "judge": judge,
+            "scored_by": run.scored_by(),
             "all_flags": flags,
             "journal": journal,
             "training": self._training(),
@@ -228,10 +233,14 @@ class Answers:
         alone = {name: [r for r in own if r.mark.kind in ALONE] for name, own in of.items()}
         picked = {name: (alone[name] or of[name])[:SAID] for name in names}
         compared = [row for row in both.values() if row.mark.kind == COMPARISON][:SAID]
-        wanted = [row.place for own in picked.values() for row in own]
+        checked = {
+            name: [row for row in own if row.mark.kind == CHECKLIST][:CHECKED]
+            for name, own in alone.items()
+        }
+        wanted = [row.place for some in (picked, checked) for own in some.values() for row in own]
         texts = self._run.texts([*wanted, *(row.place for row in compared)])
         return {
-            "candidates": [_said(name, picked[name], texts) for name in names],
+            "candidates": [_said(name, picked[name], checked[name], texts) for name in names],
             "comparisons": [
                 _compared(row, entry) for row in compared if (entry := texts.get(row.place))
             ],
@@ -277,7 +286,11 @@ def _compared(row: JudgedRow, entry: Entry) -> dict[str, Any]:
     return {"one": one, "two": two} | comparison_details(entry.judgement)
 
 
-def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[str, Any]:
+def _said(
+    name: str, rows: list[JudgedRow], checked: list[JudgedRow], texts: Mapping[Any, Entry]
+) -> dict[str, Any]:
+    """Return a candidate in full. rows: its judgements. checked: those of rubric items."""
+    items = [texts[row.place] for row in checked if row.place in texts]
     known = [(row, texts[row.place]) for row in rows if row.place in texts]
     response = ""
     if known:
@@ -287,11 +300,17 @@ def _said(name: str, rows: list[JudgedRow], texts: Mapping[Any, Any]) -> dict[st
         "name": name,
         "response": displayed_text(response),
         "judgements": [
-            judgement_details(e.judgement, row.mark.kind, e.item.sample)
+            judgement_details(e.judgement, row.mark.kind, e.item.sample) | {"about": _about(e.item)}
             for row, e in known
             if row.mark.kind != COMPARISON
         ],
+        "rubric": rubric_on_record((e.item, e.judgement) for e in items),
     }
+
+
+def _about(item: JudgeInput) -> str:
+    """Return the criterion of the rubric item that an input asks about; empty unless it is one."""
+    return excerpt(item.items[0].criterion) if len(item.items) == 1 else ""
 
 
 def _standing(

@@ -108,27 +108,31 @@ class IndexedCandidate:
     response: int
     """Hash of the response."""
     rows: list[int] = field(default_factory=list)
-    """Ids of its ratings and readings in order of arrival. If it was only compared: the first
+    """Ids of its judgements alone, in order of arrival. If it was only compared: the first
     comparison's id."""
     marks: list[Mark] = field(default_factory=list)
     score: float | None = None
     """Score among the query's responses, if they were only judged together."""
 
     def result(self) -> CandidateResult:
-        """Return the result of its judgements, counted as in a job: k critiques make one result."""
+        """Return the result of its judgements, counted as in a job: k critiques make one result.
+
+        Without a rating it is ok if at least half of the judgements are, as for rubric items.
+        """
         ratings = [mark for mark in self.marks if mark.kind == RATING]
-        readings = [mark for mark in self.marks if mark.kind != RATING]
-        direct = _mean([mark.direct for mark in readings])
+        others = [mark for mark in self.marks if mark.kind != RATING]
+        direct = _mean([mark.direct for mark in others])
         if not ratings:
-            first = next((mark for mark in readings if mark.outcome == Outcome.OK), readings[0])
-            usage = sum(map(_usage, readings), Usage())
+            ok = [mark for mark in others if mark.outcome == Outcome.OK]
+            failed = [mark for mark in others if mark.outcome != Outcome.OK]
+            first = ok[0] if ok and len(ok) >= len(failed) else failed[0]
             return CandidateResult(
                 first.outcome,
                 first.reason,
                 (self.score, None, direct, None),
-                first.forced,
-                first.flags,
-                usage,
+                any(mark.forced for mark in others),
+                tuple(sorted({flag for mark in others for flag in mark.flags})),
+                sum(map(_usage, others), Usage()),
             )
         found = result_of(vote_of([_judgement(mark) for mark in ratings]))
         value, expected, own, pessimistic = found.values

@@ -42,8 +42,8 @@ function showTop(run) {
 function progressOf(run) {
   if (run.training && run.training.steps) return [run.training.step, run.training.steps, "steps"];
   if (!run.journal) return null;
-  const { kinds } = run.journal;
-  const done = (kinds.rating || 0) + (kinds.reading || 0) || kinds.comparison || kinds.group || 0;
+  const { kinds, judged } = run.journal;
+  const done = run.scored_by ? judged : (kinds.rating || 0) + (kinds.reading || 0) || kinds.comparison || 0;
   const under = run.state === "running" || run.state === "stopped";
   return under && run.total > 0 && done <= run.total ? [done, run.total, "judgements"] : null;
 }
@@ -85,6 +85,7 @@ function showTiles(run, view) {
   const seconds = journal ? Math.max(1, journal.last - journal.first) : null;
   const cost = statistics.candidates || !journal ? usage : journal;
   const named = (counts) => Object.entries(counts).filter(([name, n]) => n && name !== "ok").map(([name, n]) => `${count(n)} ${words(name)}`).slice(0, 3).join(", ");
+  const value = valueName(summary);
   const failed = known(statistics.ok_share) ? 1 - statistics.ok_share : journal && share(journal.failed, journal.judged);
   const tiles = [];
   if (journal) {
@@ -96,11 +97,11 @@ function showTiles(run, view) {
   const left = summary && summary.rows_left_out ? `, ${plural(summary.rows_left_out, "row", "rows")} left out` : "";
   tiles.push(
     ["candidates", count(statistics.candidates), `of ${plural(statistics.queries, "query", "queries")}${left}`],
-    ["mean rating", num(statistics.mean_rating), known(own.spread) ? `± ${num(own.spread)} within a query` : ""],
-    ["pairs tied", percent(own.pair_tie_rate), own.several ? `best value shared in ${percent(own.tie_rate)} of queries` : "no query has two ratings"],
+    [`mean ${value}`, num(statistics.mean_rating), known(own.spread) ? `± ${num(own.spread)} within a query` : ""],
+    ["pairs tied", percent(own.pair_tie_rate), known(own.tie_rate) ? `best value shared in ${percent(own.tie_rate)} of queries` : `no query has two ${value}s`],
     ["gained by the best", known(own.gain) ? `+${num(own.gain)}` : DASH, "over the mean of the query"],
     ["failed", percent(failed), named(outcomes) || "none"],
-    ["ratings forced", percent(statistics.forced_share), `${count(statistics.forced)} of ${count(outcomes.ok)}`],
+    [`${value}s forced`, percent(statistics.forced_share), `${count(statistics.forced)} of ${count(outcomes.ok)}`],
     ["tokens written", count(cost.tokens_out), cost.tokens_out && seconds ? `${rate(cost.tokens_out / seconds)} a second` : ""],
     ["tokens read", count(cost.tokens_in), cost.tokens_in ? `${percent(cost.tokens_cached / cost.tokens_in)} from the prefix cache` : ""],
   );
@@ -116,7 +117,7 @@ function showPlots(run) {
   const cards = [];
   const curved = summary && summary.curve && summary.curve.length > 1;
   if (curved) cards.push(card("What N bought", curveNote(summary), curve(summary.curve, "Mean best value by N", { height: HEIGHT, sizes: true })));
-  if (statistics.bars.length) cards.push(card("Ratings", statistics.bar_width ? `in bars of ${num(statistics.bar_width, 6)}` : "how often each was given", histogram(statistics.bars, statistics.bar_width)));
+  if (statistics.bars.length) cards.push(card(`${capital(valueName(summary))}s`, statistics.bar_width ? `in bars of ${num(statistics.bar_width, 6)}` : "how often each was given", histogram(statistics.bars, statistics.bar_width)));
   if (journal && journal.series.some((p) => known(p.mean))) {
     cards.push(card("Ratings over time", `mean and one standard deviation, by ${duration(journal.slot_s)}`, ratingsOverTime(journal.series, journal.slot_s)));
   }
@@ -139,7 +140,8 @@ function showPlots(run) {
 function curveNote(summary) {
   const fewest = `ends at ${summary.curve[summary.curve.length - 1][0]}, the fewest rated in a query`;
   const of = known(summary.curve_queries) ? `; ${plural(summary.curve_queries, "query", "queries")}` : "";
-  return `mean best ${summary.view} of N candidates${of}; ${fewest}`;
+  const value = summary.scored_by ? summary.value_name : summary.view;
+  return `mean best ${value} of N candidates${of}; ${fewest}`;
 }
 
 function throughputRows(statistics, summary) {

@@ -1,7 +1,8 @@
 """HTML document of the page, with its style and script embedded; it loads no other files.
 
 `autoj watch` serves it without data, and the page fetches what it shows. A job's `report.html` is
-the same page with its data embedded: a file that needs neither server nor network.
+the same page with its data embedded: a file that needs neither server nor network. Other results
+have a static document in the same style.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from autoj_reward.io.markup import data_block, hashed
+from autoj_reward.io.markup import data_block, esc, hashed
 
 SCRIPTS = (
     "base.js", "embedded.js", "charts.js", "overview.js", "queries.js", "relative.js",
@@ -21,11 +22,15 @@ SCRIPTS = (
 
 
 @cache
+def _read(name: str) -> str:
+    """Return the text of a file of this package."""
+    return files("autoj_reward.watch").joinpath(name).read_text("utf-8")
+
+
+@cache
 def _parts() -> tuple[str, str]:
     """Return the contents of the style and script elements."""
-    folder = files("autoj_reward.watch")
-    texts = [folder.joinpath(name).read_text("utf-8") for name in ("page.css", *SCRIPTS)]
-    return texts[0], '"use strict";\n' + "\n".join(texts[1:])
+    return _read("page.css"), '"use strict";\n' + "\n".join(map(_read, SCRIPTS))
 
 
 @cache
@@ -46,10 +51,21 @@ def document(data: Any = None) -> str:
     None makes the page that fetches its data from a server.
     """
     style, script = _parts()
-    text = files("autoj_reward.watch").joinpath("page.html").read_text("utf-8")
     policy = "" if data is None else _policy()
-    return Template(text).substitute(
+    return Template(_read("page.html")).substitute(
         style=style, script=script, data=data_block(data), policy=policy
+    )
+
+
+def static_document(title: str, body: str) -> str:
+    """Return an HTML document in the page's style, without a script and without requests.
+
+    title: plain text. body: HTML in which every text is escaped.
+    """
+    style = _parts()[0]
+    policy = f"default-src 'none'; style-src '{hashed(style)}'; base-uri 'none'; form-action 'none'"
+    return Template(_read("static.html")).substitute(
+        title=esc(title), style=style, body=body, policy=policy
     )
 
 

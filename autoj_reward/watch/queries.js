@@ -7,9 +7,9 @@ function showControls(run) {
   options(byId("judge"), run.judges.map((name, n) => [String(n), name]));
   byId("judge-label").hidden = run.judges.length < 2;
   if (!byId("judge").dataset.chosen) byId("judge").value = String(run.judge);
-  const views = Object.entries(run.views).filter(([, own]) => own.queries > 0).map(([name]) => [name, name]);
+  const views = Object.entries(run.views).filter(([, own]) => own.queries > 0).map(([name]) => [name, shownView(name)]);
   const first = !byId("view").options.length;
-  options(byId("view"), views.length ? views : [["rating", "rating"]]);
+  options(byId("view"), views.length ? views : [["rating", shownView("rating")]]);
   if (first && run.views[run.view].queries > 0) byId("view").value = run.view;
   options(byId("order"), EMBEDDED ? EMBEDDED_ORDERS : ORDERS);
   options(byId("outcome"), [["", "any"], ...Object.keys(run.statistics.outcomes).map((name) => [name, words(name)])]);

@@ -54,12 +54,15 @@ function titled(title, text, className = "text") {
 // became of it on a budget, and the policy's log-probability.
 const EXTRA = [["candidate", (c) => c.candidate], ["cheap", (c) => num(c.cheap)], ["fate", (c) => [words(c.fate), c.why].filter(Boolean).join(": ")], ["logprob", (c) => num(c.logprob)]];
 
+// The name of a view. In a report of scores the rating is the score.
+const shownView = (view) => (EMBEDDED && view === "rating" ? valueName(EMBEDDED.run.summary) : view);
+
 function candidatesTable() {
   const view = byId("view").value;
   const { candidates } = opened.told;
   const values = [view, "expected", "direct"].filter((name, n, all) => all.indexOf(name) === n && (n === 0 || candidates.some((c) => known(c.values[name]))));
   const extra = EXTRA.filter(([name]) => candidates.some((c) => c[name] !== undefined && c[name] !== null));
-  const heads = ["A", "B", ...values, ...extra.map(([name]) => name), "outcome", "response"];
+  const heads = ["A", "B", ...values.map(shownView), ...extra.map(([name]) => name), "outcome", "response"];
   const body = element("tbody", "");
   for (const c of candidates) {
     const row = element("tr", "");
@@ -109,13 +112,13 @@ function column(c, letter) {
   const head = element("header", "", element("span", "letter", letter), element("b", "", own ? num(own.values[view]) : DASH), element("span", "muted", name));
   const made = element("section", `column ${letter}`, head, titled("response", c.response));
   made.setAttribute("aria-label", `Candidate ${letter}`);
-  if (c.rubric && c.rubric.length) made.append(rubricTable(c.rubric));
+  if (c.rubric.length) made.append(rubricTable(c.rubric));
   for (const j of c.judgements) made.append(judgement(j, c.judgements.length));
   if (!c.judgements.length) made.append(element("p", "muted", "It was not rated alone."));
   return made;
 }
 
-// The verdict on each item of a candidate's rubric.
+// The verdict on each item of a candidate's rubric. The share is the probability that it is met.
 function rubricTable(items) {
   const body = items.map((own) => {
     const points = `${own.points > 0 ? "+" : ""}${num(own.points)}`;
@@ -128,12 +131,13 @@ function rubricTable(items) {
   });
   const head = element("tr", "", ...["points", "answer", "share", "criterion"].map((name) => element("th", "", name)));
   for (const cell of head.children) cell.scope = "col";
-  return element("div", "scroll", element("table", "rubric", element("thead", "", head), element("tbody", "", ...body)));
+  const note = EMBEDDED ? null : element("p", "muted small", "Points are those of the run that asked first: a journal keeps them.");
+  return element("div", "scroll", element("table", "rubric", element("thead", "", head), element("tbody", "", ...body)), note);
 }
 
 function facts(j) {
   const found = [];
-  if (known(j.rating)) found.push(`rating ${num(j.rating)}`);
+  if (known(j.rating)) found.push(`${shownView("rating")} ${num(j.rating)}`);
   if (known(j.expected)) found.push(`expected ${num(j.expected)}`);
   if (known(j.direct)) found.push(`direct ${num(j.direct)}`);
   for (const [slot, label] of j.readings || []) {
@@ -150,7 +154,7 @@ function judgement(j, several) {
   const made = element("div", "judgement", head);
   if (j.reason) made.append(element("p", "reason", j.reason));
   if (j.distribution && j.distribution.length > 1) made.append(element("div", "spread", distribution(j.distribution, j.rating)));
-  const title = several > 1 ? `critique ${j.sample + 1}${known(j.rating) ? `, rating ${num(j.rating)}` : ""}` : "critique";
+  const title = j.about ? `critique: ${j.about}` : several > 1 ? `critique ${j.sample + 1}${known(j.rating) ? `, rating ${num(j.rating)}` : ""}` : "critique";
   if (j.critique) made.append(titled(title, j.critique));
   if (j.thinking) made.append(element("details", "", element("summary", "", "what the judge thought before"), titled("thinking", j.thinking)));
   return made;

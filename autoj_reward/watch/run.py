@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from autoj_reward.client.judging import SCORED_BY
 from autoj_reward.errors import ConfigError, JournalError
 from autoj_reward.io.claims import CLAIM, claim_path, holder
 from autoj_reward.journal.reading import Entry, Reader
@@ -115,9 +116,18 @@ class Run:
         return claim_path(self.path, in_folder=self.path.is_dir())
 
     def total(self) -> int:
-        """Return the expected number of judge inputs, without comparisons; 0 if unknown."""
+        """Return the expected number of judge inputs; 0 if unknown.
+
+        It counts comparisons only if responses are `scored_by` something.
+        """
         found = (_read(self._claim) or {}).get("total")
         return found if isinstance(found, int) else 0
+
+    def scored_by(self) -> str | None:
+        """Return what scores responses in place of a view, as in `summary.json`; None if nothing
+        does."""
+        found = (_read(self._claim) or {}).get("scored_by")
+        return found if found in SCORED_BY else None
 
     def state(self) -> str:
         """Return `running`, `finished` or `stopped`; `unknown` if the output has no claim."""

@@ -5,13 +5,15 @@ Texts are truncated, and their invisible characters are made visible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from autoj_reward.client.judging import SCORED_BY
+from autoj_reward.client.judging import SCORED_BY, value_name
 from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import visible
-from autoj_reward.types import DIRECT, Judgement
+from autoj_reward.questions.rubric import ItemVerdict, read_item
+from autoj_reward.types import CHECKLIST, DIRECT, JudgeInput, Judgement
 from autoj_reward.watch.statistics import (
     VIEWS,
     CandidateResult,
@@ -27,6 +29,8 @@ EXCERPT = 240
 """Maximum characters of an excerpt."""
 BARS = 64
 """Maximum bars of a histogram."""
+CRITERION = 500
+"""Maximum characters of a rubric item's criterion, and of the reason why it has no verdict."""
 NAMES = 32
 """Maximum displayed names in a count of a summary."""
 COUNTS = ("outcomes", "reasons", "flags", "rules", "seconds", "usage")
@@ -73,6 +77,8 @@ def run_figures(
         view = known["view"]
         found |= {name: known.pop(name) for name in found if name in known}
         views[view] |= {name: known[name] for name in OF_A_VIEW if name in known}
+        if known["scored_by"]:
+            found["mean_rating"] = _mean(found["histogram"])
     histogram, width = bars(found.pop("histogram"), BARS)
     return {
         "statistics": found | {"bars": histogram, "bar_width": width},
@@ -90,6 +96,7 @@ def _checked(summary: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"view": view if view in VIEWS else "rating"}
     how = summary.get("scored_by")
     found["scored_by"] = how if how in SCORED_BY else None
+    found["value_name"] = value_name(found["scored_by"])
     for name in SCALARS:
         if name in summary and (summary[name] is None or _is_number(summary[name])):
             found[name] = summary[name]
@@ -104,6 +111,12 @@ def _checked(summary: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(points := summary.get(name), list | tuple):
             found[name] = [point for point in points if _is_point(point)]
     return found
+
+
+def _mean(histogram: Sequence[Sequence[float]]) -> float | None:
+    """Return the mean of a histogram's values; None without any."""
+    total = sum(count for _, count in histogram)
+    return sum(value * count for value, count in histogram) / total if total else None
 
 
 def _is_number(value: Any) -> bool:
@@ -149,6 +162,34 @@ def judgement_details(
             if own.slot not in (RATING, DIRECT)
         ][:64],
     }
+
+
+def rubric_line(own: ItemVerdict, points: float | None) -> dict[str, Any]:
+    """Return a rubric item and the verdict on it. points: None if they are unknown."""
+    return {
+        "criterion": displayed_text(own.item.criterion, CRITERION),
+        "points": points,
+        "kind": own.item.kind,
+        "answer": visible(own.answer),
+        "share": own.share,
+        "reason": displayed_text(own.reason, CRITERION),
+    }
+
+
+def rubric_on_record(judged: Iterable[tuple[JudgeInput, Judgement]]) -> list[dict[str, Any]]:
+    """Return the rubric items of a response and the verdicts on them, most points first.
+
+    judged: inputs and judgements of the response as a journal has them. Those without items are
+    skipped, and so are further samples. A journal has the points of the first run that asked.
+    """
+    found = []
+    for item, judgement in judged:
+        asked = item.items if item.protocol == CHECKLIST and item.sample == 0 else ()
+        for place, own in enumerate(asked, 1):
+            points = item.points[place - 1] if item.points else None
+            known = own if points is None else replace(own, points=points)
+            found.append(rubric_line(read_item(known, judgement, place), points))
+    return sorted(found, key=lambda line: (-(line["points"] or 0.0), line["criterion"]))
 
 
 def comparison_details(judgement: Judgement) -> dict[str, Any]:

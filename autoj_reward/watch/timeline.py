@@ -16,7 +16,7 @@ from autoj_reward.io.markup import visible
 from autoj_reward.journal.reading import Entry
 from autoj_reward.questions.listwise import read_scores
 from autoj_reward.questions.tournament import share_of_first
-from autoj_reward.types import GROUP, PAIRWISE, SINGLE, Judgement
+from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, Judgement
 from autoj_reward.watch.statistics import VIEWS, by_count, count_name
 
 RATING, COMPARISON, READING = "rating", "comparison", "reading"
@@ -27,7 +27,7 @@ Judgements of other protocols have the protocol's name as their kind.
 """
 KINDS = {SINGLE: RATING, PAIRWISE: COMPARISON}
 """Kind of each built-in protocol."""
-ALONE = (RATING, READING)
+ALONE = (RATING, READING, CHECKLIST)
 """Kinds of judgements of a single response."""
 SLOTS = 120
 """Maximum points of a time series."""

@@ -20,7 +20,6 @@ from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.chart import curves
 from autoj_reward.io.files import to_json, to_plain, write_json, write_text
 from autoj_reward.io.markup import num, visible
-from autoj_reward.questions.rubric import RubricScore
 from autoj_reward.types import BadRow, Outcome
 from autoj_reward.watch.page import document
 from autoj_reward.watch.relative import ranking_data
@@ -29,6 +28,7 @@ from autoj_reward.watch.shown import (
     displayed_text,
     excerpt,
     judgement_details,
+    rubric_line,
     run_figures,
 )
 from autoj_reward.watch.statistics import (
@@ -140,7 +140,7 @@ def write_figures(config: BestOfNConfig, summary: Summary, found: Gathered) -> N
     page = render_report(summary, found, title=title, config_text=text)
     write_text(folder / "report.html", page)
     if summary.curve:
-        name = f"mean {config.view} of the best of N"
+        name = f"mean {summary.value_name} of the best of N"
         drawing = curves({name: summary.curve}, "N, candidates sampled", name, log_x=True)
         write_text(folder / "curve.svg", drawing)
 
@@ -175,6 +175,7 @@ def _run(
         "state": "finished",
         "judges": [displayed_text(summary.judge, 300)] if summary.judge else [],
         "judge": 0,
+        "scored_by": summary.scored_by,
         "journal": None,
         "training": None,
         "notices": said,
@@ -257,21 +258,6 @@ def _relative(group: GroupResult) -> dict[str, Any] | None:
     return ranking_data(group.ranking, names) if group.ranking else None
 
 
-def _rubric(score: RubricScore) -> list[dict[str, Any]]:
-    """Return the verdict on each item of a candidate's rubric."""
-    return [
-        {
-            "criterion": displayed_text(own.item.criterion, SHORT),
-            "points": own.item.points,
-            "kind": own.item.kind,
-            "answer": visible(own.answer),
-            "share": own.share,
-            "reason": displayed_text(own.reason, SHORT),
-        }
-        for own in score.verdicts
-    ]
-
-
 def _candidate(group: GroupResult, n: int) -> dict[str, Any]:
     candidate, judgement = group.candidates[n], group.judgements[n]
     found = candidate_line(str(n), candidate.response, result_of(judgement))
@@ -302,7 +288,11 @@ def _details(group: GroupResult, view: str) -> list[dict[str, Any]]:
                 "name": str(n),
                 "response": displayed_text(candidate.response, most),
                 "judgements": judged,
-                "rubric": _rubric(group.rubrics[n]) if group.rubrics else [],
+                "rubric": [
+                    rubric_line(own, own.item.points)
+                    for score in group.rubrics[n : n + 1]
+                    for own in score.verdicts
+                ],
             }
         )
     return found

@@ -276,6 +276,7 @@ def test_runs_are_named_by_their_results_too(tmp_path: Path) -> None:
     assert told["summary"] == {
         "view": "rating",
         "scored_by": None,
+        "value_name": "rating",
         "rows": 1,
         "rows_left_out": 1,
     }
