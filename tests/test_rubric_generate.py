@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from autoj_reward.cli import main as cli
@@ -316,7 +317,7 @@ def test_a_dry_run_counts_and_prices_without_writing(
         (["judge.format=scalar"], "a scalar reward model, which writes nothing: set writer"),
         (["rubric={by: items, items: rubric.yaml}"], "rubric.items is for rows without items"),
         (["source=best"], "source"),
-        (["columns={wording: w}"], "columns names 'wording'"),
+        (["columns={refrence: w}", "source=query"], "columns names 'refrence'"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_before_anything_is_written(
@@ -433,6 +434,38 @@ def test_an_endpoint_that_is_gone_leaves_nothing_half_done(
     assert cli.main(arguments(tmp_path, [QUERY], writer)) == 1
     assert "start_s is how long to wait" in capsys.readouterr().err
     assert not (tmp_path / "rubrics.jsonl").exists()
+
+
+# A real engine
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+def test_vllm_keeps_a_model_that_knows_no_rubrics_to_the_schema(tmp_path: Path) -> None:
+    """A 135M model writes rubrics of no use; each must be JSON of the schema all the same."""
+    rows = write(tmp_path / "rows.jsonl", [QUERY, REFERENCE, {"query": "Why do leaves fall?"}])
+    engine = {"model": "smollm2-135m-instruct", "max_tokens": 1024, "temperature": 1.0}
+    engine |= {"max_model_len": 2048, "kv_cache_gib": 0.5, "max_sequences": 4}
+    run = ["rubrics", "generate", "--input", rows, "--output", str(tmp_path / "rubrics.jsonl")]
+    sets = ("--set", f"judge={json.dumps(engine)}", "--set", "max_items=3")
+    done = subprocess.run(
+        [sys.executable, "-m", "autoj_reward.cli", *run, *sets],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    require_schema(tmp_path, rows=3, max_items=3)
+
+
+def require_schema(folder: Path, rows: int, max_items: int) -> None:
+    """Check that all answers are JSON of the schema, as an independent validator reads it."""
+    answers = read(folder / "rubrics.jsonl.answers.jsonl")
+    assert [own["finish_reason"] for own in answers] == ["stop"] * rows
+    for own in answers:
+        jsonschema.validate(json.loads(own["output"]), json.loads(answer_schema(max_items)))
 
 
 # The worked example

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from autoj_reward.config import Block, EngineConfig
 from autoj_reward.engine.base import Engine, Sampling
-from autoj_reward.errors import EngineUnavailable, InputRejected, JournalError
+from autoj_reward.errors import AutojError, EngineUnavailable, InputRejected, JournalError
 from autoj_reward.formats.render import Prompt
 from autoj_reward.io.files import text_digest
 from autoj_reward.judge.make import make_engine
@@ -36,7 +36,8 @@ CHARS_PER_TOKEN = 4
 
 
 class TeacherConfig(EngineConfig):
-    """The model that writes the judgements: an endpoint, a model on this machine, or a script."""
+    """A model that writes judgements or rubrics: an endpoint, a model on this machine, or a
+    script."""
 
     max_tokens: int = Field(1024, ge=1)
     """Tokens of one answer, at most."""
@@ -240,6 +241,7 @@ class Teacher:
         self._reserved = TeacherCost()
         self._unanswered = 0
         self._contact, self._met = asyncio.Lock(), False
+        self._no_contact: AutojError | None = None
         self.started = False
         """Whether the engine runs, and must be closed."""
         self.asked = 0
@@ -278,14 +280,20 @@ class Teacher:
 
     async def _meet(self) -> None:
         """Start the engine once, before the first question. Check that an endpoint answers, and
-        which parameters it accepts."""
+        which parameters it accepts. A failure is every question's."""
         async with self._contact:
-            if not self.started:
+            if self._no_contact:
+                raise self._no_contact
+            if self._met:
+                return
+            try:
                 await self._engine.start()
                 self.started = True
-            if not self._met:
                 await self._engine.contact(self._sampling, {})
-                self._met = True
+            except AutojError as error:
+                self._no_contact = error
+                raise
+            self._met = True
 
     async def _put(self, prompt: Prompt) -> Answer:
         c = self._config

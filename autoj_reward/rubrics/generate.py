@@ -13,9 +13,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
-from functools import cached_property
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,9 +22,7 @@ from tqdm import tqdm
 
 from autoj_reward.client.in_flight import run_in_order
 from autoj_reward.config import Block, JudgeConfig, RubricConfig
-from autoj_reward.conversation import EMPTY_CONTEXT, Context, ContextColumn
 from autoj_reward.data.teacher import (
-    Answer,
     AnswerLog,
     OutOfBudget,
     TeacherBudget,
@@ -36,7 +32,6 @@ from autoj_reward.data.teacher import (
     open_teacher,
 )
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.ask import JudgementCost, ask_each
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
@@ -53,25 +48,25 @@ from autoj_reward.io.rows import (
 )
 from autoj_reward.models import resolve
 from autoj_reward.models.settings import max_ongoing
-from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.models.unused import load_run
-from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.rubric import ScoreRubric, default_rubric, rubric_question
-from autoj_reward.rubric_items import MAX_ITEMS, RUBRIC, BadRubric, RubricItem
+from autoj_reward.rubric_items import MAX_ITEMS, RUBRIC, RubricItem
+from autoj_reward.rubrics.preference import PreferenceTest
 from autoj_reward.rubrics.writing import (
+    OWN_COLUMNS,
     SOURCES,
+    DropReason,
+    RubricRow,
+    WrittenRubric,
     answer_schema,
-    merge_duplicates,
-    read_answer,
+    read_rubric,
     rubric_prompt,
 )
-from autoj_reward.types import Candidate, Judgement
 
 SUMMARY, ANSWERS, JOURNAL = ".summary.json", ".answers.jsonl", ".journal.sqlite"
 """Suffixes of the files beside the output."""
 USUAL_ITEM_TOKENS = 30
 """Usual length of an item in tokens, for cost estimates: a guess."""
-OWN_COLUMNS = ("reference", "chosen", "rejected")
 
 
 class GenerateConfig(Block):
@@ -121,118 +116,6 @@ class GenerateConfig(Block):
         return TeacherConfig(**own, concurrency=max_ongoing(self.judge, 0))
 
 
-class DropReason(StrEnum):
-    """Why a row has no rubric in the output."""
-
-    NOT_REACHED = "not_reached"
-    """The budget ended before."""
-    UNAVAILABLE = "writer_unavailable"
-    REJECTED = "writer_rejected"
-    """The writer cannot take the row, such as one that is too long."""
-    CUT = "answer_cut"
-    """The answer has no end within `max_tokens`, or a filter ended it."""
-    MALFORMED = "answer_malformed"
-    ABSTAINED = "judge_abstained"
-    """The judge gave one of the two responses no score."""
-    NOT_PREFERRED = "better_not_preferred"
-    """The better response does not score higher."""
-
-
-@dataclass(frozen=True, slots=True)
-class RubricRow:
-    """Input row that a rubric is written for."""
-
-    line: int
-    """Number of the row, from 1."""
-    fields: dict[str, Any]
-    source: str
-    """One of SOURCES."""
-    texts: dict[str, str]
-    """Texts that the source names."""
-    context: Context = EMPTY_CONTEXT
-    """What the judge of a pair sees beside the responses."""
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenRubric:
-    """Rubric of a row, or the reason why it has none."""
-
-    row: RubricRow
-    items: tuple[RubricItem, ...] = ()
-    merged: int = 0
-    """Number of items that were duplicates."""
-    dropped: DropReason | None = None
-    detail: str = ""
-    """What is wrong with the rubric or the answer. Empty if it is kept."""
-
-    def drop(self, reason: DropReason, detail: str = "") -> WrittenRubric:
-        """Return it as dropped."""
-        return replace(self, dropped=reason, detail=detail)
-
-
-class PairTest:
-    """Test of the rubrics of pairs by the judge. It is resolved for the first pair, so that a run
-    without pairs needs no judge that can score rubrics."""
-
-    def __init__(self, config: GenerateConfig) -> None:
-        self._config = config
-
-    @cached_property
-    def spec(self) -> JudgeSpec:
-        """The judge. Raises ConfigError if it cannot score rubrics."""
-        return judge_spec(self._config.judge).that_scores(self.how)
-
-    @cached_property
-    def how(self) -> RubricConfig:
-        """How it scores a response."""
-        most = judge_spec(self._config.judge).max_items
-        return self._config.rubric or default_rubric(most)
-
-    @cached_property
-    def columns(self) -> tuple[ContextColumn, ...]:
-        """Columns of the context that the judge sees. A rubric that the row has is not read."""
-        known = self.spec.format.context()
-        own = {k: v for k, v in self._config.columns.items() if k in known or k not in OWN_COLUMNS}
-        found = self.spec.context_columns(own, self.how.protocol, self.how)
-        return tuple(column for column in found if column.field != RUBRIC)
-
-    def questions(
-        self, row: RubricRow, items: tuple[RubricItem, ...]
-    ) -> tuple[ScoreRubric, ScoreRubric]:
-        """Return the questions for the scores of the better and the worse response."""
-        shown = row.context.showing(row.context, items)
-        query, *responses = (row.texts[name] for name in SOURCES["pair"])
-        better, worse = (
-            rubric_question(Candidate(query, text, context=shown), self.how, self.spec)
-            for text in responses
-        )
-        return better, worse
-
-    def size(self, written: WrittenRubric) -> int:
-        """Return the number of judge inputs of a pair's rubric."""
-        return sum(own.most_inputs for own in self.questions(written.row, written.items))
-
-    async def answer(
-        self, ask: Ask, written: WrittenRubric
-    ) -> tuple[WrittenRubric, Sequence[Judgement]]:
-        """Return the rubric, dropped if it does not prefer the better response."""
-        async with asyncio.TaskGroup() as tasks:
-            better, worse = (
-                tasks.create_task(own.answer(ask))
-                for own in self.questions(written.row, written.items)
-            )
-        scores = better.result(), worse.result()
-        judgements = [judgement for score in scores for judgement in score.judgements]
-        high, low = (score.score for score in scores)
-        if high is None or low is None:
-            reason = "; ".join(score.reason for score in scores if score.score is None)
-            return written.drop(DropReason.ABSTAINED, reason), judgements
-        if high <= low:
-            detail = f"better {high:.3g}, worse {low:.3g}"
-            return written.drop(DropReason.NOT_PREFERRED, detail), judgements
-        return written, judgements
-
-
 def generate_rubrics(
     source: str,
     output: str,
@@ -249,8 +132,8 @@ def generate_rubrics(
     beside = [output + suffix for suffix in (SUMMARY, ANSWERS, JOURNAL)]
     require_apart((source, config), (output, *beside))
     checked = load_run(GenerateConfig, config, sets, strict)
-    writer, test = checked.teacher(), PairTest(checked)
-    _require_writer(checked)
+    writer, test = checked.teacher(), PreferenceTest(checked.judge, checked.rubric, checked.columns)
+    _require_settings(checked)
     rows: list[RubricRow] = []
     stream = text_rows(source, "query").mapped(lambda row: _rubric_row(row, checked, test))
     left_out = look_through(stream, strict, rows.append)
@@ -258,19 +141,17 @@ def generate_rubrics(
     if dry_run:
         _print_estimate(checked, writer, rows, test)
         return 0
-    own = resolve(writer).identity
-    names = f"{own} and {test.spec.name}" if pairs else own
+    identity = resolve(writer).identity
+    names = f"{identity} and {test.spec.name}" if pairs else identity
     with judged_by(names, Path(output), Path(output)):
         with closing(AnswerLog(Path(output + ANSWERS))) as log:
             written, asked = asyncio.run(_write_all(checked, writer, rows, log))
             spent = log.spent
-        cost, results = _test_pairs(written, test, Path(output + JOURNAL))
+        cost, results = test.run(written, Path(output + JOURNAL))
         kept = [own for own in results if own.dropped is None]
-        records = ([item.record() for item in own.items] for own in kept)
-        pairs_of = zip(kept, records, strict=True)
-        write_jsonl(output, (join_fields(own.row.fields, {RUBRIC: r}) for own, r in pairs_of))
+        write_jsonl(output, map(_record, kept))
         summary = _summary(results, left_out)
-        summary |= {"writer": own, "questions_in_this_run": asked, "spent": asdict(spent)}
+        summary |= {"writer": identity, "questions_in_this_run": asked, "spent": asdict(spent)}
         judged = {"judge": test.spec.name, "by": test.how.by} if pairs else {}
         summary |= judged | ({"judging": cost.fields()} if cost else {})
         write_json(output + SUMMARY, summary)
@@ -278,14 +159,20 @@ def generate_rubrics(
     return 0
 
 
-def _require_writer(config: GenerateConfig) -> None:
-    if config.writer is None and isinstance(judge_spec(config.judge).format, ScalarFormat):
+def _require_settings(config: GenerateConfig) -> None:
+    fmt = judge_spec(config.judge).format
+    if config.writer is None and isinstance(fmt, ScalarFormat):
         raise ConfigError(
             f"judge {config.judge.model} is a scalar reward model, which writes nothing: set writer"
         )
+    if unknown := sorted(set(config.columns) - {*OWN_COLUMNS, *fmt.context()}):
+        raise ConfigError(
+            f"columns names {unknown[0]!r}, which is neither {', '.join(OWN_COLUMNS)} nor a field "
+            f"of the judge's format {fmt.name}: correct it, or leave it out"
+        )
 
 
-def _rubric_row(row: TextRow, config: GenerateConfig, test: PairTest) -> RubricRow:
+def _rubric_row(row: TextRow, config: GenerateConfig, test: PreferenceTest) -> RubricRow:
     """Return the row with its source. Raises BadField if a text that the source needs is bad."""
     columns = {name: config.columns.get(name, name) for name in OWN_COLUMNS}
     source: str = config.source
@@ -304,7 +191,7 @@ def _rubric_row(row: TextRow, config: GenerateConfig, test: PairTest) -> RubricR
 
 
 def _print_estimate(
-    config: GenerateConfig, writer: TeacherConfig, rows: Sequence[RubricRow], test: PairTest
+    config: GenerateConfig, writer: TeacherConfig, rows: Sequence[RubricRow], test: PreferenceTest
 ) -> None:
     """Print counts and cost by source. Recorded answers and judgements are not subtracted."""
     usual = min(config.max_items * USUAL_ITEM_TOKENS, writer.max_tokens)
@@ -340,47 +227,10 @@ async def _write_all(
                     answer = await teacher.ask(prompt, {"source": row.source, "line": row.line})
                 except OutOfBudget:
                     return WrittenRubric(row).drop(DropReason.NOT_REACHED)
-                return _read_rubric(row, answer, config)
+                return read_rubric(row, answer, config.max_items, config.near_duplicate)
 
             await run_in_order(rows, write, done)
             return found, teacher.asked
-
-
-def _read_rubric(row: RubricRow, answer: Answer | None, config: GenerateConfig) -> WrittenRubric:
-    none = WrittenRubric(row)
-    if answer is None:
-        return none.drop(DropReason.UNAVAILABLE)
-    if answer.finish_reason == "rejected":
-        return none.drop(DropReason.REJECTED, answer.text)
-    if answer.finish_reason != "stop":
-        return none.drop(DropReason.CUT)
-    try:
-        items = read_answer(answer.text, config.max_items)
-    except BadRubric as error:
-        return none.drop(DropReason.MALFORMED, str(error))
-    kept = merge_duplicates(items, config.near_duplicate)
-    return WrittenRubric(row, kept, len(items) - len(kept))
-
-
-def _test_pairs(
-    written: Sequence[WrittenRubric], test: PairTest, journal: Path
-) -> tuple[JudgementCost | None, list[WrittenRubric]]:
-    """Return the cost of judging, None if no pair has a rubric, and all rubrics in order."""
-    pairs = [own for own in written if own.row.source == "pair" and own.dropped is None]
-    if not pairs:
-        return None, list(written)
-    judged: dict[int, WrittenRubric] = {}
-    cost = ask_each(
-        test.spec,
-        journal,
-        pairs,
-        test.answer,
-        lambda own, found: judged.update({own.row.line: found}),
-        "judging",
-        test.size,
-        scoring=test.how,
-    )
-    return cost, [judged.get(own.row.line, own) for own in written]
 
 
 def _summary(results: Sequence[WrittenRubric], left_out: BadRows) -> dict[str, Any]:
@@ -406,6 +256,12 @@ def _summary(results: Sequence[WrittenRubric], left_out: BadRows) -> dict[str, A
         "rows_left_out": left_out.count,
         "left_out": [to_json(bad) for bad in left_out.first],
     }
+
+
+def _record(written: WrittenRubric) -> dict[str, Any]:
+    """Return the output row: the input's fields and the rubric."""
+    items = [item.record() for item in written.items]
+    return join_fields(written.row.fields, {RUBRIC: items})
 
 
 def _print(summary: Mapping[str, Any], output: str) -> None:

@@ -10,11 +10,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from autoj_reward.conversation import EMPTY_CONTEXT, Context
 from autoj_reward.data.filters import word_runs
+from autoj_reward.data.teacher import Answer
 from autoj_reward.formats.render import Message, Part, Prompt, fill
 from autoj_reward.rubric_items import KIND_POINTS, RUBRIC, BadRubric, RubricItem, read_items
 
@@ -24,6 +28,8 @@ SOURCES = {
     "query": ("query",),
 }
 """Texts that a rubric is written from, by the name of the source; the richest source first."""
+OWN_COLUMNS = ("reference", "chosen", "rejected")
+"""Columns of the texts beside the query, unless the config names others."""
 TASKS = {
     "pair": "Both responses answer the query, and the first is better. Write the criteria that "
     "tell them apart: what the better one does and the worse one does not do, and, as pitfalls, "
@@ -46,6 +52,55 @@ MAX_CRITERION_CHARS = 400
 ITEM_KEYS = {"criterion", "kind"}
 FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 """Code block, in which many chat models put JSON."""
+
+
+class DropReason(StrEnum):
+    """Why a row has no rubric in the output."""
+
+    NOT_REACHED = "not_reached"
+    """The budget ended before."""
+    UNAVAILABLE = "writer_unavailable"
+    REJECTED = "writer_rejected"
+    """The writer cannot take the row, such as one that is too long."""
+    CUT = "answer_cut"
+    """The answer has no end within `max_tokens`, or a filter ended it."""
+    MALFORMED = "answer_malformed"
+    ABSTAINED = "judge_abstained"
+    """The judge gave one of the two responses no score."""
+    NOT_PREFERRED = "better_not_preferred"
+    """The better response does not score higher."""
+
+
+@dataclass(frozen=True, slots=True)
+class RubricRow:
+    """Input row that a rubric is written for."""
+
+    line: int
+    """Number of the row, from 1."""
+    fields: dict[str, Any]
+    source: str
+    """One of SOURCES."""
+    texts: dict[str, str]
+    """Texts that the source names."""
+    context: Context = EMPTY_CONTEXT
+    """What the judge of a pair sees beside the responses."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRubric:
+    """Rubric of a row, or the reason why it has none."""
+
+    row: RubricRow
+    items: tuple[RubricItem, ...] = ()
+    merged: int = 0
+    """Number of items that were duplicates."""
+    dropped: DropReason | None = None
+    detail: str = ""
+    """What is wrong with the rubric or the answer. Empty if it is kept."""
+
+    def drop(self, reason: DropReason, detail: str = "") -> WrittenRubric:
+        """Return it as dropped."""
+        return replace(self, dropped=reason, detail=detail)
 
 
 def rubric_prompt(source: str, texts: Mapping[str, str], max_items: int) -> Prompt:
@@ -141,3 +196,25 @@ def merge_duplicates(items: Sequence[RubricItem], threshold: float) -> tuple[Rub
         if not any(len(runs & own) >= threshold * len(runs | own) for own in alike):
             kept[n] = runs
     return tuple(items[n] for n in sorted(kept))
+
+
+def read_rubric(
+    row: RubricRow, answer: Answer | None, max_items: int, near_duplicate: float
+) -> WrittenRubric:
+    """Return the rubric of a row from the writer's answer; dropped if the answer has none.
+
+    answer: None if the writer was unavailable. near_duplicate: as for `merge_duplicates`.
+    """
+    none = WrittenRubric(row)
+    if answer is None:
+        return none.drop(DropReason.UNAVAILABLE)
+    if answer.finish_reason == "rejected":
+        return none.drop(DropReason.REJECTED, answer.text)
+    if answer.finish_reason != "stop":
+        return none.drop(DropReason.CUT)
+    try:
+        items = read_answer(answer.text, max_items)
+    except BadRubric as error:
+        return none.drop(DropReason.MALFORMED, str(error))
+    kept = merge_duplicates(items, near_duplicate)
+    return WrittenRubric(row, kept, len(items) - len(kept))

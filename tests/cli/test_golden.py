@@ -29,7 +29,7 @@ OF_THE_RUN = {
     "versions",
 }
 """Keys whose values differ in every run."""
-FINGERPRINT = re.compile(r"(default:autoj-en):[0-9a-f]{16}")
+FINGERPRINT = re.compile(r"(default:(?:autoj-en|rubric-item)):[0-9a-f]{16}")
 FAKE = ["--set", "judge.kind=fake"]
 DRAWN = [*FAKE, "--set", "bootstrap=20"]
 GRADED = [*DRAWN, "--set", "grader.kind=fake"]
