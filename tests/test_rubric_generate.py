@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from autoj_reward.rubrics.writing import (
     rubric_prompt,
 )
 from tests.engine.test_openai_engine import Answer, Endpoint, chat
+from tests.test_pages import BLOCK, matches
 from tests.test_relative import read, write
 from tests.tokenizers import qwen
 
@@ -473,12 +475,21 @@ def require_schema(folder: Path, rows: int, max_items: int) -> None:
 
 @pytest.mark.parametrize("judge", ["scripted", "endpoint"])
 def test_the_worked_example(
-    tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, judge: str
+    tmp_path: Path,
+    endpoint: Endpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    judge: str,
 ) -> None:
-    """The commands of the page run, with its run files; another judge is one line in each."""
+    """The page's commands run and print what it shows; another judge is one line in each file."""
     page = (ROOT / "docs/rewards/rubrics_example.md").read_text(encoding="utf-8")
-    commands = [line for line in page.splitlines() if line.startswith("autoj ")]
-    assert [line.split()[1] for line in commands] == ["rubrics", "rubrics", "best-of-n"]
+    blocks = [(kind, text) for _, kind, text in BLOCK.findall(page)]
+    steps = [
+        (command, shown)
+        for (kind, command), (after, shown) in pairwise(blocks)
+        if (kind, after) == ("sh", "text")
+    ]
+    assert [command.split()[1] for command, _ in steps] == ["rubrics", "rubrics", "best-of-n"]
     for folder in ("configs", "rollouts/data"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "configs/jobs").mkdir()
@@ -492,8 +503,11 @@ def test_the_worked_example(
         (tmp_path / f"configs/jobs/{name}.yaml").write_text(text, encoding="utf-8")
     endpoint.answer, endpoint.greets = reading_words, False
     monkeypatch.chdir(tmp_path)
-    for command in commands:
+    for command, shown in steps:
+        capsys.readouterr()
         assert cli.main(command.split()[1:]) == 0
+        printed = capsys.readouterr().out
+        assert judge == "endpoint" or matches(printed, shown), printed
     summary = json.loads(Path("runs/rubrics/rubrics.jsonl.summary.json").read_text())
     assert summary["sources"] == {"pair": 4, "reference": 2, "query": 2}
     assert (summary["rows"], summary["kept"]) == (8, 8)
