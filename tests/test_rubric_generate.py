@@ -438,6 +438,14 @@ def test_an_endpoint_that_is_gone_leaves_nothing_half_done(
     assert not (tmp_path / "rubrics.jsonl").exists()
 
 
+def test_recorded_answers_need_no_endpoint(tmp_path: Path, endpoint: Endpoint) -> None:
+    endpoint.answer = lambda path, body: chat(json.dumps({"rubric": items("Is polite")}))
+    assert by_endpoint(tmp_path, endpoint, [QUERY])["questions_in_this_run"] == 1
+    endpoint.close()
+    again = by_endpoint(tmp_path, endpoint, [QUERY])
+    assert (again["questions_in_this_run"], again["kept"]) == (0, 1)
+
+
 # A real engine
 
 
