@@ -21,7 +21,7 @@ GROUPS = {
     "train": ("WHAT", "train a policy with a judge as its reward, or train a judge"),
     "evaluate": ("TASK", "evaluate a judge on human labels and benchmarks"),
     "judge": ("WHAT", "write your own judge format"),
-    "rubrics": ("TASK", "audit rubrics before they are rewards"),
+    "rubrics": ("TASK", "write rubrics, and audit them before they are rewards"),
     "journal": ("WHAT", "inspect, export or compact a journal of judgements"),
 }
 """Groups of commands: metavar and help line."""
@@ -59,6 +59,7 @@ MODULES = {
         "train scalar": "train a scalar reward model on labelled pairs (paper, section 6.4)",
     },
     "autoj_reward.cli.rubrics": {
+        "rubrics generate": "write a rubric for every row (query), and test those of pairs",
         "rubrics audit": "measure each item of a rubric, and what trivial responses earn",
     },
     "autoj_reward.cli.inspection": {

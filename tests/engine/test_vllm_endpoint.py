@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import socket
@@ -18,6 +19,7 @@ from urllib.error import URLError
 
 import pytest
 
+from autoj_reward.cli import main as cli
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.engine.vllm import engine_arguments
@@ -29,6 +31,8 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
 from tests.engine.by_hand import label_probs
 from tests.judgements import reading
+from tests.test_relative import write
+from tests.test_rubric_generate import require_schema
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -205,3 +209,18 @@ def test_both_modes_agree(asked: dict[str, Asked]) -> None:
     for one, other in zip(chat.compared.orders, ids.compared.orders, strict=True):
         assert one.forced and one.verdict is other.verdict
         assert dict(one.confidence or ()) == pytest.approx(dict(other.confidence or ()), abs=EXACT)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_server_keeps_a_writer_of_rubrics_to_the_schema(
+    url: str, folder: str, tmp_path: Path, mode: str
+) -> None:
+    writer = {"kind": "openai", "base_url": url, "model": "judge", "temperature": 1.0}
+    writer |= {"tokenizer": folder, "max_model_len": 2048} if mode == "by token ids" else {}
+    rows = write(tmp_path / "rows.jsonl", [{"query": QUERY}, {"query": "Why do leaves fall?"}])
+    run = ["rubrics", "generate", "--input", rows, "--output", str(tmp_path / "rubrics.jsonl")]
+    sets = (f"writer={json.dumps(writer)}", "judge.kind=fake", "max_items=3")
+    with logged() as log:
+        assert cli.main([*run, *(word for key in sets for word in ("--set", key))]) == 0
+    assert not [line for line in log if "response_format" in line]
+    require_schema(tmp_path, rows=2, max_items=3)
