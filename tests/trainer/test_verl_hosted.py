@@ -85,33 +85,37 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     hosted_reward_model.cache_clear()
 
 
-def worker(
-    router: str, folder: str, monkeypatch: pytest.MonkeyPatch, name: str = "JudgeRewardManager"
-) -> Any:
-    """Return verl's reward worker with one of its managers, or ours, and our functions."""
+def of_verl(folder: str, name: str = "JudgeRewardManager") -> Any:
+    """Return verl's config with one of its managers, or ours, and our functions."""
     OmegaConf = importlib.import_module("omegaconf").OmegaConf
-    from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
-    from verl.experimental.reward_loop.reward_manager import remote
-
-    monkeypatch.setattr(remote, "RewardComputeWorker", Worker)
-    node = SimpleNamespace(get_node_id=lambda: "0" * 56)
-    monkeypatch.setattr(remote.ray, "get_runtime_context", lambda: node)
     custom = name == "JudgeRewardManager"
     where = {"source": "importlib", "module": {"path": ours.__file__}} if custom else {}
     function = MANAGERS.get(name) or "compute_score"
     reward = {
         "reward_manager": {"source": "register", "name": name} | where,
         "custom_reward_function": {"path": ours.__file__, "name": function, "reward_kwargs": {}},
-        "reward_model": {"enable": True, "model_path": folder},
+        "reward_model": {
+            "enable": True,
+            "enable_resource_pool": False,
+            "model_path": folder,
+            "rollout": {"full_determinism": False},
+        },
         "num_workers": 1,
     }
     policy = {"model": {"tokenizer_path": None, "path": folder}}
-    config = {
-        "reward": reward,
-        "actor_rollout_ref": policy,
-        "trainer": {"experiment_name": "hosted"},
-    }
-    return RewardLoopWorker(OmegaConf.create(config), router)
+    trainer = {"experiment_name": "hosted"}
+    return OmegaConf.create({"reward": reward, "actor_rollout_ref": policy, "trainer": trainer})
+
+
+def worker(router: str, folder: str, monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
+    """Return verl's reward worker."""
+    from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
+    from verl.experimental.reward_loop.reward_manager import remote
+
+    monkeypatch.setattr(remote, "RewardComputeWorker", Worker)
+    node = SimpleNamespace(get_node_id=lambda: "0" * 56)
+    monkeypatch.setattr(remote.ray, "get_runtime_context", lambda: node)
+    return RewardLoopWorker(of_verl(folder, name), router)
 
 
 def scores(
@@ -133,9 +137,9 @@ def scores(
 
 def manager(router: str, tokenizer: Any, path: str | None = ours.__file__) -> Any:
     """Return our manager as verl's reward worker makes it. path: of the reward function."""
-    OmegaConf = importlib.import_module("omegaconf").OmegaConf
-    config = OmegaConf.create({"reward": {"custom_reward_function": {"path": path}}})
-    return ours.JudgeRewardManager(config, tokenizer, None, router, tokenizer)
+    own = of_verl(tokenizer.name_or_path)
+    own.reward.custom_reward_function.path = path
+    return ours.JudgeRewardManager(own, tokenizer, None, router, tokenizer)
 
 
 def scored(router: str, tokenizer: Any, response: str) -> dict[str, Any]:
@@ -173,14 +177,66 @@ def test_a_process_has_one_reward_model_of_a_router(
     assert judge.first_requests() == 1
 
 
-async def test_nothing_is_generated_before_the_first_rollout(
-    judge: Judge, configured: Callable[..., None], smollm2: Any
-) -> None:
-    """A colocated judge sleeps until all rollouts are done."""
-    configured(view="rating")
+class Colocated:
+    """Model of verl on the trainer's GPUs, which sleeps while the policy generates."""
 
-    manager(judge.router, smollm2)
-    assert judge.requests == []
+    judge: Judge
+    """Server that answers while the model is awake."""
+
+    def __init__(self, *_: Any) -> None:
+        self.slept: list[int] = []
+        """Requests received so far, each time that the model fell asleep."""
+        self.sleep()
+
+    def get_router_address(self) -> str:
+        return self.judge.router
+
+    def wake_up(self) -> None:
+        self.judge.answer = self.judge.answered
+
+    def sleep(self) -> None:
+        self.judge.answer = lambda path, body: (500, "asleep", {})
+        self.slept.append(len(self.judge.requests))
+
+
+class Actor:
+    """Worker of verl in this process, in place of its Ray actor."""
+
+    def __init__(self, kind: Any, *given: Any) -> None:
+        made = kind(*given)
+
+        def ask(chunk: Any) -> Any:
+            return made.loop.run_until_complete(made.compute_score_batch(chunk))
+
+        self.compute_score_batch = SimpleNamespace(remote=ask)
+
+    @classmethod
+    def of(cls, kind: Any) -> Any:
+        made = SimpleNamespace(remote=lambda *given: cls(kind, *given))
+        return SimpleNamespace(options=lambda **_: made)
+
+
+def test_a_colocated_judge_is_asked_only_while_it_is_awake(
+    judge: Judge, configured: Callable[..., None], smollm2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl 0.9 then passes prompts and responses alone, without `extra_info`."""
+    from verl.experimental.reward_loop import reward_loop
+
+    configured(view="rating", judge={"max_tokens": 64, "serve": {"deadline_s": 60}})
+    monkeypatch.setattr(Colocated, "judge", judge, raising=False)
+    monkeypatch.setattr(reward_loop, "RewardModelManager", Colocated)
+    node = {"NodeID": "0" * 56, "Alive": True, "Resources": {"CPU": 1}}
+    ray = {"remote": Actor.of, "get": list, "nodes": lambda: [node], "util": reward_loop.ray.util}
+    monkeypatch.setattr(reward_loop, "ray", SimpleNamespace(**ray))
+    batch = rollout(smollm2, "good", "poor", raw_prompt=[{"role": "user", "content": "Why?"}])
+    batch = batch.select(non_tensor_batch_keys=["raw_prompt"])
+    loop = reward_loop.RewardLoopManager(of_verl(smollm2.name_or_path))
+    assert loop.reward_loop_worker_handles is None
+    for _ in range(2):
+        found = loop.compute_rm_score(batch)
+        assert found.batch["rm_scores"].sum(dim=1).tolist() == [9.0, 2.0]
+        assert found.non_tensor_batch["judge_ok"].tolist() == [1.0, 1.0]
+    assert loop.reward_model_manager.slept == [0, 3, 5]  # the first contact is one request
 
 
 def test_prompts_are_cut_to_the_served_context(
@@ -262,8 +318,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 async def test_what_is_refused_at_the_start(
     case: str, judge: Judge, configured: Callable[..., None], smollm2: Any
 ) -> None:
-    config, words = REFUSED[case]
-    configured(**config)
+    reward, words = REFUSED[case]
+    configured(**reward)
     with pytest.raises(ConfigError, match=words):
         manager(judge.router, smollm2)
 
@@ -324,8 +380,8 @@ def test_vllm_behind_verls_router_rewards_as_if_asked_alone(
     from transformers import AutoTokenizer
 
     router, url = served
-    folder, config = resolve(JudgeConfig()).path, READINGS[reading]
-    configured(**config)
+    folder, reward = resolve(JudgeConfig()).path, READINGS[reading]
+    configured(**reward)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     rows = scores(router, tokenizer, monkeypatch, *RESPONSES)
     infos = [row["reward_extra_info"] for row in rows]
@@ -338,10 +394,10 @@ def test_vllm_behind_verls_router_rewards_as_if_asked_alone(
         "tokenizer": folder,
         "max_model_len": SERVED.max_model_len,
     }
-    alone = RewardConfig.model_validate({**config, "judge": config.get("judge", {}) | own})
+    alone = RewardConfig.model_validate({**reward, "judge": reward.get("judge", {}) | own})
     with RewardModel(alone) as model:
-        found = model.rewards_now([Candidate("Why?", response) for response in RESPONSES])
+        alone_found = model.rewards_now([Candidate("Why?", response) for response in RESPONSES])
     assert [row["reward_score"] for row in rows] == pytest.approx(
-        [reward.value for reward in found], abs=1e-2
+        [own.value for own in alone_found], abs=1e-2
     )
     assert rows[0]["reward_score"] != rows[1]["reward_score"]
