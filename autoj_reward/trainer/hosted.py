@@ -58,7 +58,9 @@ def hosted_reward_model(router: str, tokenizer: str) -> RewardModel:
         "max_model_len": context_tokens or judge.max_model_len,
     }
     filled_in = {key: value for key, value in engine.items() if key not in judge.model_fields_set}
-    sets = [f"judge.{key}={json.dumps(value)}" for key, value in filled_in.items()]
+    sets = [
+        f"judge.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in filled_in.items()
+    ]
     return RewardModel(load_run(RewardConfig, path, sets))
 
 
