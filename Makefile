@@ -74,8 +74,8 @@ test-client: $(READY)  ## Install the client alone, and resolve it beside traine
 test-frameworks: model  ## Run the adapters of other frameworks in those frameworks' own code
 	$(BIN)/pip install --quiet --no-deps --no-compile --ignore-requires-python --upgrade \
 	  --target .venv/frameworks $(FRAMEWORKS)
-	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verifiers.py nemo_gym.py \
-	  areal.py skyrl.py) tests/evaluate/test_sections.py $(ARGS)
+	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verl_hosted.py verifiers.py \
+	  nemo_gym.py areal.py skyrl.py) tests/evaluate/test_sections.py $(ARGS)
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 

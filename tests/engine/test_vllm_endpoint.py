@@ -5,24 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.error import URLError
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import pytest
 
 from autoj_reward.cli import main as cli
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RewardConfig
-from autoj_reward.engine.vllm import engine_arguments
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
@@ -30,6 +21,7 @@ from autoj_reward.models import resolve
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
 from tests.engine.by_hand import label_probs
+from tests.engine.server import openai_server
 from tests.judgements import reading
 from tests.test_relative import write
 from tests.test_rubric_generate import require_schema
@@ -65,47 +57,10 @@ def folder() -> str:
 
 
 @pytest.fixture(scope="module")
-def url(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield the server's address, once it is ready."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = tmp_path_factory.mktemp("server") / "log.txt"
-    given = engine_arguments(SERVED, resolve(JudgeConfig())) | {"served_model_name": "judge"}
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)]
-    environment = os.environ | {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
-    with log.open("wb") as file:
-        server = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", *flags(given)],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
-    try:
-        wait_until_ready(f"http://127.0.0.1:{port}/health", server, log)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def flags(arguments: dict[str, Any]) -> list[str]:
-    """Return vLLM's engine arguments as command-line flags."""
-    found = []
-    for name, value in arguments.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            found.append(f"--{flag}" if value else f"--no-{flag}")
-        elif value is not None:
-            found += [f"--{flag}", str(value)]
-    return found
-
-
-def wait_until_ready(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    while server.poll() is None:
-        with suppress(URLError, ConnectionError), urllib.request.urlopen(address):
-            return
-        time.sleep(0.2)
-    pytest.fail(f"vLLM's server did not start:\n{log.read_text(errors='replace')[-3000:]}")
+    with openai_server(SERVED, "judge", log) as address:
+        yield f"{address}/v1"
 
 
 @pytest.fixture(scope="module")
