@@ -65,6 +65,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.timeout(900)  # it imports much, twice
 def test_a_log_is_scored_by_its_own_command(theirs: Any, tmp_path: Path) -> None:
     theirs(FRAMEWORKS, "inspect_ai")
     (tmp_path / "make_log.py").write_text(MAKE_LOG, encoding="utf-8")
