@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from autoj_reward.config import (
     BestOfNConfig,
@@ -102,6 +102,8 @@ def main(
     source: rows in place of the run file's input. count: number of rows. responses: texts to judge
     in rows without a response.
     """
+    if count < 1:
+        raise ConfigError(f"--rows is {count}: show 1 or more")
     run = preview_run(config, sets)
     name = source or run.input
     if name is None:
@@ -238,6 +240,16 @@ def _first(rows: Stream[PreviewRow], count: int) -> Iterator[PreviewRow | BadRow
             return
 
 
+class PreviewJudge(NamedTuple):
+    """A judge of the reward, and what its prompts are shown with."""
+
+    about: str
+    """Words for the heading of its prompts: its part, and whether a service judges."""
+    spec: JudgeSpec
+    tokens: PromptTokenizer | None
+    """Tokenizer of its prompts; None where they are shown as messages."""
+
+
 class Preview:
     """Asks an open reward model about rows, and describes what its judges saw and said."""
 
@@ -245,11 +257,13 @@ class Preview:
         """journal: the journal of the model."""
         self._run, self._model, self._journal = run, model, journal
         self._seen: dict[str, float] = {}
-        self._judges: dict[str, tuple[str, JudgeSpec, PromptTokenizer | None]] = {}
+        self._judges: dict[str, PreviewJudge] = {}
         for name, client in model.clients.items():
             spec, served = model.judges[name], model.config.judged[name].service is not None
+            about = f", {name}" if len(model.clients) > 1 else ""
+            about += f", by format {spec.format.name} before the service's model" if served else ""
             tokens = None if served else load_prompt_tokenizer(spec)
-            self._judges.setdefault(client.backend.judge, (name, spec, tokens))
+            self._judges.setdefault(client.backend.judge, PreviewJudge(about, spec, tokens))
 
     def lines(self, row: PreviewRow) -> list[str]:
         """Judge a row and return its description, line by line."""
@@ -274,11 +288,10 @@ class Preview:
         return found
 
     def _judged(self, entry: Entry) -> list[str]:
-        first = next(iter(self._judges.values()))
-        name, spec, tokens = self._judges.get(entry.judge, first)
-        own, part = entry.judgement, "" if len(self._judges) == 1 else f", {name}"
-        found = [f"--- prompt ({entry.item.protocol}{part}), untrusted texts in {OPEN} {CLOSE} ---"]
-        found.append(prompt_text(entry.item, spec, tokens))
+        judge = self._judges.get(entry.judge) or next(iter(self._judges.values()))
+        own, kind = entry.judgement, f"{entry.item.protocol}{judge.about}"
+        found = [f"--- prompt ({kind}), untrusted texts in {OPEN} {CLOSE} ---"]
+        found.append(prompt_text(entry.item, judge.spec, judge.tokens))
         if own.thinking:
             found += ["--- the judge thinks ---", visible(own.thinking)]
         if own.critique:
@@ -286,20 +299,18 @@ class Preview:
         return [*found, "--- what is read ---", *_read(own)]
 
     def _rewards(self, candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> list[str]:
-        numbers: Sequence[float | None] = [reward.value for reward in rewards]
-        if None in numbers:
-            numbers = self._model.numbers(rewards, candidates)
-        found = []
-        for n, (reward, number) in enumerate(zip(rewards, numbers, strict=True), 1):
-            of = f" of response {n}" if len(rewards) > 1 else ""
-            line = f"{self._run.number}{of}: "
-            if reward.value is not None:
-                line += f"{reward.value:g}" + _before_shaping(reward)
+        name, found = self._run.number, list[str]()
+        for n, reward in enumerate(rewards, 1):
+            line = f"{name} of response {n}: " if len(rewards) > 1 else f"{name}: "
+            if reward.value is None:
+                line += f"none, since {visible(reward.judgement.why)}"
             else:
-                line += f"none, since {visible(reward.judgement.why)}; the fallback is {number:g}"
-            if reward.parts:
-                line += f" ({_parts(reward.parts)})"
-            found.append(line)
+                line += f"{reward.value:g}" + _before_shaping(reward)
+            found.append(line + (f" ({_parts(reward.parts)})" if reward.parts else ""))
+        if name == "reward" and any(reward.value is None for reward in rewards):
+            filled = self._model.numbers(rewards, candidates)
+            said = ", ".join(f"{number:g}" for number in filled)
+            found.append(f"with the fallback, for trainers that need a number: {said}")
         return found
 
     def _comparison(self, row: PreviewRow) -> list[str]:

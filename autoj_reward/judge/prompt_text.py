@@ -74,7 +74,7 @@ def _prompts(item: JudgeInput, spec: JudgeSpec) -> list[Prompt]:
 def _shown(prompt: Prompt, spec: JudgeSpec, tokens: PromptTokenizer | None) -> str:
     config, fmt = spec.config, spec.format
     if tokens is None:
-        marks = _thinking_marks(fmt) if config.kind != "fake" else None
+        marks = _thinking_marks(fmt) if config.kind == "openai" else None
         messages = (f"<{m.role}>\n{''.join(_sent(p, marks) for p in m.parts)}" for m in prompt)
         return _visible("\n".join(messages))
     reserved = reserved_tokens(config, fmt) if isinstance(fmt, JudgeFormat) else 1
@@ -92,8 +92,8 @@ def _marked(part: Part) -> Part:
 
 
 def _sent(part: Part, marks: Sequence[str] | None) -> str:
-    """Return a part as a chat endpoint is sent it: control tokens and the marks of thinking are
-    broken up in an untrusted text. A scripted judge (marks None) gets the text as it is."""
+    """Return a part as it is sent. A chat endpoint gets untrusted texts with broken control tokens
+    and broken marks of thinking; others (marks None) get them as they are."""
     text = _marked(part).text
     if part.trusted or marks is None:
         return text

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from autoj_reward.cli import main as cli
+from tests.service.test_service import address as address
 
 ROOT = Path(__file__).parents[2]
 GOOD = "It scatters light."
@@ -112,6 +113,20 @@ def test_as_many_rows_as_asked_for(preview: Any) -> None:
     assert preview(words(), rows, "--rows", "1").count("=== row") == 1
 
 
+def test_no_rows_is_an_error(preview: Any) -> None:
+    assert "--rows is 0" in preview(words(), [], "--rows", "0", code=1)
+
+
+def test_a_running_service_is_asked(
+    preview: Any, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOJ_TOKEN", "secret")
+    config = {"service": {"address": address}, "view": "rating"}
+    out = preview(config, [{"query": "Why?", "response": "good"}])
+    assert "(single, by format autoj-en before the service's model)" in out
+    assert "[Response]: ⟦good⟧" in out and out.endswith("\nreward: 9\n\n")
+
+
 def test_rows_must_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["preview", "--set", "judge.kind=fake"]) == 1
     assert "--input FILE" in capsys.readouterr().err
@@ -159,7 +174,14 @@ def test_a_failure_says_why_and_what_the_fallback_is(preview: Any) -> None:
     rows = [{"query": f"{n}?", "response": "lost"} for n in range(5)]
     out = preview(words(judge, failures={"budget": 0.0}), rows, "--rows", "5")
     assert out.count("reward: none, since truncated: ") == 5
-    assert "; the fallback is 5.5\n" in out
+    assert out.count("with the fallback, for trainers that need a number: 5.5\n") == 5
+
+
+def test_a_job_has_no_fallback(preview: Any, tmp_path: Path) -> None:
+    judge = {"kind": "fake", "script": {"fail": {"lost": "truncated"}}}
+    config = run_file("best-of-n", tmp_path) | {"judge": judge}
+    out = preview(config, [{"query": "Why?", "responses": ["lost", GOOD]}])
+    assert "rating of response 1: none, since truncated: " in out and "fallback" not in out
 
 
 def test_parts_and_shaping_are_shown(preview: Any) -> None:

@@ -36,6 +36,7 @@ samples = [
     Sample(input=chat, target=["poor", "worse"], metadata={"said": "poor"}),
     Sample(input="Why?", target="144", metadata={"said": "lost"}),
     Sample(input="Why?", metadata={"said": "good"}),
+    Sample(input="Why?", metadata={"said": "good", "reference": ["144"]}),
 ]
 task = Task(dataset=samples, solver=answered())
 [log] = eval(task, model="mockllm/model", log_dir=sys.argv[1], log_format="json", display="none")
@@ -79,8 +80,8 @@ def test_a_log_is_scored_by_its_own_command(theirs: Any, tmp_path: Path) -> None
     found = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
 
     [score] = found["results"]["scores"]
-    assert (score["scored_samples"], score["unscored_samples"]) == (2, 2)
-    good, poor, lost, bare = (sample["scores"]["judge"] for sample in found["samples"])
+    assert (score["scored_samples"], score["unscored_samples"]) == (2, 3)
+    good, poor, lost, bare, listed = (sample["scores"]["judge"] for sample in found["samples"])
     assert score["metrics"]["mean"]["value"] == pytest.approx((good["value"] + poor["value"]) / 2)
     assert good["value"] > 0.9 and poor["value"] < 0.1
     assert good["answer"] == "good" and good["explanation"] == "Verdict: correct"
@@ -90,3 +91,5 @@ def test_a_log_is_scored_by_its_own_command(theirs: Any, tmp_path: Path) -> None
         assert math.isnan(own["value"]) and own["reason"] == "grader_failed"
         assert own["explanation"].startswith(outcome) and own["metadata"]["outcome"] == outcome
     assert "'reference'" in bare["explanation"]
+    assert math.isnan(listed["value"]) and listed["reason"] == "scoring_failed"
+    assert "reference holds ['144'], which is no text" in listed["explanation"]
