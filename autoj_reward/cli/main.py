@@ -28,6 +28,7 @@ GROUPS = {
 MODULES = {
     "rollouts.commands": {
         "best-of-n": "judge N responses per query and keep the best",
+        "preview": "show what a judge sees and says for the first rows of a run file",
         "plan": "estimate a run's GPU memory, or a judge's maximum rate and cost",
         "train ppo": "train with proximal policy optimization (TRL's PPOTrainer)",
         "train grpo": "train with group-relative policy optimization (TRL's GRPOTrainer)",
@@ -69,7 +70,7 @@ MODULES = {
         "journal compact": "make a journal's file as small as possible",
         "models": "list the known models",
         "judge new": "write a judge format to start from",
-        "parse": "show a judge's prompts and what is read in its texts",
+        "parse": "show what is read in texts that a judge wrote",
     },
 }
 """Help line of every command, by the module that holds it."""
