@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import socket
@@ -20,13 +21,16 @@ import pytest
 
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.conversation import Context
 from autoj_reward.engine.vllm import engine_arguments
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import resolve
+from autoj_reward.rubric_items import read_items
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
+from autoj_reward.types import CHECKLIST, Candidate, Comparison, JudgeInput, Judgement
+from tests.engine.asking import judged
 from tests.engine.by_hand import label_probs
 from tests.judgements import reading
 
@@ -205,3 +209,69 @@ def test_both_modes_agree(asked: dict[str, Asked]) -> None:
     for one, other in zip(chat.compared.orders, ids.compared.orders, strict=True):
         assert one.forced and one.verdict is other.verdict
         assert dict(one.confidence or ()) == pytest.approx(dict(other.confidence or ()), abs=EXACT)
+
+
+ITEMS = read_items(
+    [
+        "Names at least two things to do",
+        "Repeats a single word",
+        {"criterion": "Answers the question", "choices": {"not": 0, "partly": 0.5, "fully": 1}},
+    ]
+)
+SCORING = 1e-3
+"""By how much probabilities of items may differ from vLLM's own."""
+
+
+def test_probabilities_of_rubric_items_are_those_of_generative_scoring(
+    url: str, folder: str, tmp_path: Path
+) -> None:
+    """Compare this package's engine with vLLM's own endpoint, on the same token ids.
+
+    A judgement of an item without a critique is one read at the slot right after the prompt.
+    """
+    from transformers import AutoTokenizer
+
+    tokens, fmt = AutoTokenizer.from_pretrained(folder), load_format("rubric-item")
+    asked = [
+        JudgeInput(CHECKLIST, QUERY, (response,), context=Context(rubric=(item,)))
+        for response in RESPONSES
+        for item in ITEMS
+    ]
+    judge = SERVED.model_copy(update={"format": fmt.name, "critique": False})
+    [found] = judged(tmp_path, (judge.model_dump(mode="json", exclude_unset=True), asked))
+    for given, judgement in zip(asked, found, strict=True):
+        [item], [own] = given.items, judgement["readings"]
+        prompt = PromptTokenizer(tokens, "chat").ids(render(given, fmt))
+        begun = {share: tokens.encode(f"Criterion 1: {name}") for name, share in item.choices}
+        [opening] = {tuple(ids[:-1]) for ids in begun.values()}  # each answer is one token
+        labels = {share: ids[-1] for share, ids in begun.items()}
+        ids = [*prompt, *opening]
+        scored = {f"{share:g}": score(url, ids, labels, share, softmax=False) for share in labels}
+        assert dict(own["distribution"]) == pytest.approx(scored, abs=SCORING), item.criterion
+        # The share that counts for the score is renormalised over the answers.
+        alone = sum(share * score(url, ids, labels, share, softmax=True) for share in labels)
+        assert own["expected"] == pytest.approx(alone, abs=SCORING), item.criterion
+        print(item.criterion, dict(own["distribution"]), scored, own["expected"], alone)
+
+
+def score(url: str, ids: list[int], labels: dict[float, int], share: float, softmax: bool) -> float:
+    """Return the probability of a label after the ids, by vLLM's /generative_scoring.
+
+    softmax: whether it is renormalised over the labels.
+    """
+    wanted = sorted(labels, key=lambda own: own != share)  # the endpoint scores the first
+    body = {
+        "model": "judge",
+        "query": ids[:-1],
+        "items": [ids[-1:]],
+        "label_token_ids": [labels[own] for own in wanted],
+        "apply_softmax": softmax,
+    }
+    request = urllib.request.Request(
+        f"{url.removesuffix('/v1')}/generative_scoring",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        [scored] = json.load(answer)["data"]
+    return float(scored["score"])
