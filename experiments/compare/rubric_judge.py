@@ -4,16 +4,15 @@
 
 A seeded program makes responses to a few tasks out of sentences that meet an item or only come
 near it, and finds out by patterns which items hold. An untrained chat model then judges the same
-responses. Each part is one way of judging, with reasons or without, in an engine of its own.
+responses without reasons: one token for each item. Each part is one way of judging.
 
 The report has the accuracy of the verdicts, how well the probabilities are calibrated, how well the
-rubric's score orders the responses, and the cost. Finished parts are kept. Results:
-rubric_judge.json, rubric_judge.md.
+rubric's score orders the responses, and the cost. The results rubric_judge.json and rubric_judge.md
+are rewritten after each part.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 import sys
@@ -27,18 +26,18 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from autoj_reward.client.session import open_judge
+from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, JudgeConfig, check
 from autoj_reward.config.load import read_yaml
 from autoj_reward.conversation import Context
 from autoj_reward.evaluate.statistics import Array, Draws, Indices, spearman
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import Candidate
-from experiments.speed.rubric_cost import RUBRIC_WAYS, cost_of, timed_scores
+from experiments.rubrics import RUBRIC_WAYS, cost_of, open_ways, timed_scores
 from experiments.study import ResampledConfig, Study, study_command
 from experiments.tables import report, tabled
 
-PARTS = tuple(RUBRIC_WAYS)
+PARTS = tuple(part for part, way in RUBRIC_WAYS.items() if not way.critique)
 BINS = 10
 """Number of equal ranges of probability in which calibration is measured."""
 
@@ -121,12 +120,12 @@ def _make_response(task: CheckedTask, drawn: random.Random) -> CheckedResponse:
     return CheckedResponse(candidate, holds, score)
 
 
-async def judge_responses(config: RubricJudgeConfig, part: str) -> dict[str, Any]:
+async def judge_responses(
+    client: RewardClient, part: str, made: Sequence[CheckedResponse]
+) -> dict[str, Any]:
     """Let the judge score all responses in one way. Return shares of items, scores and cost."""
-    way, made = RUBRIC_WAYS[part], make_responses(config)
-    async with open_judge(way.judge(config.judge)) as client:
-        await client.views()  # the engine is up
-        scores, seconds = await timed_scores(client, [own.candidate for own in made], way.how)
+    candidates = [own.candidate for own in made]
+    scores, seconds = await timed_scores(client, candidates, RUBRIC_WAYS[part].how)
     return {
         "shares": [[verdict.share for verdict in own.verdicts] for own in scores],
         "scores": [own.score for own in scores],
@@ -269,14 +268,15 @@ def markdown(config: RubricJudgeConfig, found: dict[str, Any]) -> str:
     return report("A real judge of rubric items", found, tables, about)
 
 
-def study(run: Study[RubricJudgeConfig]) -> str:
-    """Measure the parts that are not done yet."""
-    work = {part: partial(_run, run.config, part) for part in PARTS}
-    return run.steps("rubric_judge", work, partial(markdown, run.config))
-
-
-def _run(config: RubricJudgeConfig, part: str) -> dict[str, Any]:
-    return asyncio.run(judge_responses(config, part))
+async def study(run: Study[RubricJudgeConfig]) -> str:
+    """Measure the parts, and write the report after each. Return the last report."""
+    found, text, made = dict[str, Any](), "", make_responses(run.config)
+    async with open_ways(run.config.judge) as open_way:
+        for part in run.parts:
+            async with open_way(RUBRIC_WAYS[part]) as client:
+                found[part] = await judge_responses(client, part, made)
+            text = run.write("rubric_judge", {"steps": found}, partial(markdown, run.config))
+    return text
 
 
 main = study_command(RubricJudgeConfig, study, PARTS)
