@@ -95,7 +95,7 @@ async def timed_scores(
     return scores, time.monotonic() - started
 
 
-def cost_of(scores: Sequence[RubricScore]) -> dict[str, int]:
+def judging_cost(scores: Sequence[RubricScore]) -> dict[str, int]:
     """Return calls, failed calls and tokens of the judgements behind scores."""
     judgements = list(chain.from_iterable(own.judgements for own in scores))
     usage = sum((own.usage for own in judgements), Usage())

@@ -33,7 +33,7 @@ from autoj_reward.conversation import Context
 from autoj_reward.evaluate.statistics import Array, Draws, Indices, spearman
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import Candidate
-from experiments.rubrics import RUBRIC_WAYS, cost_of, open_ways, timed_scores
+from experiments.rubrics import RUBRIC_WAYS, judging_cost, open_ways, timed_scores
 from experiments.study import ResampledConfig, Study, study_command
 from experiments.tables import report, tabled
 
@@ -130,7 +130,7 @@ async def judge_responses(
         "shares": [[verdict.share for verdict in own.verdicts] for own in scores],
         "scores": [own.score for own in scores],
         "seconds": seconds,
-    } | cost_of(scores)
+    } | judging_cost(scores)
 
 
 def area_under_curve(shares: Array, holds: Array) -> float | None:
@@ -145,7 +145,7 @@ def area_under_curve(shares: Array, holds: Array) -> float | None:
     return float((differences.mean() + 1) / 2)
 
 
-def calibration(shares: Array, holds: Array) -> list[dict[str, Any]]:
+def calibration_rows(shares: Array, holds: Array) -> list[dict[str, Any]]:
     """Return a row for each range of probability that occurs: count, mean share, share that
     holds."""
     number = np.minimum((shares * BINS).astype(int), BINS - 1)
@@ -161,10 +161,10 @@ def calibration(shares: Array, holds: Array) -> list[dict[str, Any]]:
     ]
 
 
-def calibration_error(shares: Array, holds: Array) -> float:
+def expected_calibration_error(shares: Array, holds: Array) -> float:
     """Return the expected calibration error: mean distance of share and outcome over the ranges,
     each weighted by its count."""
-    rows = calibration(shares, holds)
+    rows = calibration_rows(shares, holds)
     return sum(row["count"] * abs(row["share"] - row["holds"]) for row in rows) / len(shares)
 
 
@@ -198,8 +198,8 @@ def verdict_figures(
         "area": over(area),
         "brier": over(lambda at: float(squares[at].mean())),
         "base_brier": base * (1 - base),
-        "error": calibration_error(shares, holds),
-        "bins": calibration(shares, holds),
+        "error": expected_calibration_error(shares, holds),
+        "bins": calibration_rows(shares, holds),
     }
 
 

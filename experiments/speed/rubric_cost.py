@@ -25,13 +25,13 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.conversation import Context
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import Candidate
-from experiments.rubrics import RUBRIC_WAYS, cost_of, open_ways, timed_scores
+from experiments.rubrics import RUBRIC_WAYS, judging_cost, open_ways, timed_scores
 from experiments.speed.work import BACKGROUND, QUESTIONS, SENTENCES
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
 PARTS = tuple(RUBRIC_WAYS)
-WARM_UP = "warm-up"
+FIRST_MARK = "warm-up"
 """Mark of the response that each way scores before it is measured."""
 
 
@@ -74,13 +74,13 @@ async def measure_way(
 ) -> list[dict[str, Any]]:
     """Return the cost of one way for each number of items: means of the rounds."""
     how, rows = RUBRIC_WAYS[part].how, []
-    await timed_scores(client, [made_response(config, f"{part} {WARM_UP}", 1)], how)
+    await timed_scores(client, [made_response(config, f"{part} {FIRST_MARK}", 1)], how)
     for count in config.items:
         costs, seconds = [], []
         for number in range(config.rounds):
             asked = made_response(config, f"{part} {count} {number}", count)
             scores, spent = await timed_scores(client, [asked], how)
-            costs.append(cost_of(scores))
+            costs.append(judging_cost(scores))
             seconds.append(spent)
         means = {name: statistics.fmean(own[name] for own in costs) for name in costs[0]}
         rows.append({"items": count} | means | {"seconds": statistics.median(seconds)})
@@ -106,7 +106,7 @@ NOTE = (
 )
 
 
-def rows_of(steps: Mapping[str, Any]) -> list[dict[str, Any]]:
+def cost_rows(steps: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a row of the table for each way and number of items."""
     rows = []
     for part, measured in steps.items():
@@ -121,7 +121,7 @@ def rows_of(steps: Mapping[str, Any]) -> list[dict[str, Any]]:
 def markdown(found: dict[str, Any]) -> str:
     """Write the costs as a Markdown table."""
     title = "Cost of a rubric"
-    return report(title, found, [(title, tabled(rows_of(found["steps"]), COLUMNS), NOTE)])
+    return report(title, found, [(title, tabled(cost_rows(found["steps"]), COLUMNS), NOTE)])
 
 
 async def study(run: Study[RubricCostConfig]) -> str:

@@ -19,8 +19,8 @@ from experiments.compare.rubric_judge import (
     CheckedTasks,
     RubricJudgeConfig,
     area_under_curve,
-    calibration,
-    calibration_error,
+    calibration_rows,
+    expected_calibration_error,
     main,
     make_responses,
     order_figure,
@@ -97,14 +97,14 @@ def read_config() -> RubricJudgeConfig:
 
 def test_calibration_compares_probabilities_with_outcomes() -> None:
     shares, holds = np.array([0.81, 0.89, 0.2, 1.0]), np.array([1.0, 0.0, 0.0, 1.0])
-    rows = calibration(shares, holds)
+    rows = calibration_rows(shares, holds)
     assert [(row["range"], row["count"]) for row in rows] == [
         ("0.2 to 0.3", 1),
         ("0.8 to 0.9", 2),
         ("0.9 to 1.0", 1),
     ]
     assert rows[1]["share"] == pytest.approx(0.85) and rows[1]["holds"] == 0.5
-    assert calibration_error(shares, holds) == pytest.approx((0.2 + 2 * 0.35 + 0) / 4)
+    assert expected_calibration_error(shares, holds) == pytest.approx((0.2 + 2 * 0.35 + 0) / 4)
 
 
 def test_each_item_of_the_study_is_met_by_its_own_sentences_alone() -> None:
