@@ -123,7 +123,7 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
     asked = [query for query in queries for _ in range(config.samples)]
     items = run.reward.rubric.load() if run.reward.rubric else ()
     if run.reward.judge.kind == "fake":
-        words = run.reward.judge.script.get("words")
+        words: Any = None if items else run.reward.judge.script["words"]
         _check_journal(run.output / "journal.sqlite", words)
         score = partial(rubric_score, items) if items else partial(program_score, words=words)
         before, after = ([float(score(text)) for text in said] for said in (first, last))

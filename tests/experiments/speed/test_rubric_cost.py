@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from autoj_reward.conversation import context_of
 from experiments.speed.rubric_cost import PARTS, RubricCostConfig, cost_rows, made_response, main
 
 
@@ -44,5 +45,5 @@ def test_responses_share_no_beginning_and_have_the_wanted_length() -> None:
     assert one.query.split()[:2] != other.query.split()[:2]
     assert one.response.split()[:2] != other.response.split()[:2]
     assert len(one.response.split()) == 50
-    criteria = [item.criterion for item in one.context.rubric]  # type: ignore[union-attr]
+    criteria = [item.criterion for item in context_of(one.context).rubric]
     assert len(set(criteria)) == 3 and {len(own.split()) for own in criteria} == {20}
