@@ -19,7 +19,9 @@ FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
   codetiming==1.4.0 orjson==3.13.0 \
   verifiers==0.4.0 prime-pydantic-config==0.4.3 renderers==0.1.12 tenacity==9.2.1 tomli-w==1.2.0 \
   math-verify==0.9.0 latex2sympy2-extended==1.11.0 nemo-gym==0.7.0 itsdangerous==2.2.0 \
-  areal==1.0.4 colorlog==6.12.0 skyrl-gym==0.4.0 rewardbench==0.1.4
+  areal==1.0.4 colorlog==6.12.0 skyrl-gym==0.4.0 rewardbench==0.1.4 \
+  axolotl==0.19.0 addict==2.4.0 \
+  ms-swift==4.6.0 modelscope==1.40.2 modelscope-hub==0.5.1 dacite==1.9.2 json-repair==0.64.6
 # Judges of others, with dependencies that may differ from this package's.
 PEERS := py-openjudge==0.2.4 its-hub[lm]==1.2.0 openai==3.57.0
 LOCK := requirements/$(ACCELERATOR).txt
@@ -66,7 +68,8 @@ peers: model  ## Compare this package's judging of groups with OpenJudge's and i
 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)
-	PYTHONPATH=.venv/trl-$(TRL) $(SPREAD) tests/trainer/test_trl.py -k 'not ppo'
+	PYTHONPATH=.venv/trl-$(TRL) $(SPREAD) $(addprefix tests/trainer/test_trl,.py _parts.py _async.py) \
+	  -k 'not ppo'
 
 test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
 	$(BIN)/pytest -m index tests/service/test_client_install.py $(ARGS)
@@ -75,7 +78,7 @@ test-frameworks: model  ## Run the adapters of other frameworks in those framewo
 	$(BIN)/pip install --quiet --no-deps --no-compile --ignore-requires-python --upgrade \
 	  --target .venv/frameworks $(FRAMEWORKS)
 	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verifiers.py nemo_gym.py \
-	  areal.py skyrl.py) tests/evaluate/test_sections.py $(ARGS)
+	  areal.py skyrl.py axolotl.py ms_swift.py) tests/evaluate/test_sections.py $(ARGS)
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 

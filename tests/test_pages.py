@@ -66,7 +66,15 @@ READERS: dict[tuple[str, int], dict[str, Any]] = {
     ("README.md", 1): {"ask_judge": None},
     ("docs/trainers/areal.md", 0): {"trainer": None},
     ("README.md", 2): {"model": "POLICY", "dataset": []},
-    ("docs/trainers/trl_grpo.md", 0): {"model": "POLICY", "dataset": []},
+    **{
+        (f"docs/{page}.md", number): {"model": "POLICY", "dataset": []}
+        for page, number in (
+            ("trainers/trl_grpo", 0),
+            ("trainers/unsloth", 0),
+            ("rewards/parts", 1),
+        )
+    },
+    ("docs/trainers/trl_async_grpo.md", 0): {"dataset": []},
     ("docs/trainers/trl_online_dpo.md", 0): {"model": "POLICY", "dataset": []},
     ("docs/trainers/trl_ppo.md", 0): {
         **dict.fromkeys(("args", "policy", "reference", "value"), "OBJECT"),
@@ -78,7 +86,7 @@ READERS: dict[tuple[str, int], dict[str, Any]] = {
 }
 """{(page, number of its Python block, from 0): names that the reader brings}."""
 
-BLOCKS = {"areal": 1, "skyrl": 1, "verifiers": 2, "nemo_gym": 1}
+BLOCKS = {"areal": 1, "skyrl": 1, "verifiers": 2, "nemo_gym": 1, "trl_async_grpo": 1}
 NOT_RUN = {(f"docs/trainers/{name}.md", n) for name, count in BLOCKS.items() for n in range(count)}
 """Blocks that need a framework which is not installed; `make test-frameworks` runs the same."""
 
@@ -203,6 +211,7 @@ def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     if any("Trainer(" in snippet.text for snippet in own if snippet.language == "python"):
         check_trainers(monkeypatch)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # for modules that the page shows
     monkeypatch.setattr(protocols, "PROTOCOLS", dict(protocols.PROTOCOLS))
     space: dict[str, Any] = {"__name__": "snippet", "SCRIPTED": SCRIPT}
     for snippet in own:

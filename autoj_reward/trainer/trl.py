@@ -16,7 +16,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from autoj_reward.config import RewardConfig, ShapingConfig
 from autoj_reward.errors import ConfigError
@@ -36,6 +36,7 @@ TRLReward = Callable[..., Awaitable[list[float | None]]]
 by name. Returns one number, or None, for each completion."""
 OPEN_BATCHES = 8
 """Limit on batches that some part's function has not asked for yet."""
+R = TypeVar("R")
 
 
 class RewardSource(Protocol):
@@ -56,8 +57,10 @@ class RewardSource(Protocol):
     def compare_now(self, pairs: Sequence[Pair]) -> list[Comparison]: ...
 
 
-def rewards_across_ranks(model: RewardSource, asked: Sequence[Candidate]) -> list[Reward]:
-    """Return the rewards of this rank's candidates, judged on rank 0 with those of all ranks.
+def across_ranks(
+    model: RewardSource, work: Callable[[list[Candidate]], list[R]], asked: Sequence[Candidate]
+) -> list[R]:
+    """Return the results of `work` for this rank's candidates, computed on rank 0 with all ranks'.
 
     Every rank must call it. An AutojError of rank 0, such as BudgetExceeded, is raised on all
     ranks. A rank waits as long as rank 0 may take: the deadline of each round of judgements.
@@ -65,7 +68,7 @@ def rewards_across_ranks(model: RewardSource, asked: Sequence[Candidate]) -> lis
     how = [own.relative for own in model.config.judged.values()]
     rounds = 2 + max((own.rounds for own in how if own), default=0)
     seconds = rounds * max(own.judge.serve.deadline_s for own in model.config.judged.values())
-    return on_first_rank(lambda every: model.rewards_now(every), asked, seconds)
+    return on_first_rank(work, asked, seconds)
 
 
 def candidates(
@@ -124,17 +127,23 @@ class GRPOReward:
         """
         asked = candidates(self.model, prompts, completions, columns)
         if self._gathers:
-            rewards = rewards_across_ranks(self.model, asked)
+            found = across_ranks(self.model, self._rewards_and_numbers, asked)
         else:
-            rewards = self.model.rewards_now(asked)
-        _log(rewards, asked, log_metric, log_extra)
-        return self.model.numbers(rewards, asked)
+            found = self._rewards_and_numbers(asked)
+        _log([reward for reward, _ in found], asked, log_metric, log_extra)
+        return [number for _, number in found]
 
     async def rewards(self, asked: Sequence[Candidate]) -> list[Reward]:
         """Return the rewards of this rank's candidates, in order."""
         if self._gathers:
-            return await asyncio.to_thread(rewards_across_ranks, self.model, asked)
+            return await asyncio.to_thread(
+                across_ranks, self.model, self.model.rewards_now, list(asked)
+            )
         return await self.model.rewards(asked)
+
+    def _rewards_and_numbers(self, asked: list[Candidate]) -> list[tuple[Reward, float]]:
+        rewards = self.model.rewards_now(asked)
+        return list(zip(rewards, self.model.numbers(rewards, asked), strict=True))
 
 
 @dataclass(slots=True, eq=False)

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,11 @@ def tokenizer(smollm2: Any, tmp_path: Path) -> Any:
     from transformers import AutoTokenizer
 
     smollm2.save_pretrained(tmp_path / "tokenizer")
-    return AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
+    made = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
+    # TRL reads responses of templates that it knows: both are ChatML.
+    template = files("trl") / "chat_templates/qwen2_5.jinja"
+    made.chat_template = template.read_text("utf-8")
+    return made
 
 
 @pytest.fixture
