@@ -104,8 +104,9 @@ distributed.barrier()
 
 
 def test_a_group_that_two_ranks_hold_is_judged_on_rank_0(
-    swift: Any, named: Any, tmp_path: Path
+    theirs: Any, named: Any, tmp_path: Path
 ) -> None:
+    theirs(FRAMEWORKS, *PACKAGES)
     named(fmt="listwise", more={"relative": {"by": "listwise"}})
     steps = [
         [[["q", "good"], ["q", "poor"]], [["q", "good"]]],
