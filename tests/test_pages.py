@@ -66,14 +66,9 @@ READERS: dict[tuple[str, int], dict[str, Any]] = {
     ("README.md", 1): {"ask_judge": None},
     ("docs/trainers/areal.md", 0): {"trainer": None},
     ("README.md", 2): {"model": "POLICY", "dataset": []},
-    **{
-        (f"docs/{page}.md", number): {"model": "POLICY", "dataset": []}
-        for page, number in (
-            ("trainers/trl_grpo", 0),
-            ("trainers/unsloth", 0),
-            ("rewards/parts", 1),
-        )
-    },
+    ("docs/trainers/trl_grpo.md", 0): {"model": "POLICY", "dataset": []},
+    ("docs/trainers/unsloth.md", 0): {"model": "POLICY", "dataset": []},
+    ("docs/rewards/parts.md", 1): {"model": "POLICY", "args": "OBJECT", "dataset": []},
     ("docs/trainers/trl_async_grpo.md", 0): {"dataset": []},
     ("docs/trainers/trl_online_dpo.md", 0): {"model": "POLICY", "dataset": []},
     ("docs/trainers/trl_ppo.md", 0): {
@@ -184,7 +179,8 @@ def check_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
     def checked(trainer: Any) -> type:
         def init(self: Any, *args: Any, **keywords: Any) -> None:
             given = signature.bind(*args, **keywords).arguments
-            assert callable(given.get("reward_funcs", given.get("reward_model")))
+            rewards = given.get("reward_funcs", given.get("reward_model"))
+            assert all(map(callable, rewards if isinstance(rewards, list) else [rewards]))
 
         signature = inspect.signature(trainer)
         return type("Checked", (), {"__init__": init, "train": lambda self: None})
