@@ -290,7 +290,7 @@ def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
     if group:
         responses = check.responses(fields) or ()
     else:
-        responses = tuple(check.text(fields, name) for name in names)
+        responses = tuple(check.response(fields, name) for name in names)
     text = check.text(fields, "text") if "text" in fields else None
     return JudgeText(
         line, JudgeInput(protocol, query, responses, context=context.after(turns)), text

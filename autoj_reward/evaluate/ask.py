@@ -127,7 +127,8 @@ def rate_each(
     k = spec.critiques
 
     async def question(ask: Ask, row: T) -> tuple[Scores, list[Judgement]]:
-        found = await rate_candidates(ask, candidates(row), k, view)
+        shown = [candidate.for_judge(spec.shows) for candidate in candidates(row)]
+        found = await rate_candidates(ask, shown, k, view)
         return tuple(judgement.view(view) for judgement in found), found
 
     def size(row: T) -> int:

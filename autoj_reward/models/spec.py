@@ -16,7 +16,7 @@ from autoj_reward.config import (
     View,
     ViewOrAuto,
 )
-from autoj_reward.conversation import ContextColumn
+from autoj_reward.conversation import ContextColumn, Shows
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.protocols import Group
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
@@ -75,6 +75,11 @@ class JudgeSpec:
     def critiques(self) -> int:
         """Return the number of critiques per response: always 1 for a scalar reward model."""
         return 1 if isinstance(self.format, ScalarFormat) else self.config.critiques
+
+    @property
+    def shows(self) -> Shows | None:
+        """What the judge reads of a response of several turns; see `JudgeConfig.shows`."""
+        return self.config.shows
 
     @property
     def compares(self) -> bool:
