@@ -14,7 +14,7 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -150,15 +150,20 @@ class PromptTokenizer(OutputTokenizer):
         shell = _wrapper_text(f"{self.wrapper}{'' if system is None else '_system'}.txt")
         values = {"input": user} | ({"system_message": system} if system else {})
         pieces = re.split(r"\{(\w+)\}", shell)
+        spelled = self._spelled(shell)
         return "".join(
-            self._inert_text(values[p], shell) if k % 2 else p for k, p in enumerate(pieces)
+            self._inert_text(values[p], spelled) if k % 2 else p for k, p in enumerate(pieces)
         )
 
-    def _inert_text(self, message: Message, shell: str) -> str:
+    def _inert_text(self, message: Message, spelled: set[str]) -> str:
         parts = message.parts
-        return "".join(p.text if p.trusted else self._inert(p.text, shell) for p in parts)
+        return "".join(p.text if p.trusted else self._inert(p.text, spelled) for p in parts)
 
-    def _inert(self, text: str, shell: str) -> str:
+    def _spelled(self, shell: str) -> set[str]:
+        """Return the control marks that a template spells and that are no tokens."""
+        return set(CONTROL.findall(shell)) - set(self._added)
+
+    def _inert(self, text: str, spelled: set[str]) -> str:
         """Return untrusted text in which the template's marks are broken up if they are no tokens.
 
         Llama 2 spells `[/INST]` in ordinary text, so ids cannot tell a response's mark from the
@@ -166,7 +171,7 @@ class PromptTokenizer(OutputTokenizer):
         """
         marks = (*self._marks, *TURNS.get(self.wrapper, ()))
         plain = broken_up(text, [mark for mark in marks if mark not in self._added])
-        return break_control_tokens(plain, set(CONTROL.findall(shell)) - set(self._added))
+        return break_control_tokens(plain, spelled)
 
     def _pieces(self, prompt: Prompt) -> list[int | str]:
         """Return the template's control ids and the runs of text between them, in order."""
@@ -184,6 +189,7 @@ class PromptTokenizer(OutputTokenizer):
             messages.append({"role": message.role, "content": content})
         shell = messages[0]["content"] if self.wrapper == "template" else self._chat(messages)
         fill = re.compile(f"\ue000{nonce}:(\\d+)\ue001")
+        spelled = self._spelled(shell)
         pieces: list[int | str] = []
         after_rstrip = False
         for piece in self._control_re.split(shell) if self._control_re else [shell]:
@@ -193,7 +199,7 @@ class PromptTokenizer(OutputTokenizer):
             elif piece:
                 piece = piece.lstrip() if after_rstrip else piece
                 pieces.append(
-                    fill.sub(lambda m: self._inert(untrusted[int(m.group(1))], shell), piece)
+                    fill.sub(lambda m: self._inert(untrusted[int(m.group(1))], spelled), piece)
                 )
                 after_rstrip = False
         return pieces
@@ -231,9 +237,10 @@ class PromptTokenizer(OutputTokenizer):
         if len(ids) <= budget:
             return prompt, ids, True
         responses: dict[str, SpelledTurns] = {}
+        spelled = cache(self._text)  # the marks around turns recur
         for part in (p for m in prompt for p in m.parts if p.response):
             turns = responses.setdefault(part.name, {})
-            turns.setdefault(part.turn, []).append((part, self._text(part.text)))
+            turns.setdefault(part.turn, []).append((part, spelled(part.text)))
         lengths = [sum(map(_length, turns.values())) for turns in responses.values()]
         fixed = len(ids) - sum(lengths)
         room = budget - fixed
@@ -281,7 +288,7 @@ class PromptTokenizer(OutputTokenizer):
         The last turn is kept longest, then the first, then those nearest the ends. The text of the
         first one that does not fit is cut and added to `texts`, if enough of it is left.
         """
-        gone = set[int]()
+        gone, last = set[int](), max(turns)
         for turn in _from_ends(sorted(turns)):
             size = _length(turns[turn])
             if size <= room:
@@ -289,7 +296,7 @@ class PromptTokenizer(OutputTokenizer):
                 continue
             own = [spelled for spelled in turns[turn] if not spelled[0].trusted]
             left = room - size + _length(own)
-            if own and (left >= LEAST_TOKENS or turn == max(turns)):
+            if own and (left >= LEAST_TOKENS or turn == last):
                 [(part, ids)] = own
                 texts[part] = self._cut(part, ids, max(1, left), cut)
             else:
