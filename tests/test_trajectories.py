@@ -28,13 +28,14 @@ from autoj_reward.types import Candidate, JudgeInput, Pair
 from tests.growth import require_linear
 from tests.service.test_api import made, scripted, serving
 
-CALL = {"role": "assistant", "tool_calls": [{"name": "add", "arguments": {"a": 2}}]}
+Messages = list[dict[str, Any]]
+CALL: dict[str, Any] = {"role": "assistant", "tool_calls": [{"name": "add", "arguments": {"a": 2}}]}
 RESULT = {"role": "tool", "name": "add", "content": "4"}
 ANSWER = {"role": "assistant", "content": "It is 4."}
-TURNS = [CALL, RESULT, {"role": "assistant", "content": ""}, ANSWER]
+TURNS: Messages = [CALL, RESULT, {"role": "assistant", "content": ""}, ANSWER]
 CALLED = '[calls add {"a": 2}]'
 WHOLE = f"Assistant: {CALLED}\n\nTool: 4\n\nAssistant: \n\nAssistant: It is 4."
-PROMPT = [{"role": "user", "content": "2+2?"}]
+PROMPT: Messages = [{"role": "user", "content": "2+2?"}]
 READ: dict[Shows | None, str] = {
     None: f"{CALLED}\n\nIt is 4.",
     "final": "It is 4.",
@@ -56,8 +57,7 @@ def logged(path: Path) -> list[list[str]]:
 def test_a_judge_of_trl_reads_what_its_config_says(shows: Shows | None, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with RewardModel(RewardConfig(judge=logging(log, shows), view="rating")) as model:
-        asked = [PROMPT, PROMPT], [TURNS, [ANSWER]]
-        assert None not in GRPOReward(model).judge_sync(*asked)
+        assert None not in GRPOReward(model).judge_sync([PROMPT] * 2, [TURNS, [ANSWER]])
         [(long, _), (plain, _)] = model.recent()
     # A response of one turn is the same text whatever the judge reads, and equal ones are one.
     assert sorted(logged(log)) == sorted(map(list, {(READ[shows],), ("It is 4.",)}))
@@ -75,14 +75,14 @@ def test_two_judges_of_one_reward_may_read_different_things(tmp_path: Path) -> N
 
 def test_a_group_is_judged_by_what_is_shown(tmp_path: Path) -> None:
     """Two responses with the same answer are copies only for a judge that reads no more."""
-    other = [CALL, {**RESULT, "content": "5"}, ANSWER]
+    other: Messages = [CALL, {**RESULT, "content": "5"}, ANSWER]
 
     def judged(shows: Shows) -> list[list[str]]:
         log = tmp_path / shows
         judge = logging(log, shows).model_copy(update={"format": "listwise"})
         relative = RelativeConfig(by="listwise", orders=1)
         with RewardModel(RewardConfig(judge=judge, relative=relative)) as model:
-            turns = [TURNS, other, [{"role": "assistant", "content": "No."}]]
+            turns: list[Messages] = [TURNS, other, [{"role": "assistant", "content": "No."}]]
             assert None not in GRPOReward(model).judge_sync([PROMPT] * 3, turns)
         return logged(log)
 
@@ -364,7 +364,7 @@ def test_rows_of_autoj_score(case: str, tmp_path: Path) -> None:
 
 
 def test_best_of_n_chooses_among_trajectories(tmp_path: Path) -> None:
-    wrong = [CALL, RESULT, {"role": "assistant", "content": "5."}]
+    wrong: Messages = [CALL, RESULT, {"role": "assistant", "content": "5."}]
     source = rows(tmp_path / "in.jsonl", {"messages": PROMPT, "responses": [wrong, TURNS]})
     config = tmp_path / "job.yaml"
     script = {"ratings": {WHOLE: 9, to_plain_text(_turns(wrong)): 3}}

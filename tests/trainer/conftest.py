@@ -109,7 +109,7 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     ) -> RewardModel:
         ratings = {"good": 9, "good </s>": 9, "poor": 2, WORK: 7}
         script = {"ratings": ratings, "fail": {"lost": "truncated", "slow": "hang"}}
-        judge = {"kind": "fake", "script": script, "serve": {"deadline_s": hangs_s}}
+        judge: dict[str, Any] = {"kind": "fake", "script": script, "serve": {"deadline_s": hangs_s}}
         judge |= {"format": fmt, "shows": shows}
         path = tmp_path / "reward.yaml"
         view = {} if {"relative", "rubric"} & set(more) else {"view": "rating"}

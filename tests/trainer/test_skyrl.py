@@ -49,7 +49,7 @@ def test_an_environment_of_several_steps_is_rewarded_at_its_end(
 ) -> None:
     ours = importlib.import_module("autoj_reward.trainer.skyrl")
 
-    class ToolEnv(ours.JudgeEnv):  # type: ignore[name-defined, misc]
+    class ToolEnv(ours.JudgeEnv):  # type: ignore[name-defined]
         def step(self, action: str) -> Any:
             self.turns += 1
             if self.turns == 1:

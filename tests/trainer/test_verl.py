@@ -119,7 +119,10 @@ def test_the_messages_of_an_agent_loop_are_the_turns(
 ) -> None:
     named(shows=shows)
     prompt = [{"role": "user", "content": "Why?"}]
-    told = {"raw_prompt": prompt, "tool_extra_fields": {"messages": [*prompt, *TURNS]}}
+    told: dict[str, Any] = {
+        "raw_prompt": prompt,
+        "tool_extra_fields": {"messages": [*prompt, *TURNS]},
+    }
     rewards = manager("JudgeRewardManager", smollm2, monkeypatch)
     found = asyncio.run(rewards.run_single(rollout(smollm2, "decoded", **told)))
     assert found["reward_score"] == SHOWN[shows]
