@@ -246,9 +246,7 @@ class PromptTokenizer(OutputTokenizer):
         room = budget - fixed
         while (level := _level(lengths, room)) >= LEAST_TOKENS:
             texts: dict[Part, Part] = {}
-            gone = {
-                name: self._cut_turns(turns, level, cut, texts) for name, turns in responses.items()
-            }
+            gone = {n: self._cut_turns(t, level, cut, texts) for n, t in responses.items()}
             shorter = _shortened(prompt, texts, gone)
             ids = self.ids(shorter)
             if len(ids) <= budget:
