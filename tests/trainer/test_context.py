@@ -174,7 +174,8 @@ def test_columns_of_other_kinds_are_read(kind: str, make: Make) -> None:
 def test_numbers_in_columns_are_finite_or_missing(make: Make) -> None:
     model = make()
     column = pd.Series([np.float32(4.5), np.nan])
-    [found, missing] = GRPOReward(model).judge_sync(["q", "q"], ["a", "b"], reference=column)
+    judging = GRPOReward(model).judge(["q", "q"], ["a", "b"], reference=column)
+    [found, missing] = asyncio.run(judging)
     assert found is not None and missing is None  # a judge that needs a reference has none
     with pytest.raises(InputError, match="reference holds inf: give a finite number"):
         GRPOReward(model).judge_sync(["q"], ["a"], reference=[float("inf")])
