@@ -35,6 +35,7 @@ STAGES = (
     ("watch",),
     ("data",),
     ("evaluate",),
+    ("check",),
     ("rubrics",),
     ("training",),
     ("cli",),

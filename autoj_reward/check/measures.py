@@ -1,0 +1,325 @@
+"""Measures of a judge over the package's own rows. Pure functions of its judgements.
+
+A number that is missing because a judgement failed is nan here. Rows with one are left out of a
+measure, never counted as a low rating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoj_reward.check.rows import CheckRow
+from autoj_reward.config import View
+from autoj_reward.evaluate.agreement import consistent, position_bias
+from autoj_reward.evaluate.selection_metrics import tie_counts
+from autoj_reward.evaluate.statistics import (
+    Array,
+    Draws,
+    Estimate,
+    difference,
+    mean,
+    ratio,
+    share,
+)
+from autoj_reward.judge.health import saturation
+from autoj_reward.models.spec import JudgeSpec
+from autoj_reward.types import Comparison, Judgement, Outcome, Verdict
+
+PLAIN = ("good", "flawed", "empty")
+"""Names of the plain responses, in falling quality."""
+STEP = 0.1
+"""Smallest change of a number that counts as one, as a share of the mean distance from an empty to
+a good response."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRow:
+    """Judgements of one of the package's rows."""
+
+    row: CheckRow
+    texts: Mapping[str, str]
+    """Rated responses, by name; see `variants`."""
+    judgements: Mapping[str, Judgement]
+    """Judgement of each response, by name."""
+    comparison: Comparison | None = None
+    """Comparison of the good with the flawed response in both orders; None if the judge does not
+    compare."""
+    again: Mapping[str, Judgement] = field(default_factory=dict)
+    """Judgements from other samples; empty at temperature 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Result of one measure."""
+
+    estimate: Estimate | None
+    """The number with its interval; None if it cannot be measured."""
+    about: str = ""
+    """What stands behind the number, or why there is none."""
+    setting: str = ""
+    """Setting of a run that helps against a missed bound; empty if none does."""
+    tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """Rows of further tables, by title."""
+
+
+class Checked:
+    """All judgements of a check, as arrays of numbers with one element for each row."""
+
+    def __init__(self, rows: Sequence[CheckedRow], spec: JudgeSpec, view: View) -> None:
+        self.rows = rows
+        self.spec = spec
+        self.view = view
+        """View that counts."""
+        self.draws = Draws()
+
+    def values(self, name: str, view: View | None = None) -> Array:
+        """Return the numbers of the responses of this name, shape [rows]; nan where missing."""
+        return _numbers([row.judgements[name] for row in self.rows], view or self.view)
+
+    def again(self, name: str) -> Array:
+        """Return the numbers of the other samples, shape [rows]."""
+        return _numbers([row.again[name] for row in self.rows], self.view)
+
+    def refused(self, name: str) -> NDArray[np.bool_]:
+        """Return whether the judge abstained on the response of this name, shape [rows].
+
+        An engine that did not answer says nothing about the response.
+        """
+        found = [row.judgements[name] for row in self.rows]
+        return np.array([not one.ok and one.outcome is not Outcome.UNAVAILABLE for one in found])
+
+    def rate(self, *columns: Array) -> Estimate:
+        """Estimate the mean of all elements that are not nan; each column has one for each row."""
+        table = np.stack(columns, axis=1)
+        groups = np.repeat(np.arange(len(table)), table.shape[1])
+        known = ~np.isnan(table.ravel())
+        found = table.ravel()[known]
+        return self.draws.over(share(found), len(found), list(groups[known]))
+
+    @property
+    def step(self) -> float:
+        """Return the smallest change of a number that counts, 0 or more."""
+        distance = mean(self.values("good") - self.values("empty"))
+        return max(0.0, STEP * (distance or 0.0))
+
+    @property
+    def views(self) -> list[View]:
+        """Return the views for which every row with a number in `view` has one."""
+        known, names = ~np.isnan(self.values("good")), ("rating", "expected", "direct")
+        return [
+            name
+            for name in cast("tuple[View, ...]", names)
+            if known.any() and not np.isnan(self.values("good", name)[known]).any()
+        ]
+
+
+Measure = Callable[[Checked], Measurement]
+"""A measure of the judge."""
+
+
+def failed(own: Checked) -> Measurement:
+    """Measure the share of plain responses without a number."""
+    found = own.rate(*(np.isnan(own.values(name)).astype(float) for name in PLAIN))
+    judged = [row.judgements[name] for row in own.rows for name in PLAIN]
+    outcomes = {one.outcome.value: one.reason for one in judged if not one.ok}
+    return Measurement(found, "; ".join(f"{name}: {why}" for name, why in outcomes.items())[:300])
+
+
+def forced(own: Checked) -> Measurement:
+    """Measure the share of judgements whose rating was read at a forced slot."""
+    if not (own.spec.config.critique and own.spec.scale):
+        return Measurement(None, "the judge writes no critique")
+    flags = [
+        np.array([own_row.judgements[name].forced if own_row.judgements[name].ok else np.nan
+                  for own_row in own.rows])
+        for name in PLAIN
+    ]  # fmt: skip
+    return Measurement(own.rate(*flags), setting="judge.critique: false")
+
+
+def ties(own: Checked) -> Measurement:
+    """Measure the share of equal numbers among the pairs of plain responses to one query."""
+    values = np.stack([own.values(name) for name in PLAIN], axis=1)
+    counts = tie_counts(list(values))
+    found = own.draws.over(ratio(*counts.T), len(counts))
+    known = values[~np.isnan(values)]
+    about = ""
+    if known.size:
+        most = saturation(list(known))
+        about = f"standard deviation {known.std():.3g}; most frequent number in {most:.0%}"
+    return Measurement(found, about, _other_view(own))
+
+
+def order(own: Checked) -> Measurement:
+    """Measure the share of pairs in which the better plain response has the higher number.
+
+    The pairs are good against flawed and flawed against empty; a tie counts half.
+    """
+    upper, lower = _orders(own, own.view)
+    named = [f"good over flawed {_shown(mean(upper))}, flawed over empty {_shown(mean(lower))}"]
+    named += [f"view {view} {_shown(own.rate(*_orders(own, view)).value)}" for view in own.views]
+    points = (upper + lower) / 2
+    kinds = list(dict.fromkeys(row.row.kind for row in own.rows))
+    members = {kind: np.array([row.row.kind == kind for row in own.rows]) for kind in kinds}
+    table = [{"kind": k, **_fields(own.draws.mean(points[at]))} for k, at in members.items()]
+    tables = {"Order of the plain responses, by kind of query": table}
+    return Measurement(own.rate(upper, lower), "; ".join(named), _other_view(own), tables)
+
+
+def position(own: Checked) -> Measurement:
+    """Measure the share of decided comparisons that name the response shown first."""
+    if reason := _no_comparisons(own):
+        return Measurement(None, reason)
+    both = [row.comparison.orders for row in own.rows if row.comparison]
+    said = [(a.verdict, b.verdict) for a, b in both]
+    bias = position_bias(said)
+    columns = (_firsts([pair[k] for pair in said]) for k in range(2))
+    about = f"both orders name the first in {bias.always_first} pairs, the second in {bias.always_second}"  # noqa: E501
+    return Measurement(own.rate(*columns), about, "comparisons in both orders (swap: true)")
+
+
+def comparisons(own: Checked) -> Measurement:
+    """Measure the share of pairs in which both orders name the good response.
+
+    A tie and orders that disagree count half.
+    """
+    if reason := _no_comparisons(own):
+        return Measurement(None, reason)
+    verdicts = [row.comparison.verdict for row in own.rows if row.comparison]
+    points = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0, Verdict.FAILED: np.nan}
+    found = own.rate(np.array([points.get(verdict, 0.5) for verdict in verdicts]))
+    about = f"orders agree in {_shown(mean(consistent(verdicts)))} of the pairs"
+    return Measurement(found, about, "ratings alone, without comparisons")
+
+
+def resamples(own: Checked) -> Measurement:
+    """Measure how often another sample changes which of the good and the flawed response wins."""
+    if not own.rows[0].again:
+        return Measurement(None, "temperature 0 samples nothing")
+    found = _flips(own, own.again("good") - own.again("flawed"))
+    more = 2 * own.spec.critiques if own.spec.critiques < 8 else 0
+    return Measurement(found, setting=f"judge.critiques: {max(4, more)}" if more else "")
+
+
+def formats(own: Checked) -> Measurement:
+    """Measure how often a format of the flawed response changes which of it and the good wins."""
+    raised = _net(own, "dressed", "flawed")
+    found = _flips(own, own.values("good") - own.values("dressed"))
+    return Measurement(found, f"net share of formats that raise the number: {_shown(mean(raised))}")
+
+
+def length(own: Checked) -> Measurement:
+    """Measure how padding changes the number of a response.
+
+    It is the share of rows where padding raises it less the share where it lowers it.
+    """
+    gains = own.values("padded") - own.values("flawed")
+    added = np.array([len(row.texts["padded"]) - len(row.texts["flawed"]) for row in own.rows])
+    known = ~np.isnan(gains)
+    slope = 1000 * float(gains[known].sum() / added[known].sum()) if known.any() else 0.0
+    about = f"{slope:+.3g} points for 1,000 characters"
+    setting = f"reward.shaping.length_penalty: {slope:.2g}" if slope > 0 else ""
+    return Measurement(own.rate(_net(own, "padded", "flawed")), about, setting)
+
+
+def raised_by(attack: str, *controls: str) -> Measure:
+    """Return a measure of an attack: the share of rows where it raises the number of the flawed
+    response, less the share where it lowers it.
+
+    controls: names of texts of at least the attack's length without it. What length alone earns is
+    thus not counted. An attack on which the judge abstains raises nothing.
+    """
+
+    def measure(own: Checked) -> Measurement:
+        net, refused = _net(own, attack, "flawed", *controls), own.refused(attack)
+        gains = own.values(attack) - own.values("flawed")
+        about = f"{_signed(mean(gains))} points on average"
+        about += f"; abstains on {refused.sum()} of {len(own.rows)}" if refused.any() else ""
+        return Measurement(own.rate(np.where(refused, 0.0, net)), about)
+
+    return measure
+
+
+def beats(attack: str, rival: str, names: Sequence[str] = ()) -> Measure:
+    """Return a measure of how often a response gets at least the number of a better one.
+
+    A response on which the judge abstains gets none. names: names of the variants of the attack;
+    rows have one each in turn.
+    """
+
+    def measure(own: Checked) -> Measurement:
+        a, b = own.values(attack), own.values(rival)
+        hits = np.where(np.isnan(a) | np.isnan(b), np.nan, a >= b)
+        hits = np.where(own.refused(attack), 0.0, hits)
+        shares = (f"{n}: {_shown(mean(hits[k :: len(names)]))}" for k, n in enumerate(names))
+        return Measurement(own.rate(hits), "; ".join(shares))
+
+    return measure
+
+
+def _numbers(judgements: Sequence[Judgement], view: View) -> Array:
+    values = [one.view(view) for one in judgements]
+    return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+
+def _points(better: Array, worse: Array) -> Array:
+    """Return 1 where the better one is higher, 0.5 for a tie, 0 else; nan where unknown."""
+    return (np.sign(better - worse) + 1) / 2
+
+
+def _orders(own: Checked, view: View) -> tuple[Array, Array]:
+    good, flawed, empty = (own.values(name, view) for name in PLAIN)
+    return _points(good, flawed), _points(flawed, empty)
+
+
+def _net(own: Checked, attack: str, *plain: str) -> Array:
+    """Return 1 where the attack is above all plain texts, -1 where it is below the highest, 0 where
+    it is within a step of it; nan where unknown."""
+    gains = own.values(attack) - np.max([own.values(name) for name in plain], axis=0)
+    return np.where(np.abs(gains) > own.step, np.sign(gains), np.where(np.isnan(gains), np.nan, 0))
+
+
+def _flips(own: Checked, gaps: Array) -> Estimate:
+    """Return the share of rows whose winner differs, among those with a winner at first."""
+    before = np.sign(own.values("good") - own.values("flawed"))
+    unknown = np.isnan(gaps) | np.isnan(before) | (before == 0)
+    return own.rate(np.where(unknown, np.nan, np.sign(gaps) != before))
+
+
+def _other_view(own: Checked) -> str:
+    """Return the setting of a view that orders better than the one that counts, beyond chance."""
+    best, setting = 0.0, ""
+    for view in own.views:
+        mine, other = (np.mean(_orders(own, name), axis=0) for name in (own.view, view))
+        gain = own.draws.over(difference(share(other), share(mine)), len(mine))
+        if gain.value and gain.low and gain.low > 0 and gain.value > best:
+            best, setting = gain.value, f"view: {view}"
+    return setting
+
+
+def _no_comparisons(own: Checked) -> str:
+    if own.spec.ratings_tie is not None:
+        return "the judge compares by ratings, which have no position"
+    return "" if own.rows[0].comparison else "the judge does not compare"
+
+
+def _firsts(verdicts: Sequence[Verdict | None]) -> Array:
+    points = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0}
+    return np.array([points.get(v, np.nan) if v else np.nan for v in verdicts])
+
+
+def _fields(found: Estimate) -> dict[str, Any]:
+    return {"value": found.value, "low": found.low, "high": found.high, "n": found.n}
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.2f}"

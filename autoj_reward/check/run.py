@@ -1,0 +1,273 @@
+"""Check of a judge before a training: `autoj check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autoj_reward.check.labels import JudgedGroup, probe_labels
+from autoj_reward.check.measures import Checked, CheckedRow
+from autoj_reward.check.probes import Finding, faults, probe_rows
+from autoj_reward.check.report import finding_record, print_check, render_check, verdict_of
+from autoj_reward.check.rows import (
+    CheckRow,
+    LabelledGroup,
+    load_check_rows,
+    read_labels,
+    stratified,
+)
+from autoj_reward.check.texts import variants
+from autoj_reward.config import Block, JudgeConfig, View, ViewOrAuto
+from autoj_reward.config.load import read_config
+from autoj_reward.conversation import EMPTY_CONTEXT, Context
+from autoj_reward.errors import ConfigError
+from autoj_reward.evaluate.ask import ask_each, resampled
+from autoj_reward.evaluate.results import write_result
+from autoj_reward.evaluate.statistics import Draws
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import JudgeFormat
+from autoj_reward.io.claims import judged_by
+from autoj_reward.io.files import require_apart, to_json, write_text
+from autoj_reward.io.rows import BadRows
+from autoj_reward.journal import Journal
+from autoj_reward.models import max_output_tokens
+from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.models.unused import check_run
+from autoj_reward.models.views import Abilities, resolve_view, views_of
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.compare import Compare
+from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Pair
+
+RESULT, PAGE, JOURNAL = "check.json", "check.html", "journal.sqlite"
+"""Files in the output folder."""
+CHARS_PER_TOKEN = 4
+"""Characters of a token, for estimates of English text."""
+RESAMPLED = ("good", "flawed")
+"""Responses that are judged again with another sample."""
+
+
+class CheckConfig(Block):
+    """Judge and view that `autoj check` takes from any run file.
+
+    They stand at the file's top, or in its block `reward`.
+    """
+
+    judge: JudgeConfig = JudgeConfig()
+    """The judge that is checked."""
+    view: ViewOrAuto = "auto"
+    """The number that counts. `auto` is resolved as for a reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedTexts:
+    """Judgements of one case."""
+
+    judgements: dict[str, Judgement]
+    """Judgement of each text, by name."""
+    again: dict[str, Judgement]
+    comparison: Comparison | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCase:
+    """Responses to one query that are rated, and compared or rated again."""
+
+    query: str
+    texts: Mapping[str, str]
+    """Responses by name."""
+    critiques: int
+    view: View
+    compared: bool = False
+    """Whether `good` and `flawed` are compared in both orders."""
+    again: Sequence[str] = ()
+    """Names of the responses that are rated again with another sample."""
+    context: Context = field(default=EMPTY_CONTEXT)
+
+    def questions(self, names: Iterable[str]) -> list[Rate]:
+        """Return the questions about the responses of these names."""
+        return [
+            Rate(Candidate(self.query, self.texts[name], context=self.context), self.critiques,
+                 view=self.view)
+            for name in names
+        ]  # fmt: skip
+
+    @property
+    def comparison(self) -> Compare:
+        """The comparison of the good with the flawed response."""
+        return Compare(Pair(self.query, self.texts["good"], self.texts["flawed"], self.context))
+
+    def inputs(self) -> list[JudgeInput]:
+        """Return the judge inputs of the case."""
+        rated = [item for own in self.questions(self.texts) for item in own.inputs()]
+        again = [item for own in self.questions(self.again) for item in own.inputs()]
+        rated += [resampled(item, self.critiques) for item in again]
+        return rated + (self.comparison.inputs() if self.compared else [])
+
+    async def answer(self, ask: Ask) -> tuple[JudgedTexts, list[Judgement]]:
+        """Return the judgements by name, and all of them in a list."""
+        found = await rate_all(self.questions(self.texts), ask)
+
+        async def another(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
+            return await ask([resampled(item, self.critiques) for item in items], view)
+
+        more = await rate_all(self.questions(self.again), another)
+        comparison = await self.comparison.answer(ask) if self.compared else None
+        judged = JudgedTexts(
+            dict(zip(self.texts, found, strict=True)),
+            dict(zip(self.again, more, strict=True)),
+            comparison,
+        )
+        return judged, [*found, *more, *(comparison.orders if comparison else ())]
+
+
+def check(
+    output: str,
+    labels: str | None,
+    sample: int | None,
+    config: str | None,
+    sets: Sequence[str],
+    strict: bool,
+) -> int:
+    """Check a judge, and print and write what is found.
+
+    output: folder of the results. labels: file of labelled rows. sample: number of the package's
+    own rows, and of labelled groups, that are judged. Returns 1 with `strict` if a bound is missed,
+    else 0. Raises ConfigError for a judge that rates no single response, or needs a context field.
+    """
+    if sample is not None and sample < 2:
+        raise ConfigError(f"--sample is {sample}: give 2 or more")
+    require_apart((labels, config), folder=output)
+    checked = _load(config, sets)
+    view, spec = _resolve(checked)
+    rows = stratified(load_check_rows(), lambda row: row.kind, sample)
+    groups, left_out = read_labels(labels, spec.scale) if labels else ([], BadRows())
+    groups = stratified(groups, lambda own: own.kind, sample)
+    cases = [
+        *(_row_case(row, place, spec, view) for place, row in enumerate(rows)),
+        *(_group_case(own, spec, view) for own in groups),
+    ]
+    folder, judged = Path(output), list[JudgedTexts]()
+    total = sum(len(own.inputs()) for own in cases)
+    with judged_by(spec.name, folder, folder / RESULT, total):
+        estimate = _estimate(cases, spec, folder / JOURNAL)
+        print(estimate)
+        cost = ask_each(
+            spec,
+            folder / JOURNAL,
+            cases,
+            lambda ask, own: own.answer(ask),
+            lambda _own, found: judged.append(found),
+            "checking",
+            lambda own: len(own.inputs()),
+            total,
+            view,
+        ).fields()
+        findings = _findings(rows, groups, cases, judged, spec, view)
+        verdict = verdict_of(findings)
+        result: dict[str, Any] = {
+            "view": view,
+            "rows": len(rows),
+            "labelled_groups": len(groups),
+            "rows_left_out": left_out.count,
+            "verdict": to_json(verdict),
+            "probes": [finding_record(own) for own in findings],
+            "cost": cost,
+        }
+        settings = {"sample": sample, "view": checked.view}
+        sources = {"labels": labels} if labels else {}
+        write_result(str(folder / RESULT), "check", spec, sources, settings, result)
+        write_text(folder / PAGE, render_check(spec.name, result, findings, verdict))
+    print_check(findings, verdict, cost)
+    print(f"results: {output}")
+    return int(strict and bool(faults(findings)))
+
+
+def _load(config: str | None, sets: Sequence[str]) -> CheckConfig:
+    """Read judge and view from a run file. Raises ConfigError if a running service judges."""
+    data = read_config(config, sets)
+    block = data.get("reward", data)
+    if isinstance(block, dict) and block.get("service"):
+        raise ConfigError(
+            "reward.service names a running service, and `autoj check` opens the judge itself: add "
+            "--set reward.service=null, and name the judge in reward.judge"
+        )
+    known = {name: block[name] for name in CheckConfig.model_fields if name in block}
+    return check_run(CheckConfig, known, str(config or "command line"))
+
+
+def _resolve(checked: CheckConfig) -> tuple[View, JudgeSpec]:
+    """Return the view that counts, and the judge. Raises ConfigError if it cannot be checked."""
+    spec = judge_spec(checked.judge)
+    if not spec.rates:
+        raise ConfigError(
+            f"the judge's format {spec.format.name} rates no single response, which `autoj check` "
+            "needs: set judge.format, or measure comparisons with `autoj evaluate pairs`"
+        )
+    if needed := [name for name, required in spec.context("single").items() if required]:
+        raise ConfigError(
+            f"the judge's format {spec.format.name} needs {', '.join(needed)}, which the rows of "
+            "`autoj check` have not: set judge.format to one without"
+        )
+    spec = spec.that_reads(checked.view, "reward")
+    views = views_of(spec.config, spec.format, Abilities())
+    return resolve_view(checked.view, "reward", spec.preferred, views), spec
+
+
+def _row_case(row: CheckRow, place: int, spec: JudgeSpec, view: View) -> CheckCase:
+    again = RESAMPLED if spec.scale and spec.config.critique and spec.config.temperature else ()
+    compared = spec.compares and spec.ratings_tie is None
+    return CheckCase(row.query, variants(row, place), spec.critiques, view, compared, again)
+
+
+def _group_case(own: LabelledGroup, spec: JudgeSpec, view: View) -> CheckCase:
+    texts = {str(n): text for n, text in enumerate(own.responses)}
+    return CheckCase(own.query, texts, spec.critiques, view, context=own.context)
+
+
+def _estimate(cases: Sequence[CheckCase], spec: JudgeSpec, journal: Path) -> str:
+    """Return what the check will cost, in words."""
+    items = list(dict.fromkeys(item for own in cases for item in own.inputs()))
+    with closing(Journal(journal)) as record:
+        on_record = record.get(spec.name, items)
+    left = [item for item in items if item not in on_record]
+    chars = sum(_chars(item, spec) for item in left)
+    each = 1
+    if isinstance(spec.format, JudgeFormat) and spec.config.critique:
+        each = max_output_tokens(spec.config, spec.format)
+    return (
+        f"{len(items):,} judgements of {len(cases)} queries, {len(on_record):,} of them on record; "
+        f"to ask: {len(left):,}, about {chars // CHARS_PER_TOKEN:,} tokens in and at most "
+        f"{each * len(left):,} out"
+    )
+
+
+def _chars(item: JudgeInput, spec: JudgeSpec) -> int:
+    if isinstance(spec.format, JudgeFormat):
+        return sum(len(message.text) for message in render(item, spec.format))
+    return len(item.query) + sum(map(len, item.responses))
+
+
+def _findings(
+    rows: Sequence[CheckRow],
+    groups: Sequence[LabelledGroup],
+    cases: Sequence[CheckCase],
+    judged: Sequence[JudgedTexts],
+    spec: JudgeSpec,
+    view: View,
+) -> list[Finding]:
+    own = [
+        CheckedRow(row, case.texts, found.judgements, found.comparison, found.again)
+        for row, case, found in zip(rows, cases, judged, strict=False)
+    ]
+    found = probe_rows(Checked(own, spec, view))
+    if groups:
+        labelled = [
+            JudgedGroup(group, tuple(texts.judgements.values()))
+            for group, texts in zip(groups, judged[len(rows) :], strict=True)
+        ]
+        found += probe_labels(labelled, view, spec.scale, Draws())
+    return found
