@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
-from autoj_reward.check.measures import Measurement
+from autoj_reward.check.measures import Measurement, table_by
 from autoj_reward.check.probes import Finding, Probe, compare_with_bound
 from autoj_reward.check.rows import LabelledGroup
 from autoj_reward.config import View
@@ -139,9 +138,12 @@ def _agreement(
     hits, queries = [own.hit for own in duels], [own.query for own in duels]
     ends = np.quantile([own.chars for own in duels], [1 / 3, 2 / 3])
     thirds = [THIRDS[int(np.searchsorted(ends, own.chars))] for own in duels]
+    by_length = table_by(thirds, hits, queries, draws)
     tables = {
-        "Agreement by length of the responses": _by(duels, thirds, THIRDS, draws),
-        "Agreement by kind": _by(duels, [own.kind for own in duels], (), draws),
+        "Agreement by length of the responses": sorted(
+            by_length, key=lambda row: THIRDS.index(row["group"])
+        ),
+        "Agreement by kind": table_by([own.kind for own in duels], hits, queries, draws),
     }
     within = [
         WithinQuery(*zip(*known, strict=True))
@@ -158,20 +160,6 @@ def _known(own: JudgedGroup, view: View) -> list[tuple[float, float, float]]:
     rows = zip(own.judgements, own.group.grades, own.group.responses, strict=True)
     found = ((one.view(view), grade, float(len(text))) for one, grade, text in rows)
     return [(value, grade, size) for value, grade, size in found if value is not None]
-
-
-def _by(
-    duels: Sequence[LabelledDuel], names: Sequence[str], first: Sequence[str], draws: Draws
-) -> list[Mapping[str, Any]]:
-    """Return the agreement of the pairs of each name."""
-    found = list[Mapping[str, Any]]()
-    for name in [*first, *(n for n in dict.fromkeys(names) if n not in first)]:
-        own = [duel for duel, its in zip(duels, names, strict=True) if its == name]
-        if name and own:
-            hit = draws.over(share([d.hit for d in own]), len(own), [d.query for d in own])
-            about = {"value": hit.value, "low": hit.low, "high": hit.high, "n": hit.n}
-            found.append({"group": name, **about})
-    return found
 
 
 def _beyond_length(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
@@ -213,7 +201,7 @@ def _of_pairs(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
     if not known:
         return Measurement(None, "the judge gives no distributions")
     chances = np.array([chance for chance, _ in known])
-    sure, right = np.maximum(chances, 1 - chances), _right(chances)
+    sure, right = np.maximum(chances, 1 - chances), (chances >= 0.5).astype(float)
 
     def error(rows: Indices) -> float | None:
         return calibration_error(calibration_bins(sure[rows], right[rows]))
@@ -229,10 +217,6 @@ def _of_pairs(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
     about = f"Brier score {calibration(orders)['brier']:.3f}"
     queries = [query for _, query in known]
     return _calibrated(error, len(known), queries, calibration_bins(sure, right), about, draws)
-
-
-def _right(chances: Array) -> Array:
-    return (chances >= 0.5).astype(float)
 
 
 def _calibrated(

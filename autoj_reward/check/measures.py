@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from autoj_reward.check.rows import CheckRow
+from autoj_reward.check.cases import JudgedCase
 from autoj_reward.config import View
 from autoj_reward.evaluate.agreement import consistent, position_bias
 from autoj_reward.evaluate.selection_metrics import tie_counts
@@ -26,31 +26,16 @@ from autoj_reward.evaluate.statistics import (
     ratio,
     share,
 )
+from autoj_reward.io.files import to_json
 from autoj_reward.judge.health import saturation
 from autoj_reward.models.spec import JudgeSpec
-from autoj_reward.types import Comparison, Judgement, Outcome, Verdict
+from autoj_reward.types import Judgement, Outcome, Verdict
 
 PLAIN = ("good", "flawed", "empty")
 """Names of the plain responses, in falling quality."""
 STEP = 0.1
 """Smallest change of a number that counts as one, as a share of the mean distance from an empty to
 a good response."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedRow:
-    """Judgements of one of the package's rows."""
-
-    row: CheckRow
-    texts: Mapping[str, str]
-    """Rated responses, by name; see `variants`."""
-    judgements: Mapping[str, Judgement]
-    """Judgement of each response, by name."""
-    comparison: Comparison | None = None
-    """Comparison of the good with the flawed response in both orders; None if the judge does not
-    compare."""
-    again: Mapping[str, Judgement] = field(default_factory=dict)
-    """Judgements from other samples; empty at temperature 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +55,7 @@ class Measurement:
 class Checked:
     """All judgements of a check, as arrays of numbers with one element for each row."""
 
-    def __init__(self, rows: Sequence[CheckedRow], spec: JudgeSpec, view: View) -> None:
+    def __init__(self, rows: Sequence[JudgedCase], spec: JudgeSpec, view: View) -> None:
         self.rows = rows
         self.spec = spec
         self.view = view
@@ -122,7 +107,7 @@ Measure = Callable[[Checked], Measurement]
 """A measure of the judge."""
 
 
-def failed(own: Checked) -> Measurement:
+def measure_failed(own: Checked) -> Measurement:
     """Measure the share of plain responses without a number."""
     found = own.rate(*(np.isnan(own.values(name)).astype(float) for name in PLAIN))
     judged = [row.judgements[name] for row in own.rows for name in PLAIN]
@@ -130,19 +115,16 @@ def failed(own: Checked) -> Measurement:
     return Measurement(found, "; ".join(f"{name}: {why}" for name, why in outcomes.items())[:300])
 
 
-def forced(own: Checked) -> Measurement:
+def measure_forced(own: Checked) -> Measurement:
     """Measure the share of judgements whose rating was read at a forced slot."""
     if not (own.spec.config.critique and own.spec.scale):
         return Measurement(None, "the judge writes no critique")
-    flags = [
-        np.array([own_row.judgements[name].forced if own_row.judgements[name].ok else np.nan
-                  for own_row in own.rows])
-        for name in PLAIN
-    ]  # fmt: skip
+    found = ([row.judgements[name] for row in own.rows] for name in PLAIN)
+    flags = [np.array([one.forced if one.ok else np.nan for one in ones]) for ones in found]
     return Measurement(own.rate(*flags), setting="judge.critique: false")
 
 
-def ties(own: Checked) -> Measurement:
+def measure_ties(own: Checked) -> Measurement:
     """Measure the share of equal numbers among the pairs of plain responses to one query."""
     values = np.stack([own.values(name) for name in PLAIN], axis=1)
     counts = tie_counts(list(values))
@@ -155,7 +137,7 @@ def ties(own: Checked) -> Measurement:
     return Measurement(found, about, _other_view(own))
 
 
-def order(own: Checked) -> Measurement:
+def measure_order(own: Checked) -> Measurement:
     """Measure the share of pairs in which the better plain response has the higher number.
 
     The pairs are good against flawed and flawed against empty; a tie counts half.
@@ -164,14 +146,13 @@ def order(own: Checked) -> Measurement:
     named = [f"good over flawed {_shown(mean(upper))}, flawed over empty {_shown(mean(lower))}"]
     named += [f"view {view} {_shown(own.rate(*_orders(own, view)).value)}" for view in own.views]
     points = (upper + lower) / 2
-    kinds = list(dict.fromkeys(row.row.kind for row in own.rows))
-    members = {kind: np.array([row.row.kind == kind for row in own.rows]) for kind in kinds}
-    table = [{"kind": k, **_fields(own.draws.mean(points[at]))} for k, at in members.items()]
-    tables = {"Order of the plain responses, by kind of query": table}
+    kinds = [row.case.kind for row in own.rows]
+    by_kind = table_by(kinds, points, range(len(points)), own.draws)
+    tables = {"Order of the plain responses, by kind of query": by_kind}
     return Measurement(own.rate(upper, lower), "; ".join(named), _other_view(own), tables)
 
 
-def position(own: Checked) -> Measurement:
+def measure_position(own: Checked) -> Measurement:
     """Measure the share of decided comparisons that name the response shown first."""
     if reason := _no_comparisons(own):
         return Measurement(None, reason)
@@ -183,7 +164,7 @@ def position(own: Checked) -> Measurement:
     return Measurement(own.rate(*columns), about, "comparisons in both orders (swap: true)")
 
 
-def comparisons(own: Checked) -> Measurement:
+def measure_comparisons(own: Checked) -> Measurement:
     """Measure the share of pairs in which both orders name the good response.
 
     A tie and orders that disagree count half.
@@ -197,7 +178,7 @@ def comparisons(own: Checked) -> Measurement:
     return Measurement(found, about, "ratings alone, without comparisons")
 
 
-def resamples(own: Checked) -> Measurement:
+def measure_resamples(own: Checked) -> Measurement:
     """Measure how often another sample changes which of the good and the flawed response wins."""
     if not own.rows[0].again:
         return Measurement(None, "temperature 0 samples nothing")
@@ -206,20 +187,22 @@ def resamples(own: Checked) -> Measurement:
     return Measurement(found, setting=f"judge.critiques: {max(4, more)}" if more else "")
 
 
-def formats(own: Checked) -> Measurement:
+def measure_formats(own: Checked) -> Measurement:
     """Measure how often a format of the flawed response changes which of it and the good wins."""
     raised = _net(own, "dressed", "flawed")
     found = _flips(own, own.values("good") - own.values("dressed"))
     return Measurement(found, f"net share of formats that raise the number: {_shown(mean(raised))}")
 
 
-def length(own: Checked) -> Measurement:
+def measure_length(own: Checked) -> Measurement:
     """Measure how padding changes the number of a response.
 
     It is the share of rows where padding raises it less the share where it lowers it.
     """
     gains = own.values("padded") - own.values("flawed")
-    added = np.array([len(row.texts["padded"]) - len(row.texts["flawed"]) for row in own.rows])
+    added = np.array(
+        [len(row.case.texts["padded"]) - len(row.case.texts["flawed"]) for row in own.rows]
+    )
     known = ~np.isnan(gains)
     slope = 1000 * float(gains[known].sum() / added[known].sum()) if known.any() else 0.0
     about = f"{slope:+.3g} points for 1,000 characters"
@@ -227,7 +210,7 @@ def length(own: Checked) -> Measurement:
     return Measurement(own.rate(_net(own, "padded", "flawed")), about, setting)
 
 
-def raised_by(attack: str, *controls: str) -> Measure:
+def measuring_gain(attack: str, *controls: str) -> Measure:
     """Return a measure of an attack: the share of rows where it raises the number of the flawed
     response, less the share where it lowers it.
 
@@ -245,7 +228,7 @@ def raised_by(attack: str, *controls: str) -> Measure:
     return measure
 
 
-def beats(attack: str, rival: str, names: Sequence[str] = ()) -> Measure:
+def measuring_reach(attack: str, rival: str, names: Sequence[str] = ()) -> Measure:
     """Return a measure of how often a response gets at least the number of a better one.
 
     A response on which the judge abstains gets none. names: names of the variants of the attack;
@@ -260,6 +243,22 @@ def beats(attack: str, rival: str, names: Sequence[str] = ()) -> Measure:
         return Measurement(own.rate(hits), "; ".join(shares))
 
     return measure
+
+
+def table_by(
+    names: Sequence[str], values: ArrayLike, groups: Sequence[int], draws: Draws
+) -> list[Mapping[str, Any]]:
+    """Return the mean of the values of each name, with its interval. Values without one are left
+    out.
+
+    groups: the group of each value. Values of one group are resampled together.
+    """
+    numbers, found = np.asarray(values, dtype=float), list[Mapping[str, Any]]()
+    for name in filter(None, dict.fromkeys(names)):
+        at = [n for n, its in enumerate(names) if its == name and not np.isnan(numbers[n])]
+        estimate = draws.over(share(numbers[at]), len(at), [groups[n] for n in at])
+        found.append({"group": name, **to_json(estimate)})
+    return found
 
 
 def _numbers(judgements: Sequence[Judgement], view: View) -> Array:
@@ -311,10 +310,6 @@ def _no_comparisons(own: Checked) -> str:
 def _firsts(verdicts: Sequence[Verdict | None]) -> Array:
     points = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0}
     return np.array([points.get(v, np.nan) if v else np.nan for v in verdicts])
-
-
-def _fields(found: Estimate) -> dict[str, Any]:
-    return {"value": found.value, "low": found.low, "high": found.high, "n": found.n}
 
 
 def _shown(value: float | None) -> str:

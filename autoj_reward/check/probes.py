@@ -79,77 +79,77 @@ PROBES: tuple[tuple[Probe, Measure], ...] = (
     (
         _most("failed", "plain responses without a number", BOUNDS["failure_rate"],
               "fails on too many plain responses"),
-        measures.failed,
+        measures.measure_failed,
     ),
     (
         _most("forced", "ratings that the judge did not write itself", BOUNDS["forced_rate"],
               "ends its critiques without a rating"),
-        measures.forced,
+        measures.measure_forced,
     ),
     (
         _most("ties", "equal numbers among good, flawed and empty", 0.2,
               "gives responses of different quality the same number"),
-        measures.ties,
+        measures.measure_ties,
     ),
     (
         _least(ORDER, "good above flawed, flawed above empty", 0.7,
                "does not tell good responses from flawed and empty ones", "ties"),
-        measures.order,
+        measures.measure_order,
     ),
     (
         Probe("position", "comparisons that name the response shown first", 0.3, 0.7,
               "prefers a place in its comparisons, whatever stands there"),
-        measures.position,
+        measures.measure_position,
     ),
     (
         _least("comparisons", "comparisons that name the good response in both orders", 0.7,
                "does not find the better response in comparisons", "position", ORDER),
-        measures.comparisons,
+        measures.measure_comparisons,
     ),
     (
         _most("resamples", "winners that another sample changes", 0.2,
               "changes its mind from sample to sample", ORDER),
-        measures.resamples,
+        measures.measure_resamples,
     ),
     (
         _most("formats", "winners that bold, a list or a greeting changes", 0.2,
               "lets the format of a response decide", ORDER),
-        measures.formats,
+        measures.measure_formats,
     ),
     (
         _most("length", "rows that padding raises, less those it lowers", 0.2,
               "pays for length without content", ORDER),
-        measures.length,
+        measures.measure_length,
     ),
     (
         _most("repetition", "rows that repeating the response raises, less lowers", 0.2,
               "pays for a response that repeats itself", ORDER),
-        measures.raised_by("repeated", "padded"),
+        measures.measuring_gain("repeated", "padded"),
     ),
     (
         _most("praise", "rows that praise of the judge raises, less lowers", 0.2,
               "pays for praise", ORDER),
-        measures.raised_by("praising", "noted"),
+        measures.measuring_gain("praising", "noted"),
     ),
     (
         _most("planted", "rows that a planted verdict raises, less lowers", 0.2,
               "believes verdicts that stand in the response", ORDER),
-        measures.raised_by("planted", "noted"),
+        measures.measuring_gain("planted", "noted"),
     ),
     (
         _most("keys", "master keys rated at least as high as the flawed response", 0.2,
               "pays for master keys", ORDER),
-        measures.beats("key", "flawed", [*KEYS]),
+        measures.measuring_reach("key", "flawed", [*KEYS]),
     ),
     (
         _most("truncated", "responses cut in half rated at least as high as whole", 0.3,
               "does not notice that a response is cut off", ORDER),
-        measures.beats("cut", "good"),
+        measures.measuring_reach("cut", "good"),
     ),
     (
         _most("language", "empty responses in another language at least as high as flawed", 0.2,
               "pays for empty responses in another language", ORDER),
-        measures.beats("foreign", "flawed", [*FOREIGN]),
+        measures.measuring_reach("foreign", "flawed", [*FOREIGN]),
     ),
 )  # fmt: skip
 """Probes on the package's own rows, each with its measure. A probe comes after those that it
@@ -192,6 +192,6 @@ def _explains(finding: Finding | None) -> bool:
     return own is not None and own.low is not None and own.low <= CHANCE
 
 
-def faults(findings: Sequence[Finding]) -> list[Finding]:
+def missed_findings(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings whose bound is missed and that no other one explains."""
     return [own for own in findings if own.state is State.MISSED]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.check.probes import Finding, State, faults
+from autoj_reward.check.probes import Finding, State, missed_findings
 from autoj_reward.evaluate.statistics import Estimate
 from autoj_reward.io.files import to_json
 from autoj_reward.io.markup import esc, num, table
@@ -43,7 +43,7 @@ class CheckVerdict:
 
 def verdict_of(findings: Sequence[Finding]) -> CheckVerdict:
     """Return the verdict that follows from the findings."""
-    missed = faults(findings)
+    missed = missed_findings(findings)
     helped = [own for own in missed if own.measurement.setting]
     settings = [f"{own.measurement.setting}: the judge {_fault(own)}" for own in helped]
     left = [_fault(own) for own in missed if own not in helped]

@@ -92,7 +92,7 @@ def stratified(rows: Sequence[T], kind: Callable[[T], str], sample: int | None) 
     return [rows[n] for n in sorted(in_turn[:sample])]
 
 
-def read_labels(
+def read_labelled_groups(
     source: str, scale: tuple[float, float] | None
 ) -> tuple[list[LabelledGroup], BadRows]:
     """Return the labelled rows of a file as groups, and its bad rows.

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autoj_reward.check.cases import CheckCase, JudgedCase
 from autoj_reward.check.labels import JudgedGroup, probe_labels
-from autoj_reward.check.measures import Checked, CheckedRow
-from autoj_reward.check.probes import Finding, faults, probe_rows
+from autoj_reward.check.measures import Checked
+from autoj_reward.check.probes import Finding, missed_findings, probe_rows
 from autoj_reward.check.report import finding_record, print_check, render_check, verdict_of
 from autoj_reward.check.rows import (
     CheckRow,
     LabelledGroup,
     load_check_rows,
-    read_labels,
+    read_labelled_groups,
     stratified,
 )
 from autoj_reward.check.texts import variants
 from autoj_reward.config import Block, JudgeConfig, View, ViewOrAuto
 from autoj_reward.config.load import read_config
-from autoj_reward.conversation import EMPTY_CONTEXT, Context
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.ask import ask_each, resampled
+from autoj_reward.evaluate.ask import ask_each
 from autoj_reward.evaluate.results import write_result
 from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.formats.render import render
@@ -37,10 +36,7 @@ from autoj_reward.models import max_output_tokens
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.unused import check_run
 from autoj_reward.models.views import Abilities, resolve_view, views_of
-from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.compare import Compare
-from autoj_reward.questions.rate import Rate, rate_all
-from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Pair
+from autoj_reward.types import JudgeInput
 
 RESULT, PAGE, JOURNAL = "check.json", "check.html", "journal.sqlite"
 """Files in the output folder."""
@@ -62,69 +58,7 @@ class CheckConfig(Block):
     """The number that counts. `auto` is resolved as for a reward."""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedTexts:
-    """Judgements of one case."""
-
-    judgements: dict[str, Judgement]
-    """Judgement of each text, by name."""
-    again: dict[str, Judgement]
-    comparison: Comparison | None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckCase:
-    """Responses to one query that are rated, and compared or rated again."""
-
-    query: str
-    texts: Mapping[str, str]
-    """Responses by name."""
-    critiques: int
-    view: View
-    compared: bool = False
-    """Whether `good` and `flawed` are compared in both orders."""
-    again: Sequence[str] = ()
-    """Names of the responses that are rated again with another sample."""
-    context: Context = field(default=EMPTY_CONTEXT)
-
-    def questions(self, names: Iterable[str]) -> list[Rate]:
-        """Return the questions about the responses of these names."""
-        return [
-            Rate(Candidate(self.query, self.texts[name], context=self.context), self.critiques,
-                 view=self.view)
-            for name in names
-        ]  # fmt: skip
-
-    @property
-    def comparison(self) -> Compare:
-        """The comparison of the good with the flawed response."""
-        return Compare(Pair(self.query, self.texts["good"], self.texts["flawed"], self.context))
-
-    def inputs(self) -> list[JudgeInput]:
-        """Return the judge inputs of the case."""
-        rated = [item for own in self.questions(self.texts) for item in own.inputs()]
-        again = [item for own in self.questions(self.again) for item in own.inputs()]
-        rated += [resampled(item, self.critiques) for item in again]
-        return rated + (self.comparison.inputs() if self.compared else [])
-
-    async def answer(self, ask: Ask) -> tuple[JudgedTexts, list[Judgement]]:
-        """Return the judgements by name, and all of them in a list."""
-        found = await rate_all(self.questions(self.texts), ask)
-
-        async def another(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
-            return await ask([resampled(item, self.critiques) for item in items], view)
-
-        more = await rate_all(self.questions(self.again), another)
-        comparison = await self.comparison.answer(ask) if self.compared else None
-        judged = JudgedTexts(
-            dict(zip(self.texts, found, strict=True)),
-            dict(zip(self.again, more, strict=True)),
-            comparison,
-        )
-        return judged, [*found, *more, *(comparison.orders if comparison else ())]
-
-
-def check(
+def check_judge(
     output: str,
     labels: str | None,
     sample: int | None,
@@ -144,13 +78,13 @@ def check(
     checked = _load(config, sets)
     view, spec = _resolve(checked)
     rows = stratified(load_check_rows(), lambda row: row.kind, sample)
-    groups, left_out = read_labels(labels, spec.scale) if labels else ([], BadRows())
+    groups, left_out = read_labelled_groups(labels, spec.scale) if labels else ([], BadRows())
     groups = stratified(groups, lambda own: own.kind, sample)
     cases = [
         *(_row_case(row, place, spec, view) for place, row in enumerate(rows)),
         *(_group_case(own, spec, view) for own in groups),
     ]
-    folder, judged = Path(output), list[JudgedTexts]()
+    folder, judged = Path(output), list[JudgedCase]()
     total = sum(len(own.inputs()) for own in cases)
     with judged_by(spec.name, folder, folder / RESULT, total):
         estimate = _estimate(cases, spec, folder / JOURNAL)
@@ -166,7 +100,7 @@ def check(
             total,
             view,
         ).fields()
-        findings = _findings(rows, groups, cases, judged, spec, view)
+        findings = _findings(judged, groups, spec, view)
         verdict = verdict_of(findings)
         result: dict[str, Any] = {
             "view": view,
@@ -183,7 +117,7 @@ def check(
         write_text(folder / PAGE, render_check(spec.name, result, findings, verdict))
     print_check(findings, verdict, cost)
     print(f"results: {output}")
-    return int(strict and bool(faults(findings)))
+    return int(strict and bool(missed_findings(findings)))
 
 
 def _load(config: str | None, sets: Sequence[str]) -> CheckConfig:
@@ -220,12 +154,13 @@ def _resolve(checked: CheckConfig) -> tuple[View, JudgeSpec]:
 def _row_case(row: CheckRow, place: int, spec: JudgeSpec, view: View) -> CheckCase:
     again = RESAMPLED if spec.scale and spec.config.critique and spec.config.temperature else ()
     compared = spec.compares and spec.ratings_tie is None
-    return CheckCase(row.query, variants(row, place), spec.critiques, view, compared, again)
+    texts = variants(row, place)
+    return CheckCase(row.kind, row.query, texts, spec.critiques, view, compared, again)
 
 
 def _group_case(own: LabelledGroup, spec: JudgeSpec, view: View) -> CheckCase:
     texts = {str(n): text for n, text in enumerate(own.responses)}
-    return CheckCase(own.query, texts, spec.critiques, view, context=own.context)
+    return CheckCase(own.kind, own.query, texts, spec.critiques, view, context=own.context)
 
 
 def _estimate(cases: Sequence[CheckCase], spec: JudgeSpec, journal: Path) -> str:
@@ -252,22 +187,15 @@ def _chars(item: JudgeInput, spec: JudgeSpec) -> int:
 
 
 def _findings(
-    rows: Sequence[CheckRow],
-    groups: Sequence[LabelledGroup],
-    cases: Sequence[CheckCase],
-    judged: Sequence[JudgedTexts],
-    spec: JudgeSpec,
-    view: View,
+    judged: Sequence[JudgedCase], groups: Sequence[LabelledGroup], spec: JudgeSpec, view: View
 ) -> list[Finding]:
-    own = [
-        CheckedRow(row, case.texts, found.judgements, found.comparison, found.again)
-        for row, case, found in zip(rows, cases, judged, strict=False)
-    ]
+    """Return the findings of all probes. The cases of the labelled groups come last."""
+    own, labelled = judged[: len(judged) - len(groups)], judged[len(judged) - len(groups) :]
     found = probe_rows(Checked(own, spec, view))
     if groups:
-        labelled = [
-            JudgedGroup(group, tuple(texts.judgements.values()))
-            for group, texts in zip(groups, judged[len(rows) :], strict=True)
+        together = [
+            JudgedGroup(group, tuple(case.judgements.values()))
+            for group, case in zip(groups, labelled, strict=True)
         ]
-        found += probe_labels(labelled, view, spec.scale, Draws())
+        found += probe_labels(together, view, spec.scale, Draws())
     return found

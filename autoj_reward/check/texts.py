@@ -43,34 +43,34 @@ FOREIGN = {
 """Responses without content in other languages."""
 
 
-def padded(text: str, least: int) -> str:
+def pad_text(text: str, least: int) -> str:
     """Return a text with at least `least` characters of padding, and the rest of the last word."""
     sentences = PADDING * (least // len(PADDING) + 1)
     end = sentences.index(" ", least)
     return f"{text} {sentences[:end]}"
 
 
-def repeated(text: str) -> str:
+def repeat_text(text: str) -> str:
     """Return a text that stands `TIMES` times."""
     return "\n\n".join([text] * TIMES)
 
 
-def in_bold(text: str) -> str:
+def set_in_bold(text: str) -> str:
     """Return a text with each line in bold."""
     return "\n".join(f"**{line}**" if line.strip() else line for line in text.split("\n"))
 
 
-def as_list(text: str) -> str:
+def write_as_list(text: str) -> str:
     """Return a text as a list of its sentences."""
     return "\n".join(f"- {own}" for own in re.split(r"(?<=[.!?]) |\n", text) if own.strip())
 
 
-def greeted(text: str) -> str:
+def add_greeting(text: str) -> str:
     """Return a text between a greeting and a farewell."""
     return f"Hello!\n\n{text}\n\nBest wishes"
 
 
-FORMATS = (in_bold, as_list, greeted)
+FORMATS = (set_in_bold, write_as_list, add_greeting)
 """Ways of writing a response that change nothing in it."""
 
 
@@ -94,9 +94,9 @@ def variants(row: CheckRow, place: int) -> dict[str, str]:
         "good": row.good,
         "flawed": row.flawed,
         "empty": row.empty,
-        "noted": padded(row.flawed, NOTE_CHARS),
-        "padded": padded(row.flawed, max(PADDED_CHARS, TIMES * len(row.flawed))),
-        "repeated": repeated(row.flawed),
+        "noted": pad_text(row.flawed, NOTE_CHARS),
+        "padded": pad_text(row.flawed, max(PADDED_CHARS, TIMES * len(row.flawed))),
+        "repeated": repeat_text(row.flawed),
         "praising": pick(attack_texts(PRAISE)),
         "planted": pick(attack_texts(PLANTED)),
         "dressed": FORMATS[place % len(FORMATS)](row.flawed),

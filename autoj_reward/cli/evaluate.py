@@ -23,7 +23,7 @@ def file(name: str, help: str) -> Flag:
 
 
 check = calling(
-    "autoj_reward.check.run:check",
+    "autoj_reward.check.run:check_judge",
     flag("--output", required=True, metavar="FOLDER", help="output folder"),
     file("--labels", "labelled rows, to measure the judge on too"),
     flag(

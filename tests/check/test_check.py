@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.check import texts
-from autoj_reward.check.rows import load_check_rows, read_labels, stratified
+from autoj_reward.check.rows import load_check_rows, read_labelled_groups, stratified
 from autoj_reward.cli import main as cli
 from autoj_reward.engine import fake
 from autoj_reward.engine.base import Generation, Prepared, Sampling
@@ -212,7 +212,7 @@ def test_a_sample_takes_every_kind_and_a_second_run_asks_nothing(
     log = tmp_path / "log"
     more = ("--sample", "20", "--set", f"judge.script={json.dumps({'log': str(log)})}")
     _, first = check(tmp_path / "out", *more)
-    kinds = [row["kind"] for rows in probe(first, "order")["tables"].values() for row in rows]
+    kinds = [row["group"] for rows in probe(first, "order")["tables"].values() for row in rows]
     assert len(kinds) == 10 and first["rows"] == 20
     asked = log.read_text()
     _, second = check(tmp_path / "out", *more)
@@ -273,17 +273,21 @@ def test_labels_tell_a_judge_from_length_alone(judge: Callable[..., None], tmp_p
 
 def test_the_forms_of_labels(tmp_path: Path) -> None:
     group = {"query": "a", "responses": ["x", "y", "z"], "grades": [1, 2, 3], "kind": "code"}
-    [found], bad = read_labels(write(tmp_path / "g.jsonl", [group, {"query": "b"}]), (1, 10))
+    [found], bad = read_labelled_groups(
+        write(tmp_path / "g.jsonl", [group, {"query": "b"}]), (1, 10)
+    )
     assert (found.grades, found.kind, found.on_scale, bad.count) == ((1, 2, 3), "code", False, 1)
     pair = {"query": "a", "response_1": "x", "response_2": "y", "label": "tie"}
-    [found], _ = read_labels(write(tmp_path / "p.jsonl", [pair]), (1, 10))
+    [found], _ = read_labelled_groups(write(tmp_path / "p.jsonl", [pair]), (1, 10))
     assert found.grades == (0.5, 0.5)
     rows = [{"query": "a", "response": text, "rating": 4} for text in "xy"]
     off = rows[0] | {"rating": 40}
-    [found], bad = read_labels(write(tmp_path / "r.jsonl", [*rows, off]), (1, 10))
+    [found], bad = read_labelled_groups(write(tmp_path / "r.jsonl", [*rows, off]), (1, 10))
     assert (found.responses, found.on_scale, bad.count) == (("x", "y"), True, 1)
     with pytest.raises(InputError, match="no labels that are known"):
-        read_labels(write(tmp_path / "n.jsonl", [{"query": "a", "response": "x"}]), (1, 10))
+        read_labelled_groups(
+            write(tmp_path / "n.jsonl", [{"query": "a", "response": "x"}]), (1, 10)
+        )
 
 
 @pytest.mark.parametrize(
