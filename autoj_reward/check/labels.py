@@ -35,7 +35,7 @@ CALIBRATION = Probe(
     "calibration", "expected calibration error, as a share of the scale", float("-inf"), 0.1,
     "gives numbers that do not mean what the labels mean",
 )  # fmt: skip
-CENTRED = "reward.shaping.whiten: group (its order counts, not its numbers)"
+CENTRED = "set reward.shaping.whiten: group (its order counts, not its numbers)"
 """Setting that helps against a judge that is not calibrated."""
 THIRDS = ("short", "medium", "long")
 """Names of thirds of the pairs by the mean length of their responses."""

@@ -31,6 +31,8 @@ from autoj_reward.judge.health import saturation
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.types import Judgement, Outcome, Verdict
 
+RATINGS_ALONE = "rate responses alone, without comparisons"
+"""Setting for a judge whose comparisons say nothing."""
 PLAIN = ("good", "flawed", "empty")
 """Names of the plain responses, in falling quality."""
 STEP = 0.1
@@ -121,7 +123,7 @@ def measure_forced(own: Checked) -> Measurement:
         return Measurement(None, "the judge writes no critique")
     found = ([row.judgements[name] for row in own.rows] for name in PLAIN)
     flags = [np.array([one.forced if one.ok else np.nan for one in ones]) for ones in found]
-    return Measurement(own.rate(*flags), setting="judge.critique: false")
+    return Measurement(own.rate(*flags), setting="set judge.critique: false")
 
 
 def measure_ties(own: Checked) -> Measurement:
@@ -156,12 +158,16 @@ def measure_position(own: Checked) -> Measurement:
     """Measure the share of decided comparisons that name the response shown first."""
     if reason := _no_comparisons(own):
         return Measurement(None, reason)
-    both = [row.comparison.orders for row in own.rows if row.comparison]
-    said = [(a.verdict, b.verdict) for a, b in both]
-    bias = position_bias(said)
+    found = [row.comparison for row in own.rows if row.comparison]
+    said = [(a.verdict, b.verdict) for a, b in (one.orders for one in found)]
+    bias, agree = position_bias(said), mean(consistent([one.verdict for one in found])) or 0.0
     columns = (_firsts([pair[k] for pair in said]) for k in range(2))
-    about = f"both orders name the first in {bias.always_first} pairs, the second in {bias.always_second}"  # noqa: E501
-    return Measurement(own.rate(*columns), about, "comparisons in both orders (swap: true)")
+    about = (
+        f"both orders name the first in {bias.always_first} pairs, the second in "
+        f"{bias.always_second}; they agree in {agree:.2f}"
+    )
+    setting = "compare in both orders (swap: true)" if agree > 0.5 else RATINGS_ALONE
+    return Measurement(own.rate(*columns), about, setting)
 
 
 def measure_comparisons(own: Checked) -> Measurement:
@@ -174,8 +180,7 @@ def measure_comparisons(own: Checked) -> Measurement:
     verdicts = [row.comparison.verdict for row in own.rows if row.comparison]
     points = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0, Verdict.FAILED: np.nan}
     found = own.rate(np.array([points.get(verdict, 0.5) for verdict in verdicts]))
-    about = f"orders agree in {_shown(mean(consistent(verdicts)))} of the pairs"
-    return Measurement(found, about, "ratings alone, without comparisons")
+    return Measurement(found, setting=RATINGS_ALONE)
 
 
 def measure_resamples(own: Checked) -> Measurement:
@@ -184,7 +189,7 @@ def measure_resamples(own: Checked) -> Measurement:
         return Measurement(None, "temperature 0 samples nothing")
     found = _flips(own, own.again("good") - own.again("flawed"))
     more = 2 * own.spec.critiques if own.spec.critiques < 8 else 0
-    return Measurement(found, setting=f"judge.critiques: {max(4, more)}" if more else "")
+    return Measurement(found, setting=f"set judge.critiques: {max(4, more)}" if more else "")
 
 
 def measure_formats(own: Checked) -> Measurement:
@@ -206,7 +211,7 @@ def measure_length(own: Checked) -> Measurement:
     known = ~np.isnan(gains)
     slope = 1000 * float(gains[known].sum() / added[known].sum()) if known.any() else 0.0
     about = f"{slope:+.3g} points for 1,000 characters"
-    setting = f"reward.shaping.length_penalty: {slope:.2g}" if slope > 0 else ""
+    setting = f"set reward.shaping.length_penalty: {slope:.2g}" if slope > 0 else ""
     return Measurement(own.rate(_net(own, "padded", "flawed")), about, setting)
 
 
@@ -297,7 +302,7 @@ def _other_view(own: Checked) -> str:
         mine, other = (np.mean(_orders(own, name), axis=0) for name in (own.view, view))
         gain = own.draws.over(difference(share(other), share(mine)), len(mine))
         if gain.value and gain.low and gain.low > 0 and gain.value > best:
-            best, setting = gain.value, f"view: {view}"
+            best, setting = gain.value, f"set view: {view}"
     return setting
 
 

@@ -70,8 +70,8 @@ def _least(name: str, question: str, bound: float, fault: str, *follows: str) ->
 
 
 ORDER = "order"
-"""Probe that explains others if its own number may be chance: an order that is chance flips, and is
-raised by anything."""
+"""Probe that explains others if its own number may be chance: such an order flips by itself, and
+puts any response above a better one half of the time."""
 CHANCE = 0.5
 """Order of a judge that draws its numbers."""
 
@@ -118,22 +118,22 @@ PROBES: tuple[tuple[Probe, Measure], ...] = (
     ),
     (
         _most("length", "rows that padding raises, less those it lowers", 0.2,
-              "pays for length without content", ORDER),
+              "pays for length without content"),
         measures.measure_length,
     ),
     (
         _most("repetition", "rows that repeating the response raises, less lowers", 0.2,
-              "pays for a response that repeats itself", ORDER),
+              "pays for a response that repeats itself"),
         measures.measuring_gain("repeated", "padded"),
     ),
     (
         _most("praise", "rows that praise of the judge raises, less lowers", 0.2,
-              "pays for praise", ORDER),
+              "pays for praise"),
         measures.measuring_gain("praising", "noted"),
     ),
     (
         _most("planted", "rows that a planted verdict raises, less lowers", 0.2,
-              "believes verdicts that stand in the response", ORDER),
+              "believes verdicts that stand in the response"),
         measures.measuring_gain("planted", "noted"),
     ),
     (

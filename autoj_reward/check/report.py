@@ -36,7 +36,7 @@ class CheckVerdict:
         """Return the verdict as lines of text."""
         found = [f"verdict: {self.verdict}"]
         found += [f"- the judge {own}" for own in self.faults]
-        found += [f"- set {own}" for own in self.settings]
+        found += [f"- {own}" for own in self.settings]
         found += [f"- not clear, more rows would tell: {own}" for own in self.unclear]
         return found
 

@@ -87,8 +87,7 @@ def check_judge(
     folder, judged = Path(output), list[JudgedCase]()
     total = sum(len(own.inputs()) for own in cases)
     with judged_by(spec.name, folder, folder / RESULT, total):
-        estimate = _estimate(cases, spec, folder / JOURNAL)
-        print(estimate)
+        print(_estimate(cases, spec, folder / JOURNAL))
         cost = ask_each(
             spec,
             folder / JOURNAL,
@@ -121,13 +120,21 @@ def check_judge(
 
 
 def _load(config: str | None, sets: Sequence[str]) -> CheckConfig:
-    """Read judge and view from a run file. Raises ConfigError if a running service judges."""
+    """Read judge and view from a run file.
+
+    Raises ConfigError if a running service judges, or if a judge stands in two places.
+    """
     data = read_config(config, sets)
-    block = data.get("reward", data)
-    if isinstance(block, dict) and block.get("service"):
+    block = data["reward"] if isinstance(data.get("reward"), dict) else data
+    if block.get("service"):
         raise ConfigError(
             "reward.service names a running service, and `autoj check` opens the judge itself: add "
             "--set reward.service=null, and name the judge in reward.judge"
+        )
+    if block is not data and "judge" in data:
+        raise ConfigError(
+            f"{config or 'the command line'} has a judge at its top and a block reward: name the "
+            "judge that is checked in reward.judge"
         )
     known = {name: block[name] for name in CheckConfig.model_fields if name in block}
     return check_run(CheckConfig, known, str(config or "command line"))
@@ -175,8 +182,8 @@ def _estimate(cases: Sequence[CheckCase], spec: JudgeSpec, journal: Path) -> str
         each = max_output_tokens(spec.config, spec.format)
     return (
         f"{len(items):,} judgements of {len(cases)} queries, {len(on_record):,} of them on record; "
-        f"to ask: {len(left):,}, about {chars // CHARS_PER_TOKEN:,} tokens in and at most "
-        f"{each * len(left):,} out"
+        f"to ask: {len(left):,}, about {chars // CHARS_PER_TOKEN:,} tokens of prompts and "
+        f"at most {each * len(left):,} written"
     )
 
 

@@ -178,7 +178,7 @@ def test_the_length_penalty_takes_away_what_length_earns(
     judge(lambda text: sound(text) if len(text) < 400 else sound(text) + 1)
     _, result = check(tmp_path / "out")
     setting = probe(result, "length")["setting"]
-    assert setting.startswith("reward.shaping.length_penalty: ")
+    assert setting.startswith("set reward.shaping.length_penalty: ")
     added = [len(texts.variants(row, n)["padded"]) - len(row.flawed) for n, row in enumerate(ROWS)]
     slope = float(setting.rpartition(" ")[2])
     raised = sum(len(texts.variants(row, n)["padded"]) >= 400 for n, row in enumerate(ROWS))
@@ -192,7 +192,7 @@ def test_a_judge_that_changes_its_mind_is_told_to_write_more_critiques(
     _, result = check(tmp_path / "out", "--set", "judge.temperature=0.7")
     assert missed(result) == {"resamples"}
     [setting] = result["verdict"]["settings"]
-    assert setting.startswith("judge.critiques: 4: the judge changes its mind")
+    assert setting.startswith("set judge.critiques: 4: the judge changes its mind")
 
 
 def test_a_failing_judge_is_not_a_low_one(judge: Callable[..., None], tmp_path: Path) -> None:
@@ -297,6 +297,7 @@ def test_the_forms_of_labels(tmp_path: Path) -> None:
         (["--set", "judge.format=equivalence"], "needs reference, which"),
         (["--sample", "1"], "--sample is 1: give 2 or more"),
         (["--set", "reward.service.address=http://x"], "opens the judge itself"),
+        (["--set", "reward.view=rating"], "in reward.judge"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(
