@@ -318,7 +318,11 @@ def concurrent_usage(usages: Sequence[Usage]) -> Usage:
     return replace(total, latency_s=longest.latency_s, queued_s=longest.queued_s)
 
 
-_VIEWS = ("rating", "expected", "direct")
+_VIEWS = ("rating", "expected", "direct", "pessimistic")
+OF_DISTRIBUTION = ("expected", "pessimistic")
+"""Views that are computed from the rating's distribution."""
+RISK = 1.0
+"""Temperature b of the view `pessimistic`, in rating points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +395,17 @@ class Judgement:
         return own.expected if own else None
 
     @property
+    def pessimistic(self) -> float | None:
+        """Soft minimum of the rating's distribution, with b = RISK; see `soft_minimum`.
+
+        A scalar reward model's score has no distribution and counts as certain.
+        """
+        own = self.reading(RATING)
+        if own is None or own.expected is None or own.distribution is None:
+            return own.expected if own else None
+        return soft_minimum([(float(label), p) for label, p in own.distribution], RISK)
+
+    @property
     def direct(self) -> float | None:
         """Expected rating read right after the prompt, before any critique."""
         own = self.reading(DIRECT)
@@ -409,7 +424,7 @@ class Judgement:
         return own.distribution if own else None
 
     def view(self, name: str) -> float | None:
-        """Return the number named `rating`, `expected` or `direct`.
+        """Return the number named `rating`, `expected`, `direct` or `pessimistic`.
 
         None if the judgement is not OK or lacks it. Raises ValueError for another name.
         """
@@ -439,9 +454,9 @@ class Judgement:
         return replace(self, readings=readings, usage=self.usage + read.usage)
 
     def lacks(self, view: str) -> bool:
-        """Return whether the view is `expected` and this rating came without probabilities."""
+        """Return whether the view needs probabilities and this rating came without them."""
         own = self.reading(RATING)
-        if view != "expected" or own is None:
+        if view not in OF_DISTRIBUTION or own is None:
             return False
         return own.expected is None and own.distribution is None
 
@@ -474,6 +489,22 @@ class Judgement:
             "flags": self.flags,
             "thinking": self.thinking,
         }
+
+
+def soft_minimum(weighted: Sequence[tuple[float, float]], b: float) -> float:
+    """Return -b log E[exp(-r/b)] of numbers r, given as (number, weight) pairs.
+
+    It lies between the least number, which it nears as b falls to 0, and the mean, which it nears
+    as b grows. For a normal distribution it is the mean less the variance over 2b. Weights of 0 do
+    not count, and at least one must be above 0. Raises ValueError for b of 0 or less.
+    """
+    if b <= 0:
+        raise ValueError(f"b is {b}: give a number above 0")
+    counted = [(number, weight) for number, weight in weighted if weight > 0]
+    least, total = min(number for number, _ in counted), sum(weight for _, weight in counted)
+    # Relative to the least number no exponent is positive, so that nothing overflows.
+    sums = [weight * math.exp((least - number) / b) for number, weight in counted]
+    return least - b * math.log(sum(sums) / total)
 
 
 def _rating_record(rating: Reading, direct: float | None) -> dict[str, Any]:

@@ -395,7 +395,9 @@ def test_a_bad_file_of_items_is_named(tmp_path: Path, text: str, why: str) -> No
 # --- best-of-N
 
 
-def test_a_best_of_n_job_chooses_by_rubric(tmp_path: Path) -> None:
+def test_a_best_of_n_job_chooses_by_rubric(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [{"query": "Why?", "responses": [WRONG, FULL, HALF], "rubric": RUBRIC}]
     output = tmp_path / "out"
     config = {
@@ -414,7 +416,10 @@ def test_a_best_of_n_job_chooses_by_rubric(tmp_path: Path) -> None:
     )
     wrong, _, half = read(output / "judgements.jsonl")
     assert wrong["rubric"]["score"] == 0 and half["rubric"]["items"][1]["answer"] == "No"
-    [query] = Parsed((output / "report.html").read_text()).data["queries"]
+    assert "mean rubric score of a random response 0.54" in capsys.readouterr().out
+    page = Parsed((output / "report.html").read_text()).data
+    assert page["run"]["summary"]["value_name"] == "rubric score"
+    [query] = page["queries"]
     assert [item["answer"] for item in query["details"][2]["rubric"]] == ["Yes", "No", "No"]
     assert "highest score by the rubric" in query["choice"]["why"]
     assert json.loads((output / "summary.json").read_text())["scored_by"] == "items"

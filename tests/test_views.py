@@ -155,7 +155,7 @@ DOORS: dict[Door, str] = {
     [
         pytest.param(None, "expected", "rating", id="nothing told, expected"),
         pytest.param(None, "direct", "rating", id="nothing told, direct"),
-        pytest.param(20, "direct", "expected and rating", id="alternatives told, direct"),
+        pytest.param(20, "direct", "expected, pessimistic, rating", id="alternatives told, direct"),
     ],
 )
 def test_a_view_that_the_judge_cannot_give_is_refused_before_a_row_is_judged(
@@ -171,7 +171,7 @@ def test_a_view_that_the_judge_cannot_give_is_refused_before_a_row_is_judged(
     judge = {"kind": "openai", "model": "m", "base_url": endpoint.url, "start_s": 5}
     said = door(tmp_path, judge, view)
     endpoint.close()
-    assert f"{DOORS[door]} is {view}, and this judge gives {given} alone" in said
+    assert f"{DOORS[door]} is {view}, and this judge gives only {given}: " in said
     assert f"Set {DOORS[door]} to rating" in said
     asked = [body["messages"] for _, body, _ in endpoint.requests]
     assert asked and all(

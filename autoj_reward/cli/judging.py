@@ -60,7 +60,8 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
 
     def question(row: TextRow) -> Rate:
         query, response = row.texts
-        return Rate(Candidate(query, response, context=row.context), spec.critiques)
+        own = Candidate(query, response, context=row.context)
+        return Rate(own, spec.critiques, vote=spec.vote)
 
     rows = text_rows(source, "query", "response", asked=wanted)
     return _judge(spec, rows, question, rating_fields, output, strict, "rating")
@@ -184,6 +185,7 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
         "rating": judgement.view("rating"),
         "expected": judgement.view("expected"),
         "direct": judgement.view("direct"),
+        "pessimistic": judgement.view("pessimistic"),
         "forced": judgement.forced,
         "critique": judgement.critique,
         "flags": list(judgement.flags),

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.in_flight import Progress, Recorder, Slots
-from autoj_reward.config import RelativeConfig, RubricConfig, View
+from autoj_reward.config import RelativeConfig, RubricConfig, View, Vote
 from autoj_reward.conversation import context_of
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
@@ -28,6 +28,7 @@ from autoj_reward.questions.relative import default_relative, rank_question
 from autoj_reward.questions.rubric import ScoreRubric, rubric_question
 from autoj_reward.questions.tournament import Tournament
 from autoj_reward.types import (
+    OF_DISTRIBUTION,
     Candidate,
     Comparison,
     JudgeInput,
@@ -57,7 +58,7 @@ def accept_any_views(views: frozenset[View]) -> None:
 class RewardClient:
     """Rates candidates and compares pairs through a backend.
 
-    critiques: critiques sampled for each candidate; their ratings are averaged.
+    critiques: critiques sampled for each candidate. vote: how their ratings make one.
     compares: whether the judge can break ties of ratings by comparing.
     max_in_flight: limit on judge inputs in flight. Each answer frees its slot at once, so a slow
         input keeps no replica waiting.
@@ -82,6 +83,7 @@ class RewardClient:
         *,
         journal: Journal | None = None,
         critiques: int = 1,
+        vote: Vote = "mean",
         compares: bool = True,
         max_in_flight: int = 256,
         deadline_s: float = 1800.0,
@@ -99,7 +101,7 @@ class RewardClient:
         self.max_group, self.max_items = max_group, max_items
         self.max_in_flight = max_in_flight
         self.journal = journal
-        self.critiques = critiques
+        self.critiques, self.vote = critiques, vote
         self.compares = compares
         self.deadline_s = deadline_s
         self.chunk = min(chunk, max_in_flight)
@@ -139,7 +141,7 @@ class RewardClient:
         return self.backend.judge in self._views
 
     async def views(self) -> frozenset[View]:
-        """Return the views (`rating`, `expected`, `direct`) that the judge can give.
+        """Return the views, such as `rating` and `expected`, that the judge can give.
 
         An endpoint is probed once. Capabilities in the journal are used instead, whichever process
         probed them. Raises EngineUnavailable if the endpoint does not answer in time, ConfigError
@@ -183,19 +185,19 @@ class RewardClient:
 
         direct: read only the expected rating right after the prompt: one or two tokens per
         candidate. view: the number that the caller needs. A judgement without it abstains; one from
-        the journal without it is judged again. Raises ConfigError if view is `expected` and the
-        judge's first ratings come without probabilities.
+        the journal without it is judged again. Raises ConfigError if the view needs probabilities
+        and the judge's first ratings come without them.
         """
-        questions = [Rate(one, self.critiques, direct, view) for one in candidates]
+        questions = [Rate(one, self.critiques, direct, view, self.vote) for one in candidates]
         return await rate_all(questions, self.judge)
 
-    def _require_told(self, answers: Sequence[Judgement]) -> None:
-        """Raise ConfigError if neither these ratings nor any earlier one had an expected value."""
-        lacking = [own.lacks("expected") for own in answers if own.rating is not None]
+    def _require_told(self, answers: Sequence[Judgement], view: View) -> None:
+        """Raise ConfigError if neither these ratings nor any earlier one had probabilities."""
+        lacking = [own.lacks(view) for own in answers if own.rating is not None]
         self._tells_expected |= not all(lacking)
         if lacking and not self._tells_expected:
             raise ConfigError(
-                "the view is expected, and the judge's first ratings came without probabilities: "
+                f"the view is {view}, and the judge's first ratings came without probabilities: "
                 "set view (of a trainer: reward.view) to rating, or name an endpoint that tells "
                 "log-probabilities"
             )
@@ -218,6 +220,7 @@ class RewardClient:
         return Choose(
             tuple(candidates),
             critiques=self.critiques,
+            vote=self.vote,
             compares=self.compares,
             tie=self.tie,
             **asked,
@@ -293,8 +296,8 @@ class RewardClient:
             done = {i: f for i, f in elsewhere.items() if not (f.cancelled() or f.exception())}
             answers |= {i: f.result() for i, f in done.items()}
         found = [answers[item] for item in items]
-        if view == "expected":
-            self._require_told(found)
+        if view in OF_DISTRIBUTION:
+            self._require_told(found, view)
         return found
 
     async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:

@@ -33,8 +33,17 @@ SCORED_BY = {
     "overall": "rubrics scored by overall ratings",
 }
 """Ways of scoring in place of a view, in words."""
+RANKED_BY = ("listwise", "comparisons")
+"""Those that score a group."""
 FIRST = 32
 """Judgements after which a job logs its judge and view. A shorter job logs them at its end."""
+
+
+def value_name(scored_by: str | None) -> str:
+    """Return the name of a candidate's number. scored_by: key of SCORED_BY; None for ratings."""
+    if scored_by is None:
+        return "rating"
+    return "score" if scored_by in RANKED_BY else "rubric score"
 
 
 @contextmanager

@@ -36,6 +36,7 @@ def client_of(
         backend,
         journal=journal,
         critiques=spec.critiques,
+        vote=spec.vote,
         compares=spec.compares,
         max_in_flight=max_in_flight,
         deadline_s=spec.config.serve.deadline_s,

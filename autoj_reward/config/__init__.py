@@ -26,6 +26,7 @@ from autoj_reward.config.models import (
     OverLong,
     PolicyConfig,
     ReplicaConfig,
+    Vote,
 )
 from autoj_reward.config.rubric import GateConfig, RubricConfig
 
@@ -55,6 +56,7 @@ __all__ = [
     "TieBreak",
     "View",
     "ViewOrAuto",
+    "Vote",
     "check",
     "load_config",
 ]

@@ -13,10 +13,10 @@ from autoj_reward.config.models import JudgeConfig, PolicyConfig
 from autoj_reward.config.rubric import RubricConfig
 from autoj_reward.config.urls import Address
 
-View = Literal["rating", "expected", "direct"]
-"""The number of a judgement that counts: the written rating, the mean of its distribution, or the
-expected rating right after the prompt."""
-ViewOrAuto = Literal["auto", "rating", "expected", "direct"]
+View = Literal["rating", "expected", "direct", "pessimistic"]
+"""The number of a judgement that counts: the written rating, the mean of its distribution, the
+expected rating right after the prompt, or the mean less a discount for doubt."""
+ViewOrAuto = Literal["auto", "rating", "expected", "direct", "pessimistic"]
 """A view, or `auto`, which `models.views.resolve_view` resolves."""
 TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
 """A rule that decides between candidates with equal numbers: the highest log-probability under the

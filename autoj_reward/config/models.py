@@ -13,6 +13,8 @@ Wrapper = Literal["auto", "chat", "llama2", "vicuna", "none"]
 """How a prompt becomes a chat turn."""
 MAX_TEXT_CHARS = 2**20
 """Default limit of a text that is judged, in characters."""
+Vote = Literal["mean", "median", "pessimistic"]
+"""How the numbers of several critiques of a response make one."""
 OverLong = Literal["truncate", "truncate_end", "truncate_start", "reject"]
 """What happens to a response that does not fit into the context."""
 
@@ -144,8 +146,11 @@ class JudgeConfig(EngineConfig):
     token or two, and where the view or a tie-break rule needs them. An endpoint that sends them
     only with the critique sends hundreds of kB more."""
     critiques: int = Field(1, ge=1, le=64)
-    """Critiques sampled for each response; their ratings are averaged. More than one needs a
+    """Critiques sampled for each response; `vote` makes one rating of theirs. More than one needs a
     temperature above 0."""
+    vote: Vote = "mean"
+    """How the ratings of several critiques make one: their `mean`, their `median`, or a soft
+    minimum (`pessimistic`), which is lower the more the critiques disagree."""
     temperature: float = Field(0.0, ge=0)
     """Sampling temperature; 0 takes the most probable token each time."""
     top_p: float = Field(1.0, gt=0, le=1)
@@ -175,6 +180,11 @@ class JudgeConfig(EngineConfig):
 
     @model_validator(mode="after")
     def _sampling(self) -> JudgeConfig:
+        if self.vote != "mean" and self.critiques == 1:
+            raise ValueError(
+                f"vote is {self.vote} and critiques is 1, so there is nothing to vote on: set "
+                "critiques to 3 or more, or leave vote out"
+            )
         if self.critiques > 1 and self.temperature == 0:
             raise ValueError(
                 f"critiques is {self.critiques} at temperature 0, which gives the same critique "

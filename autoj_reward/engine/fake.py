@@ -12,7 +12,8 @@ The script (config key `script`) may hold:
   verdicts: `longer` (default) or `first`: which response of a pair wins.
   comparisons: {response text: judge text} for pairs that hold this response.
   items: {criterion: text} of rubrics. A criterion holds if the response has this text, in any case;
-    by default the criterion's part in double quotes, else all of it.
+    by default the criterion's part in double quotes, else all of it. The answer is then the item's
+    first choice, else its last, whatever their shares.
   thinking: the judge's thinking, written between its format's marks; a word is a token.
   fail: {response text: unavailable | unparsable | truncated | rejected | hang}.
   fail_share: {one of these faults: share of responses that get it}, chosen by the response's hash.

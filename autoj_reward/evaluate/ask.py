@@ -129,23 +129,23 @@ def rate_each(
     `done` gets each row, in input order, with the view's number for each candidate; None where the
     judge abstained. The other parameters are those of `ask_each`.
     """
-    k = spec.critiques
 
     async def question(ask: Ask, row: T) -> tuple[Scores, list[Judgement]]:
-        found = await rate_candidates(ask, candidates(row), k, view)
+        found = await rate_candidates(ask, candidates(row), spec, view)
         return tuple(judgement.view(view) for judgement in found), found
 
     def size(row: T) -> int:
-        return k * len(candidates(row))
+        return spec.critiques * len(candidates(row))
 
     return ask_each(spec, journal, rows, question, done, label, size, view=view)
 
 
 async def rate_candidates(
-    ask: Ask, candidates: Sequence[Candidate], critiques: int, view: View
+    ask: Ask, candidates: Sequence[Candidate], spec: JudgeSpec, view: View
 ) -> list[Judgement]:
-    """Rate each candidate by the mean over `critiques` critiques; return the ratings in order.
+    """Rate each candidate by the vote of the judge's critiques; return the ratings in order.
 
     A rating without the view's number abstains, with the outcome `no_number`.
     """
-    return await rate_all([Rate(one, critiques, view=view) for one in candidates], ask)
+    k, vote = spec.critiques, spec.vote
+    return await rate_all([Rate(one, k, view=view, vote=vote) for one in candidates], ask)

@@ -289,11 +289,10 @@ def _comparison(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
 
 def _rating(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
     """Return a question that rates each response alone, and compares by `tie_threshold`."""
-    critiques = spec.critiques
 
     async def rate_both(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
         sides = [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
-        found = await rate_candidates(ask, sides, critiques, config.view)
+        found = await rate_candidates(ask, sides, spec, config.view)
         a, b = (side.view(config.view) for side in found)
         gap = None if a is None or b is None else a - b
         [verdict] = pointwise_verdicts([gap], config.tie_threshold or 0.0)

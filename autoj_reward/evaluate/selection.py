@@ -240,7 +240,7 @@ def choose_by_ratings(
         if config.budget is not None:
             own = await choose_within(ask, row, config, spec)
         else:
-            ratings = await rate_candidates(ask, candidates[:most], k, config.view)
+            ratings = await rate_candidates(ask, candidates[:most], spec, config.view)
             own = Selected(ratings, await choose_among(row, ratings, config, meet))
         return own, own.ratings
 
@@ -312,6 +312,7 @@ async def choose_within(
             config.view,
             config.tie_break,
             spec.critiques,
+            spec.vote,
             compares="pairwise" in config.tie_break,
             tie=spec.ratings_tie,
             share=config.budget,

@@ -15,6 +15,7 @@ from autoj_reward.config import (
     TieBreak,
     View,
     ViewOrAuto,
+    Vote,
 )
 from autoj_reward.conversation import ContextColumn
 from autoj_reward.errors import ConfigError
@@ -31,7 +32,7 @@ from autoj_reward.models import (
 from autoj_reward.models.fingerprint import fingerprint, scalar_fingerprint
 from autoj_reward.models.views import Use, require_relative
 from autoj_reward.rubric_items import RUBRIC
-from autoj_reward.types import CHECKLIST, GROUP
+from autoj_reward.types import CHECKLIST, GROUP, OF_DISTRIBUTION
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class JudgeSpec:
     def critiques(self) -> int:
         """Return the number of critiques per response: always 1 for a scalar reward model."""
         return 1 if isinstance(self.format, ScalarFormat) else self.config.critiques
+
+    @property
+    def vote(self) -> Vote:
+        """Number that several critiques of a response give together."""
+        return self.config.vote
 
     @property
     def compares(self) -> bool:
@@ -187,7 +193,7 @@ class JudgeSpec:
         requested only if the expected rating is needed.
         """
         wanted = (self.preferred or "auto") if view == "auto" else view
-        expected = wanted == "expected" or (wanted == "auto" and use == "reward")
+        expected = wanted in OF_DISTRIBUTION or (wanted == "auto" and use == "reward")
         changes = {}
         if wanted == "direct" and self.config.critique:
             changes["direct"] = True

@@ -41,7 +41,7 @@ def views_of(
         return VIEWS if can.slots else frozenset()
     found: set[View] = {"rating"}
     reads = config.distribution is not False and (can.written or can.slots)
-    found |= {"expected"} if reads else set()
+    found |= {"expected", "pessimistic"} if reads else set()
     found |= {"direct"} if can.slots else set()
     return frozenset(found)
 
@@ -83,7 +83,7 @@ def resolve_view(
             "prompt (then set judge.critique to true)"
         )
     raise ConfigError(
-        f"{key} is {view}, and this judge gives {' and '.join(sorted(views))} alone: its endpoint "
+        f"{key} is {view}, and this judge gives only {', '.join(sorted(views))}: its endpoint "
         "tells no log-probabilities there (vLLM and SGLang do, and judge.tokenizer reads them from "
         f"any endpoint that takes token ids), or judge.distribution is false. Set {key} to rating"
     )

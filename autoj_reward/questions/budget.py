@@ -37,12 +37,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from autoj_reward.config import View
+from autoj_reward.config import View, Vote
 from autoj_reward.errors import ConfigError
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.bounds import Bound, slot_variance, spread_of_means
 from autoj_reward.questions.compare import Compare
-from autoj_reward.questions.rate import Rate, mean_of_critiques
+from autoj_reward.questions.rate import Rate, vote_of
 from autoj_reward.types import (
     Candidate,
     Comparison,
@@ -140,13 +140,15 @@ class Race:
         k: int,
         view: str,
         finals: bool,
+        vote: Vote = "mean",
     ) -> None:
         """Prepare the selection; `run` carries it out.
 
         share: of full judging's tokens, over 0 and at most 1. k: critiques of each response. view:
         the number that ranks. finals: whether to reserve part of the budget for comparisons.
+        vote: how the numbers of a response's critiques make one.
         """
-        self._candidates, self._k, self._view = candidates, k, view
+        self._candidates, self._k, self._view, self._vote = candidates, k, view, vote
         self._asked, self._known = ask, dict[JudgeInput, Judgement]()
         self._kept = FINALS if finals else 0.0
         self._texts = texts = [(c.response, c.context) for c in candidates]
@@ -245,7 +247,7 @@ class Race:
 
     def _means(self) -> dict[int, float]:
         """Return the mean of the ranking view of each candidate that has one."""
-        found = {i: mean_of_critiques(own).view(self._view) for i, own in self.samples.items()}
+        found = {i: vote_of(own, self._vote).view(self._view) for i, own in self.samples.items()}
         return {i: value for i, value in found.items() if value is not None}
 
     def _errors(self) -> dict[int, float]:
@@ -305,7 +307,7 @@ class Race:
                 judge=glance.judge,
                 flags=glance.flags,
             )
-        own = mean_of_critiques(self.samples[index]).with_number(self._view)
+        own = vote_of(self.samples[index], self._vote).with_number(self._view)
         if glance is None:
             return own
         if own.rating is not None and own.direct is None:

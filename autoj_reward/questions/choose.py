@@ -7,7 +7,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from autoj_reward.config import View
+from autoj_reward.config import View, Vote
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.budget import Race, Spending, Standing
 from autoj_reward.questions.compare import Compare
@@ -47,6 +47,8 @@ class Choose:
     """Tie-break rules in order; see `tie_break.choose`."""
     critiques: int = 1
     """Critiques of each response."""
+    vote: Vote = "mean"
+    """How their numbers make one."""
     compares: bool = True
     """Whether the judge can compare responses."""
     tie: float | None = None
@@ -60,14 +62,16 @@ class Choose:
     async def answer(self, ask: Ask) -> Choice:
         """Return the choice and the judgements behind it."""
         if self.share is None:
-            rated = [Rate(one, self.critiques, view=self.view) for one in self.candidates]
+            rated = [
+                Rate(one, self.critiques, view=self.view, vote=self.vote) for one in self.candidates
+            ]
             found = tuple(await rate_all(rated, ask))
             selection, held = await self._select(
                 range(len(found)), found, lambda question: question.answer(ask)
             )
             return Choice(selection, found, held)
         finals = self.compares and tuple(self.rules[:1]) == ("pairwise",)
-        race = Race(self.candidates, ask, self.share, self.critiques, self.view, finals)
+        race = Race(self.candidates, ask, self.share, self.critiques, self.view, finals, self.vote)
         await race.run()
         found, judged = tuple(race.judgements()), [i for i in race.entrants if i in race.samples]
         selection, held = await self._select(judged, found, race.compare)

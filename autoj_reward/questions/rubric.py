@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Protocol
 
-from autoj_reward.config import RubricConfig
+from autoj_reward.config import RubricConfig, Vote
 from autoj_reward.conversation import context_of
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.rate import Rate
@@ -141,6 +141,8 @@ class ScoreRubric:
     """Largest number of items in one judge call."""
     critiques: int = 1
     """Number of sampled critiques of an overall rating."""
+    vote: Vote = "mean"
+    """How their numbers make one."""
 
     def inputs(self) -> list[JudgeInput]:
         """Return the inputs for the judge."""
@@ -182,7 +184,7 @@ class ScoreRubric:
             self.candidate.response,
             context=known.showing({**known, RUBRIC: shown}),
         )
-        return Rate(own, self.critiques)
+        return Rate(own, self.critiques, vote=self.vote)
 
     def _order(self) -> list[int]:
         """Return the items' numbers in a random order that the items and the seed determine."""
@@ -283,6 +285,10 @@ class RubricJudge(Protocol):
     def critiques(self) -> int:
         """Number of sampled critiques of a rating."""
 
+    @property
+    def vote(self) -> Vote:
+        """How the numbers of several critiques make one."""
+
 
 def default_rubric(max_items: int | None) -> RubricConfig:
     """Return how a rubric is scored if nothing is configured.
@@ -306,4 +312,4 @@ def rubric_question(
     """
     items = context_of(candidate.context).rubric or how.load()
     scale, most = judge.scale or (0.0, 1.0), judge.max_items or 1
-    return ScoreRubric(candidate, items, how, scale, most, judge.critiques)
+    return ScoreRubric(candidate, items, how, scale, most, judge.critiques, judge.vote)

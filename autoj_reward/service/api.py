@@ -167,7 +167,8 @@ def make_app(
             judgements = await in_group(candidates, body.group_size, body.relative, request)
         else:
             require_inputs(len(candidates) * client.critiques, "candidates")
-            judgements = await rate_all([Rate(one, client.critiques) for one in candidates], ask)
+            asked = [Rate(one, client.critiques, vote=client.vote) for one in candidates]
+            judgements = await rate_all(asked, ask)
             rated(candidates, judgements)
         return answer({"judgements": [own.record() for own in judgements]})
 

@@ -8,10 +8,14 @@ from statistics import stdev
 
 from autoj_reward.judge.health import BOUNDS, JudgeHealth
 from autoj_reward.questions.rank import ORDER_SPREAD, POSITION_CORRELATION, STANDARD_ERROR
+from autoj_reward.questions.rate import VOTE_SPREAD
 from autoj_reward.questions.tie_break import count_tied_pairs
 from autoj_reward.rubric_items import RUBRIC
 from autoj_reward.trainer.parts import Parts, Reward
 from autoj_reward.types import Candidate, GroupKey, Judgement, Outcome, group_key
+
+RELATIVE_SLOTS = STANDARD_ERROR, ORDER_SPREAD, POSITION_CORRELATION
+"""Slots of a response that was judged beside others."""
 
 
 def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> dict[str, float]:
@@ -30,6 +34,8 @@ def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     - `rubric/met`, `rubric/abstained`: mean share that holds of the items with positive points, and
       share of items without a verdict, if rubrics are scored. `rubric/tag/<tag>`: mean share of the
       items of a tag.
+    - `judge/vote_spread`: standard deviation of the ratings of a response's critiques, mean over
+      responses with several.
     - `judge/standard_error`, `judge/order_spread`, `judge/position_correlation`: means over the
       responses, if groups are judged together; see `Ranking`.
 
@@ -67,17 +73,19 @@ def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
         "judge/seconds": mean([j.usage.latency_s for j in judgements]),
         "judge/queued_seconds": mean([j.usage.queued_s for j in judgements]),
         "judge/response_characters": mean([float(len(c.response)) for c in candidates]),
-        **_relative_figures(judgements, mean),
+        **_means_of_slots(judgements, (VOTE_SPREAD,), mean),
+        **_means_of_slots(judgements, RELATIVE_SLOTS, mean),
         **_rubric_figures(judgements, mean),
         **_part_figures([reward.parts for reward in rewards], mean),
     }
 
 
-def _relative_figures(
-    judgements: Sequence[Judgement], mean: Callable[[Sequence[float]], float]
+def _means_of_slots(
+    judgements: Sequence[Judgement],
+    names: Sequence[str],
+    mean: Callable[[Sequence[float]], float],
 ) -> dict[str, float]:
-    """Of responses that were judged beside each other; nothing for others."""
-    names = STANDARD_ERROR, ORDER_SPREAD, POSITION_CORRELATION
+    """Return the mean value of each of these slots; {} if no judgement has any of them."""
     read = {name: [own for j in judgements if (own := j.reading(name))] for name in names}
     values = {name: [r.value for r in found if r.value is not None] for name, found in read.items()}
     return {f"judge/{name}": mean(own) for name, own in values.items() if any(read.values())}

@@ -22,7 +22,6 @@ from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import visible
 from autoj_reward.journal.reading import Entry
 from autoj_reward.questions.rank import Ranking
-from autoj_reward.rubric_items import MAX_ITEMS
 from autoj_reward.types import CHECKLIST, JudgeInput
 from autoj_reward.watch.index import (
     ORDERS,
@@ -54,6 +53,8 @@ CANDIDATES = 200
 """Maximum candidates that are listed for a query: half from the best, half from the worst."""
 SAID = 16
 """Maximum judgements of a candidate, and comparisons of two, that are shown in full."""
+CHECKED = 500
+"""Maximum judgements of a candidate that are read for its rubric items."""
 SEARCH_S = 1.0
 """Seconds after which a search returns with the position that it has reached."""
 STRETCH = 25
@@ -233,7 +234,7 @@ class Answers:
         picked = {name: (alone[name] or of[name])[:SAID] for name in names}
         compared = [row for row in both.values() if row.mark.kind == COMPARISON][:SAID]
         checked = {
-            name: [row for row in own if row.mark.kind == CHECKLIST][:MAX_ITEMS]
+            name: [row for row in own if row.mark.kind == CHECKLIST][:CHECKED]
             for name, own in alone.items()
         }
         wanted = [row.place for some in (picked, checked) for own in some.values() for row in own]

@@ -106,8 +106,7 @@ function clock(at, days = false) {
 
 const plural = (number, one, many) => `${count(number)} ${number === 1 ? one : many}`;
 const share = (part, whole) => (whole > 0 ? part / whole : null);
-// What a number stands for where something scores candidates in place of a view.
-const SCORES = { listwise: "score", comparisons: "score", items: "rubric score", checklist: "rubric score", overall: "rubric score" };
-const valueName = (summary) => (summary && SCORES[summary.scored_by]) || "rating";
+// The name of a candidate's number: a rating, or a score of its group or rubric.
+const valueName = (summary) => (summary ? summary.value_name : "rating");
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 const words = (name) => name.replaceAll("_", " ");

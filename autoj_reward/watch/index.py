@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from autoj_reward.journal.reading import Entry
-from autoj_reward.questions.rate import mean_of_critiques
+from autoj_reward.questions.rate import vote_of
 from autoj_reward.types import DIRECT, Judgement, Outcome, Reading, Usage
 from autoj_reward.watch.relative import ranking_of
 from autoj_reward.watch.statistics import (
@@ -129,14 +129,15 @@ class IndexedCandidate:
             return CandidateResult(
                 first.outcome,
                 first.reason,
-                (self.score, None, direct),
+                (self.score, None, direct, None),
                 any(mark.forced for mark in others),
                 tuple(sorted({flag for mark in others for flag in mark.flags})),
                 sum(map(_usage, others), Usage()),
             )
-        found = result_of(mean_of_critiques([_judgement(mark) for mark in ratings]))
-        value, expected, own = found.values
-        return found._replace(values=(value, expected, direct if own is None else own))
+        found = result_of(vote_of([_judgement(mark) for mark in ratings]))
+        value, expected, own, pessimistic = found.values
+        values = value, expected, direct if own is None else own, pessimistic
+        return found._replace(values=values)
 
 
 def standers(rows: Iterable[JudgedRow]) -> list[IndexedCandidate]:
@@ -317,11 +318,14 @@ class Index:
 
 
 def _judgement(mark: Mark) -> Judgement:
-    """Return a judgement with what aggregation needs of an indexed rating; distributions are not
-    kept."""
+    """Return a judgement with what aggregation needs of an indexed rating.
+
+    Distributions are not kept. A certain rating with the same soft minimum stands for each.
+    """
     readings = list[Reading]()
     if mark.rating is not None:
-        own, told = mark.rating, () if mark.expected is not None else None
+        own, low = mark.rating, mark.pessimistic
+        told = None if low is None else ((repr(low), 1.0),)
         readings.append(Reading(RATING, "", own, told, mark.expected, forced=mark.forced))
         if mark.direct is not None:
             readings.append(Reading(DIRECT, "", mark.direct, expected=mark.direct))

@@ -98,7 +98,7 @@ function showTiles(run, view) {
   tiles.push(
     ["candidates", count(statistics.candidates), `of ${plural(statistics.queries, "query", "queries")}${left}`],
     [`mean ${value}`, num(statistics.mean_rating), known(own.spread) ? `± ${num(own.spread)} within a query` : ""],
-    ["pairs tied", percent(own.pair_tie_rate), own.several ? `best value shared in ${percent(own.tie_rate)} of queries` : `no query has two ${value}s`],
+    ["pairs tied", percent(own.pair_tie_rate), known(own.tie_rate) ? `best value shared in ${percent(own.tie_rate)} of queries` : `no query has two ${value}s`],
     ["gained by the best", known(own.gain) ? `+${num(own.gain)}` : DASH, "over the mean of the query"],
     ["failed", percent(failed), named(outcomes) || "none"],
     [`${value}s forced`, percent(statistics.forced_share), `${count(statistics.forced)} of ${count(outcomes.ok)}`],
@@ -140,7 +140,8 @@ function showPlots(run) {
 function curveNote(summary) {
   const fewest = `ends at ${summary.curve[summary.curve.length - 1][0]}, the fewest rated in a query`;
   const of = known(summary.curve_queries) ? `; ${plural(summary.curve_queries, "query", "queries")}` : "";
-  return `mean best ${summary.view} of N candidates${of}; ${fewest}`;
+  const value = summary.scored_by ? summary.value_name : summary.view;
+  return `mean best ${value} of N candidates${of}; ${fewest}`;
 }
 
 function throughputRows(statistics, summary) {

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autoj_reward.client.judging import SCORED_BY
+from autoj_reward.client.judging import SCORED_BY, value_name
 from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import visible
 from autoj_reward.questions.rubric import ItemVerdict, read_item
@@ -96,6 +96,7 @@ def _checked(summary: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"view": view if view in VIEWS else "rating"}
     how = summary.get("scored_by")
     found["scored_by"] = how if how in SCORED_BY else None
+    found["value_name"] = value_name(found["scored_by"])
     for name in SCALARS:
         if name in summary and (summary[name] is None or _is_number(summary[name])):
             found[name] = summary[name]

@@ -15,7 +15,7 @@ from autoj_reward.questions.tie_break import count_tied_pairs
 from autoj_reward.types import Judgement, Outcome, Usage
 
 VIEWS: tuple[str, ...] = get_args(View)
-"""Names of the views: `rating`, `expected` and `direct`."""
+"""Names of the views: `rating`, `expected`, `direct` and `pessimistic`."""
 VALUES = 1000
 """Maximum distinct ratings that are counted separately."""
 NAMES = 1000

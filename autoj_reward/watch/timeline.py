@@ -17,7 +17,7 @@ from autoj_reward.journal.reading import Entry
 from autoj_reward.questions.listwise import read_scores
 from autoj_reward.questions.tournament import share_of_first
 from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, Judgement
-from autoj_reward.watch.statistics import by_count, count_name
+from autoj_reward.watch.statistics import VIEWS, by_count, count_name
 
 RATING, COMPARISON, READING = "rating", "comparison", "reading"
 """Kinds of judgements: a rated response, a comparison of two, and a rating read right after the
@@ -50,6 +50,7 @@ class Mark(NamedTuple):
     rating: float | None
     expected: float | None
     direct: float | None
+    pessimistic: float | None
     verdict: str | None
     scores: tuple[tuple[float | None, bool], ...]
     """For each of several responses in the order shown its score, and whether that was forced.
@@ -74,7 +75,7 @@ def mark_of(entry: Entry) -> Mark:
     protocol = entry.item.protocol
     kind = READING if entry.item.direct else KINDS.get(protocol, visible(protocol[:200]))
     used = j.usage
-    rating, expected, direct = _views(j, kind)
+    rating, expected, direct, pessimistic = _views(j, kind)
     return Mark(
         kind,
         entry.at,
@@ -83,6 +84,7 @@ def mark_of(entry: Entry) -> Mark:
         rating,
         expected,
         direct,
+        pessimistic,
         j.verdict.value if j.verdict else None,
         _scores(j, kind, len(entry.item.responses)),
         j.forced,
@@ -100,10 +102,11 @@ def _name(text: str) -> str:
     return visible(text[:200])
 
 
-def _views(j: Judgement, kind: str) -> tuple[float | None, float | None, float | None]:
+def _views(j: Judgement, kind: str) -> tuple[float | None, ...]:
+    """Return the numbers of VIEWS."""
     if kind == READING:
-        return None, None, j.view("expected")
-    return j.view("rating"), j.view("expected"), j.view("direct")
+        return None, None, j.view("expected"), None
+    return tuple(map(j.view, VIEWS))
 
 
 def _scores(j: Judgement, kind: str, count: int) -> tuple[tuple[float | None, bool], ...]:

@@ -134,7 +134,12 @@ async def _raters(
 ) -> dict[str, Values]:
     """Return the numbers that the judge and the scalar model give to every output."""
     judges = config.judges
-    asked = {"judge": (judges["direct"], "expected")}
+    direct = judges["direct"]
+    asked = {
+        "judge": (direct, "expected"),
+        "written": (direct, "rating"),
+        "pessimistic": (direct, "pessimistic"),
+    }
     if critique:
         asked["critique"] = (judges["greedy"], "expected")
     if config.scalar:

@@ -26,6 +26,8 @@ COMPARED = ("order", "order_given_length", "best_of_10")
 """Figures for which the judge's difference to each rival is computed."""
 RATERS = {
     "judge": "judge, without critique",
+    "written": "judge, its likeliest rating",
+    "pessimistic": "judge, pessimistic",
     "critique": "judge, after a critique",
     "scalar": "scalar reward model",
     "probe": "ridge probe on the base's hidden states",

@@ -28,6 +28,8 @@ JUDGED = {"single": "greedy", "single_direct": "direct", "base": "base"}
 """Judge of each part, as a key of the config's `judges`."""
 ANSWERED = (Outcome.OK, Outcome.TRUNCATED, Outcome.UNPARSABLE)
 """Outcomes of judgements for which the judge wrote a text."""
+VIEWS = ("rating", "expected", "pessimistic")
+"""Views of a judge that are compared."""
 CORRELATIONS = {"spearman": spearman, "pearson": pearson}
 """Correlations with the reference rating, by name."""
 
@@ -56,7 +58,7 @@ def judge_figures(
     reference critiques.
     """
     rows = material.rated
-    predictions = {view: [j.view(view) for j in judgements] for view in ("rating", "expected")}
+    predictions = {view: [j.view(view) for j in judgements] for view in VIEWS}
     figures = {
         "abstained": sum(not j.ok for j in judgements),
         "outcomes": dict(Counter(j.outcome.value for j in judgements)),
@@ -238,7 +240,7 @@ def rating_sections(found: Mapping[str, Any]) -> Iterator[Section]:
     rows = [
         own[view] | {"rater": NAMES[part], "view": view, "abstained": own["abstained"]}
         for part, own in parts.items()
-        for view in ("rating", "expected")
+        for view in VIEWS
     ]
     for name, own in rivals["rated"].items():
         view = None if own["layer"] is None else f"layer {own['layer']}"

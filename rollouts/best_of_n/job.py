@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from autoj_reward.client.judging import progress_bar
+from autoj_reward.client.judging import progress_bar, value_name
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.errors import InputError, from_extras
 from autoj_reward.io.claims import judged_by
@@ -158,7 +158,7 @@ def _closing_words(summary: Summary, folder: Path) -> str:
     rate = summary.judgements_per_second
     lines = [
         f"{summary.queries} queries, {summary.candidates} candidates: {ok} judged, "
-        f"{failed} failed, {summary.forced} ratings forced, "
+        f"{failed} failed, {summary.forced} {value_name(summary.scored_by)}s forced, "
         f"{summary.rows_left_out} input rows left out",
     ]
     if summary.budget:
@@ -166,7 +166,8 @@ def _closing_words(summary: Summary, folder: Path) -> str:
     if summary.curve:
         (_, one), (size, best) = summary.curve[0], summary.curve[-1]
         lines.append(
-            f"mean {summary.view} of a random response {one:.2f}, of the best of {size} {best:.2f}"
+            f"mean {summary.value_name} of a random response {one:.2f}, "
+            f"of the best of {size} {best:.2f}"
         )
     if rate:
         lines.append(f"{rate:.2f} judgements/s; {summary.reused} read from the journal")

@@ -140,7 +140,7 @@ def write_figures(config: BestOfNConfig, summary: Summary, found: Gathered) -> N
     page = render_report(summary, found, title=title, config_text=text)
     write_text(folder / "report.html", page)
     if summary.curve:
-        name = f"mean {config.view} of the best of N"
+        name = f"mean {summary.value_name} of the best of N"
         drawing = curves({name: summary.curve}, "N, candidates sampled", name, log_x=True)
         write_text(folder / "curve.svg", drawing)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autoj_reward.client.judging import value_name
 from autoj_reward.io.rows import BadRows
 from autoj_reward.questions.budget import Fate
 from autoj_reward.types import BadRow, Usage
@@ -90,6 +91,11 @@ class Summary:
     scored_by: str | None = None
     """What scored the candidates in place of a view (`listwise`, `comparisons`, `items`,
     `checklist` or `overall`): values are then scores from 0 to 1. None for ratings."""
+
+    @property
+    def value_name(self) -> str:
+        """Name of the number that ranked the candidates: the view, or a score."""
+        return value_name(self.scored_by) if self.scored_by else self.view
 
 
 class JobStatistics:

@@ -19,7 +19,6 @@ from autoj_reward.models import ResolvedModel
 from autoj_reward.models.fingerprint import fingerprint
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.questions.compare import swap_consistent
-from autoj_reward.questions.rate import mean_of_critiques
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import (
     Comparison,
@@ -470,63 +469,6 @@ def failed(reason: str = "why", outcome: Outcome = Outcome.UNPARSABLE) -> Judgem
 
 def said(verdict: Verdict) -> Judgement:
     return compared(verdict)
-
-
-def test_critiques_are_averaged() -> None:
-    def one(value: float, p: float, expected: float, seconds: float) -> Judgement:
-        return rated(
-            value,
-            (("1", p), ("2", 0.5)),
-            expected,
-            0.5 - p,
-            unknown=p / 2,
-            critique=f"c{value}",
-            usage=Usage(10, 2, 3, seconds, queued_s=2 * seconds),
-            flags=(f"f{value}",),
-        )
-
-    found = mean_of_critiques([one(4, 0.1, 4.5, 1.0), one(6, 0.3, 5.5, 3.0), one(8, 0.2, 6.5, 2.0)])
-    assert (found.rating, found.expected) == (6.0, 5.5)
-    assert dict(reading(found).distribution or ()) == pytest.approx({"1": 0.2, "2": 0.5})
-    assert reading(found).outside == pytest.approx(0.3)
-    assert reading(found).unknown == pytest.approx(0.1)
-    assert found.critique == "c6"
-    assert found.usage == Usage(30, 6, 9, 3.0, queued_s=6.0)  # of the one that took longest
-    assert found.flags == ("f4", "f6", "f8")
-
-
-def test_abstaining_critiques_are_left_out_and_flagged() -> None:
-    found = mean_of_critiques([failed(), rated(4), rated(7)])
-    assert (found.view("rating"), found.view("expected")) == (5.5, None)
-    assert found.flags == ("partial_critiques",)
-
-
-def test_half_points_of_single_critiques_stay_in_the_mean() -> None:
-    whole = rated(5, (("5", 1.0),), 5.0)
-    half = rated(5.5, (("5", 0.0), ("5.5", 1.0)), 5.5)
-    found = mean_of_critiques([whole, half])
-    assert found.rating and reading(found).distribution == (("5", 0.5), ("5.5", 0.5))
-
-
-def test_a_plant_cannot_choose_the_critiques_that_count() -> None:
-    planted = Judgement(Outcome.UNPARSABLE, reason="quoted", flags=("planted_verdict",))
-    found = mean_of_critiques([rated(9), planted, rated(8)])
-    assert (found.outcome, found.reason, found.rating) == (Outcome.UNPARSABLE, "quoted", None)
-
-
-def test_all_critiques_abstaining_abstains_as_the_first() -> None:
-    found = mean_of_critiques([failed("one", Outcome.TRUNCATED), failed("two")])
-    assert (found.outcome, found.reason, found.rating) == (Outcome.TRUNCATED, "one", None)
-
-
-def test_one_critique_is_itself() -> None:
-    only = rated(3, expected=3.5, flags=("x",))
-    assert mean_of_critiques([only]) is only
-
-
-def test_one_forced_critique_marks_the_mean() -> None:
-    forced = rated(5, forced=True)
-    assert mean_of_critiques([rated(5), forced]).forced
 
 
 FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE

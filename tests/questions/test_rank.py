@@ -212,6 +212,7 @@ def test_scores_as_judgements_share_the_cost() -> None:
         pytest.param({"schedule": "circular", "neighbours": 2}, 2 * 16, id="circular"),
         pytest.param({"schedule": "circular", "neighbours": 9}, 2 * 28, id="circle-of-all"),
         pytest.param({"schedule": "pivot"}, 8 + 2 * 7, id="pivot"),
+        pytest.param({"schedule": "pivot", "both": False}, 8 + 7, id="pivot-one-order"),
         pytest.param({"schedule": "swiss", "rounds": 3}, 2 * 12, id="swiss"),
     ],
 )
@@ -219,6 +220,7 @@ def test_every_schedule_ranks_and_asks_what_it_says(how: dict[str, Any], calls: 
     judge = Judge()
     found = tournament(judge, group(*"12345678"), **how)
     assert len(judge.asked) == len(found.judgements) == calls
+    assert Tournament(group(*"12345678"), **how).most_inputs == calls
     best, *_, worst = ranks(found)
     assert (best, worst) == (7, 0)
     assert all(

@@ -374,6 +374,22 @@ def test_a_file_shows_the_job_and_asks_nobody(shown: Page) -> None:
     assert [r for r in shown.requests if not r.startswith(("file:", "data:"))] == []
 
 
+def test_a_report_of_scores_names_them(tmp_path: Path) -> None:
+    groups = [group(rated(0.25), rated(0.75), index=1, rule="relative")]
+    page = open_report(tmp_path, render(groups, relative=RelativeConfig(by="comparisons")))
+    try:
+        wait_for(lambda: all_of(page, ".tile dt"))
+        assert {"mean score", "scores forced"} <= set(all_of(page, ".tile dt"))
+        assert {"What N bought", "Scores"} <= set(all_of(page, "#plots h3"))
+        wait_for(lambda: all_of(page, ".query"))
+        page.click(".query")
+        wait_for(lambda: "score" in all_of(page, ".candidates th"))
+        assert text(page, ".column.A .facts").startswith("okscore 0.75")
+        assert "rating" not in page.run("document.querySelector('main').innerText").lower()
+    finally:
+        page.close()
+
+
 def test_hostile_texts_of_a_report_stay_texts(shown: Page) -> None:
     shown.click(".query")
     wait_for(lambda: len(all_of(shown, ".column")) == 2)

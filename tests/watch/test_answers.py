@@ -110,7 +110,8 @@ def test_a_query_with_its_best_first(asked: Answers) -> None:
     told = asked.answer("query", {"id": number_of(asked, "rayleigh")})
     assert told["text"] == "apart"
     assert [c["text"] for c in told["candidates"]] == ["good", "fair", "bad"]
-    assert told["candidates"][0]["values"] == {"rating": 9, "expected": 8.5, "direct": None}
+    values = {"rating": 9, "expected": 8.5, "direct": None, "pessimistic": 8.5}
+    assert told["candidates"][0]["values"] == values
 
 
 def test_equal_ratings_are_ordered_by_the_expected_one(asked: Answers) -> None:
@@ -275,6 +276,7 @@ def test_runs_are_named_by_their_results_too(tmp_path: Path) -> None:
     assert told["summary"] == {
         "view": "rating",
         "scored_by": None,
+        "value_name": "rating",
         "rows": 1,
         "rows_left_out": 1,
     }

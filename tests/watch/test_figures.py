@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable
 from typing import Any
@@ -39,6 +40,7 @@ def mark(
         outcome,
         reason,
         rating,
+        None,
         None,
         None,
         None,
@@ -156,7 +158,8 @@ def test_totals_over_queries() -> None:
 
 
 def test_a_candidate_is_the_mean_of_its_critiques_and_keeps_its_glance(record: Record) -> None:
-    """A failed critique among several does not count, as in `mean_of_critiques`."""
+    """A failed critique among several does not count, as in `vote_of`."""
+    low = 5 - math.log((math.exp(0.5) + math.exp(-0.5)) / 2)  # the soft minimum of 4.5 and 5.5
     record.rate("q", "r", 4, expected=4.5, sample=0)
     run = Run(record.folder)
     run.refresh()
@@ -169,7 +172,12 @@ def test_a_candidate_is_the_mean_of_its_critiques_and_keeps_its_glance(record: R
     assert (found["candidates"], found["outcomes"]["ok"], found["mean_rating"]) == (1, 1, 5)
     assert found["flags"] == {"odd": 1, "partial_critiques": 1}
     [own] = Answers(run).answer("query", {"id": "1"})["candidates"]
-    assert own["values"] == {"rating": 5, "expected": 5, "direct": 5.2}
+    assert own["values"] == {
+        "rating": 5,
+        "expected": 5,
+        "direct": 5.2,
+        "pessimistic": pytest.approx(low),
+    }
 
 
 def glance(journal: Journal, query: str, response: str, expected: float) -> None:
