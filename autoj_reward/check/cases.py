@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autoj_reward.config import View
 from autoj_reward.conversation import EMPTY_CONTEXT, Context
 from autoj_reward.evaluate.ask import resampled
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare
 from autoj_reward.questions.rate import Rate, rate_all
@@ -23,7 +24,7 @@ class CheckCase:
     query: str
     texts: Mapping[str, str]
     """Responses by name."""
-    critiques: int
+    spec: JudgeSpec
     view: View
     compared: bool = False
     """Whether `good` and `flawed` are compared in both orders."""
@@ -33,11 +34,9 @@ class CheckCase:
 
     def questions(self, names: Iterable[str]) -> list[Rate]:
         """Return the questions about the responses of these names."""
-        return [
-            Rate(Candidate(self.query, self.texts[name], context=self.context), self.critiques,
-                 view=self.view)
-            for name in names
-        ]  # fmt: skip
+        asked = [Candidate(self.query, self.texts[n], context=self.context) for n in names]
+        k, vote = self.spec.critiques, self.spec.vote
+        return [Rate(one, k, view=self.view, vote=vote) for one in asked]
 
     @property
     def comparison(self) -> Compare:
@@ -48,7 +47,7 @@ class CheckCase:
         """Return the judge inputs of the case."""
         rated = [item for own in self.questions(self.texts) for item in own.inputs()]
         again = [item for own in self.questions(self.again) for item in own.inputs()]
-        rated += [resampled(item, self.critiques) for item in again]
+        rated += [resampled(item, self.spec.critiques) for item in again]
         return rated + (self.comparison.inputs() if self.compared else [])
 
     async def answer(self, ask: Ask) -> tuple[JudgedCase, list[Judgement]]:
@@ -56,7 +55,7 @@ class CheckCase:
         found = await rate_all(self.questions(self.texts), ask)
 
         async def another(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
-            return await ask([resampled(item, self.critiques) for item in items], view)
+            return await ask([resampled(item, self.spec.critiques) for item in items], view)
 
         more = await rate_all(self.questions(self.again), another)
         comparison = await self.comparison.answer(ask) if self.compared else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,10 +97,10 @@ class Checked:
     @property
     def views(self) -> list[View]:
         """Return the views for which every row with a number in `view` has one."""
-        known, names = ~np.isnan(self.values("good")), ("rating", "expected", "direct")
+        known = ~np.isnan(self.values("good"))
         return [
             name
-            for name in cast("tuple[View, ...]", names)
+            for name in get_args(View)
             if known.any() and not np.isnan(self.values("good", name)[known]).any()
         ]
 

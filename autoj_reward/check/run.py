@@ -162,12 +162,12 @@ def _row_case(row: CheckRow, place: int, spec: JudgeSpec, view: View) -> CheckCa
     again = RESAMPLED if spec.scale and spec.config.critique and spec.config.temperature else ()
     compared = spec.compares and spec.ratings_tie is None
     texts = variants(row, place)
-    return CheckCase(row.kind, row.query, texts, spec.critiques, view, compared, again)
+    return CheckCase(row.kind, row.query, texts, spec, view, compared, again)
 
 
 def _group_case(own: LabelledGroup, spec: JudgeSpec, view: View) -> CheckCase:
     texts = {str(n): text for n, text in enumerate(own.responses)}
-    return CheckCase(own.kind, own.query, texts, spec.critiques, view, context=own.context)
+    return CheckCase(own.kind, own.query, texts, spec, view, context=own.context)
 
 
 def _estimate(cases: Sequence[CheckCase], spec: JudgeSpec, journal: Path) -> str:

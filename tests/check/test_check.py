@@ -243,10 +243,11 @@ def test_labels_find_a_judge_whose_numbers_are_another_scale(
     assert missed(result) == {"calibration"} and code == 1
     assert probe(result, "agreement")["estimate"]["value"] == 0.95  # 1 and 3 get one number
     curve = probe(result, "calibration")["tables"]["Calibration curve"]
-    assert sum(own["n"] for own in curve) == len(rows)
-    expected = {6: 1.0, 7: 4.0, 8: 7.0, 9: 9.0}  # mean labels of the numbers that 1, 3, .. 9 become
-    found = {round(own["predicted"] / 0.9 - 0.6): own["observed"] for own in curve}
-    assert len(found) >= 3 and min(found.values()) < 4 < max(found.values()), (found, expected)
+    # The scripted judge's distribution has 0.9 at its rating, and the rest on all ratings.
+    found = [(round(own["predicted"], 2), own["observed"], own["n"]) for own in curve]
+    assert found == [(5.95, 1, 40), (6.85, 4, 80), (7.75, 7, 40), (8.65, 9, 40)]
+    error = (4.95 + 2 * 2.85 + 0.75 + 0.35) / 5 / 9
+    assert probe(result, "calibration")["estimate"]["value"] == pytest.approx(error)
 
 
 def test_labels_tell_a_judge_from_length_alone(judge: Callable[..., None], tmp_path: Path) -> None:
@@ -256,19 +257,20 @@ def test_labels_tell_a_judge_from_length_alone(judge: Callable[..., None], tmp_p
         for n in range(30)
     ]  # fmt: skip
     labels = write(tmp_path / "labels.jsonl", pairs)
-    for name, rate, faults in (
-        ("right", lambda text: 8 if text.startswith("right") else sound(text), set()),
-        ("long", lambda text: len(text) % 10 if "n" in text and " " in text else 1, None),
-    ):
-        judge(rate)
-        _, result = check(tmp_path / name, "--labels", labels)
-        if faults is not None:
-            assert missed(result) == faults
-            assert probe(result, "agreement")["estimate"]["value"] == 1
-            assert probe(result, "beyond length")["estimate"]["value"] == 1
-            kinds = probe(result, "agreement")["tables"]["Agreement by kind"]
-            assert [own["group"] for own in kinds] == ["even", "short"]
-            assert "Brier score" in probe(result, "calibration")["about"]
+    judge(lambda text: 8 if text.startswith("right") else sound(text))
+    _, result = check(tmp_path / "right", "--labels", labels)
+    assert missed(result) == set()
+    assert probe(result, "agreement")["estimate"]["value"] == 1
+    assert probe(result, "beyond length")["estimate"]["value"] == 1
+    kinds = probe(result, "agreement")["tables"]["Agreement by kind"]
+    assert [own["group"] for own in kinds] == ["even", "short"]
+    assert "Brier score" in probe(result, "calibration")["about"]
+
+    judge(lambda text: len(text) // 4 if text[:5] in ("right", "wrong") else sound(text))
+    _, result = check(tmp_path / "long", "--labels", labels)
+    assert "agreement" in missed(result)
+    assert probe(result, "agreement")["estimate"]["value"] == 0
+    assert probe(result, "beyond length")["estimate"]["value"] == 0
 
 
 def test_the_forms_of_labels(tmp_path: Path) -> None:
