@@ -19,7 +19,12 @@ FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
   codetiming==1.4.0 orjson==3.13.0 \
   verifiers==0.4.0 prime-pydantic-config==0.4.3 renderers==0.1.12 tenacity==9.2.1 tomli-w==1.2.0 \
   math-verify==0.9.0 latex2sympy2-extended==1.11.0 nemo-gym==0.7.0 itsdangerous==2.2.0 \
-  areal==1.0.4 colorlog==6.12.0 skyrl-gym==0.4.0 rewardbench==0.1.4
+  areal==1.0.4 colorlog==6.12.0 skyrl-gym==0.4.0 llamafactory==0.9.5 rewardbench==0.1.4 \
+  inspect_ai==0.3.285 agent-client-protocol==0.12.1 aiobotocore==3.10.0 aioitertools==0.13.0 \
+  botocore==1.44.8 jsonlines==4.0.0 jsonpatch==1.48 jsonpointer==3.12 nest_asyncio2==1.7.4 \
+  s3fs==2026.9.0 semver==3.1.2 shortuuid==1.0.13 textual==8.2.8 wrapt==2.5.2 \
+  zipfile-zstd==0.0.4 zstandard==0.25.0 \
+  tinker==0.38.0 tinker-cookbook==0.6.1 chz==0.4.0 distro==1.9.0 blobfile==3.3.0 lxml==6.1.3
 # Judges of others, with dependencies that may differ from this package's.
 PEERS := py-openjudge==0.2.4 its-hub[lm]==1.2.0 openai==3.57.0
 LOCK := requirements/$(ACCELERATOR).txt
@@ -74,8 +79,9 @@ test-client: $(READY)  ## Install the client alone, and resolve it beside traine
 test-frameworks: model  ## Run the adapters of other frameworks in those frameworks' own code
 	$(BIN)/pip install --quiet --no-deps --no-compile --ignore-requires-python --upgrade \
 	  --target .venv/frameworks $(FRAMEWORKS)
-	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verifiers.py nemo_gym.py \
-	  areal.py skyrl.py) tests/evaluate/test_sections.py $(ARGS)
+	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verl_hosted.py verifiers.py \
+	  nemo_gym.py areal.py skyrl.py llamafactory.py tinker.py) tests/scorers \
+	  tests/evaluate/test_sections.py $(ARGS)
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 

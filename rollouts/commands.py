@@ -1,4 +1,5 @@
-"""Commands that run a policy: `autoj best-of-n`, `autoj train` for policies, and `autoj plan`."""
+"""Commands that run a policy (`autoj best-of-n`, `autoj train` for policies), and those that read
+their run files: `autoj plan` and `autoj preview`."""
 
 from __future__ import annotations
 
@@ -24,6 +25,21 @@ grpo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="grpo")
 rloo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="rloo")
 online_dpo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="online-dpo")
 rejection_sampling = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="rejection-sampling")
+preview = calling(
+    "rollouts.preview:main",
+    CONFIG,
+    SET,
+    flag("--input", metavar="FILE", dest="source", help="rows to show (the run file's input)"),
+    flag("--rows", type=int, default=3, metavar="N", dest="count", help="rows to show (3)"),
+    flag(
+        "--response",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        dest="responses",
+        help="response to judge in rows without one; repeat it for a group",
+    ),
+)
 
 ACCELERATE = flag("--accelerate", metavar="FILE", help="accelerate's config that trains --config")
 PROCESSES = flag("--processes", type=int, metavar="N", help="GPUs that train, over that file's")

@@ -31,6 +31,7 @@ from autoj_reward.evaluate.ranking import RankingConfig
 from autoj_reward.evaluate.selection import SelectionConfig
 from autoj_reward.formats.criteria import read_criteria
 from autoj_reward.formats.schema import load_any_format
+from autoj_reward.rubrics.generate import GenerateConfig
 from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.data import TrainScalarConfig
@@ -79,6 +80,7 @@ KINDS: dict[str, type[Block]] = {
     "experiments/judge_quality": JudgeQualityConfig,
     "experiments/default_judge": DefaultJudgeConfig,
     "jobs/score": ScoreConfig,
+    "jobs/rubrics": GenerateConfig,
     "jobs/judge_endpoint": ScoreConfig,
     "trainers/grpo": TrainConfig,
     "trainers/rloo": TrainConfig,

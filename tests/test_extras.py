@@ -11,7 +11,9 @@ from tests.test_imports import ROOT, SOURCES, imported, name_of
 
 CLIENT = {"aiohttp", "pydantic", "pydantic_core", "tqdm", "yaml"}
 KNOWN = CLIENT.union(*EXTRAS.values())
-OPTIONAL = {"areal", "nemo_gym", "openrlhf", "pynvml", "skyrl_gym", "verifiers", "verl"}
+OPTIONAL = {
+    *("areal", "inspect_ai", "nemo_gym", "openrlhf", "pynvml", "skyrl_gym", "verifiers", "verl"),
+}
 """Where it runs inside them, or beside a GPU stack that brings them."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

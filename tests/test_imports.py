@@ -31,6 +31,7 @@ STAGES = (
     ("replicas",),
     ("client",),
     ("trainer", "trl"),
+    ("scorers",),
     ("service",),
     ("watch",),
     ("data",),

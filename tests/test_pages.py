@@ -27,6 +27,7 @@ from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.formats import protocols
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import Turns
+from autoj_reward.rubrics.generate import GenerateConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from docs.hooks import reference
 
@@ -80,6 +81,7 @@ READERS: dict[tuple[str, int], dict[str, Any]] = {
 
 BLOCKS = {"areal": 1, "skyrl": 1, "verifiers": 2, "nemo_gym": 1}
 NOT_RUN = {(f"docs/trainers/{name}.md", n) for name, count in BLOCKS.items() for n in range(count)}
+NOT_RUN |= {("docs/judges/evaluation_tools.md", 0), ("docs/trainers/tinker.md", 0)}
 """Blocks that need a framework which is not installed; `make test-frameworks` runs the same."""
 
 UNDER: dict[str, Any] = {
@@ -89,7 +91,7 @@ UNDER: dict[str, Any] = {
     "turns": Turns,
 }
 """{only key of a YAML block: class of what stands under it}."""
-WHOLE = {"input": jobs.BestOfNConfig, "model": TrainJudgeConfig}
+WHOLE = {"input": jobs.BestOfNConfig, "model": TrainJudgeConfig, "writer": GenerateConfig}
 """{first key of a run file: its class}. A block that starts with `name` is a format, and any other
 block a reward config."""
 EXTRACTS = {"teacher": (CollectConfig, "configs/jobs/collect_single.yaml")}

@@ -38,6 +38,7 @@ def collect(config: str, sets: Sequence[str], strict: bool, dry_run: bool) -> in
         prepare_rows,
     )
     from autoj_reward.data.statistics import render_statistics
+    from autoj_reward.data.teacher import cost_line
     from autoj_reward.formats.criteria import load_scenarios
     from autoj_reward.models.unused import load_run
 
@@ -46,10 +47,7 @@ def collect(config: str, sets: Sequence[str], strict: bool, dry_run: bool) -> in
     work = prepare_rows(checked, known)
     if dry_run:
         for case, figures in estimate_cost(checked, work.rows, known).items():
-            shown = (
-                f"{k} {v:,.2f}" if k[:3] == "usd" else f"{k} {v:,}" for k, v in figures.items()
-            )
-            print(f"{case}: {', '.join(shown)}")
+            print(cost_line(case, figures))
         return 0
     found = asyncio.run(collect_judgements(checked, work, known))
     print(f"{render_statistics(found)}\nresults: {checked.output}")

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 FILE = flag("path", metavar="FILE", help="journal file: journal.sqlite or OUTPUT.journal.sqlite")
 EXPORT = flag("--output", required=True, metavar="FILE", help="output JSON lines, oldest first")
 HEAD = """\
-# Edit this file freely; docs/judges/formats.md explains every line. To print the judge's prompt
-# and what is read in its answer: autoj parse --input {folder}/sample.jsonl --format {folder} --show
+# Edit this file freely; docs/judges/formats.md explains every line. To print the judge's prompts:
+# autoj preview --input {folder}/sample.jsonl --set judge.format={folder} --set judge.kind=fake
+# To print what is read in the texts of the sample:
+# autoj parse --input {folder}/sample.jsonl --format {folder}
 #
 """
 """Comment at the top of a `format.yaml` that `autoj judge new` writes."""
@@ -173,8 +175,11 @@ def plan(**keys: Any) -> int:
 def new(folder: str, like: str) -> int:
     """Write the files of a judge format, and sample rows to try it on."""
     copy_format(Path(folder), like)
-    print(f"wrote {folder}/format.yaml, its templates and {folder}/sample.jsonl; to try it:")
-    print(f"  autoj parse --input {folder}/sample.jsonl --format {folder} --show")
+    sample = f"--input {folder}/sample.jsonl"
+    print(f"wrote {folder}/format.yaml, its templates and {folder}/sample.jsonl")
+    print("to see the judge's prompts, and what is read in the texts of the sample:")
+    print(f"  autoj preview {sample} --set judge.format={folder} --set judge.kind=fake")
+    print(f"  autoj parse {sample} --format {folder}")
     print(f"to judge with it, in a run file: judge: {{model: ..., format: {folder}}}")
     return 0
 
@@ -212,11 +217,12 @@ def copy_format(folder: Path, like: str) -> None:
 
 
 class JudgeText(NamedTuple):
-    """An input row of `autoj parse`: a judge input, the text that a judge wrote, or both."""
+    """An input row of `autoj parse`: the text that a judge wrote, and what it was asked."""
 
     line: int
     item: JudgeInput | None
-    text: str | None
+    """The judge's input; None for a row without a query."""
+    text: str
 
 
 @command(
@@ -225,7 +231,7 @@ class JudgeText(NamedTuple):
         required=True,
         metavar="FILE",
         dest="source",
-        help="rows with a judge's `text`, with texts for the judge, or both; - reads stdin",
+        help="rows with a judge's `text`, and what it was asked if known; - reads stdin",
     ),
     flag(
         "--format",
@@ -235,9 +241,8 @@ class JudgeText(NamedTuple):
         help="judge format (autoj-en)",
     ),
     flag("--pairwise", action="store_true", help="read texts without a query as comparisons"),
-    flag("--show", action="store_true", help="also print the judge's prompt"),
 )
-def parse(source: str, format_name: str, pairwise: bool, show: bool) -> int:
+def parse(source: str, format_name: str, pairwise: bool) -> int:
     """Print what the parser reads in each judge text as a JSON line, and counts at the end.
 
     The text of a row with a query is read as a judge's own output: a verdict that also stands in
@@ -245,7 +250,6 @@ def parse(source: str, format_name: str, pairwise: bool, show: bool) -> int:
     """
     from collections import Counter
 
-    from autoj_reward.formats.render import render
     from autoj_reward.formats.schema import load_format
     from autoj_reward.io.rows import read_rows
 
@@ -253,10 +257,6 @@ def parse(source: str, format_name: str, pairwise: bool, show: bool) -> int:
     rows = read_rows(source, lambda line, value: _judge_text(line, value, fmt), ())
     outcomes: Counter[str] = Counter()
     for row in rows.rows:
-        if show and row.item:
-            for message in render(row.item, fmt):
-                print(f"--- line {row.line}, {message.role} ---\n{message.text}")
-            print("---")
         record = {"line": row.line} | _read(row, fmt, pairwise)
         outcomes[str(record["outcome"])] += 1
         print(json.dumps(record))
@@ -291,14 +291,12 @@ def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
         responses = check.responses(fields) or ()
     else:
         responses = tuple(check.text(fields, name) for name in names)
-    text = check.text(fields, "text") if "text" in fields else None
-    return JudgeText(
-        line, JudgeInput(protocol, query, responses, context=context.after(turns)), text
-    )
+    item = JudgeInput(protocol, query, responses, context=context.after(turns))
+    return JudgeText(line, item, check.text(fields, "text"))
 
 
 def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]:
-    """Return what is read in a row's text, or the outcome `shown` for a row without one."""
+    """Return what is read in a row's text."""
     from autoj_reward.engine.base import Generation
     from autoj_reward.formats.protocols import read_slots
     from autoj_reward.formats.read import ParseFailure
@@ -309,8 +307,6 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
     seen: dict[str, object] = {}
     if row.item and (found := flags(row.item, fmt)):
         seen["flags"] = list(found)
-    if row.text is None:
-        return {"outcome": "shown"} | seen
     spoken = SplitAnswer(Generation(row.text))
     if fmt.thinking:
         spoken = read_past(spoken.own, fmt.thinking, inside=False)

@@ -21,13 +21,14 @@ GROUPS = {
     "train": ("WHAT", "train a policy with a judge as its reward, or train a judge"),
     "evaluate": ("TASK", "evaluate a judge on human labels and benchmarks"),
     "judge": ("WHAT", "write your own judge format"),
-    "rubrics": ("TASK", "audit rubrics before they are rewards"),
+    "rubrics": ("TASK", "write rubrics, and audit them before they are rewards"),
     "journal": ("WHAT", "inspect, export or compact a journal of judgements"),
 }
 """Groups of commands: metavar and help line."""
 MODULES = {
     "rollouts.commands": {
         "best-of-n": "judge N responses per query and keep the best",
+        "preview": "show what a judge sees and says for the first rows of a run file",
         "plan": "estimate a run's GPU memory, or a judge's maximum rate and cost",
         "train ppo": "train with proximal policy optimization (TRL's PPOTrainer)",
         "train grpo": "train with group-relative policy optimization (TRL's GRPOTrainer)",
@@ -60,6 +61,7 @@ MODULES = {
         "train scalar": "train a scalar reward model on labelled pairs (paper, section 6.4)",
     },
     "autoj_reward.cli.rubrics": {
+        "rubrics generate": "write a rubric for every row (query), and test those of pairs",
         "rubrics audit": "measure each item of a rubric, and what trivial responses earn",
     },
     "autoj_reward.cli.inspection": {
@@ -69,7 +71,7 @@ MODULES = {
         "journal compact": "make a journal's file as small as possible",
         "models": "list the known models",
         "judge new": "write a judge format to start from",
-        "parse": "show a judge's prompts and what is read in its texts",
+        "parse": "show what is read in texts that a judge wrote",
     },
 }
 """Help line of every command, by the module that holds it."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from autoj_reward.cli.main import CONFIG, SET, calling, flag
+from autoj_reward.cli.main import CONFIG, INPUT, OUTPUT, SET, STRICT, calling, flag
+
+generate = calling(
+    "autoj_reward.rubrics.generate:generate_rubrics",
+    *(INPUT, OUTPUT, CONFIG, SET, STRICT),
+    flag("--dry-run", action="store_true", help="print counts and cost without asking the writer"),
+)
 
 audit = calling(
     "autoj_reward.rubrics.audit:audit",

@@ -17,7 +17,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -36,8 +36,7 @@ from autoj_reward.data.teacher import (
     OutOfBudget,
     TeacherBudget,
     TeacherConfig,
-    cost_of,
-    estimated_tokens,
+    estimated_cost,
     open_teacher,
 )
 from autoj_reward.data.training_rows import RowResult, estimated_questions, make_training_row
@@ -210,26 +209,15 @@ def estimate_cost(
 ) -> dict[str, Any]:
     """Estimate questions and cost for two cases: every answer is kept, and every row is asked.
 
-    rows: by scenario, in query order. Recorded answers are not subtracted. `usd_longest` assumes
-    that every answer has max_tokens tokens.
+    rows: by scenario, in query order. See `estimated_cost`.
     """
-    usual = [min(n, config.teacher.max_tokens) for n in USUAL_ANSWERS[config.protocol]]
+    usual = sum(min(n, config.teacher.max_tokens) for n in USUAL_ANSWERS[config.protocol])
     cases: dict[str, Any] = {}
     for case, most in (("every_answer_kept", config.per_scenario), ("every_row_asked", None)):
         asked = [(row, known[name]) for name, group in rows.items() for row in group[:most]]
-        tokens_in = count = 0
-        for row, scenario in asked:
-            prompts = estimated_questions(config.protocol, row, scenario)
-            tokens_in += sum(map(estimated_tokens, prompts))
-            count += len(prompts)
-        likely = cost_of(config.teacher, tokens_in, len(asked) * sum(usual))
-        longest = cost_of(config.teacher, tokens_in, count * config.teacher.max_tokens)
-        cases[case] = {
-            "rows": len(asked),
-            "questions": count,
-            **asdict(likely),
-            "usd_longest": longest.usd,
-        }
+        prompts = (p for own in asked for p in estimated_questions(config.protocol, *own))
+        cost = estimated_cost(config.teacher, prompts, len(asked) * usual)
+        cases[case] = {"rows": len(asked)} | cost
     return cases
 
 

@@ -12,17 +12,18 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from pydantic import Field
 
 from autoj_reward.config import Block, EngineConfig
 from autoj_reward.engine.base import Engine, Sampling
-from autoj_reward.errors import EngineUnavailable, InputRejected, JournalError
+from autoj_reward.errors import AutojError, EngineUnavailable, InputRejected, JournalError
 from autoj_reward.formats.render import Prompt
 from autoj_reward.io.files import text_digest
 from autoj_reward.judge.make import make_engine
@@ -35,7 +36,8 @@ CHARS_PER_TOKEN = 4
 
 
 class TeacherConfig(EngineConfig):
-    """The model that writes the judgements: an endpoint, a model on this machine, or a script."""
+    """A model that writes judgements or rubrics: an endpoint, a model on this machine, or a
+    script."""
 
     max_tokens: int = Field(1024, ge=1)
     """Tokens of one answer, at most."""
@@ -190,18 +192,58 @@ def cost_of(config: TeacherConfig, tokens_in: int, tokens_out: int) -> TeacherCo
     return TeacherCost(tokens_in, tokens_out, usd)
 
 
+def estimated_cost(
+    config: TeacherConfig, prompts: Iterable[Prompt], tokens_out: int
+) -> dict[str, Any]:
+    """Estimate the number of questions and their cost. Recorded answers are not subtracted.
+
+    tokens_out: usual length of all answers together. `usd_longest` assumes that every answer has
+    max_tokens tokens.
+    """
+    sizes = [estimated_tokens(prompt) for prompt in prompts]
+    likely = cost_of(config, sum(sizes), tokens_out)
+    longest = cost_of(config, sum(sizes), len(sizes) * config.max_tokens)
+    return {"questions": len(sizes), **asdict(likely), "usd_longest": longest.usd}
+
+
+def cost_line(case: str, figures: Mapping[str, Any]) -> str:
+    """Return one line of a dry run: a case with its counts and dollars."""
+    shown = (f"{k} {v:,.2f}" if k[:3] == "usd" else f"{k} {v:,}" for k, v in figures.items())
+    return f"{case}: {', '.join(shown)}"
+
+
 class Teacher:
     """Engine with an answer log: at most `concurrency` questions in flight, each sent once."""
 
     def __init__(
-        self, config: TeacherConfig, engine: Engine, log: AnswerLog, budget: TeacherBudget
+        self,
+        config: TeacherConfig,
+        engine: Engine,
+        log: AnswerLog,
+        budget: TeacherBudget,
+        json_schema: str | None = None,
     ) -> None:
+        """Create the teacher. The engine starts with the first question that the log lacks.
+
+        json_schema: schema of all answers, as for `Sampling`.
+        """
         self._config, self._engine, self._log, self._budget = config, engine, log, budget
-        self._name = teacher_name(config)
+        self._sampling = Sampling(
+            config.max_tokens,
+            config.temperature,
+            config.top_p,
+            config.seed,
+            json_schema=json_schema,
+        )
+        self._name = teacher_name(config) + (f":{json_schema}" if json_schema else "")
         self._gate = asyncio.Semaphore(config.concurrency)
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
         self._reserved = TeacherCost()
         self._unanswered = 0
         self._contact, self._met = asyncio.Lock(), False
+        self._no_contact: AutojError | None = None
+        self.started = False
+        """Whether the engine runs, and must be closed."""
         self.asked = 0
         """Number of questions sent in this run, without those answered from the log."""
 
@@ -217,7 +259,8 @@ class Teacher:
         if known := self._log.get(key):
             return known
         await self._meet()
-        async with self._gate:
+        # Equal questions wait for the first one's answer.
+        async with self._locks.setdefault(key, asyncio.Lock()), self._gate:
             if known := self._log.get(key):
                 return known
             worst = cost_of(self._config, estimated_tokens(prompt), self._config.max_tokens)
@@ -236,19 +279,28 @@ class Teacher:
             return answer
 
     async def _meet(self) -> None:
-        """Check once, before the first question, that the endpoint answers, and which parameters
-        it accepts."""
+        """Start the engine once, before the first question. Check that an endpoint answers, and
+        which parameters it accepts. A failure is every question's."""
         async with self._contact:
-            if not self._met:
-                await self._engine.contact(_sampling(self._config), {})
-                self._met = True
+            if self._no_contact:
+                raise self._no_contact
+            if self._met:
+                return
+            try:
+                await self._engine.start()
+                self.started = True
+                await self._engine.contact(self._sampling, {})
+            except AutojError as error:
+                self._no_contact = error
+                raise
+            self._met = True
 
     async def _put(self, prompt: Prompt) -> Answer:
         c = self._config
         self.asked += 1
         try:
             prepared = await self._engine.prepare(prompt, c.max_tokens, "reject")
-            [said] = await self._engine.generate(prepared, _sampling(c))
+            [said] = await self._engine.generate(prepared, self._sampling)
         except InputRejected as error:
             return Answer(str(error), "rejected")
         tokens_in = said.usage.tokens_in or estimated_tokens(prompt)
@@ -270,10 +322,6 @@ def teacher_name(config: TeacherConfig) -> str:
     return f"{resolve(config).identity}:{config.model_dump_json(include=kept)}"
 
 
-def _sampling(config: TeacherConfig) -> Sampling:
-    return Sampling(config.max_tokens, config.temperature, config.top_p, config.seed)
-
-
 def _engine(config: TeacherConfig) -> Engine:
     if config.kind != "openai":
         return make_engine(config, resolve(config), "chat")
@@ -290,12 +338,16 @@ def _engine(config: TeacherConfig) -> Engine:
 
 @asynccontextmanager
 async def open_teacher(
-    config: TeacherConfig, log: AnswerLog, budget: TeacherBudget
+    config: TeacherConfig, log: AnswerLog, budget: TeacherBudget, json_schema: str | None = None
 ) -> AsyncIterator[Teacher]:
-    """Start the engine of a teacher, yield the teacher, and close the engine at the end."""
+    """Yield a teacher, and close its engine at the end if it was started.
+
+    json_schema: as for `Teacher`.
+    """
     engine = _engine(config)
-    await engine.start()
+    teacher = Teacher(config, engine, log, budget, json_schema)
     try:
-        yield Teacher(config, engine, log, budget)
+        yield teacher
     finally:
-        await engine.close()
+        if teacher.started:
+            await engine.close()

@@ -33,6 +33,9 @@ class Sampling:
     """Amount that a token's logit loses for each earlier occurrence in the answer."""
     alternatives: bool = False
     """Whether label probabilities will be requested at a verdict that the judge wrote."""
+    json_schema: str | None = None
+    """JSON schema that the answer follows, as JSON text; None leaves the answer free. An endpoint
+    that does not support schemas is asked without it."""
 
 
 @dataclass(frozen=True, slots=True)

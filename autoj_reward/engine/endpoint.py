@@ -28,6 +28,8 @@ REFUSED = (400, 413, 422)
 """Statuses with which an endpoint refuses a request."""
 PASSING = (408, 409, 425, 429)
 """Statuses that are retried, besides every 5xx."""
+RESPONSE_FORMAT = "response_format"
+"""Parameter that holds the JSON schema of the answer."""
 PARAMETER_FALLBACKS: Mapping[str, str | None] = {
     "max_tokens": "max_completion_tokens",
     "temperature": None,
@@ -38,6 +40,7 @@ PARAMETER_FALLBACKS: Mapping[str, str | None] = {
     "logprobs": None,
     "top_logprobs": None,
     "return_tokens_as_token_ids": None,
+    RESPONSE_FORMAT: None,
 }
 """Parameters that some endpoints do not support: the name to send in their place, or None to omit
 them."""
@@ -47,6 +50,9 @@ UNKNOWN = re.compile(
     re.IGNORECASE,
 )
 """Wording of a refusal that is about an unsupported parameter."""
+NO_SCHEMA = re.compile(r"response[_ ]format|json[_ ]schema", re.IGNORECASE)
+"""Wording of a refusal that is about the schema. The schema is this package's own, so no such
+refusal is the user's to correct, whatever its other words are."""
 LOGPROBS = ("logprobs", "top_logprobs")
 INPUT = ("messages", "prompt", "seed")
 """Body fields that differ from one request to the next."""
@@ -283,6 +289,8 @@ def _parameter(data: bytes, body: Mapping[str, Any]) -> str | None:
         words = str(error.get("message") or text) if isinstance(error, dict) else text
     except ValueError:
         stated, words = None, text
+    if RESPONSE_FORMAT in body and (stated == RESPONSE_FORMAT or NO_SCHEMA.search(words)):
+        return RESPONSE_FORMAT
     if not UNKNOWN.search(words):
         return None
     if stated in names:

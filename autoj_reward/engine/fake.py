@@ -14,6 +14,10 @@ The script (config key `script`) may hold:
   items: {criterion: text} of rubrics. A criterion holds if the response has this text, in any case;
     by default the criterion's part in double quotes, else all of it. The answer is then the item's
     first choice, else its last, whatever their shares.
+  rubrics: {query: the rubric that is written for it, as items or as text}. By default an item for
+    each of the three longest words that stand in the better response and neither in the worse one
+    nor in the query, and a pitfall for the longest word of the worse one alone. Without a pair the
+    words are those of the reference answer, else of the query.
   thinking: the judge's thinking, written between its format's marks; a word is a token.
   fail: {response text: unavailable | unparsable | truncated | rejected | hang}.
   fail_share: {one of these faults: share of responses that get it}, chosen by the response's hash.
@@ -149,6 +153,8 @@ class FakeEngine(_Script):
         return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
+        if sampling.json_schema:
+            return [await self._rubric(prepared.prompt)]
         responses = [p.text for m in prepared.prompt for p in m.parts if p.response]
         if not responses and self._checklist(prepared.prompt):
             responses = [""]  # an empty response is no part of the prompt
@@ -173,6 +179,17 @@ class FakeEngine(_Script):
         if self._marks and not prepared.tail:
             return [self._thought(text, sampling.max_tokens, queued)]
         return [Generation(text, usage=Usage(10, 0, len(text.split()), queued_s=queued))]
+
+    async def _rubric(self, prompt: Prompt) -> Generation:
+        """Write the rubric that the script names for the query, or one of words."""
+        shown = {p.name: p.text for message in prompt for p in message.parts if p.name}
+        fault, queued = await self._meet([shown["query"]])
+        self._log([shown["query"]])
+        given = self._script.get("rubrics", {}).get(shown["query"], _items_of_words(shown))
+        text = given if isinstance(given, str) else json.dumps({"rubric": given})
+        usage = Usage(10, 0, len(text.split()), queued_s=queued)
+        shown_chars = len(text) // 2 if fault else len(text)
+        return Generation(text[:shown_chars], finished=fault != "truncated", usage=usage)
 
     def _thought(self, text: str, room: int, queued: float) -> Generation:
         """Return the scripted thinking, followed by the text if `room` tokens hold the thinking."""
@@ -248,6 +265,21 @@ class FakeEngine(_Script):
                 written = self._checklist(prepared.prompt)[asked[1]]
         shares = [0.9 if _says(written, label) else 0.1 / len(labels) for label in labels]
         return LabelProbs(tuple(zip(labels, shares, strict=True)), Usage(10, 10, 1))
+
+
+def _items_of_words(shown: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return rubric items that name words of the texts, for `items` of this judge to find."""
+    words = {name: re.findall(r"[a-z]{4,}", text.lower()) for name, text in shown.items()}
+    good, bad, query = words.get("chosen", []), words.get("rejected", []), words["query"]
+    good = good or words.get("reference", [])
+    if not good:
+        good, query = query, []
+    found = []
+    for kind, most, own, other in (("essential", 3, good, bad), ("pitfall", 1, bad, good)):
+        alone = [word for word in dict.fromkeys(own) if word not in (*other, *query)]
+        longest = sorted(alone, key=len, reverse=True)[:most]
+        found += [{"criterion": f'Says "{word}"', "kind": kind} for word in longest]
+    return found
 
 
 @lru_cache(maxsize=1024)

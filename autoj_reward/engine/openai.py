@@ -13,6 +13,7 @@ these an endpoint offers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -33,7 +34,12 @@ from autoj_reward.engine.base import (
     extend_prompt,
     fit_prompt,
 )
-from autoj_reward.engine.endpoint import CONTINUE_PARAMETERS, TEST_MESSAGES, Endpoint
+from autoj_reward.engine.endpoint import (
+    CONTINUE_PARAMETERS,
+    RESPONSE_FORMAT,
+    TEST_MESSAGES,
+    Endpoint,
+)
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.formats.render import Prompt, break_control_tokens, broken_up
@@ -227,6 +233,9 @@ class OpenAIEngine:
             body["seed"] = sampling.seed
         if sampling.frequency_penalty:  # not every endpoint supports it
             body["frequency_penalty"] = sampling.frequency_penalty
+        if sampling.json_schema:
+            own = {"name": "answer", "strict": True, "schema": json.loads(sampling.json_schema)}
+            body[RESPONSE_FORMAT] = {"type": "json_schema", "json_schema": own}
         return body
 
     def _messages(self, prompt: Prompt) -> list[dict[str, str]]:

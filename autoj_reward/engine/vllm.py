@@ -209,6 +209,9 @@ class VllmEngine(_VllmModel):
         return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
+        from vllm.sampling_params import StructuredOutputsParams
+
+        schema = sampling.json_schema
         output, queued = await self._run(
             list(prepared.ids),
             max_tokens=sampling.max_tokens,
@@ -218,6 +221,7 @@ class VllmEngine(_VllmModel):
             frequency_penalty=sampling.frequency_penalty,
             n=sampling.n,
             logprobs=0 if sampling.logprob else None,
+            structured_outputs=StructuredOutputsParams(json=schema) if schema else None,
         )
         share = len(output.outputs)
         cached = output.num_cached_tokens or 0

@@ -284,7 +284,7 @@ def with_query(
     name = next((one for one in CONVERSATIONS if fields.get(one) is not None), "")
     if fields.get("query") is not None or not isinstance(fields.get(name), list):
         return fields, ()
-    own = _completion(fields) if rated else None
+    own = own_response(fields) if rated else None
     try:
         turns, said = before_response(fields[name], not rated or own is not None)
     except BadMessages as error:
@@ -295,8 +295,11 @@ def with_query(
     return fields | {"query": to_plain_text(turns)} | response, turns
 
 
-def _completion(fields: dict[str, Any]) -> Any:
-    """Return the row's own response, or None."""
+def own_response(fields: dict[str, Any]) -> Any:
+    """Return a row's own response: its `response`, else TRL's `completion`; None without one.
+
+    Raises BadField for a completion that is not one turn of the assistant's.
+    """
     if fields.get("response") is not None:
         return fields["response"]
     given = fields.get("completion")

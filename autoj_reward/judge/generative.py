@@ -37,6 +37,12 @@ MIN_MASS = 0.01
 """Minimum probability on valid labels for a slot to count as answered."""
 
 
+def reserved_tokens(config: JudgeConfig, fmt: JudgeFormat) -> int:
+    """Return the tokens that a prompt leaves free: the judge's output, and a forced slot's opening
+    words and label."""
+    return max_output_tokens(config, fmt) + 32
+
+
 class GenerativeJudge:
     """Judge that answers one input at a time. The caller decides how many run concurrently."""
 
@@ -103,8 +109,7 @@ class GenerativeJudge:
     async def _asked(self, item: JudgeInput) -> Judgement:
         config = self.config
         require_readable(item, config.max_text_chars)
-        # Leave tokens for a forced slot: its opening words and the label.
-        output = max_output_tokens(config, self.format) + 32
+        output = reserved_tokens(config, self.format)
         prepared = await self.engine.prepare(render(item, self.format), output, config.over_long)
         spoken, critique = SplitAnswer(Generation("")), config.critique and not item.direct
         marks = self.format.thinking

@@ -1,1 +1,1 @@
-"""Tools for rubrics: audits before a rubric is used as a reward."""
+"""Tools for rubrics: writing them, and audits before a rubric is used as a reward."""

@@ -2,6 +2,7 @@
 
     POST /reward        {"prompt", "response", "label"?, "metadata"?} -> a number
     POST /get_reward    {"query": [...], "prompts": [...], "labels"?} -> OpenRLHF's answer
+    POST /v1/score/evaluation  {"messages": [...]} -> {"scores": [...]}, for LLaMA-Factory
     POST /v1/responses  two responses to compare, from NeMo Gym's genrm_compare
 
 A failed judgement gets the fallback of the service's `reward.failures` until the run's failure
@@ -48,6 +49,7 @@ from autoj_reward.service.bodies import (
     require_inputs,
 )
 from autoj_reward.service.gateway import run_name
+from autoj_reward.trainer.llamafactory import get_scores
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.prompts import candidate, mappings
@@ -87,6 +89,16 @@ class GetRewardBody(BaseModel):
     labels: list[Any] | None = None
     """Reference answer of each row, for a judge that shows one. With `rubric` in the config a label
     may be a list of items or an object with `rubric`, also as JSON text."""
+
+
+class EvaluationBody(BaseModel):
+    """Body of POST /v1/score/evaluation. Its `model` is accepted and not used."""
+
+    model_config = DESCRIBED
+
+    messages: list[Text] = Field(max_length=MAX_INPUTS)
+    """Prompt and response of each row as one decoded text, with the special tokens of a chat
+    template."""
 
 
 class RewardBody(Body):
@@ -270,6 +282,13 @@ def add_routes(
                 model, [(mappings(body.prompt), body.response, row)], budgets(request)
             )
             return number
+
+    @app.post("/v1/score/evaluation")
+    async def scores(body: EvaluationBody, request: Request) -> dict[str, list[float]]:
+        """Rewards of a batch, in the form of LLaMA-Factory's reward API."""
+        require_inputs(len(body.messages) * inputs_each, "messages")
+        with answering():
+            return {"scores": await get_scores(model, body.messages, budgets(request))}
 
     @app.post("/v1/responses")
     async def pair(body: ResponsesBody, request: Request) -> dict[str, Any]:

@@ -24,10 +24,15 @@ def reward_model() -> RewardModel:
 
     Raises ConfigError if the variable is not set.
     """
+    return RewardModel(load_run(RewardConfig, reward_file()))
+
+
+def reward_file() -> str:
+    """Return the path of the reward config that AUTOJ_REWARD names. Raises ConfigError."""
     path = os.environ.get(VARIABLE)
     if not path:
         raise ConfigError(f"set {VARIABLE} to the YAML file of a reward config")
-    return RewardModel(load_run(RewardConfig, path))
+    return path
 
 
 async def row_rewards(

@@ -13,9 +13,11 @@ name in `reward_kwargs.query_key`:
     compute_score_sync     remote, which takes no coroutine
     compute_score_limited  rate_limited, which turns every exception into a reward of 0.0
 
-Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`). Name a running service in
-it, since verl loads this file in several workers. With `JudgeRewardManager` the service gathers the
-groups of relative rewards too: the rollouts of one `uid`, whichever worker rewards them.
+Set AUTOJ_REWARD to the YAML file of a reward config (a `RewardConfig`). The judge is the model that
+verl hosts (`reward.reward_model.enable=True`), else name a running service in the file, since verl
+loads it in several workers. verl asks the manager for a hosted judge only if
+`reward.custom_reward_function.path` is set too. With `JudgeRewardManager` a service gathers the
+groups of relative rewards: the rollouts of one `uid`, whichever worker rewards them.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from dataclasses import replace
 from typing import Any
 
 from autoj_reward.errors import AutojError, ConfigError, InputError
+from autoj_reward.trainer.hosted import hosted_reward_model
 from autoj_reward.trainer.prompts import candidate
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_model
@@ -44,9 +47,13 @@ async def compute_score(
     ground_truth: Any,
     extra_info: Mapping[str, Any] | None = None,
     query_key: str = "query",
+    reward_router_address: str | None = None,
+    reward_model_tokenizer: Any = None,
     **_: Any,
 ) -> dict[str, float]:
     """Return the reward of one response, and the judge's metrics.
+
+    reward_router_address, reward_model_tokenizer: of the judge that verl hosts, if it hosts one.
 
     The judge shows `ground_truth` as the reference, and `extra_info` as other context. Failed
     judgements get the configured fallback. The keys are always the same, and every value is finite.
@@ -54,7 +61,8 @@ async def compute_score(
     `extra_info` has no query, ConfigError if the config needs the other responses of a query.
     """
     about = {"ground_truth": ground_truth, **(extra_info or {})}
-    return await score(reward_model(), solution_str, about, query_key)
+    model = _model(reward_router_address, reward_model_tokenizer)
+    return await score(model, solution_str, about, query_key)
 
 
 def compute_score_sync(*args: Any, **kwargs: Any) -> dict[str, float]:
@@ -73,6 +81,11 @@ async def compute_score_limited(*args: Any, **kwargs: Any) -> dict[str, float | 
     except AutojError as error:
         LOG.error("no reward, which ends the run: %s", error)
         return {"score": None}
+
+
+def _model(router: str | None, tokenizer: Any) -> RewardModel:
+    """Return this process's reward model: of the judge that verl hosts, else of the config."""
+    return reward_model() if router is None else hosted_reward_model(router, tokenizer.name_or_path)
 
 
 async def score(
@@ -118,10 +131,25 @@ except ModuleNotFoundError:
 class JudgeRewardManager(RewardManagerBase):
     """Reward manager of verl: returns the reward and the judge's metrics of one rollout."""
 
-    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
+    def __init__(
+        self,
+        config: Any,
+        tokenizer: Any,
+        compute_score: Any = None,
+        reward_router_address: str | None = None,
+        reward_model_tokenizer: Any = None,
+        **_: Any,
+    ) -> None:
         super().__init__(config, tokenizer, compute_score)
-        own = reward_model().config
-        refuse_groups(own, ALONE, gathered=True)
+        hosted = reward_router_address is not None
+        if hosted and not config.reward.custom_reward_function.path:
+            raise ConfigError(
+                "reward.custom_reward_function.path is not set, so verl would read the model that "
+                "it hosts as a scalar reward model and never ask this manager: set it to this file"
+            )
+        self._model = _model(reward_router_address, reward_model_tokenizer)
+        own = self._model.config
+        refuse_groups(own, ALONE, gathered=not hosted)
         relative = any(judged.relative for judged in own.judged.values())
         self._group_size = _group_size(config) if relative else None
 
@@ -150,7 +178,7 @@ class JudgeRewardManager(RewardManagerBase):
                     "use one of verl's trainers that set it, or leave `relative` out"
                 )
         found = await score(
-            reward_model(), response, about, "query", group_id and str(group_id), self._group_size
+            self._model, response, about, "query", group_id and str(group_id), self._group_size
         )
         return {"reward_score": found["score"], "reward_extra_info": found}
 

@@ -58,6 +58,7 @@ RUN_FILES: dict[str, tuple[str, ...]] = {
         "autoj_reward.training.scalar.data:TrainScalarConfig",
     ),
     "Collecting training data": ("autoj_reward.data.collect:CollectConfig",),
+    "Writing rubrics": ("autoj_reward.rubrics.generate:GenerateConfig",),
     "Judge formats": (
         "autoj_reward.formats.schema:JudgeFormat",
         "autoj_reward.formats.protocols:Pairwise",

@@ -114,18 +114,21 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     return 0
 
 
-def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: int) -> None:
-    job = BestOfNConfig(
+def job_of_round(config: RejectionSamplingConfig, policy: str, number: int) -> BestOfNConfig:
+    """Return the best-of-N job of round `number` (from 1), which samples the policy `policy`."""
+    sampled = {"model": policy, "seed": config.policy.seed + number - 1}
+    return BestOfNConfig(
         input=config.input,
-        output=folder / "best_of_n",
-        policy=config.policy.model_copy(
-            update={"model": policy, "seed": config.policy.seed + number - 1}
-        ),
+        output=config.output / f"round-{number}" / "best_of_n",
+        policy=config.policy.model_copy(update=sampled),
         judge=config.judge,
         columns=config.columns,
         view=config.view,
     )
-    job = resolve_job(job).config
+
+
+def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: int) -> None:
+    job = resolve_job(job_of_round(config, policy, number)).config
     if not (job.output / "summary.json").is_file():
         best_of_n.run_job(job)
     rows = chosen_rows(job, config.better_by, policy, number)

@@ -97,7 +97,7 @@ def test_each_function_takes_exactly_the_flags_of_its_command(
     for flag, options in cli.load(MODULES[name], name.split()[-1]).flags:
         value = "judge.kind=fake" if flag == "--set" else str(tmp_path / "none.yaml")
         named = [flag] * flag.startswith("-")
-        given += named if "action" in options and flag != "--set" else [*named, value]
+        given += named if options.get("action") == "store_true" else [*named, value]
         given[-1] = "3" if options.get("type") in (int, float) else given[-1]
     assert cli.main([*name.split(), *given]) == 1
     assert capsys.readouterr().err.startswith("autoj: error: ")

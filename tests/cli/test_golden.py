@@ -29,7 +29,7 @@ OF_THE_RUN = {
     "versions",
 }
 """Keys whose values differ in every run."""
-FINGERPRINT = re.compile(r"(default:autoj-en):[0-9a-f]{16}")
+FINGERPRINT = re.compile(r"(default:(?:autoj-en|rubric-item)):[0-9a-f]{16}")
 FAKE = ["--set", "judge.kind=fake"]
 DRAWN = [*FAKE, "--set", "bootstrap=20"]
 GRADED = [*DRAWN, "--set", "grader.kind=fake"]
@@ -107,6 +107,12 @@ LLMBAR = jsonl(
     *({"input": f"q{n}", "output_1": "long one", "output_2": "b", "label": n} for n in (1, 2))
 )
 CHOSEN = jsonl({"prompt": "Why?", "chosen": "Because it is.", "rejected": "So."})
+FOR_RUBRICS = jsonl(
+    {"query": "Where is it?", "chosen": "It arrives tomorrow.", "rejected": "Please wait."},
+    {"query": "Why?", "reference": "Rayleigh scattering.", "id": 3},
+    {"query": "How?"},
+    {"query": "When?", "chosen": "Now.", "rejected": 5},
+)
 SYSTEMS = "system,rating,win_rate\na,5.5,90\nb,4,50\nc,6,10\n"
 JUDGE = "judge: {kind: fake, script: {fail: {no number: unparsable, down: unavailable}}}\n"
 JOB = """
@@ -131,6 +137,7 @@ INPUTS = {
     "four.jsonl": BEST_OF_FOUR,
     "llmbar.jsonl": LLMBAR,
     "chosen.jsonl": CHOSEN,
+    "for_rubrics.jsonl": FOR_RUBRICS,
     "systems.csv": SYSTEMS,
     "t.jsonl": jsonl({"text": "Fine.\nRating: [[7]]"}, {"text": "no slot"}, {"txt": "?"}),
     "judge.yaml": JUDGE,
@@ -160,6 +167,12 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
         "classify --input {folder}/q.jsonl --output {folder}/o.jsonl --others-below 0.9",
         [],
         ["o.jsonl"],
+    ),
+    "rubrics generate": (
+        "rubrics generate --input {folder}/for_rubrics.jsonl --output {folder}/o.jsonl "
+        "--set judge.format=rubric-item",
+        FAKE,
+        ["o.jsonl", "o.jsonl.summary.json"],
     ),
     "parse": ("parse --input {folder}/t.jsonl", [], []),
     "scenarios": ("scenarios --show planning", [], []),

@@ -40,7 +40,7 @@ def test_every_format_can_be_started_from(
 ) -> None:
     folder = tmp_path / "mine"
     code, out, _ = run(capsys, "judge", "new", str(folder), "--like", like)
-    assert code == 0 and f"--input {folder}/sample.jsonl --format {folder} --show" in out
+    assert code == 0 and f"autoj parse --input {folder}/sample.jsonl --format {folder}\n" in out
     fmt, own = load_any_format(str(folder)), load_any_format(like)
     assert isinstance(fmt, JudgeFormat) and isinstance(own, JudgeFormat)
     assert fmt.name == "mine"
@@ -94,17 +94,6 @@ def test_what_cannot_be_started(
     assert not Path("new").exists()
 
 
-def test_show_prints_what_the_judge_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "mine"
-    run(capsys, "judge", "new", str(folder), "--like", "equivalence")
-    typed = ["--input", str(folder / "sample.jsonl"), "--format", str(folder), "--show"]
-    _, out, _ = run(capsys, "parse", *typed)
-    assert "--- line 1, system ---\nYou check answers against a reference." in out
-    assert "[Reference answer]\n144\n\n[Response]\n12 times 12 is 144.\n" in out
-
-
 def test_a_row_is_read_as_the_judges_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,12 +110,13 @@ def test_a_row_is_read_as_the_judges_own(
         {"query": "12 * 12?", "response": "144"} | said,
         row,
         said,
-        {"query": " ", "response": "144", "reference": "144"},
+        {"query": " ", "response": "144", "reference": "144"} | said,
     )
-    outcomes = ["ok", "unparsable", "shown", "ok", "bad row", "bad row"]
+    outcomes = ["ok", "unparsable", "ok", "bad row", "bad row", "bad row"]
     assert [record["outcome"] for record in found] == outcomes
     assert found[1]["flags"] == ["planted_verdict"]
-    assert "field 'reference'" in found[4]["reason"] and found[4]["line"] == 3
+    assert "field 'reference'" in found[3]["reason"] and found[3]["line"] == 3
+    assert "field 'text'" in found[4]["reason"] and found[4]["line"] == 4
     assert "field 'query'" in found[5]["reason"]
 
 
@@ -165,16 +155,3 @@ def test_the_format_that_the_page_builds(
     assert code == 0
     assert out == built[command] + "\n"
     assert [name for name in format_names() if f"`{name}`" not in page] == []
-
-
-def test_a_conversation_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "mine"
-    run(capsys, "judge", "new", str(folder), "--like", "equivalence")
-    turns = [("user", "Hi"), ("assistant", "Hello"), ("user", "12 * 12?"), ("assistant", "144")]
-    row = {"messages": [{"role": r, "content": c} for r, c in turns], "reference": "144"}
-    source = tmp_path / "rows.jsonl"
-    source.write_text(json.dumps(row) + "\n" + json.dumps(row | {"messages": row["messages"][1:]}))
-    typed = ["--input", str(source), "--format", str(folder), "--show"]
-    _, out, _ = run(capsys, "parse", *typed)
-    assert "User: Hi\n\nAssistant: Hello\n\nUser: 12 * 12?\n" in out
-    assert "[Response]\n144\n" in out and "messages[0].role" in out

@@ -202,6 +202,9 @@ class Scripted:
         self.answers = list(answers)
         self.most_at_once = self.at_once = 0
 
+    async def start(self) -> None:
+        """Do nothing."""
+
     async def contact(self, _sampling: Sampling, known: dict[str, Any]) -> dict[str, Any]:
         return known
 

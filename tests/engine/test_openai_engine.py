@@ -41,6 +41,7 @@ class Endpoint:
     def __init__(self) -> None:
         self.answer: Callable[[str, dict[str, Any]], Answer] = lambda path, body: chat("hello")
         self.requests: list[tuple[str, dict[str, Any], dict[str, str]]] = []
+        self.models: Callable[[], Answer] = lambda: (404, "", {})
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -54,6 +55,12 @@ class Endpoint:
                 else:
                     endpoint.requests.append((self.path, body, dict(self.headers.items())))
                     status, answer, headers = endpoint.answer(self.path, body)
+                self.reply(status, answer, headers)
+
+            def do_GET(self) -> None:
+                self.reply(*endpoint.models())
+
+            def reply(self, status: int, answer: Any, headers: dict[str, str]) -> None:
                 data = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
                 self.send_response(status)
                 for name, value in {**headers, "Content-Length": str(len(data))}.items():

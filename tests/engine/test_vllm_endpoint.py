@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.error import URLError
+from typing import NamedTuple
 
 import pytest
 
+from autoj_reward.cli import main as cli
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RewardConfig
-from autoj_reward.engine.vllm import engine_arguments
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
@@ -28,7 +22,10 @@ from autoj_reward.models import resolve
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
 from tests.engine.by_hand import label_probs
+from tests.engine.server import openai_server
 from tests.judgements import reading
+from tests.test_relative import write
+from tests.test_rubric_generate import require_schema
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -61,47 +58,10 @@ def folder() -> str:
 
 
 @pytest.fixture(scope="module")
-def url(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield the server's address, once it is ready."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = tmp_path_factory.mktemp("server") / "log.txt"
-    given = engine_arguments(SERVED, resolve(JudgeConfig())) | {"served_model_name": "judge"}
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)]
-    environment = os.environ | {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
-    with log.open("wb") as file:
-        server = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", *flags(given)],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
-    try:
-        wait_until_ready(f"http://127.0.0.1:{port}/health", server, log)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def flags(arguments: dict[str, Any]) -> list[str]:
-    """Return vLLM's engine arguments as command-line flags."""
-    found = []
-    for name, value in arguments.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            found.append(f"--{flag}" if value else f"--no-{flag}")
-        elif value is not None:
-            found += [f"--{flag}", str(value)]
-    return found
-
-
-def wait_until_ready(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    while server.poll() is None:
-        with suppress(URLError, ConnectionError), urllib.request.urlopen(address):
-            return
-        time.sleep(0.2)
-    pytest.fail(f"vLLM's server did not start:\n{log.read_text(errors='replace')[-3000:]}")
+    with openai_server(SERVED, "judge", log) as address:
+        yield f"{address}/v1"
 
 
 @pytest.fixture(scope="module")
@@ -205,3 +165,18 @@ def test_both_modes_agree(asked: dict[str, Asked]) -> None:
     for one, other in zip(chat.compared.orders, ids.compared.orders, strict=True):
         assert one.forced and one.verdict is other.verdict
         assert dict(one.confidence or ()) == pytest.approx(dict(other.confidence or ()), abs=EXACT)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_server_keeps_a_writer_of_rubrics_to_the_schema(
+    url: str, folder: str, tmp_path: Path, mode: str
+) -> None:
+    writer = {"kind": "openai", "base_url": url, "model": "judge", "temperature": 1.0}
+    writer |= {"tokenizer": folder, "max_model_len": 2048} if mode == "by token ids" else {}
+    rows = write(tmp_path / "rows.jsonl", [{"query": QUERY}, {"query": "Why do leaves fall?"}])
+    run = ["rubrics", "generate", "--input", rows, "--output", str(tmp_path / "rubrics.jsonl")]
+    sets = (f"writer={json.dumps(writer)}", "judge.kind=fake", "max_items=3")
+    with logged() as log:
+        assert cli.main([*run, *(word for key in sets for word in ("--set", key))]) == 0
+    assert not [line for line in log if "response_format" in line]
+    require_schema(tmp_path, rows=2, max_items=3)

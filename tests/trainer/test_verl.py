@@ -15,6 +15,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer import verl as ours
+from autoj_reward.types import Candidate
 from tests.service.test_api import metric, serving
 from tests.trainer.conftest import BY_ITEMS, ITEMS
 
@@ -196,6 +197,52 @@ def test_verl_trains_on_nan() -> None:
     batch = {"prompts": torch.ones(1, 2), "responses": torch.ones(1, 2)}
     data = SimpleNamespace(batch=batch | {"attention_mask": torch.ones(1, 4, dtype=torch.long)})
     assert RewardManagerBase.assemble_rm_scores(data, [float("nan")]).isnan().any()
+
+
+def brevity(candidate: Candidate) -> float:
+    """Part of a reward, with a range a hundred times smaller than the judge's."""
+    return 0.01 * ("brief" in candidate.response)
+
+
+@pytest.mark.parametrize("name", ["gdpo", "naive", "JudgeRewardManager"])
+def test_gdpo_normalises_each_part_alone(
+    name: str, named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy as np
+    from verl.trainer.config.algorithm import AlgoConfig
+    from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+
+    ratings = {"good, long": 9, "poor, brief": 2, "good, brief": 9, "poor, long": 2}
+    said = [*ratings, "lost"]
+    judge = {"kind": "fake", "script": {"ratings": ratings, "fail": {"lost": "truncated"}}}
+    parts = {"brevity": {"function": f"{__name__}:brevity"}}
+    named(more={"judge": judge, "parts": parts}, budget=1.0)
+    data = rollout(smollm2, *said)
+
+    async def run() -> list[dict[str, Any]]:
+        trainer = {"experiment_name": "gdpo"}
+        rewards = manager(name, smollm2, monkeypatch, "compute_score", trainer=trainer)
+        return [await rewards.run_single(data[n : n + 1]) for n in range(len(said))]
+
+    found = [row["reward_extra_info"] for row in asyncio.run(run())]
+    columns = {key: np.array([own[key] for own in found]) for key in found[0]}
+    assert columns["part_judge"].tolist() == [9, 2, 9, 2, 5.5]  # a failure: the scale's middle
+    assert columns["part_judge_abstains"].tolist() == [0, 0, 0, 0, 1]
+    mask = data.batch["attention_mask"][:, data.batch["prompts"].shape[1] :]
+    keys = ["part_judge", "part_brevity"]
+    advantages, _ = get_adv_estimator_fn("gdpo")(
+        token_level_rewards=torch.zeros_like(mask, dtype=torch.float32),
+        response_mask=mask,
+        index=np.array(["a"] * len(said), dtype=object),
+        config=AlgoConfig(adv_estimator="gdpo", gdpo_reward_keys=keys),
+        non_tensor_batch=columns,
+        batch=data.batch,
+    )
+    scaled = [(columns[key] - columns[key].mean()) / columns[key].std(ddof=1) for key in keys]
+    expected = torch.tensor(sum(scaled), dtype=torch.float32)
+    per_token = expected[:, None].expand(mask.shape)[mask.bool()]
+    expected = (expected - per_token.mean()) / per_token.std()
+    assert advantages[:, 0].tolist() == pytest.approx(expected.tolist(), abs=1e-2)
 
 
 RELATIVE = {"relative": {"by": "listwise"}, "service": None}

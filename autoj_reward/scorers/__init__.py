@@ -1,0 +1,1 @@
+"""The judge in tools that evaluate models; one module for each tool."""

@@ -1,0 +1,352 @@
+"""See what a judge sees: `autoj preview`.
+
+    autoj preview --config configs/trainers/grpo.yaml --response "I do not know."
+
+For the first rows of a run file it prints each prompt of the judge, the judge's text, what is read
+at the slots, and the reward. The judge is the one of the run file. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from autoj_reward.config import (
+    BestOfNConfig,
+    Block,
+    RewardConfig,
+    ScoreConfig,
+)
+from autoj_reward.config.load import read_config
+from autoj_reward.conversation import Context, ContextColumn
+from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.formats.tokens import PromptTokenizer
+from autoj_reward.io import checks
+from autoj_reward.io.checks import BadField
+from autoj_reward.io.markup import visible
+from autoj_reward.io.rows import Stream, own_response, with_query
+from autoj_reward.io.sources import CONVERSATIONS
+from autoj_reward.journal.reading import Entry, Reader
+from autoj_reward.judge.prompt_text import CLOSE, OPEN, load_prompt_tokenizer, prompt_text
+from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.models.unused import load_run
+from autoj_reward.questions.relative import default_relative
+from autoj_reward.questions.rubric import default_rubric
+from autoj_reward.service.serve import EdgeConfig
+from autoj_reward.trainer.parts import Reward
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import BadRow, Candidate, Judgement, Pair, Reading
+from rollouts.best_of_n.stages import resolve_job
+from rollouts.train.learner import TrainConfig
+from rollouts.train.rejection_sampling import RejectionSamplingConfig, job_of_round
+
+KINDS: tuple[type[Block], ...] = (
+    RewardConfig,
+    BestOfNConfig,
+    RejectionSamplingConfig,
+    EdgeConfig,
+    TrainConfig,
+    ScoreConfig,
+)
+"""Run files with a judge that can be previewed. A file is of the kind that has most of its keys;
+of several it is the first one."""
+LABELS = 12
+"""Maximum labels of a distribution that are printed, the likeliest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRow:
+    """Texts of one input row that the judge is asked about."""
+
+    line: int
+    """Number of the row, from 1."""
+    query: str
+    responses: tuple[str, ...]
+    compared: bool
+    """Whether the row is a pair to compare."""
+    context: Context
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """Return the candidates, which are one group."""
+        return [Candidate(self.query, own, context=self.context) for own in self.responses]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRun:
+    """The parts of a run file that a preview uses."""
+
+    reward: RewardConfig
+    input: str | None
+    """Input of the run file; None where it names none."""
+    number: str
+    """Name of the number that a response gets: `reward`, or the view that ranks in a job."""
+    swap: bool = True
+    """Whether pairs are compared in both orders."""
+    pairwise: bool = False
+    """Whether two responses of a row are compared and not rated."""
+
+
+def main(
+    config: str | None,
+    sets: Sequence[str],
+    source: str | None,
+    count: int,
+    responses: Sequence[str],
+) -> int:
+    """Print what the judge is asked and answers for the first rows. Returns the exit code 0.
+
+    source: rows in place of the run file's input. count: number of rows. responses: texts to judge
+    in rows without a response.
+    """
+    if count < 1:
+        raise ConfigError(f"--rows is {count}: show 1 or more")
+    run = preview_run(config, sets)
+    name = source or run.input
+    if name is None:
+        raise ConfigError("this run file names no rows: give them by --input FILE")
+    with TemporaryDirectory() as folder:
+        journal = Path(folder) / "journal.sqlite"
+        with RewardModel(_observed(run.reward, journal)) as model:
+            preview = Preview(run, model, Reader(journal))
+            rows = preview_rows(name, model.fields.asked, responses, run.pairwise)
+            shown = 0
+            for row in _first(rows, count):
+                if isinstance(row, BadRow):
+                    print(f"left out {visible(row)}\n")
+                    continue
+                shown += 1
+                print("\n".join(preview.lines(row)), flush=True)
+    if not shown:
+        raise InputError(f"{name}: no row to show; those that were read are named above")
+    return 0
+
+
+def preview_run(config: str | None, sets: Sequence[str]) -> PreviewRun:
+    """Read a run file of any of KINDS. Raises ConfigError for one that is wrong or has no judge."""
+    given = set(read_config(config, sets))
+    kind = max(KINDS, key=lambda one: len(given & set(one.model_fields)))
+    checked = load_run(kind, config, sets)
+    if isinstance(checked, RejectionSamplingConfig):
+        checked = job_of_round(checked, checked.policy.model, 1)
+    match checked:
+        case RewardConfig():
+            return PreviewRun(_scored(checked), None, "reward")
+        case EdgeConfig():
+            return PreviewRun(_scored(checked.reward), None, "reward")
+        case TrainConfig():
+            source, pairwise = checked.input, checked.pairwise
+            return PreviewRun(_scored(checked.reward), source, "reward", pairwise=pairwise)
+        case BestOfNConfig():
+            job = resolve_job(checked).config
+            number = "score" if job.scoring else job.view
+            view = "auto" if job.scoring else job.view
+            found = RewardConfig(
+                judge=job.judge,
+                view=view,
+                columns=job.columns,
+                relative=job.relative,
+                rubric=job.rubric,
+            )
+            return PreviewRun(found, job.input, number)
+    assert isinstance(checked, ScoreConfig)
+    found = RewardConfig(judge=checked.judge, columns=checked.columns, rubric=checked.rubric)
+    return PreviewRun(_scored(found), None, "reward", swap=checked.swap)
+
+
+def _scored(config: RewardConfig) -> RewardConfig:
+    """Return the config with the default way of scoring if the judge cannot rate one response.
+
+    Its format may only rank groups, answer rubric items, or compare.
+    """
+    spec = judge_spec(config.judge)
+    if config.scoring or config.service or spec.rates:
+        return config
+    if spec.max_items is not None:
+        return config.model_copy(update={"rubric": default_rubric(spec.max_items)})
+    return config.model_copy(update={"relative": default_relative(spec.max_group)})
+
+
+def _observed(config: RewardConfig, journal: Path) -> RewardConfig:
+    """Return the config with a new journal, which records what the judge is asked, and with failure
+    budgets that never end the preview."""
+    parts = {
+        name: part.model_copy(update={"failures": part.failures.model_copy(update={"budget": 1.0})})
+        for name, part in config.parts.items()
+    }
+    failures = config.failures.model_copy(update={"budget": 1.0})
+    return config.model_copy(update={"journal": journal, "parts": parts, "failures": failures})
+
+
+def preview_rows(
+    source: str, asked: Sequence[ContextColumn], given: Sequence[str], pairwise: bool = False
+) -> Stream[PreviewRow]:
+    """Stream rows for any job or trainer: a response, a pair, a group, or a prompt alone.
+
+    The response is in `response`, in TRL's `completion`, or in the last turn of `messages`. A row
+    without one has the responses `given`, and is bad if there are none. asked: context columns to
+    read. pairwise: whether two responses are a pair.
+    """
+
+    def build(line: int, value: Any) -> PreviewRow:
+        fields = checks.own_fields(value)
+        texts = _responses(fields)
+        read, turns = with_query(fields, rated=texts is None and _has_response(fields))
+        if isinstance(read.get("prompt"), str):  # as trainers name the query
+            read = {"query": read["prompt"]} | read
+        query = checks.text(read, "query", blank=False)
+        if texts is None and (own := own_response(read)) is not None:
+            texts = (checks.text({"response": own}, "response"),)
+        if not (texts or given):
+            raise BadField(
+                "response",
+                "none given: the policy would write it. Name rows with responses by --input, or "
+                "give a text to judge by --response",
+            )
+        compared = "response_1" in fields or (pairwise and len(texts or given) == 2)
+        columns = [replace(one, required=one.required and not compared) for one in asked]
+        context = checks.context(fields, columns).after(turns)
+        return PreviewRow(line, query, texts or tuple(given), compared, context)
+
+    return Stream(source, build)
+
+
+def _responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
+    """Return the responses of a pair or group; None for a row with at most one response."""
+    if "response_1" in fields:
+        return checks.text(fields, "response_1"), checks.text(fields, "response_2")
+    return checks.responses(fields)
+
+
+def _has_response(fields: dict[str, Any]) -> bool:
+    """Return whether a row has a response of its own, which its conversation may end with."""
+    if own_response(fields) is not None:
+        return True
+    turns = next((fields[name] for name in CONVERSATIONS if fields.get(name) is not None), None)
+    last = turns[-1] if isinstance(turns, list) and turns else None
+    return isinstance(last, dict) and last.get("role") == "assistant"
+
+
+def _first(rows: Stream[PreviewRow], count: int) -> Iterator[PreviewRow | BadRow]:
+    """Yield rows until `count` usable ones have come; at most as many bad ones more."""
+    usable = bad = 0
+    for row in rows:
+        yield row
+        usable, bad = usable + isinstance(row, PreviewRow), bad + isinstance(row, BadRow)
+        if count in (usable, bad):
+            return
+
+
+class PreviewJudge(NamedTuple):
+    """A judge of the reward, and what its prompts are shown with."""
+
+    about: str
+    """Words for the heading of its prompts: its part, and whether a service judges."""
+    spec: JudgeSpec
+    tokens: PromptTokenizer | None
+    """Tokenizer of its prompts; None where they are shown as messages."""
+
+
+class Preview:
+    """Asks an open reward model about rows, and describes what its judges saw and said."""
+
+    def __init__(self, run: PreviewRun, model: RewardModel, journal: Reader) -> None:
+        """journal: the journal of the model."""
+        self._run, self._model, self._journal = run, model, journal
+        self._seen: dict[str, float] = {}
+        self._judges: dict[str, PreviewJudge] = {}
+        for name, client in model.clients.items():
+            spec, served = model.judges[name], model.config.judged[name].service is not None
+            about = f", {name}" if len(model.clients) > 1 else ""
+            about += f", by format {spec.format.name} before the service's model" if served else ""
+            tokens = None if served else load_prompt_tokenizer(spec)
+            self._judges.setdefault(client.backend.judge, PreviewJudge(about, spec, tokens))
+
+    def lines(self, row: PreviewRow) -> list[str]:
+        """Judge a row and return its description, line by line."""
+        if row.compared:
+            ending = self._comparison(row)
+        else:
+            rewards = self._model.rewards_now(row.candidates)
+            ending = self._rewards(row.candidates, rewards)
+        found = [f"=== row {row.line} ==="]
+        entries = self._new_entries()
+        for entry in entries:
+            found += self._judged(entry)
+        found += [] if entries else ["the judge was asked the same for a row above"]
+        return [*found, *ending, ""]
+
+    def _new_entries(self) -> list[Entry]:
+        """Return the judgements that are new on record. A repeated input is judged once."""
+        found: list[Entry] = []
+        while new := self._journal.newer(256, lambda keys: self._seen):
+            self._seen |= {entry.key: entry.at for entry in new}
+            found += new
+        return found
+
+    def _judged(self, entry: Entry) -> list[str]:
+        judge = self._judges.get(entry.judge) or next(iter(self._judges.values()))
+        own, kind = entry.judgement, f"{entry.item.protocol}{judge.about}"
+        found = [f"--- prompt ({kind}), untrusted texts in {OPEN} {CLOSE} ---"]
+        found.append(prompt_text(entry.item, judge.spec, judge.tokens))
+        if own.thinking:
+            found += ["--- the judge thinks ---", visible(own.thinking)]
+        if own.critique:
+            found += ["--- the judge writes ---", visible(own.critique)]
+        return [*found, "--- what is read ---", *_read(own)]
+
+    def _rewards(self, candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> list[str]:
+        name, found = self._run.number, list[str]()
+        for n, reward in enumerate(rewards, 1):
+            line = f"{name} of response {n}: " if len(rewards) > 1 else f"{name}: "
+            if reward.value is None:
+                line += f"none, since {visible(reward.judgement.why)}"
+            else:
+                line += f"{reward.value:g}" + _before_shaping(reward)
+            found.append(line + (f" ({_parts(reward.parts)})" if reward.parts else ""))
+        if name == "reward" and any(reward.value is None for reward in rewards):
+            filled = self._model.numbers(rewards, candidates)
+            said = ", ".join(f"{number:g}" for number in filled)
+            found.append(f"with the fallback, for trainers that need a number: {said}")
+        return found
+
+    def _comparison(self, row: PreviewRow) -> list[str]:
+        first, second = row.responses
+        pair = Pair(row.query, first, second, row.context)
+        swap = self._run.swap
+        [found] = self._model.run(lambda client: client.compare([pair], swap=swap)).result()
+        return [f"verdict: {found.verdict}" + (f", {found.reason}" if found.reason else "")]
+
+
+def _read(judgement: Judgement) -> list[str]:
+    """Return what was read at each slot, or why there is nothing."""
+    found = [_reading(reading) for reading in judgement.readings]
+    if not judgement.ok:
+        found.append(visible(judgement.why))
+    if judgement.flags:
+        found.append(f"flags: {', '.join(judgement.flags)}")
+    return found
+
+
+def _reading(reading: Reading) -> str:
+    line = f"{reading.slot}: {reading.label}" + (" (forced)" if reading.forced else "")
+    if reading.expected is not None:
+        line += f", expected {reading.expected:.3f}"
+    if reading.distribution is None:
+        return f"{line}; no probabilities"
+    likeliest = sorted(reading.distribution, key=lambda pair: -pair[1])[:LABELS]
+    shown = ", ".join(f"{visible(label)} {p:.3f}" for label, p in likeliest)
+    return f"{line}; probabilities: {shown}; none of the labels {reading.outside or 0:.3f}"
+
+
+def _before_shaping(reward: Reward) -> str:
+    shaped = reward.raw is not None and reward.raw != reward.value
+    return f", before shaping {reward.raw:g}" if shaped else ""
+
+
+def _parts(parts: Mapping[str, float | None]) -> str:
+    said = (f"{name} {'abstains' if v is None else f'{v:g}'}" for name, v in parts.items())
+    return ", ".join(said)
