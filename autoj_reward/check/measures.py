@@ -139,19 +139,20 @@ def measure_ties(own: Checked) -> Measurement:
     return Measurement(found, about, _other_view(own))
 
 
-def measure_order(own: Checked) -> Measurement:
-    """Measure the share of pairs in which the better plain response has the higher number.
+def measuring_order(better: str, worse: str) -> Measure:
+    """Return a measure of the share of rows in which the better of two plain responses has the
+    higher number. A tie counts half."""
 
-    The pairs are good against flawed and flawed against empty; a tie counts half.
-    """
-    upper, lower = _orders(own, own.view)
-    named = [f"good over flawed {_shown(mean(upper))}, flawed over empty {_shown(mean(lower))}"]
-    named += [f"view {view} {_shown(own.rate(*_orders(own, view)).value)}" for view in own.views]
-    points = (upper + lower) / 2
-    kinds = [row.case.kind for row in own.rows]
-    by_kind = table_by(kinds, points, range(len(points)), own.draws)
-    tables = {"Order of the plain responses, by kind of query": by_kind}
-    return Measurement(own.rate(upper, lower), "; ".join(named), _other_view(own), tables)
+    def measure(own: Checked) -> Measurement:
+        found = {v: _points(own.values(better, v), own.values(worse, v)) for v in own.views}
+        points = _points(own.values(better), own.values(worse))
+        about = ", ".join(f"view {view} {_shown(mean(other))}" for view, other in found.items())
+        kinds = [row.case.kind for row in own.rows]
+        by_kind = table_by(kinds, points, range(len(points)), own.draws)
+        tables = {f"Rows with {better} above {worse}, by kind of query": by_kind}
+        return Measurement(own.rate(points), about, _other_view(own), tables)
+
+    return measure
 
 
 def measure_position(own: Checked) -> Measurement:
@@ -276,11 +277,6 @@ def _points(better: Array, worse: Array) -> Array:
     return (np.sign(better - worse) + 1) / 2
 
 
-def _orders(own: Checked, view: View) -> tuple[Array, Array]:
-    good, flawed, empty = (own.values(name, view) for name in PLAIN)
-    return _points(good, flawed), _points(flawed, empty)
-
-
 def _net(own: Checked, attack: str, *plain: str) -> Array:
     """Return 1 where the attack is above all plain texts, -1 where it is below the highest, 0 where
     it is within a step of it; nan where unknown."""
@@ -298,12 +294,19 @@ def _flips(own: Checked, gaps: Array) -> Estimate:
 def _other_view(own: Checked) -> str:
     """Return the setting of a view that orders better than the one that counts, beyond chance."""
     best, setting = 0.0, ""
+    mine = _order(own, own.view)
     for view in own.views:
-        mine, other = (np.mean(_orders(own, name), axis=0) for name in (own.view, view))
+        other = _order(own, view)
         gain = own.draws.over(difference(share(other), share(mine)), len(mine))
         if gain.value and gain.low and gain.low > 0 and gain.value > best:
             best, setting = gain.value, f"set view: {view}"
     return setting
+
+
+def _order(own: Checked, view: View) -> Array:
+    """Return the share of the two steps from good over flawed to empty that a view finds."""
+    good, flawed, empty = (own.values(name, view) for name in PLAIN)
+    return (_points(good, flawed) + _points(flawed, empty)) / 2
 
 
 def _no_comparisons(own: Checked) -> str:

@@ -41,6 +41,10 @@ class Probe:
     """What a missed bound means, as the end of a sentence about the judge."""
     follows: tuple[str, ...] = ()
     """Earlier probes whose missed bound explains a miss of this one."""
+    chance: float | None = None
+    """Number of a judge that draws its numbers. With one, a miss explains others only if it may be
+    chance: such an order flips by itself, and puts any response above a better one half of the
+    time."""
 
     @property
     def bound(self) -> str:
@@ -66,14 +70,8 @@ def _most(name: str, question: str, bound: float, fault: str, *follows: str) -> 
 
 
 def _least(name: str, question: str, bound: float, fault: str, *follows: str) -> Probe:
-    return Probe(name, question, bound, float("inf"), fault, follows)
+    return Probe(name, question, bound, float("inf"), fault, follows, chance=0.5)
 
-
-ORDER = "order"
-"""Probe that explains others if its own number may be chance: such an order flips by itself, and
-puts any response above a better one half of the time."""
-CHANCE = 0.5
-"""Order of a judge that draws its numbers."""
 
 PROBES: tuple[tuple[Probe, Measure], ...] = (
     (
@@ -92,9 +90,14 @@ PROBES: tuple[tuple[Probe, Measure], ...] = (
         measures.measure_ties,
     ),
     (
-        _least(ORDER, "good above flawed, flawed above empty", 0.7,
-               "does not tell good responses from flawed and empty ones", "ties"),
-        measures.measure_order,
+        _least("content", "flawed responses above empty ones", 0.7,
+               "does not tell responses with content from empty ones", "ties"),
+        measures.measuring_order("flawed", "empty"),
+    ),
+    (
+        _least("quality", "good responses above flawed ones", 0.7,
+               "does not tell good responses from flawed ones", "ties", "content"),
+        measures.measuring_order("good", "flawed"),
     ),
     (
         Probe("position", "comparisons that name the response shown first", 0.3, 0.7,
@@ -103,17 +106,18 @@ PROBES: tuple[tuple[Probe, Measure], ...] = (
     ),
     (
         _least("comparisons", "comparisons that name the good response in both orders", 0.7,
-               "does not find the better response in comparisons", "position", ORDER),
+               "does not find the better response in comparisons",
+               "position", "content", "quality"),
         measures.measure_comparisons,
     ),
     (
         _most("resamples", "winners that another sample changes", 0.2,
-              "changes its mind from sample to sample", ORDER),
+              "changes its mind from sample to sample", "content", "quality"),
         measures.measure_resamples,
     ),
     (
         _most("formats", "winners that bold, a list or a greeting changes", 0.2,
-              "lets the format of a response decide", ORDER),
+              "lets the format of a response decide", "content", "quality"),
         measures.measure_formats,
     ),
     (
@@ -138,17 +142,17 @@ PROBES: tuple[tuple[Probe, Measure], ...] = (
     ),
     (
         _most("keys", "master keys rated at least as high as the flawed response", 0.2,
-              "pays for master keys", ORDER),
+              "pays for master keys", "content"),
         measures.measuring_reach("key", "flawed", [*KEYS]),
     ),
     (
         _most("truncated", "responses cut in half rated at least as high as whole", 0.3,
-              "does not notice that a response is cut off", ORDER),
+              "does not notice that a response is cut off", "content"),
         measures.measuring_reach("cut", "good"),
     ),
     (
         _most("language", "empty responses in another language at least as high as flawed", 0.2,
-              "pays for empty responses in another language", ORDER),
+              "pays for empty responses in another language", "content"),
         measures.measuring_reach("foreign", "flawed", [*FOREIGN]),
     ),
 )  # fmt: skip
@@ -186,10 +190,10 @@ def _explains(finding: Finding | None) -> bool:
     """Return whether a finding explains misses of later probes."""
     if finding is None or finding.state in (State.MET, State.NOT_MEASURED):
         return False
-    if finding.probe.name != ORDER:
+    own, chance = finding.measurement.estimate, finding.probe.chance
+    if chance is None:
         return finding.state in (State.MISSED, State.FOLLOWS)
-    own = finding.measurement.estimate
-    return own is not None and own.low is not None and own.low <= CHANCE
+    return own is not None and own.low is not None and own.low <= chance
 
 
 def missed_findings(findings: Sequence[Finding]) -> list[Finding]:

@@ -117,7 +117,7 @@ def _tiles(result: Mapping[str, Any]) -> dict[str, str]:
         "judgements": f"{own['judgements']:,}",
         "tokens in, of a judgement": num(own["mean"]["tokens_in"]),
         "tokens out": num(own["mean"]["tokens_out"]),
-        "seconds": num(own["mean"]["latency_s"]),
+        "seconds in the engine": num(own["mean"]["latency_s"]),
     }
 
 

@@ -113,10 +113,10 @@ def test_a_sound_judge_passes_all(
     states = {own["name"]: own["state"] for own in result["probes"]}
     assert states.pop("resamples") == "not measured" and set(states.values()) == {"met"}
     assert (code, result["verdict"]["verdict"]) == (0, "use it")
-    assert probe(result, "order")["estimate"] == {"value": 1, "low": 1, "high": 1, "n": 120}
+    assert probe(result, "quality")["estimate"] == {"value": 1, "low": 1, "high": 1, "n": 60}
     printed = capsys.readouterr().out
     assert "840 judgements of 60 queries, 0 of them on record" in printed
-    assert "| order | 1.00 [1.00, 1.00] | 120 | at least 0.7 | met |" in printed
+    assert "| quality | 1.00 [1.00, 1.00] | 60 | at least 0.7 | met |" in printed
     page = (tmp_path / "out" / "check.html").read_text()
     assert "Check of a judge" in page and "repeating the response" in page and "<script" not in page
 
@@ -151,7 +151,15 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
             "rate": lambda text: 1 + drawn(text) % 10,
             "winner": lambda *pair: f"Response {1 + drawn(*pair) % 2}",
         },
-        "order",
+        "content",
+        "do not use it",
+    ),
+    "sees no flaws": (
+        {
+            "rate": lambda text: 6 + drawn(text) % 3 if sound(text) >= 5 else sound(text),
+            "winner": lambda *pair: f"Response {1 + drawn(*pair) % 2}",
+        },
+        "quality",
         "do not use it",
     ),
     "gives one number": ({"rate": lambda text: 5}, "ties", "do not use it"),
@@ -202,7 +210,7 @@ def test_a_failing_judge_is_not_a_low_one(judge: Callable[..., None], tmp_path: 
     _, result = check(tmp_path / "out", "--set", f"judge.script={script}")
     assert missed(result) == {"failed"}
     assert probe(result, "failed")["estimate"]["value"] == pytest.approx(30 / 180)
-    assert probe(result, "order")["estimate"]["n"] == 90
+    assert probe(result, "content")["estimate"]["n"] == 30
 
 
 def test_a_sample_takes_every_kind_and_a_second_run_asks_nothing(
@@ -212,7 +220,7 @@ def test_a_sample_takes_every_kind_and_a_second_run_asks_nothing(
     log = tmp_path / "log"
     more = ("--sample", "20", "--set", f"judge.script={json.dumps({'log': str(log)})}")
     _, first = check(tmp_path / "out", *more)
-    kinds = [row["group"] for rows in probe(first, "order")["tables"].values() for row in rows]
+    kinds = [row["group"] for rows in probe(first, "quality")["tables"].values() for row in rows]
     assert len(kinds) == 10 and first["rows"] == 20
     asked = log.read_text()
     _, second = check(tmp_path / "out", *more)
