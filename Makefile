@@ -24,7 +24,9 @@ FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
   botocore==1.44.8 jsonlines==4.0.0 jsonpatch==1.48 jsonpointer==3.12 nest_asyncio2==1.7.4 \
   s3fs==2026.9.0 semver==3.1.2 shortuuid==1.0.13 textual==8.2.8 wrapt==2.5.2 \
   zipfile-zstd==0.0.4 zstandard==0.25.0 \
-  tinker==0.38.0 tinker-cookbook==0.6.1 chz==0.4.0 distro==1.9.0 blobfile==3.3.0 lxml==6.1.3
+  tinker==0.38.0 tinker-cookbook==0.6.1 chz==0.4.0 distro==1.9.0 blobfile==3.3.0 lxml==6.1.3 \
+  axolotl==0.19.0 addict==2.4.0 \
+  ms-swift==4.6.0 modelscope==1.40.2 modelscope-hub==0.5.1 dacite==1.9.2 json-repair==0.64.6
 # Judges of others, with dependencies that may differ from this package's.
 PEERS := py-openjudge==0.2.4 its-hub[lm]==1.2.0 openai==3.57.0
 LOCK := requirements/$(ACCELERATOR).txt
@@ -71,7 +73,8 @@ peers: model  ## Compare this package's judging of groups with OpenJudge's and i
 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)
-	PYTHONPATH=.venv/trl-$(TRL) $(SPREAD) tests/trainer/test_trl.py -k 'not ppo'
+	PYTHONPATH=.venv/trl-$(TRL) $(SPREAD) $(addprefix tests/trainer/test_trl,.py _parts.py _async.py) \
+	  -k 'not ppo'
 
 test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
 	$(BIN)/pytest -m index tests/service/test_client_install.py $(ARGS)
@@ -80,8 +83,8 @@ test-frameworks: model  ## Run the adapters of other frameworks in those framewo
 	$(BIN)/pip install --quiet --no-deps --no-compile --ignore-requires-python --upgrade \
 	  --target .venv/frameworks $(FRAMEWORKS)
 	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verl_hosted.py verifiers.py \
-	  nemo_gym.py areal.py skyrl.py llamafactory.py tinker.py) tests/scorers \
-	  tests/evaluate/test_sections.py $(ARGS)
+	  nemo_gym.py areal.py skyrl.py llamafactory.py tinker.py axolotl.py ms_swift.py) \
+	  tests/scorers tests/evaluate/test_sections.py $(ARGS)
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 

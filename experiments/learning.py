@@ -4,14 +4,22 @@
     python -m experiments.learning --config configs/experiments/learning_judge.yaml
     python -m experiments.learning --config configs/experiments/learning_failures.yaml
     python -m experiments.learning --config configs/experiments/learning_relative.yaml
+    python -m experiments.learning --config configs/experiments/learning_rubric.yaml
 
 `autoj train` trains the same policy with every algorithm and every seed. Queries that were not
 trained on are then answered by the policy before and after training, and the responses are scored.
-If the judge is scripted, it rates how close a response comes to a number of words. Then a program
-that counts words scores, and every rating in the journal must equal the program's. Otherwise the
-judge that rewarded also scores. With `failing` the scripted judge fails by plan, more often on good
-responses, and each run is made twice: failures left out, and failures counted as 0. Each run adds
-an entry to `learning.json`, `learning.md` and the curves. A finished run is not repeated.
+
+Who scores depends on the reward:
+
+- A scripted judge rates how close a response comes to a number of words. A program counts them.
+- A scripted judge judges rubric items. A program looks for the text in quotes of each item, and a
+  second table tells how often each item holds.
+- Any other judge scores the responses itself.
+
+Every reading in the journal of a scripted judge must equal the program's. With `failing` the
+scripted judge fails by plan, more often on good responses, and each run is made twice: failures
+left out, and failures counted as 0. Each run adds an entry to `learning.json`, `learning.md` and
+the curves. A finished run is not repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +27,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -32,6 +40,7 @@ from autoj_reward.errors import EngineError
 from autoj_reward.io.chart import curves
 from autoj_reward.io.rows import read_queries
 from autoj_reward.journal import Journal
+from autoj_reward.rubric_items import RubricItem
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 from experiments.failing import (
@@ -54,7 +63,8 @@ class LearningConfig(StudyConfig):
     test: str
     """File of queries that are not trained on."""
     algorithms: dict[str, tuple[str, ...]] = Field(min_length=1)
-    """Algorithms, each with overrides of the training config."""
+    """Algorithms, each with overrides of the training config. Further words after the algorithm's
+    name tell its runs with other overrides apart."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Seeds that each algorithm is trained with."""
     samples: int = Field(8, ge=1)
@@ -82,12 +92,12 @@ def study(run: Study[LearningConfig]) -> str:
 def _learned(
     config: LearningConfig, algorithm: str, seed: int, treatment: Treatment | None
 ) -> dict[str, Any]:
-    folder = config.output / "-".join(filter(None, (algorithm, str(seed), treatment)))
+    folder = config.output / "-".join(filter(None, (*algorithm.split(), str(seed), treatment)))
     sets = [*config.algorithms[algorithm], f"seed={seed}", f"output={folder}"]
     module = ["autoj_reward.cli"]
     if config.failing:
         module = ["experiments.failing", str(treatment), config.failing.model_dump_json()]
-    run_training(folder.name, algorithm, config.base, sets, module)
+    run_training(folder.name, algorithm.split()[0], config.base, sets, module)
     return _measure(config, load_config(TrainConfig, config.base, sets))
 
 
@@ -111,12 +121,12 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
     first = sample_responses(run.learner, run.learner.model, queries, config.samples)
     last = sample_responses(run.learner, str(run.output / "policy"), queries, config.samples)
     asked = [query for query in queries for _ in range(config.samples)]
+    items = run.reward.rubric.load() if run.reward.rubric else ()
     if run.reward.judge.kind == "fake":
-        words = run.reward.judge.script["words"]
+        words: Any = None if items else run.reward.judge.script["words"]
         _check_journal(run.output / "journal.sqlite", words)
-        before, after = (
-            [float(program_score(text, words)) for text in said] for said in (first, last)
-        )
+        score = partial(rubric_score, items) if items else partial(program_score, words=words)
+        before, after = ([float(score(text)) for text in said] for said in (first, last))
     else:
         before, after = judge_rewards(run.reward, asked, first, last)
     logs = run.output / "logs"
@@ -124,6 +134,10 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
         "true": read_true_scores(run.output) if config.failing else [],
         "before": before,
         "after": after,
+        "items": [
+            item.record() | {"before": _share(item, first), "after": _share(item, last)}
+            for item in items
+        ],
         "words_before": [len(text.split()) for text in first],
         "words_after": [len(text.split()) for text in last],
         "reward": logged(logs, "judge/raw"),
@@ -131,18 +145,46 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
     }
 
 
-def _check_journal(path: Path, words: int) -> None:
-    """Raise EngineError if a rating in the journal differs from the program's score."""
+def _share(item: RubricItem, responses: Sequence[str]) -> float:
+    return statistics.fmean(item_holds(item.criterion, text) for text in responses)
+
+
+def item_holds(criterion: str, response: str) -> bool:
+    """Return whether the response has the text in quotes of a criterion, in any case."""
+    return criterion.split('"')[1].lower() in response.lower()
+
+
+def rubric_score(items: Sequence[RubricItem], response: str) -> float:
+    """Return the program's score of a response: points of the items that hold, by all positive."""
+    earned = sum(item.points for item in items if item_holds(item.criterion, response))
+    return earned / sum(item.points for item in items if item.points > 0)
+
+
+def _check_journal(path: Path, words: int | None) -> None:
+    """Raise EngineError if a reading in the journal differs from the program's score.
+
+    words: number of words that the scripted judge wants. None if it judges rubric items.
+    """
     with closing(Journal(path)) as journal:
         wrong = sum(
-            reading["value"] != program_score(response, words)
+            reading["value"] != granted
             for row in journal.export()
             if row["outcome"] == "ok"
-            # One reading for each response: `rating`, or a group's `response_1`, `response_2`, ...
-            for reading, response in zip(row["readings"], row["input"]["responses"], strict=True)
+            for reading, granted in zip(row["readings"], _granted(row["input"], words), strict=True)
         )
     if wrong:
         raise EngineError(f"{wrong} ratings of {path} are not what the program grants")
+
+
+def _granted(given: Mapping[str, Any], words: int | None) -> list[float]:
+    """Return what the program grants in each slot of a judgement.
+
+    A slot is a rubric item, or else a response: `rating`, or a group's `response_1`, ...
+    """
+    if words is None:
+        [response] = given["responses"]
+        return [item_holds(item["criterion"], response) for item in given["items"]]
+    return [program_score(response, words) for response in given["responses"]]
 
 
 def judge_rewards(
@@ -201,10 +243,40 @@ COLUMNS = {
 }
 
 
+ITEM_COLUMNS = {
+    "run": "{run}",
+    "item": "{criterion}",
+    "points": "{points:+g}",
+    "holds before": "{before:.3f}",
+    "after": "{after}",
+    "gain": "{gain}",
+}
+ITEMS_NOTE = "Share of the test responses for which an item holds; one figure for each seed."
+
+
 def markdown(found: dict[str, Any]) -> str:
-    """Return the report: one row for each run."""
-    rows = [_gain(name, run) for name, run in found["steps"].items()]
-    return report("Learning", found, [("Runs", tabled(rows, COLUMNS), "")])
+    """Return the report: one row for each run, and one for each rubric item."""
+    runs = found["steps"]
+    rows = [_gain(name, run) for name, run in runs.items()]
+    items = ("Rubric items", tabled(_item_rows(runs), ITEM_COLUMNS), ITEMS_NOTE)
+    return report("Learning", found, [("Runs", tabled(rows, COLUMNS), ""), items])
+
+
+def _item_rows(runs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each rubric item of each algorithm, over its seeds."""
+    seeds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for name, run in runs.items():
+        for item in run["items"]:
+            seeds.setdefault((name.rpartition(" ")[0], item["criterion"]), []).append(item)
+    return [
+        item[0]
+        | {
+            "run": name,
+            "after": ", ".join(f"{own['after']:.3f}" for own in item),
+            "gain": ", ".join(f"{own['after'] - own['before']:+.3f}" for own in item),
+        }
+        for (name, _), item in seeds.items()
+    ]
 
 
 def reward_curves(found: dict[str, Any]) -> dict[str, str]:

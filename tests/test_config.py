@@ -38,6 +38,7 @@ from autoj_reward.training.scalar.data import TrainScalarConfig
 from experiments.compare.groups import GroupStudyConfig
 from experiments.compare.panel import JudgeQualityConfig
 from experiments.compare.real_judge import RealJudgeConfig
+from experiments.compare.rubric_judge import RubricJudgeConfig
 from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos import ChaosConfig
@@ -48,6 +49,7 @@ from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.group_peers import GroupPeersConfig
 from experiments.speed.jobs import JobSpeedConfig
 from experiments.speed.peers import PeersConfig
+from experiments.speed.rubric_cost import RubricCostConfig
 from experiments.speed.service import ServiceSpeedConfig
 from experiments.speed.throughput import ThroughputConfig
 from rollouts.train.learner import TrainConfig
@@ -93,6 +95,7 @@ KINDS: dict[str, type[Block]] = {
     "experiments/learning_judge": LearningConfig,
     "experiments/learning_failures": LearningConfig,
     "experiments/learning_relative": LearningConfig,
+    "experiments/learning_rubric": LearningConfig,
     "jobs/collect_": CollectConfig,
     "experiments/attacks": AttacksConfig,
     "experiments/chaos": ChaosConfig,
@@ -106,6 +109,8 @@ KINDS: dict[str, type[Block]] = {
     "experiments/groups": GroupStudyConfig,
     "experiments/real_judge": RealJudgeConfig,
     "experiments/group_peers": GroupPeersConfig,
+    "experiments/rubric_cost": RubricCostConfig,
+    "experiments/rubric_judge": RubricJudgeConfig,
 }
 
 

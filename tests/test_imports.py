@@ -30,7 +30,7 @@ STAGES = (
     ("journal",),
     ("replicas",),
     ("client",),
-    ("trainer", "trl"),
+    ("trainer", "trl", "reward"),
     ("scorers",),
     ("service",),
     ("watch",),

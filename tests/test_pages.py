@@ -68,6 +68,9 @@ READERS: dict[tuple[str, int], dict[str, Any]] = {
     ("docs/trainers/areal.md", 0): {"trainer": None},
     ("README.md", 2): {"model": "POLICY", "dataset": []},
     ("docs/trainers/trl_grpo.md", 0): {"model": "POLICY", "dataset": []},
+    ("docs/trainers/unsloth.md", 0): {"model": "POLICY", "dataset": []},
+    ("docs/rewards/parts.md", 1): {"model": "POLICY", "args": "OBJECT", "dataset": []},
+    ("docs/trainers/trl_async_grpo.md", 0): {"dataset": []},
     ("docs/trainers/trl_online_dpo.md", 0): {"model": "POLICY", "dataset": []},
     ("docs/trainers/trl_ppo.md", 0): {
         **dict.fromkeys(("args", "policy", "reference", "value"), "OBJECT"),
@@ -79,7 +82,7 @@ READERS: dict[tuple[str, int], dict[str, Any]] = {
 }
 """{(page, number of its Python block, from 0): names that the reader brings}."""
 
-BLOCKS = {"areal": 1, "skyrl": 1, "verifiers": 2, "nemo_gym": 1}
+BLOCKS = {"areal": 1, "skyrl": 1, "verifiers": 2, "nemo_gym": 1, "trl_async_grpo": 1}
 NOT_RUN = {(f"docs/trainers/{name}.md", n) for name, count in BLOCKS.items() for n in range(count)}
 NOT_RUN |= {("docs/judges/evaluation_tools.md", 0), ("docs/trainers/tinker.md", 0)}
 """Blocks that need a framework which is not installed; `make test-frameworks` runs the same."""
@@ -178,7 +181,8 @@ def check_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
     def checked(trainer: Any) -> type:
         def init(self: Any, *args: Any, **keywords: Any) -> None:
             given = signature.bind(*args, **keywords).arguments
-            assert callable(given.get("reward_funcs", given.get("reward_model")))
+            rewards = given.get("reward_funcs", given.get("reward_model"))
+            assert all(map(callable, rewards if isinstance(rewards, list) else [rewards]))
 
         signature = inspect.signature(trainer)
         return type("Checked", (), {"__init__": init, "train": lambda self: None})
@@ -205,6 +209,7 @@ def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     if any("Trainer(" in snippet.text for snippet in own if snippet.language == "python"):
         check_trainers(monkeypatch)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # for modules that the page shows
     monkeypatch.setattr(protocols, "PROTOCOLS", dict(protocols.PROTOCOLS))
     space: dict[str, Any] = {"__name__": "snippet", "SCRIPTED": SCRIPT}
     for snippet in own:

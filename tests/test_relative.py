@@ -433,7 +433,7 @@ def step(*groups: list[str]) -> dict[str, Any]:
 def test_grpo_gets_scores_within_each_group(reward: RewardModel) -> None:
     logged: dict[str, float] = {}
     batch = step(TEXTS, ["good", "lost"], ["fair", "fair"])
-    found = GRPOReward(reward).judge_sync(**batch, log_metric=logged.__setitem__)
+    found = asyncio.run(GRPOReward(reward).judge(**batch, log_metric=logged.__setitem__))
     require_order(found[:4])
     assert found[4:6] == [None, None]  # their judgement failed
     assert found[6:] == [0.5, 0.5]

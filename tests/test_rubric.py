@@ -453,12 +453,13 @@ def test_grpo_gets_scores_by_the_rubric_of_each_row() -> None:
     rubrics = [RUBRIC, RUBRIC, RUBRIC, None]
     with RewardModel(reward_config()) as model:
         assert [one.column for one in model.fields.asked if one.items] == ["rubric"]
-        found = GRPOReward(model).judge_sync(
+        judging = GRPOReward(model).judge(
             prompts=["Why?"] * 4,
             completions=completions,
             rubric=rubrics,
             log_metric=logged.__setitem__,
         )
+        found = asyncio.run(judging)
     assert found == [1.0, 5 / 8, 0.0, None]
     assert logged["rubric/met"] == pytest.approx((1 + 0.5 + 0) / 3)
     assert logged["rubric/abstained"] == 0 and logged["rubric/tag/names"] == pytest.approx(1 / 3)

@@ -200,14 +200,14 @@ def test_missing_numbers_stand_in_a_trainers_log_and_budget(endpoint: Dialect) -
     metrics: dict[str, Any] = {}
     log: Any = {"log_metric": metrics.__setitem__, "log_extra": metrics.__setitem__}
     with RewardModel(RewardConfig(judge=judge, failures=FailureConfig(budget=0.5))) as model:
-        reward = GRPOReward(model).judge_sync
-        found = reward(["q"] * 4, ["a", "zzz", "c", "d"], **log)
+        reward = GRPOReward(model).judge
+        found = asyncio.run(reward(["q"] * 4, ["a", "zzz", "c", "d"], **log))
         assert [value is None for value in found] == [False, True, False, False]
         assert (metrics["judge/no_number"], metrics["judge/ok"]) == (0.25, 0.75)
         assert metrics["judge_outcome"] == ["ok", "no_number", "ok", "ok"]
         lost = [f"zzz {n}" for n in range(40)]
         with pytest.raises(BudgetExceeded, match=r"x no_number: the judge gave no expected number"):
-            reward(["q"] * 40, lost, **log)
+            asyncio.run(reward(["q"] * 40, lost, **log))
 
 
 def test_missing_numbers_stand_in_a_jobs_results(endpoint: Dialect, tmp_path: Path) -> None:

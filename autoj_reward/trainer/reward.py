@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 from weakref import WeakSet
 
 from autoj_reward.client.client import CLOSED, RewardClient
@@ -37,7 +37,7 @@ from autoj_reward.trainer.shaping import (
     make_budgets,
     require_groups,
 )
-from autoj_reward.trainer.trl import GRPOReward, TRLReward
+from autoj_reward.trainer.trl import GRPOReward, PartRewards, TRLReward
 from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Pair, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
@@ -254,14 +254,22 @@ class RewardModel:
         """
         return await asyncio.wrap_future(self._submit(self._rewards(candidates, budgets)))
 
-    def trl(self) -> TRLReward:
+    @overload
+    def trl(self) -> TRLReward: ...
+
+    @overload
+    def trl(self, parts: Literal[True]) -> list[TRLReward]: ...
+
+    def trl(self, parts: bool = False) -> TRLReward | list[TRLReward]:
         """Return the reward function of TRL's GRPOTrainer and RLOOTrainer, `GRPOReward.judge`.
 
-        It is async, and returns None for a judgement that abstains.
+        It is async, and returns None for a judgement that abstains. With parts=True, return one
+        function for each part of the reward, for a trainer that normalises several rewards apart
+        (GDPO). They share the judgements of a batch; see `PartRewards`.
 
         >>> GRPOTrainer("Qwen/Qwen3-4B", reward_funcs=reward.trl(), ...)
         """
-        return GRPOReward(self).judge
+        return PartRewards(self).functions() if parts else GRPOReward(self).judge
 
     def numbers(self, rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> list[float]:
         """Return the rewards' values, with the configured fallback where one abstains. Raises

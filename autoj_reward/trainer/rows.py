@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from autoj_reward.config import RewardConfig
@@ -16,15 +15,20 @@ from autoj_reward.trainer.shaping import Budgets
 
 VARIABLE = "AUTOJ_REWARD"
 """Environment variable that names the YAML file of the reward config."""
+REWARD_MODELS: dict[str, RewardModel] = {}
+"""Reward models of this process, by the path of their config file."""
 
 
-@cache
 def reward_model() -> RewardModel:
     """Return this process's reward model, built once from the file that AUTOJ_REWARD names.
 
     Raises ConfigError if the variable is not set.
     """
-    return RewardModel(load_run(RewardConfig, reward_file()))
+    path = reward_file()
+    if path not in REWARD_MODELS:
+        # Several threads may get here. They all return the first model; the others are not opened.
+        REWARD_MODELS.setdefault(path, RewardModel(load_run(RewardConfig, path)))
+    return REWARD_MODELS[path]
 
 
 def reward_file() -> str:

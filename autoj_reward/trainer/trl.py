@@ -4,7 +4,8 @@
         trainer = GRPOTrainer(model, reward_funcs=reward.trl(), ...)
 
 Prompts and completions may be plain or conversational. A failed judgement becomes None, which GRPO
-and RLOO leave out of the group (TRL 1.6 and later). For online DPO, the trainer of
+and RLOO leave out of the group (TRL 1.6 and later). Trainers without async functions count None as
+0, so the sync function returns the configured fallback. For online DPO, the trainer of
 `autoj_reward.trainer.online_dpo` leaves out pairs that the judge does not decide. A run whose
 failure budget is spent ends with BudgetExceeded.
 """
@@ -12,13 +13,15 @@ failure budget is spent ends with BudgetExceeded.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
-from autoj_reward.config import RewardConfig
+from autoj_reward.config import RewardConfig, ShapingConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.processes import on_first_rank, processes
-from autoj_reward.trainer.parts import Reward
+from autoj_reward.trainer.parts import Parts, Reward
 from autoj_reward.trainer.prompts import ContextFields, Turn, candidate, response_text
 from autoj_reward.trainer.shaping import needs_groups
 from autoj_reward.trainer.stats import batch_metrics
@@ -31,6 +34,9 @@ LogExtra = Callable[[str, list[Any]], None]
 TRLReward = Callable[..., Awaitable[list[float | None]]]
 """An async reward function as TRL calls it, with `prompts`, `completions` and the dataset's columns
 by name. Returns one number, or None, for each completion."""
+OPEN_BATCHES = 8
+"""Limit on batches that some part's function has not asked for yet."""
+R = TypeVar("R")
 
 
 class RewardSource(Protocol):
@@ -38,16 +44,23 @@ class RewardSource(Protocol):
 
     config: RewardConfig
     fields: ContextFields
+    parts: Parts
 
     async def rewards(self, candidates: Sequence[Candidate]) -> list[Reward]: ...
 
     def rewards_now(self, candidates: Sequence[Candidate]) -> list[Reward]: ...
 
+    def numbers(
+        self, rewards: Sequence[Reward], candidates: Sequence[Candidate]
+    ) -> list[float]: ...
+
     def compare_now(self, pairs: Sequence[Pair]) -> list[Comparison]: ...
 
 
-def rewards_across_ranks(model: RewardSource, asked: Sequence[Candidate]) -> list[Reward]:
-    """Return the rewards of this rank's candidates, judged on rank 0 with those of all ranks.
+def across_ranks(
+    model: RewardSource, work: Callable[[list[Candidate]], list[R]], asked: Sequence[Candidate]
+) -> list[R]:
+    """Return the results of `work` for this rank's candidates, computed on rank 0 with all ranks'.
 
     Every rank must call it. An AutojError of rank 0, such as BudgetExceeded, is raised on all
     ranks. A rank waits as long as rank 0 may take: the deadline of each round of judgements.
@@ -55,7 +68,7 @@ def rewards_across_ranks(model: RewardSource, asked: Sequence[Candidate]) -> lis
     how = [own.relative for own in model.config.judged.values()]
     rounds = 2 + max((own.rounds for own in how if own), default=0)
     seconds = rounds * max(own.judge.serve.deadline_s for own in model.config.judged.values())
-    return on_first_rank(lambda every: model.rewards_now(every), asked, seconds)
+    return on_first_rank(work, asked, seconds)
 
 
 def candidates(
@@ -96,11 +109,9 @@ class GRPOReward:
     ) -> list[float | None]:
         """Return the shaped rewards in order; None for a judgement that abstains."""
         asked = candidates(self.model, prompts, completions, columns)
-        if self._gathers:
-            rewards = await asyncio.to_thread(rewards_across_ranks, self.model, asked)
-        else:
-            rewards = await self.model.rewards(asked)
-        return _logged(rewards, asked, log_metric, log_extra)
+        rewards = await self.rewards(asked)
+        _log(rewards, asked, log_metric, log_extra)
+        return [reward.value for reward in rewards]
 
     def judge_sync(
         self,
@@ -109,26 +120,132 @@ class GRPOReward:
         log_metric: LogMetric | None = None,
         log_extra: LogExtra | None = None,
         **columns: Any,
-    ) -> list[float | None]:
-        """Return the rewards as `judge` does, for trainers without an event loop."""
+    ) -> list[float]:
+        """Return the shaped rewards in order, for trainers without async functions.
+
+        Such trainers count None as 0, so a judgement that abstains gets the configured fallback.
+        """
         asked = candidates(self.model, prompts, completions, columns)
         if self._gathers:
-            return _logged(rewards_across_ranks(self.model, asked), asked, log_metric, log_extra)
-        return _logged(self.model.rewards_now(asked), asked, log_metric, log_extra)
+            found = across_ranks(self.model, self._rewards_and_numbers, asked)
+        else:
+            found = self._rewards_and_numbers(asked)
+        _log([reward for reward, _ in found], asked, log_metric, log_extra)
+        return [number for _, number in found]
+
+    async def rewards(self, asked: Sequence[Candidate]) -> list[Reward]:
+        """Return the rewards of this rank's candidates, in order."""
+        if self._gathers:
+            return await asyncio.to_thread(
+                across_ranks, self.model, self.model.rewards_now, list(asked)
+            )
+        return await self.model.rewards(asked)
+
+    def _rewards_and_numbers(self, asked: list[Candidate]) -> list[tuple[Reward, float]]:
+        rewards = self.model.rewards_now(asked)
+        return list(zip(rewards, self.model.numbers(rewards, asked), strict=True))
 
 
-def _logged(
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """A batch that the functions of several parts ask for."""
+
+    candidates: list[Candidate]
+    rewards: asyncio.Future[list[Reward]]
+    answered: set[str] = field(default_factory=set)
+    """Names of the parts whose functions have asked for it."""
+
+
+class PartRewards:
+    """Reward functions for GRPOTrainer, one for each part of a reward.
+
+    The functions of a batch share its judgements, whether the trainer calls them in turn or at the
+    same time. They return each part's number as it counts in a combined reward: mapped to 0..1, and
+    without its weight. Weights and normalisation are the trainer's. Raises ConfigError for a reward
+    without parts, and for settings that only the combined reward has.
+    """
+
+    def __init__(self, model: RewardSource) -> None:
+        _require_separate_parts(model.config)
+        self.model = model
+        self._judge = GRPOReward(model)
+        self._batches: deque[_Batch] = deque(maxlen=OPEN_BATCHES)
+
+    def functions(self) -> list[TRLReward]:
+        """Return the functions, the main judge's first. A function's `__name__` is its part's."""
+        return [self._function(name) for name in self.model.parts.by_name]
+
+    def _function(self, name: str) -> TRLReward:
+        async def rate_part(
+            prompts: Sequence[Turn],
+            completions: Sequence[Turn],
+            log_metric: LogMetric | None = None,
+            log_extra: LogExtra | None = None,
+            **columns: Any,
+        ) -> list[float | None]:
+            """Return the part's numbers of 0 to 1, in order; None where it abstains."""
+            asked = candidates(self.model, prompts, completions, columns)
+            batch, is_new = self._batch(name, asked)
+            # A caller that gives up must not cancel the judgements of the other parts.
+            rewards = await asyncio.shield(batch.rewards)
+            if is_new:  # TRL collects the logs of all functions in one table
+                _log(rewards, asked, log_metric, log_extra)
+            part = self.model.parts.by_name[name]
+            values = [reward.parts[name] for reward in rewards]
+            return [None if value is None else part.share(value) for value in values]
+
+        rate_part.__name__ = name
+        return rate_part
+
+    def _batch(self, name: str, asked: list[Candidate]) -> tuple[_Batch, bool]:
+        """Return the batch of these candidates that the part has not asked for yet, and whether it
+        is new. A part that asks again, as for equal responses of a later step, gets a new one."""
+        for batch in self._batches:
+            if name not in batch.answered and batch.candidates == asked:
+                break
+        else:
+            batch = _Batch(asked, asyncio.ensure_future(self._judge.rewards(asked)))
+            self._batches.append(batch)
+        batch.answered.add(name)
+        if len(batch.answered) == len(self.model.parts.by_name):
+            self._batches.remove(batch)
+        return batch, len(batch.answered) == 1
+
+
+def _require_separate_parts(config: RewardConfig) -> None:
+    """Raise ConfigError for a reward whose parts cannot be given to a trainer one by one."""
+    if not config.parts:
+        raise ConfigError(
+            "parts=True gives a trainer one function for each part, and the reward is a judge "
+            "alone: name others in reward.parts, or leave parts=True out"
+        )
+    weighed = [name for name, part in config.parts.items() if "weight" in part.model_fields_set]
+    if config.reduce != "mean":
+        key = "reward.reduce"
+    elif weighed:
+        key = f"reward.parts.{weighed[0]}.weight"
+    elif config.shaping != ShapingConfig():
+        key = "reward.shaping"
+    else:
+        return
+    raise ConfigError(
+        f"{key} applies to the combined reward, and with parts=True the trainer combines the "
+        "parts: leave it out, and set weights in the trainer (TRL's reward_weights)"
+    )
+
+
+def _log(
     rewards: Sequence[Reward],
     asked: Sequence[Candidate],
     log_metric: LogMetric | None,
     log_extra: LogExtra | None,
-) -> list[float | None]:
-    """Log metrics and columns, and return the rewards' values.
+) -> None:
+    """Log the metrics and columns of a batch.
 
     Every call logs the same names, because TRL gathers them across ranks.
     """
     if not rewards:
-        return []
+        return
     if log_metric:
         for name, value in batch_metrics(rewards, asked).items():
             log_metric(name, value)
@@ -138,7 +255,6 @@ def _logged(
         log_extra("judge_critique", [r.judgement.critique for r in rewards])
         for name in rewards[0].parts:
             log_extra(f"part_{name}", [r.parts[name] for r in rewards])
-    return [reward.value for reward in rewards]
 
 
 class OnlineDPOReward:

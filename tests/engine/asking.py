@@ -15,10 +15,16 @@ from autoj_reward.types import JudgeInput
 ASK = """
 import asyncio, json, sys
 from autoj_reward.config import JudgeConfig
+from autoj_reward.conversation import Context
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.rubric_items import read_items
 from autoj_reward.types import JudgeInput
+
+def read_input(protocol, query, responses, context=(), items=(), **more):
+    context = Context(context, rubric=read_items(items) if items else ())
+    return JudgeInput(protocol, query, tuple(responses), context=context, **more)
 
 async def ask():
     global first
@@ -28,8 +34,7 @@ async def ask():
     await first.start()
     for judge, (_, records) in zip(judges, given):
         judge.engine = judges[0].engine
-        asked = [JudgeInput(r.pop("protocol"), r.pop("query"), tuple(r.pop("responses")), **r)
-                 for r in records]
+        asked = [read_input(**record) for record in records]
         found = {k: said.record() async for k, said in JudgeReplica(judge).stream(asked)}
         print("\\n" + json.dumps([found[k] for k in range(len(asked))]))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +16,15 @@ import pytest
 from autoj_reward.cli import main as cli
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.conversation import Context
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import resolve
+from autoj_reward.rubric_items import read_items
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement
+from autoj_reward.types import CHECKLIST, Candidate, Comparison, JudgeInput, Judgement
+from tests.engine.asking import judged
 from tests.engine.by_hand import label_probs
 from tests.engine.server import openai_server
 from tests.judgements import reading
@@ -180,3 +184,68 @@ def test_the_server_keeps_a_writer_of_rubrics_to_the_schema(
         assert cli.main([*run, *(word for key in sets for word in ("--set", key))]) == 0
     assert not [line for line in log if "response_format" in line]
     require_schema(tmp_path, rows=2, max_items=3)
+
+
+ITEMS = read_items(
+    [
+        "Names at least two things to do",
+        "Repeats a single word",
+        {"criterion": "Answers the question", "choices": {"not": 0, "partly": 0.5, "fully": 1}},
+    ]
+)
+SCORING = 1e-3
+"""By what share probabilities of items may differ from vLLM's own, which are small here."""
+
+
+def test_probabilities_of_rubric_items_are_those_of_generative_scoring(
+    url: str, folder: str, tmp_path: Path
+) -> None:
+    """Compare this package's engine with vLLM's own endpoint, on the same token ids.
+
+    A judgement of an item without a critique is one read at the slot right after the prompt.
+    """
+    from transformers import AutoTokenizer
+
+    tokens, fmt = AutoTokenizer.from_pretrained(folder), load_format("rubric-item")
+    asked = [
+        JudgeInput(CHECKLIST, QUERY, (response,), context=Context(rubric=(item,)))
+        for response in RESPONSES
+        for item in ITEMS
+    ]
+    judge = SERVED.model_copy(update={"format": fmt.name, "critique": False})
+    [found] = judged(tmp_path, (judge.model_dump(mode="json", exclude_unset=True), asked))
+    for given, judgement in zip(asked, found, strict=True):
+        [item], [own] = given.items, judgement["readings"]
+        prompt = PromptTokenizer(tokens, "chat").ids(render(given, fmt))
+        begun = {share: tokens.encode(f"Criterion 1: {name}") for name, share in item.choices}
+        [opening] = {tuple(ids[:-1]) for ids in begun.values()}  # each answer is one token
+        labels = {share: ids[-1] for share, ids in begun.items()}
+        ids = [*prompt, *opening]
+        scored = {f"{share:g}": score(url, ids, labels, share, softmax=False) for share in labels}
+        assert dict(own["distribution"]) == pytest.approx(scored, rel=SCORING), item.criterion
+        # The share that counts for the score is renormalised over the answers.
+        alone = sum(share * score(url, ids, labels, share, softmax=True) for share in labels)
+        assert own["expected"] == pytest.approx(alone, rel=SCORING), item.criterion
+
+
+def score(url: str, ids: list[int], labels: dict[float, int], share: float, softmax: bool) -> float:
+    """Return the probability of a label after the ids, by vLLM's /generative_scoring.
+
+    softmax: whether it is renormalised over the labels.
+    """
+    wanted = sorted(labels, key=lambda own: own != share)  # the endpoint scores the first
+    body = {
+        "model": "judge",
+        "query": ids[:-1],
+        "items": [ids[-1:]],
+        "label_token_ids": [labels[own] for own in wanted],
+        "apply_softmax": softmax,
+    }
+    request = urllib.request.Request(
+        f"{url.removesuffix('/v1')}/generative_scoring",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as answer:
+        [scored] = json.load(answer)["data"]
+    return float(scored["score"])

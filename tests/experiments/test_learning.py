@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from autoj_reward.errors import EngineError
+from autoj_reward.journal import Journal
 from autoj_reward.journal.records import digest, judgement_cell
+from autoj_reward.rubric_items import read_items
 from experiments import learning
 from experiments.failing import Failing, fails, program_score
-from experiments.learning import LearningConfig, logged
+from experiments.learning import LearningConfig, logged, rubric_score
 from experiments.study import Study, run_training
 from tests.judgements import rated
 
@@ -101,6 +104,41 @@ def test_the_learning_of_a_scripted_judge(
         )
     with pytest.raises(EngineError, match="1 ratings of"):
         learning._check_journal(journal, 3)
+
+
+def test_what_the_program_grants_for_a_rubric() -> None:
+    items = read_items(
+        [
+            {"criterion": 'Has the text "tea"', "points": 2},
+            {"criterion": 'Has the text " in "', "points": 1},
+            {"criterion": 'Has the text "milk"', "points": -1},
+            {"criterion": 'Has the text "cup"', "points": 0},
+        ]
+    )
+    given = {"Tea in a cup": 1, "teain": 2 / 3, "milk": -1 / 3, "A cup": 0, "": 0}
+    assert {text: rubric_score(items, text) for text in given} == given
+
+
+@pytest.mark.training
+def test_the_learning_of_a_rubric(tmp_path: Path, policy: str) -> None:
+    items = ({"criterion": 'Has "a"'}, {"criterion": 'Has "e"', "points": 0})
+    (tmp_path / "items.yaml").write_text(json.dumps({"items": items}))
+    judge = {"kind": "fake", "format": "rubric-item", "critique": False}
+    rubric = {"by": "items", "items": str(tmp_path / "items.yaml")}
+    sets = ("steps=1", "save_steps=1", f"reward={json.dumps({'judge': judge, 'rubric': rubric})}")
+    config = small_study(tmp_path, policy, algorithms={"grpo of a": sets})
+    learning.study(Study(config))
+    [(name, run)] = json.loads((tmp_path / "out/learning.json").read_text())["steps"].items()
+    assert name == "grpo of a 0"
+    rewarded, ignored = run["items"]
+    # Only the first item has points, so that its share is the mean score of the responses.
+    assert rewarded["before"] == sum(run["before"]) / 4 and rewarded["points"] == 1
+    assert rewarded["after"] == sum(run["after"]) / 4 and ignored["points"] == 0
+    assert '| grpo of a | Has "e" | +0 |' in (tmp_path / "out/learning.md").read_text()
+    with closing(Journal(tmp_path / "out/grpo-of-a-0/journal.sqlite")) as journal:
+        judged = [(own["input"], own["readings"]) for own in journal.export()]
+    assert len(judged) > 2
+    assert all(learning._granted(given, None) == [own["value"] for own in r] for given, r in judged)
 
 
 @pytest.mark.training

@@ -15,7 +15,7 @@ import pytest
 
 from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.scorers import promptfoo
-from autoj_reward.trainer.rows import VARIABLE, reward_model
+from autoj_reward.trainer.rows import REWARD_MODELS, VARIABLE
 
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 
@@ -79,7 +79,7 @@ def test_what_cannot_answer_one_output_at_a_time(
 ) -> None:
     (tmp_path / "reward.yaml").write_text(config, encoding="utf-8")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "reward.yaml"))
-    reward_model.cache_clear()
+    REWARD_MODELS.clear()
     with pytest.raises(ConfigError, match=named_key):
         get_assert("good")
-    reward_model.cache_clear()
+    REWARD_MODELS.clear()

@@ -33,7 +33,8 @@ def main() -> None:
 
     assert callable(openrlhf.reward_func)  # its values are torch's, which OpenRLHF brings
     with RewardModel(load_config(RewardConfig, os.environ["AUTOJ_REWARD"])) as model:
-        rewards: list[Any] = GRPOReward(model).judge_sync(["Why?"] * 3, ["good", "poor", "lost"])
+        judging = GRPOReward(model).judge(["Why?"] * 3, ["good", "poor", "lost"])
+        rewards = asyncio.run(judging)
     scored = asyncio.run(verl.compute_score("source", "good", "", {"query": "Why?"}))
     print(json.dumps([*rewards, scored["score"]]))
 

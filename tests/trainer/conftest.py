@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.rows import VARIABLE, reward_model
+from autoj_reward.trainer.rows import REWARD_MODELS, VARIABLE, reward_model
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = Path(os.environ.get("AUTOJ_FRAMEWORKS", ROOT / ".venv/frameworks"))
@@ -103,10 +103,10 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         made = {"judge": judge, "failures": failures, **view, **more}
         path.write_text(yaml.safe_dump(made), encoding="utf-8")
         monkeypatch.setenv(VARIABLE, str(path))
-        reward_model.cache_clear()
+        REWARD_MODELS.clear()
         return reward_model()
 
     yield make
     if VARIABLE in os.environ:
         reward_model().close()
-    reward_model.cache_clear()
+    REWARD_MODELS.clear()

@@ -14,7 +14,7 @@ import yaml
 from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.trainer import openrlhf
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.rows import VARIABLE, reward_model
+from autoj_reward.trainer.rows import REWARD_MODELS, VARIABLE, reward_model
 from autoj_reward.trainer.trl import GRPOReward
 from autoj_reward.types import Candidate
 from tests.engine.outage import Interrupted, graded, interrupted
@@ -127,11 +127,11 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         judge = {"kind": "openai", "model": "served", "base_url": url}
         path.write_text(yaml.safe_dump({"judge": judge}), encoding="utf-8")
         monkeypatch.setenv(VARIABLE, str(path))
-        reward_model.cache_clear()
+        REWARD_MODELS.clear()
 
     yield name
     reward_model().close()
-    reward_model.cache_clear()
+    REWARD_MODELS.clear()
 
 
 @pytest.mark.parametrize("kind", DIALECTS)

@@ -297,11 +297,14 @@ def test_an_empty_batch_has_no_rewards_and_no_figures(reward: RewardModel) -> No
     assert asyncio.run(row_rewards(reward, [])) == []
 
 
-def test_the_sync_bridge_gives_the_same(reward: RewardModel) -> None:
-    given = {"prompts": [CHAT] * 2, "completions": [[{"role": "assistant", "content": "good"}], []]}
-    alone = GRPOReward(reward).judge_sync(**given)  # type: ignore[arg-type]
-    assert alone == asyncio.run(GRPOReward(reward).judge(**given))  # type: ignore[arg-type]
-    assert alone[0] == 9.0
+def test_the_sync_function_gives_the_same_and_the_fallback_for_a_failure(
+    reward: RewardModel,
+) -> None:
+    said = [[{"role": "assistant", "content": text}] for text in ("good", "lost")]
+    given: dict[str, Any] = {"prompts": [CHAT] * 3, "completions": [*said, []]}
+    good, lost, empty = asyncio.run(GRPOReward(reward).judge(**given))
+    assert (good, lost) == (9.0, None)
+    assert GRPOReward(reward).judge_sync(**given) == [good, 5.5, empty]
 
 
 def test_online_dpo_by_two_ratings(reward: RewardModel) -> None:

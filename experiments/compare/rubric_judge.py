@@ -1,0 +1,285 @@
+"""Rubric items judged by a real judge, against a program that checks them.
+
+    python -m experiments.compare.rubric_judge --config configs/experiments/rubric_judge.yaml
+
+A seeded program makes responses to a few tasks out of sentences that meet an item or only come
+near it, and finds out by patterns which items hold. An untrained chat model then judges the same
+responses without reasons: one token for each item. Each part is one way of judging.
+
+The report has the accuracy of the verdicts, how well the probabilities are calibrated, how well the
+rubric's score orders the responses, and the cost. The results rubric_judge.json and rubric_judge.md
+are rewritten after each part.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import Block, JudgeConfig, check
+from autoj_reward.config.load import read_yaml
+from autoj_reward.conversation import Context
+from autoj_reward.evaluate.statistics import Array, Draws, Indices, spearman
+from autoj_reward.rubric_items import RubricItem
+from autoj_reward.types import Candidate
+from experiments.rubrics import RUBRIC_WAYS, judging_cost, open_ways, timed_scores
+from experiments.study import ResampledConfig, Study, study_command
+from experiments.tables import report, tabled
+
+PARTS = tuple(part for part, way in RUBRIC_WAYS.items() if not way.critique)
+BINS = 10
+"""Number of equal ranges of probability in which calibration is measured."""
+
+
+class CheckedItem(Block):
+    """Rubric item that a program can check."""
+
+    criterion: str
+    """Statement that holds for a response or does not."""
+    points: float
+    """Points of a response for which it holds."""
+    pattern: str
+    """Regular expression that occurs in a response exactly if the item holds."""
+    met: tuple[str, ...] = Field(min_length=1)
+    """Sentences that meet the item."""
+    unmet: tuple[str, ...] = Field(min_length=1)
+    """Sentences that do not, and sound alike."""
+
+    def holds(self, response: str) -> bool:
+        """Return whether the item holds for a response."""
+        return re.search(self.pattern, response) is not None
+
+
+class CheckedTask(Block):
+    """Query with its rubric."""
+
+    query: str
+    items: tuple[CheckedItem, ...] = Field(min_length=1)
+
+
+class CheckedTasks(Block):
+    """File of tasks."""
+
+    tasks: tuple[CheckedTask, ...] = Field(min_length=1)
+
+
+class RubricJudgeConfig(ResampledConfig):
+    """Judge, and the responses that it judges."""
+
+    judge: JudgeConfig
+    """Chat model that was not trained to judge. The format is set by each part."""
+    tasks: Path
+    """File of tasks with items that a program checks."""
+    responses: int = Field(10, ge=2)
+    """Responses to each task."""
+
+    def possible(self) -> Sequence[str]:
+        """Return the names of the study's parts."""
+        return PARTS
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedResponse:
+    """Made response, with the items that hold."""
+
+    candidate: Candidate
+    """Query, response and rubric."""
+    holds: tuple[bool, ...]
+    """Whether each item of the rubric holds, by the program."""
+    score: float
+    """Score that these verdicts give: earned points by positive ones, from 0 to 1."""
+
+
+def make_responses(config: RubricJudgeConfig) -> list[CheckedResponse]:
+    """Return the responses to all tasks, drawn by the seed. The same config makes the same ones."""
+    drawn = random.Random(config.seed)
+    tasks = check(CheckedTasks, read_yaml(config.tasks), str(config.tasks)).tasks
+    return [_make_response(task, drawn) for task in tasks for _ in range(config.responses)]
+
+
+def _make_response(task: CheckedTask, drawn: random.Random) -> CheckedResponse:
+    said = [drawn.choice(item.met if drawn.random() < 0.5 else item.unmet) for item in task.items]
+    drawn.shuffle(said)
+    response = " ".join(said)
+    items = tuple(RubricItem(item.criterion, item.points) for item in task.items)
+    holds = tuple(item.holds(response) for item in task.items)
+    earned = sum(item.points * own for item, own in zip(items, holds, strict=True))
+    score = min(1.0, max(0.0, earned / sum(max(0.0, item.points) for item in items)))
+    candidate = Candidate(task.query, response, context=Context(rubric=items))
+    return CheckedResponse(candidate, holds, score)
+
+
+async def judge_responses(
+    client: RewardClient, part: str, made: Sequence[CheckedResponse]
+) -> dict[str, Any]:
+    """Let the judge score all responses in one way. Return shares of items, scores and cost."""
+    candidates = [own.candidate for own in made]
+    scores, seconds = await timed_scores(client, candidates, RUBRIC_WAYS[part].how)
+    return {
+        "shares": [[verdict.share for verdict in own.verdicts] for own in scores],
+        "scores": [own.score for own in scores],
+        "seconds": seconds,
+    } | judging_cost(scores)
+
+
+def area_under_curve(shares: Array, holds: Array) -> float | None:
+    """Return how often an item that holds has a higher share than one that does not.
+
+    Equal shares count half. None if all items hold or none does.
+    """
+    met, unmet = shares[holds == 1], shares[holds == 0]
+    if not len(met) or not len(unmet):
+        return None
+    differences = np.sign(met[:, None] - unmet[None, :])
+    return float((differences.mean() + 1) / 2)
+
+
+def calibration_rows(shares: Array, holds: Array) -> list[dict[str, Any]]:
+    """Return a row for each range of probability that occurs: count, mean share, share that
+    holds."""
+    number = np.minimum((shares * BINS).astype(int), BINS - 1)
+    return [
+        {
+            "range": f"{n / BINS:.1f} to {(n + 1) / BINS:.1f}",
+            "count": int((number == n).sum()),
+            "share": float(shares[number == n].mean()),
+            "holds": float(holds[number == n].mean()),
+        }
+        for n in range(BINS)
+        if (number == n).any()
+    ]
+
+
+def expected_calibration_error(shares: Array, holds: Array) -> float:
+    """Return the expected calibration error: mean distance of share and outcome over the ranges,
+    each weighted by its count."""
+    rows = calibration_rows(shares, holds)
+    return sum(row["count"] * abs(row["share"] - row["holds"]) for row in rows) / len(shares)
+
+
+def verdict_figures(
+    given: Sequence[Sequence[float | None]], made: Sequence[CheckedResponse], draws: Draws
+) -> dict[str, Any]:
+    """Return accuracy and calibration of the shares of items, with intervals by response.
+
+    Items without a verdict are left out and counted.
+    """
+    truths = [float(holds) for own in made for holds in own.holds]
+    owners = [n for n, own in enumerate(made) for _ in own.holds]
+    told = list(zip(chain.from_iterable(given), truths, owners, strict=True))
+    known = [(share, holds, owner) for share, holds, owner in told if share is not None]
+    shares, holds, responses = (np.array(own) for own in zip(*known, strict=True))
+    right = ((shares >= 0.5) == (holds == 1)).astype(float)
+    squares = (shares - holds) ** 2
+
+    def over(statistic: Any) -> dict[str, Any]:
+        return asdict(draws.over(statistic, len(known), responses.tolist()))
+
+    def area(at: Indices) -> float | None:
+        return area_under_curve(shares[at], holds[at])
+
+    base = float(holds.mean())
+    return {
+        "abstained": len(told) - len(known),
+        "accuracy": over(lambda at: float(right[at].mean())),
+        "majority": max(base, 1 - base),
+        "yes": float((shares >= 0.5).mean()),
+        "area": over(area),
+        "brier": over(lambda at: float(squares[at].mean())),
+        "base_brier": base * (1 - base),
+        "error": expected_calibration_error(shares, holds),
+        "bins": calibration_rows(shares, holds),
+    }
+
+
+def order_figure(
+    scores: Sequence[float | None], made: Sequence[CheckedResponse], draws: Draws
+) -> dict[str, Any]:
+    """Return Spearman's correlation of the judge's scores and the program's, over responses."""
+    known = [n for n, score in enumerate(scores) if score is not None]
+    given = np.array([scores[n] for n in known], dtype=float)
+    true = np.array([made[n].score for n in known])
+    return asdict(draws.over(lambda at: spearman(given[at], true[at]), len(known)))
+
+
+VERDICT_COLUMNS = {
+    "way": "{way}",
+    "accuracy": "{accuracy}",
+    "judged to hold": "{yes:.0%}",
+    "area under the curve": "{area}",
+    "Brier score": "{brier}",
+    "calibration error": "{error:.3f}",
+    "abstained": "{abstained}",
+}
+SCORE_COLUMNS = {
+    "way": "{way}",
+    "Spearman": "{order}",
+    "calls": "{calls:,}",
+    "failed": "{failed}",
+    "tokens in": "{tokens_in:,}",
+    "from the cache": "{tokens_cached:,}",
+    "out": "{tokens_out:,}",
+    "s": "{seconds:.0f}",
+}
+BIN_COLUMNS = {
+    "way": "{way}",
+    "probability": "{range}",
+    "items": "{count}",
+    "mean probability": "{share:.3f}",
+    "hold": "{holds:.3f}",
+}
+SCORE_NOTE = "Spearman's correlation of the rubric's score and the program's, over the responses."
+
+
+def markdown(config: RubricJudgeConfig, found: dict[str, Any]) -> str:
+    """Write the figures as Markdown tables."""
+    made = make_responses(config)
+    verdicts, scores, bins = [], [], []
+    for part, own in found["steps"].items():
+        way = {"way": RUBRIC_WAYS[part].name}
+        scores.append(own | way | {"order": order_figure(own["scores"], made, config.draws)})
+        if RUBRIC_WAYS[part].by != "overall":
+            row = verdict_figures(own["shares"], made, config.draws)
+            verdicts.append(way | row)
+            bins += [way | one for one in row["bins"]]
+    count = sum(len(own.holds) for own in made)
+    held = sum(sum(own.holds) for own in made) / count
+    about = (
+        f"{len(made)} responses with {count} items, of which {held:.1%} hold. A constant verdict "
+        f"is right in {max(held, 1 - held):.1%}, and the constant probability {held:.3f} has a "
+        f"Brier score of {held * (1 - held):.3f}. The judge is `{config.judge.model}`."
+    )
+    tables = [
+        ("Verdicts on items", tabled(verdicts, VERDICT_COLUMNS), ""),
+        ("Scores and cost", tabled(scores, SCORE_COLUMNS), SCORE_NOTE),
+        ("Calibration", tabled(bins, BIN_COLUMNS), ""),
+    ]
+    return report("A real judge of rubric items", found, tables, about)
+
+
+async def study(run: Study[RubricJudgeConfig]) -> str:
+    """Measure the parts, and write the report after each. Return the last report."""
+    found, text, made = dict[str, Any](), "", make_responses(run.config)
+    async with open_ways(run.config.judge) as open_way:
+        for part in run.parts:
+            async with open_way(RUBRIC_WAYS[part]) as client:
+                found[part] = await judge_responses(client, part, made)
+            text = run.write("rubric_judge", {"steps": found}, partial(markdown, run.config))
+    return text
+
+
+main = study_command(RubricJudgeConfig, study, PARTS)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The study of a real judge of rubric items, with scripted judges."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from autoj_reward.config import check
+from autoj_reward.config.load import read_yaml
+from autoj_reward.evaluate.statistics import Draws
+from experiments.compare.rubric_judge import (
+    PARTS,
+    CheckedTasks,
+    RubricJudgeConfig,
+    area_under_curve,
+    calibration_rows,
+    expected_calibration_error,
+    main,
+    make_responses,
+    order_figure,
+    verdict_figures,
+)
+
+TASKS = Path(__file__).parents[3] / "experiments/data/checked_items.yaml"
+SMALL = {
+    "tasks": [
+        {
+            "query": "Name an animal.",
+            "items": [
+                {
+                    "criterion": f'Names a "{animal}"',
+                    "points": points,
+                    "pattern": animal,
+                    "met": [f"I like a {animal}.", f"A {animal} it is."],
+                    "unmet": ["I like none.", "It is a plant."],
+                }
+                for animal, points in (("cat", 2), ("dog", 1), ("wolf", -1))
+            ],
+        }
+    ]
+}
+
+
+def write_config(folder: Path, **judge: Any) -> Path:
+    """Write a config for tasks whose items a scripted judge decides as the program does."""
+    tasks = folder / "tasks.yaml"
+    tasks.write_text(yaml.safe_dump(SMALL))
+    config = {
+        "output": str(folder / "out"),
+        "tasks": str(tasks),
+        "judge": {"kind": "fake"} | judge,
+        "responses": 12,
+        "bootstrap": 20,
+    }
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_a_judge_that_reads_items_is_right_about_all_of_them(tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    assert main(["--config", str(config)]) == 0
+    steps = json.loads((tmp_path / "out/rubric_judge.json").read_text())["steps"]
+    assert list(steps) == list(PARTS)
+    made = make_responses(check(RubricJudgeConfig, yaml.safe_load(config.read_text()), "run.yaml"))
+    for part in ("items", "checklist"):
+        found = verdict_figures(steps[part]["shares"], made, Draws(20))
+        assert found["accuracy"]["value"] == found["area"]["value"] == 1
+        assert found["error"] < 0.06 and found["brier"]["value"] < 0.01
+        assert order_figure(steps[part]["scores"], made, Draws(20))["value"] > 0.95
+    assert [steps[part]["calls"] for part in PARTS] == [36, 12, 12]
+    page = (tmp_path / "out/rubric_judge.md").read_text()
+    assert "12 responses with 36 items" in page and "| `items`, without reasons | 1.000" in page
+
+
+def test_items_without_a_verdict_are_counted_and_left_out() -> None:
+    holds = np.array([1.0, 0.0])
+    made = [replace(own, holds=(True, False)) for own in make_responses(read_config())]
+    given = [[0.9, None] if n else [0.9, 0.6] for n in range(len(made))]
+    found = verdict_figures(given, made, Draws(20))
+    assert found["abstained"] == len(made) - 1
+    assert found["accuracy"]["n"] == len(made) + 1
+    assert found["accuracy"]["value"] == pytest.approx(len(made) / (len(made) + 1))
+    assert area_under_curve(np.array([0.5, 0.5]), holds) == 0.5
+    assert area_under_curve(np.array([0.5]), holds[:1]) is None
+
+
+def read_config() -> RubricJudgeConfig:
+    return RubricJudgeConfig.model_validate({"output": "out", "judge": {}, "tasks": str(TASKS)})
+
+
+def test_calibration_compares_probabilities_with_outcomes() -> None:
+    shares, holds = np.array([0.81, 0.89, 0.2, 1.0]), np.array([1.0, 0.0, 0.0, 1.0])
+    rows = calibration_rows(shares, holds)
+    assert [(row["range"], row["count"]) for row in rows] == [
+        ("0.2 to 0.3", 1),
+        ("0.8 to 0.9", 2),
+        ("0.9 to 1.0", 1),
+    ]
+    assert rows[1]["share"] == pytest.approx(0.85) and rows[1]["holds"] == 0.5
+    assert expected_calibration_error(shares, holds) == pytest.approx((0.2 + 2 * 0.35 + 0) / 4)
+
+
+def test_each_item_of_the_study_is_met_by_its_own_sentences_alone() -> None:
+    for task in check(CheckedTasks, read_yaml(TASKS), str(TASKS)).tasks:
+        assert len(task.items) == 8
+        for item in task.items:
+            others = [own.met for own in task.items if own is not item]
+            unmet = [own.unmet for own in task.items]
+            assert all(map(item.holds, item.met)), item.criterion
+            assert not any(item.holds(text) for texts in (*others, *unmet) for text in texts)
+
+
+def test_the_same_config_makes_the_same_responses() -> None:
+    made = make_responses(read_config())
+    assert made == make_responses(read_config())
+    assert len({own.candidate.response for own in made}) == len(made) == 40
+    assert {own.score for own in made} <= {n / 8 for n in range(9)}
