@@ -14,7 +14,7 @@ from autoj_reward.check import texts
 from autoj_reward.check.rows import load_check_rows, read_labelled_groups, stratified
 from autoj_reward.cli import main as cli
 from autoj_reward.engine import fake
-from autoj_reward.engine.base import Generation, Prepared, Sampling
+from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputError
 from tests.test_relative import write
 
@@ -58,15 +58,26 @@ def better(first: str, second: str) -> str:
 def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make every scripted judge rate and compare by these functions."""
 
-    def script(rate: Rating = sound, winner: Winner = better, chat: str = "") -> None:
+    def script(rate: Rating = sound, winner: Winner = better, trait: str = "") -> None:
         class Scripted(fake.FakeEngine):
             async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
                 shown = [p.text for m in prepared.prompt for p in m.parts if p.response]
                 if not shown:  # an empty response is no part of the prompt
                     return [Generation(self._single(""))]
-                if len(shown) == 1 and sampling.seed and chat == "resampled":
+                if len(shown) == 1 and sampling.seed and trait == "changes its mind":
                     return [Generation(f"So.\nRating: [[{1 + drawn(shown[0]) % 9}]]")]
                 return await super().generate(prepared, sampling)
+
+            async def label_probs(
+                self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Any
+            ) -> LabelProbs | None:
+                shown = [p.text for m in prepared.prompt for p in m.parts if p.response]
+                if trait != "knows more than it writes" or len(shown) != 1:
+                    return await super().label_probs(prepared, own, keep, slot, labels)
+                known = str(sound(shown[0]))
+                return LabelProbs(
+                    tuple((label, 0.9 if label == known else 0.01) for label in labels)
+                )
 
             def _rating(self, response: str) -> Any:
                 return rate(response)
@@ -196,11 +207,23 @@ def test_the_length_penalty_takes_away_what_length_earns(
 def test_a_judge_that_changes_its_mind_is_told_to_write_more_critiques(
     judge: Callable[..., None], tmp_path: Path
 ) -> None:
-    judge(chat="resampled")
+    judge(trait="changes its mind")
     _, result = check(tmp_path / "out", "--set", "judge.temperature=0.7")
     assert missed(result) == {"resamples"}
     [setting] = result["verdict"]["settings"]
     assert setting.startswith("set judge.critiques: 4: the judge changes its mind")
+
+
+def test_a_judge_that_knows_more_than_it_writes_is_read_by_another_view(
+    judge: Callable[..., None], tmp_path: Path
+) -> None:
+    judge(lambda text: 5, trait="knows more than it writes")
+    code, result = check(tmp_path / "rating", "--set", "view=rating")
+    assert (code, missed(result)) == (1, {"ties"})
+    assert result["verdict"]["settings"][0].startswith("set view: expected: the judge gives")
+    assert result["verdict"]["verdict"] == "use it with these settings"
+    code, result = check(tmp_path / "expected")
+    assert (code, result["verdict"]["verdict"]) == (0, "use it")
 
 
 def test_a_failing_judge_is_not_a_low_one(judge: Callable[..., None], tmp_path: Path) -> None:
