@@ -35,6 +35,8 @@ RATINGS_ALONE = "rate responses alone, without comparisons"
 """Setting for a judge whose comparisons say nothing."""
 PLAIN = ("good", "flawed", "empty")
 """Names of the plain responses, in falling quality."""
+LEAST_ORDER = 0.7
+"""Smallest share of pairs of plain responses that a usable judge puts in their order."""
 STEP = 0.1
 """Smallest change of a number that counts as one, as a share of the mean distance from an empty to
 a good response."""
@@ -292,15 +294,15 @@ def _flips(own: Checked, gaps: Array) -> Estimate:
 
 
 def _other_view(own: Checked) -> str:
-    """Return the setting of a view that orders better than the one that counts, beyond chance."""
-    best, setting = 0.0, ""
-    mine = _order(own, own.view)
-    for view in own.views:
-        other = _order(own, view)
-        gain = own.draws.over(difference(share(other), share(mine)), len(mine))
-        if gain.value and gain.low and gain.low > 0 and gain.value > best:
-            best, setting = gain.value, f"set view: {view}"
-    return setting
+    """Return the setting of the view with the best order, if that is enough and beyond chance
+    better than the order of the view that counts; else an empty text."""
+    orders = {view: _order(own, view) for view in own.views}
+    best = max(orders, key=lambda view: mean(orders[view]) or 0.0, default=own.view)
+    if best == own.view or (mean(orders[best]) or 0.0) < LEAST_ORDER:
+        return ""
+    gain = difference(share(orders[best]), share(orders[own.view]))
+    low = own.draws.over(gain, len(own.rows)).low
+    return f"set view: {best}" if low and low > 0 else ""
 
 
 def _order(own: Checked, view: View) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autoj_reward.check import measures
-from autoj_reward.check.measures import Checked, Measure, Measurement
+from autoj_reward.check.measures import LEAST_ORDER, Checked, Measure, Measurement
 from autoj_reward.check.texts import FOREIGN, KEYS
 from autoj_reward.judge.health import BOUNDS
 
@@ -90,12 +90,12 @@ PROBES: tuple[tuple[Probe, Measure], ...] = (
         measures.measure_ties,
     ),
     (
-        _least("content", "flawed responses above empty ones", 0.7,
+        _least("content", "flawed responses above empty ones", LEAST_ORDER,
                "does not tell responses with content from empty ones", "ties"),
         measures.measuring_order("flawed", "empty"),
     ),
     (
-        _least("quality", "good responses above flawed ones", 0.7,
+        _least("quality", "good responses above flawed ones", LEAST_ORDER,
                "does not tell good responses from flawed ones", "ties", "content"),
         measures.measuring_order("good", "flawed"),
     ),
@@ -105,7 +105,8 @@ PROBES: tuple[tuple[Probe, Measure], ...] = (
         measures.measure_position,
     ),
     (
-        _least("comparisons", "comparisons that name the good response in both orders", 0.7,
+        _least("comparisons", "comparisons that name the good response in both orders",
+               LEAST_ORDER,
                "does not find the better response in comparisons",
                "position", "content", "quality"),
         measures.measure_comparisons,
