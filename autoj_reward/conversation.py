@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from autoj_reward.errors import InputError
 from autoj_reward.rubric_items import ROW_NAMES, RubricItem
@@ -25,6 +25,8 @@ FOLLOWS = {
 """Roles that may follow each role. The empty string is the start of the conversation."""
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """Pattern of the name of a context field."""
+Shows = Literal["final", "assistant", "trajectory"]
+"""What a judge reads of a response that consists of several turns."""
 RESERVED_NAMES = re.compile("query|items|responses|response(_[0-9]+)?")
 """Names of a judge input's own texts. No context field may use them."""
 
@@ -52,6 +54,80 @@ class Turn:
     text: str
 
 
+class Trajectory(str):
+    """Text of a response of several turns, which also holds the turns.
+
+    It stands wherever a response is a text. If a judge sees the turns, the text is all of them.
+    Otherwise it is what is read by default, such as the final answer. A trajectory never equals a
+    plain text, or one with other turns.
+    """
+
+    turns: tuple[Turn, ...]
+    """The turns: of the assistant with its tool calls, and of tools."""
+    is_shown: bool
+    """Whether a judge sees the turns, and not only the text."""
+
+    def __new__(cls, turns: Sequence[Turn], text: str | None = None) -> Trajectory:
+        """Return the trajectory of these turns. text: the text that is read by default; None shows
+        the turns."""
+        own = super().__new__(cls, to_plain_text(turns) if text is None else text)
+        own.turns, own.is_shown = tuple(turns), text is None
+        return own
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trajectory) and self._facts() == other._facts()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def __repr__(self) -> str:
+        return f"Trajectory{self._facts()!r}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Trajectory, self._facts()
+
+    def _facts(self) -> tuple[tuple[Turn, ...], str | None]:
+        return self.turns, None if self.is_shown else str(self)
+
+
+def response_of(messages: Any, shows: Shows = "trajectory", text: str | None = None) -> str:
+    """Return the response that consists of these messages.
+
+    text: the text that is read by default; None takes it from the messages, as `shows` says. A lone
+    message of the assistant becomes a plain text. The messages may be in any order. Raises
+    BadMessages for an invalid message.
+    """
+    turns = _turns(messages)
+    text = read_turns(turns, shows) if text is None else text
+    return text if len(turns) < 2 or isinstance(text, Trajectory) else Trajectory(turns, text)
+
+
+def read_turns(turns: Sequence[Turn], shows: Shows) -> str:
+    """Return what a judge reads of a response that consists of these turns.
+
+    `final`: the assistant's last turn. `assistant`: all turns of the assistant's, without empty
+    ones. `trajectory`: all turns, unless the assistant's answer is the only one.
+    """
+    said = [turn.text for turn in turns if turn.role == "assistant"]
+    if shows == "trajectory" and len(turns) > len(said[:1]):
+        return Trajectory(turns)
+    return "\n\n".join(filter(None, said[-1:] if shows == "final" else said))
+
+
+def shown_turns(response: str) -> tuple[Turn, ...]:
+    """Return the turns that a judge sees of a response. Empty if it sees a plain text."""
+    return response.turns if isinstance(response, Trajectory) and response.is_shown else ()
+
+
+def response_record(response: str) -> str | list[dict[str, str]]:
+    """Return a response as JSON data: its text, or the messages of a trajectory that is shown."""
+    turns = shown_turns(response)
+    return messages_of(turns) if turns else str(response)
+
+
 def to_plain_text(turns: Sequence[Turn]) -> str:
     """Return a conversation as one text.
 
@@ -73,12 +149,16 @@ def turns_of(messages: Any) -> tuple[Turn, ...]:
 
     Raises BadMessages for an invalid message.
     """
-    if not isinstance(messages, Iterable):
-        raise BadMessages("", f"a prompt or completion is text or messages, not {messages!r:.80}")
-    found = tuple(_turn(message, f"[{n}]") for n, message in enumerate(messages))
+    found = _turns(messages)
     if len(found) > MAX_TURNS:
         raise BadMessages("", f"{len(found)} messages; a conversation has at most {MAX_TURNS}")
     return found
+
+
+def _turns(messages: Any) -> tuple[Turn, ...]:
+    if not isinstance(messages, Iterable):
+        raise BadMessages("", f"a prompt or completion is text or messages, not {messages!r:.80}")
+    return tuple(_turn(message, f"[{n}]") for n, message in enumerate(messages))
 
 
 def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], str | None]:

@@ -10,10 +10,16 @@ from typing import Any, NamedTuple
 
 from autoj_reward.conversation import (
     EMPTY_CONTEXT,
+    Context,
+    Shows,
+    Trajectory,
     Turn,
     before_response,
     context_of,
     messages_of,
+    read_turns,
+    response_record,
+    shown_turns,
     to_plain_text,
 )
 from autoj_reward.rubric_items import RubricItem
@@ -81,6 +87,7 @@ class Candidate:
     """Prompt text. For a conversation it is replaced by the plain text of the turns in
     `context`."""
     response: str
+    """Response as a text. A response of several turns is a `Trajectory`, which is a text too."""
     policy_logprob: float | None = None
     """Log-probability of the whole response under the policy (natural log). None if unknown.
 
@@ -113,6 +120,17 @@ class Candidate:
         turns, response = before_response(messages, answered=False)
         return after(turns, response or "", context)
 
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns of the response, whatever a judge is shown. Empty for a plain response."""
+        return self.response.turns if isinstance(self.response, Trajectory) else ()
+
+    def for_judge(self, shows: Shows | None) -> Candidate:
+        """Return the candidate with the response as the judge reads it; see `JudgeConfig.shows`."""
+        asked = self.query, self.context, (self.response,)
+        query, context, (response,) = _shown(*asked, shows)
+        return replace(self, query=query, context=context, response=response)
+
 
 GroupKey = str | tuple[str, Mapping[str, str]]
 """Key of a group: its group id, or query and context."""
@@ -135,6 +153,28 @@ def after(
 ) -> Candidate:
     """Return the candidate for a response to a conversation."""
     return Candidate(to_plain_text(turns), response, context=context_of(context).after(turns))
+
+
+def _shown(
+    query: str, context: Mapping[str, str], responses: Sequence[str], shows: Shows | None
+) -> tuple[str, Context, list[str]]:
+    """Return query, context and responses as a judge reads them.
+
+    None leaves each response as its source reads it. Otherwise a response begins after the user's
+    last turn: turns between it and the given response are moved from the conversation to the
+    response.
+    """
+    known = context_of(context)
+    if shows is None:
+        return query, known, [own if shown_turns(own) else str(own) for own in responses]
+    given = [n for n, turn in enumerate(known.turns, 1) if turn.role in GIVEN]
+    end = given[-1] if given else len(known.turns)
+    asked, begun = known.turns[:end], known.turns[end:]
+    texts = []
+    for own in responses:
+        said = own.turns if isinstance(own, Trajectory) else (Turn("assistant", own),)
+        texts.append(read_turns((*begun, *said), shows))
+    return to_plain_text(asked) if begun else query, known.after(asked) if begun else known, texts
 
 
 def context_turns(context: Mapping[str, str]) -> tuple[Turn, ...]:
@@ -161,6 +201,12 @@ class Pair(NamedTuple):
         """Return the pair of two candidates' responses, with query and context of the first."""
         return cls(first.query, first.response, second.response, first.context)
 
+    def for_judge(self, shows: Shows | None) -> Pair:
+        """Return the pair with the responses as the judge reads them; see `JudgeConfig.shows`."""
+        asked = self.query, self.context, (self.first, self.second)
+        query, context, (first, second) = _shown(*asked, shows)
+        return Pair(query, first, second, context)
+
     def inputs(self, swap: bool = True, sample: int = 0) -> list[JudgeInput]:
         """Return the judge inputs: the given order, then with `swap` the opposite order."""
         orders = ((self.first, self.second), (self.second, self.first))[: 1 + swap]
@@ -175,7 +221,7 @@ class JudgeInput:
     """Name of a protocol of the judge's format, such as `single` or `pairwise`."""
     query: str
     responses: tuple[str, ...]
-    """Responses, in the order in which the judge sees them."""
+    """Responses, in the order in which the judge sees them. Of a `Trajectory` it sees the turns."""
     sample: int = 0
     """Index of this critique among the k sampled ones, from 0. It sets the seed."""
     direct: bool = False
@@ -214,13 +260,15 @@ class JudgeInput:
 
     @property
     def policy_texts(self) -> tuple[str, ...]:
-        """Texts in which a policy could plant a verdict: responses, and assistant and tool turns.
+        """Texts in which a policy could plant a verdict: responses and each of their turns, and
+        assistant and tool turns.
 
         The same policy may have written an assistant's earlier turn, and it chooses what a tool
         outputs.
         """
+        own = (turn.text for response in self.responses for turn in shown_turns(response))
         earlier = (turn.text for turn in self.turns if turn.role not in GIVEN)
-        return (*self.responses, *earlier)
+        return (*self.responses, *own, *earlier)
 
     @property
     def given_texts(self) -> tuple[str, ...]:
@@ -235,7 +283,7 @@ class JudgeInput:
         turns = messages_of(self.turns)
         found: dict[str, Any] = {"protocol": self.protocol}
         found |= {"messages": turns} if turns else {"query": self.query}
-        found["responses"] = list(self.responses)
+        found["responses"] = [response_record(own) for own in self.responses]
         found["sample"] = self.sample
         found |= {"direct": True} if self.direct else {}
         found |= {"context": dict(self.context)} if self.context else {}

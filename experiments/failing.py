@@ -59,7 +59,7 @@ def read_true_scores(folder: Path) -> list[dict[str, Any]]:
 def install(treatment: Treatment, how: Failing) -> None:
     """Make the scripted judge of this process fail, and its GRPO reward treat failures so."""
     from autoj_reward.engine.fake import FakeEngine
-    from autoj_reward.trainer.prompts import response_text
+    from autoj_reward.trainer.prompts import read_response
     from autoj_reward.trainer.trl import GRPOReward
 
     scripted_fault, judge = FakeEngine._fault, GRPOReward.judge
@@ -74,7 +74,7 @@ def install(treatment: Treatment, how: Failing) -> None:
         values = await judge(reward, prompts, completions, **given)
         config = reward.model.config
         words = config.judge.script["words"]
-        scores = [program_score(response_text(text), words) for text in completions]
+        scores = [program_score(read_response(text, "assistant"), words) for text in completions]
         line = {"scores": scores, "failed": [value is None for value in values]}
         with (Path(str(config.journal)).parent / TRUE_SCORES).open("a", encoding="ascii") as file:
             file.write(json.dumps(line) + "\n")

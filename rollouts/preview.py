@@ -199,7 +199,7 @@ def preview_rows(
             read = {"query": read["prompt"]} | read
         query = checks.text(read, "query", blank=False)
         if texts is None and (own := own_response(read)) is not None:
-            texts = (checks.text({"response": own}, "response"),)
+            texts = (checks.response({"response": own}, "response"),)
         if not (texts or given):
             raise BadField(
                 "response",
@@ -217,7 +217,7 @@ def preview_rows(
 def _responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
     """Return the responses of a pair or group; None for a row with at most one response."""
     if "response_1" in fields:
-        return checks.text(fields, "response_1"), checks.text(fields, "response_2")
+        return checks.response(fields, "response_1"), checks.response(fields, "response_2")
     return checks.responses(fields)
 
 

@@ -290,7 +290,7 @@ def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
     if group:
         responses = check.responses(fields) or ()
     else:
-        responses = tuple(check.text(fields, name) for name in names)
+        responses = tuple(check.response(fields, name) for name in names)
     item = JudgeInput(protocol, query, responses, context=context.after(turns))
     return JudgeText(line, item, check.text(fields, "text"))
 

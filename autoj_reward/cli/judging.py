@@ -60,8 +60,8 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
 
     def question(row: TextRow) -> Rate:
         query, response = row.texts
-        own = Candidate(query, response, context=row.context)
-        return Rate(own, spec.critiques, vote=spec.vote)
+        candidate = Candidate(query, response, context=row.context)
+        return Rate(candidate.for_judge(spec.shows), spec.critiques, vote=spec.vote)
 
     rows = text_rows(source, "query", "response", asked=wanted)
     return _judge(spec, rows, question, rating_fields, output, strict, "rating")
@@ -109,7 +109,8 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
 
     def question(row: TextRow) -> Compare:
         query, first, second = row.texts
-        return Compare(Pair(query, first, second, row.context), checked.swap, spec.ratings_tie)
+        pair = Pair(query, first, second, row.context).for_judge(spec.shows)
+        return Compare(pair, checked.swap, spec.ratings_tie)
 
     rows = text_rows(source, "query", "response_1", "response_2", asked=wanted)
     return _judge(spec, rows, question, verdict_fields, output, strict)
@@ -135,8 +136,9 @@ def rank(source: str, output: str, config: str | None, sets: Sequence[str], stri
     def question(row: TextRow) -> Listwise | Tournament:
         query, *responses = row.texts
         candidates = [Candidate(query, text, context=row.context) for text in responses]
+        shown = [candidate.for_judge(spec.shows) for candidate in candidates]
         return rank_question(
-            candidates, how, max_group=spec.max_group, scale=spec.scale, tie=spec.ratings_tie
+            shown, how, max_group=spec.max_group, scale=spec.scale, tie=spec.ratings_tie
         )
 
     rows = group_rows(source, wanted)

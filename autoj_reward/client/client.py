@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.in_flight import Progress, Recorder, Slots
 from autoj_reward.config import RelativeConfig, RubricConfig, View, Vote
-from autoj_reward.conversation import context_of
+from autoj_reward.conversation import Shows, context_of
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
 from autoj_reward.models.views import require_relative
@@ -71,6 +71,7 @@ class RewardClient:
     tie: if set, the judge compares two responses by their ratings; see `Compare`.
     max_group: responses that one listwise judgement scores at most; None without a group protocol.
     max_items: rubric items of one judgement at most; None without a checklist protocol.
+    shows: what the judge reads of a response of several turns; see `JudgeConfig.shows`.
 
     An input that was in flight when two replicas were lost is suspected of crashing them, and is
     not retried with others. The inputs of its call are then retried alone once, one at a time, so
@@ -95,10 +96,11 @@ class RewardClient:
         tie: float | None = None,
         max_group: int | None = None,
         max_items: int | None = None,
+        shows: Shows | None = None,
     ) -> None:
         self.backend = backend
         self.preferred, self.scale, self.tie = preferred, scale, tie
-        self.max_group, self.max_items = max_group, max_items
+        self.max_group, self.max_items, self.shows = max_group, max_items, shows
         self.max_in_flight = max_in_flight
         self.journal = journal
         self.critiques, self.vote = critiques, vote
@@ -188,7 +190,8 @@ class RewardClient:
         the journal without it is judged again. Raises ConfigError if the view needs probabilities
         and the judge's first ratings come without them.
         """
-        questions = [Rate(one, self.critiques, direct, view, self.vote) for one in candidates]
+        shown = [one.for_judge(self.shows) for one in candidates]
+        questions = [Rate(one, self.critiques, direct, view, self.vote) for one in shown]
         return await rate_all(questions, self.judge)
 
     def _require_told(self, answers: Sequence[Judgement], view: View) -> None:
@@ -209,7 +212,8 @@ class RewardClient:
 
         swap: judge each pair in both orders.
         """
-        questions = [Compare(Pair(*pair), swap, self.tie) for pair in pairs]
+        shown = [Pair(*pair).for_judge(self.shows) for pair in pairs]
+        questions = [Compare(pair, swap, self.tie) for pair in shown]
         return await compare_all(questions, self.judge)
 
     def question_of_choice(self, candidates: Sequence[Candidate], **asked: Any) -> Choose:
@@ -218,7 +222,7 @@ class RewardClient:
         It takes critiques and comparisons as this client does. asked: the other fields of `Choose`.
         """
         return Choose(
-            tuple(candidates),
+            tuple(candidate.for_judge(self.shows) for candidate in candidates),
             critiques=self.critiques,
             vote=self.vote,
             compares=self.compares,
@@ -237,8 +241,9 @@ class RewardClient:
         """
         how = how or default_relative(self.max_group)
         await self.require_relative(how)
+        shown = [candidate.for_judge(self.shows) for candidate in candidates]
         scale, tie = self.scale, self.tie
-        return rank_question(candidates, how, max_group=self.max_group, scale=scale, tie=tie)
+        return rank_question(shown, how, max_group=self.max_group, scale=scale, tie=tie)
 
     async def require_relative(self, how: RelativeConfig, key: str = "relative") -> None:
         """Raise ConfigError naming `key` if this judge cannot rank groups this way."""

@@ -14,7 +14,12 @@ import aiohttp
 from autoj_reward.client.sound import find_rejection_reason, require_sound
 from autoj_reward.config import RelativeConfig, View
 from autoj_reward.config.urls import BaseUrl, parse_base_url
-from autoj_reward.conversation import BadMessages, before_response, messages_of
+from autoj_reward.conversation import (
+    BadMessages,
+    before_response,
+    messages_of,
+    response_record,
+)
 from autoj_reward.errors import (
     ConfigError,
     EngineError,
@@ -297,7 +302,7 @@ class HttpBackend:
 
 def _score_item(candidate: Candidate) -> dict[str, Any]:
     """Return a candidate as POST /v1/score takes it. Raises InputError if it takes none such."""
-    texts = {"response": candidate.response, "context": dict(candidate.context)}
+    texts = {"response": response_record(candidate.response), "context": dict(candidate.context)}
     if reason := find_rejection_reason((candidate.query, candidate.response)):
         raise InputError(reason)
     turns = context_turns(candidate.context)

@@ -47,6 +47,7 @@ def client_of(
         tie=spec.ratings_tie,
         max_group=spec.max_group,
         max_items=spec.max_items,
+        shows=spec.shows,
     )
 
 
@@ -101,10 +102,10 @@ async def open_service(
 ) -> AsyncIterator[RewardClient]:
     """Connect to a running service and yield its client.
 
-    judge: only its `serve`, its `critiques`, and the kind and scale of its format count here. The
-    limit on inputs in flight is `serve.max_ongoing`, else what the service accepts. Raises
-    ConfigError without a token or if the scales differ, EngineUnavailable if no service answers in
-    time.
+    judge: only its `serve`, `critiques` and `shows`, and the kind and scale of its format, count
+    here. The limit on inputs in flight is `serve.max_ongoing`, else what the service accepts.
+    Raises ConfigError without a token or if the scales differ, EngineUnavailable if no service
+    answers in time.
     """
     from autoj_reward.client.remote import HttpBackend
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from autoj_reward.config.load import Block
 from autoj_reward.config.urls import Address
+from autoj_reward.conversation import Shows
 
 Wrapper = Literal["auto", "chat", "llama2", "vicuna", "none"]
 """How a prompt becomes a chat turn."""
@@ -169,12 +170,19 @@ class JudgeConfig(EngineConfig):
     criteria: Literal["auto"] | None = None
     """`auto` fills the format's field `criteria` from the query's scenario, unless the input brings
     its own. null: only inputs fill it."""
+    shows: Shows | None = None
+    """What the judge reads of a response that has several turns: the assistant's last message
+    (`final`), all that the assistant says (`assistant`), or all turns with tool calls and tool
+    results (`trajectory`). null: `assistant` for TRL; `final` for verifiers, NeMo Gym, SkyRL and
+    rows whose `messages` hold the response; all decoded tokens for verl; `trajectory` for a
+    response that a row or request gives as messages."""
     max_text_chars: int = Field(MAX_TEXT_CHARS, ge=1)
     """Longest text (query, response or context field) that is judged, in characters. An input with
     a longer text is rejected, in process and by a service."""
     over_long: OverLong = "truncate"
     """What happens to a response that does not fit into the context: cut its middle (`truncate`),
-    its end (`truncate_end`) or its start (`truncate_start`), or `reject` it."""
+    its end (`truncate_end`) or its start (`truncate_start`), or `reject` it. A trajectory first
+    loses turns from its middle."""
     serve: ReplicaConfig = ReplicaConfig()
     """The judge's replicas."""
 

@@ -45,7 +45,7 @@ from typing import Any
 from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling, Score
 from autoj_reward.errors import EngineUnavailable, InputRejected
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import Prompt, responses_in
 from autoj_reward.io.files import text_digest
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
@@ -155,7 +155,7 @@ class FakeEngine(_Script):
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         if sampling.json_schema:
             return [await self._rubric(prepared.prompt)]
-        responses = [p.text for m in prepared.prompt for p in m.parts if p.response]
+        responses = list(responses_in(prepared.prompt).values())
         if not responses and self._checklist(prepared.prompt):
             responses = [""]  # an empty response is no part of the prompt
         if not responses:
@@ -211,7 +211,7 @@ class FakeEngine(_Script):
 
     def _group(self, prompt: Prompt) -> str:
         """Score the responses by their labels; an empty one is no part of the prompt."""
-        shown = {p.name: p.text for m in prompt for p in m.parts if p.response}
+        shown = responses_in(prompt)
         labels = re.findall(r"<response (\w+)>", prompt[-1].text)
         scores = [self._rating(shown.get(f"response_{n}", "")) for n in range(1, len(labels) + 1)]
         lines = [f"{GROUP_WORDS} {label}: {s}" for label, s in zip(labels, scores, strict=True)]
@@ -223,9 +223,8 @@ class FakeEngine(_Script):
         An item's parts are its criterion, then its choices.
         """
         shown: dict[str, list[str]] = {}
-        response = ""
+        response = next(iter(responses_in(prompt).values()), "")
         for part in (p for message in prompt for p in message.parts):
-            response = part.text if part.response else response
             if part.name.startswith("item_"):
                 shown.setdefault(part.name.removeprefix("item_"), []).append(part.text)
         wanted: dict[str, str] = self._script.get("items", {})
@@ -258,8 +257,7 @@ class FakeEngine(_Script):
             return None
         written = own.text[keep:].removeprefix(slot)
         if not own.text:
-            parts = (p for m in prepared.prompt for p in m.parts if p.response)
-            response = next((p.text for p in parts), "")
+            response = next(iter(responses_in(prepared.prompt).values()), "")
             written = f"{self._script.get('direct', {}).get(response)}]"
             if asked := re.search(rf"{ITEM_WORDS} (\d+):\s*$", slot):
                 written = self._checklist(prepared.prompt)[asked[1]]
@@ -291,7 +289,7 @@ class FakeScorer(_Script):
     """Scripted scalar reward model: the score is the rating, and NaN for a fault."""
 
     async def score(self, prepared: Prepared) -> Score:
-        [response] = [p.text for m in prepared.prompt for p in m.parts if p.response]
+        [response] = responses_in(prepared.prompt).values()
         fault, queued = await self._meet([response])
         self._log([response])
         value = float("nan") if fault else float(self._rating(response))

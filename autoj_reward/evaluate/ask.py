@@ -131,7 +131,8 @@ def rate_each(
     """
 
     async def question(ask: Ask, row: T) -> tuple[Scores, list[Judgement]]:
-        found = await rate_candidates(ask, candidates(row), spec, view)
+        shown = [candidate.for_judge(spec.shows) for candidate in candidates(row)]
+        found = await rate_candidates(ask, shown, spec, view)
         return tuple(judgement.view(view) for judgement in found), found
 
     def size(row: T) -> int:

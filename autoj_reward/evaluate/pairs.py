@@ -274,7 +274,7 @@ def _comparison(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
     tie = spec.ratings_tie
 
     async def compare(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
-        contest = Pair(pair.query, *pair.responses, pair.context)
+        contest = Pair(pair.query, *pair.responses, pair.context).for_judge(spec.shows)
         each = [Compare(contest, tie=tie, sample=k) for k in range(config.repeats)]
         found = await compare_all(each, ask)
         rounds = tuple(comparison.verdict for comparison in found)
@@ -292,7 +292,8 @@ def _rating(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
 
     async def rate_both(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
         sides = [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
-        found = await rate_candidates(ask, sides, spec, config.view)
+        shown = [side.for_judge(spec.shows) for side in sides]
+        found = await rate_candidates(ask, shown, spec, config.view)
         a, b = (side.view(config.view) for side in found)
         gap = None if a is None or b is None else a - b
         [verdict] = pointwise_verdicts([gap], config.tie_threshold or 0.0)

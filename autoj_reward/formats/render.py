@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from autoj_reward.conversation import Turn
+from autoj_reward.conversation import Turn, read_turns, shown_turns
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
@@ -28,12 +28,13 @@ class Part:
     trusted: bool = True
     """Whether the text is the template's own. Untrusted text never becomes a control token."""
     response: bool = False
-    """Whether this is a response, which is cut if the prompt is too long."""
+    """Whether this is of a response, which is cut if the prompt is too long."""
     name: str = ""
-    """Name of the field that the text comes from. Empty for text of the template."""
+    """Name of the field that the text comes from. Empty for text of the template, except for the
+    marks around a response's turns."""
     turn: int = 0
-    """Index from 1 of a conversation's turn that may be left out if the prompt is too
-    long. Else 0."""
+    """Index from 1 of a turn, of the conversation or the response, that may be left out if the
+    prompt is too long. Else 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,13 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
     for place, (name, text) in enumerate(zip(names, item.responses, strict=True), 1):
         head, tail = protocol.around(place)
         own = name if len(set(names)) == len(names) else f"response_{place}"
-        shown = (Part(head), Part(text, False, True, own), Part(tail))
+        shown = (Part(head), *_response(text, own, fmt.turns or PLAIN), Part(tail))
         values[name] = values.get(name, ()) + tuple(part for part in shown if part.text)
     if item.items:
         values["items"] = tuple(_items(item.items, protocol.item_text))
     if how := _turns(item, fmt):
-        values["query"] = _conversation(item.turns or (Turn("user", item.query),), how)
+        if item.turns or fmt.turns:
+            values["query"] = _conversation(item.turns or (Turn("user", item.query),), how)
         values = {name: _inert(parts, how.inert) for name, parts in values.items()}
     values = {name: _inert(parts, protocol.inert) for name, parts in values.items()}
     fields = protocol.fields.items()
@@ -114,19 +116,42 @@ def _placed(
 
 
 def _turns(item: JudgeInput, fmt: JudgeFormat) -> Turns | None:
-    """Return how the query's turns are shown. None if the query is one text."""
-    return fmt.turns or (PLAIN if item.turns else None)
+    """Return how turns are shown. None if query and responses are texts without turns."""
+    has_turns = item.turns or any(map(shown_turns, item.responses))
+    return fmt.turns or (PLAIN if has_turns else None)
 
 
 def _conversation(turns: Sequence[Turn], how: Turns) -> tuple[Part, ...]:
     """Return the parts of all turns. All but system turns and the last one may be left out."""
-    parts: list[Part] = []
+    stay = {n for n, turn in enumerate(turns, 1) if turn.role == "system" or n == len(turns)}
+    parts = _turn_parts(turns, how, "query")
+    return tuple(replace(part, turn=0) if part.turn in stay else part for part in parts)
+
+
+def _turn_parts(turns: Sequence[Turn], how: Turns, name: str) -> Iterator[Part]:
+    """Yield the parts of all turns, each with the index of its turn. name: that of their texts."""
     for n, turn in enumerate(turns, 1):
-        place = 0 if turn.role == "system" or n == len(turns) else n
         head, tail = how.around(turn.role)
-        parts += (Part(head, turn=place), Part(turn.text, False, name="query", turn=place))
-        parts.append(Part(tail + (how.between if n < len(turns) else ""), turn=place))
-    return tuple(parts)
+        yield Part(head, turn=n)
+        yield Part(turn.text, False, name=name, turn=n)
+        yield Part(tail + (how.between if n < len(turns) else ""), turn=n)
+
+
+def _response(response: str, name: str, how: Turns) -> tuple[Part, ...]:
+    """Return the parts of a response: its text, or those of the turns that a judge sees."""
+    turns = shown_turns(response)
+    if not turns:
+        return (Part(response, False, True, name),)
+    parts = _turn_parts(turns, how, name)
+    return tuple(replace(part, response=True, name=name) for part in parts if part.text)
+
+
+def responses_in(prompt: Prompt) -> dict[str, str]:
+    """Return the text of each response in a prompt by its name. Empty ones are not in a prompt."""
+    found: dict[str, str] = {}
+    for part in (part for message in prompt for part in message.parts if part.response):
+        found[part.name] = found.get(part.name, "") + part.text
+    return found
 
 
 def _inert(parts: tuple[Part, ...], broken_up: Callable[[str], str]) -> tuple[Part, ...]:
@@ -160,13 +185,19 @@ def answered_prompt(
 
     Without a format, or if the format has no template, the messages are a chat.
     """
-    answer = (Part(response, trusted=False, response=True, name="response"),)
+    said = shown_turns(response)
     if fmt is None or fmt.template is None:
         asked = _chat(turns or (Turn("user", query),))
-        return (*asked, Message("assistant", answer))
-    values: Values = {"query": (Part(query, False, name="query"),), "response": answer}
+        answer = enumerate(said or (Turn("assistant", response),), 1)
+        parts = ((turn.role, Part(turn.text, False, True, "response", n)) for n, turn in answer)
+        return (*asked, *(Message(role, (part,)) for role, part in parts))
+    values: Values = {
+        "query": (Part(query, False, name="query"),),
+        "response": _response(response, "response", PLAIN),
+    }
     if turns:
         values["query"] = _conversation(turns, PLAIN)
+    if turns or said:
         values = {name: _inert(parts, PLAIN.inert) for name, parts in values.items()}
     return (Message("user", fill(fmt.template, values)),)
 
@@ -242,7 +273,9 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     marks = (fmt.thinking.open, fmt.thinking.close) if fmt.thinking else ()
     own, found = fmt.protocol(item.protocol), set(text_flags(item))
     how, spoken = _turns(item, fmt), [turn.text for turn in item.turns] or [item.query]
-    if how and any(map(how.forged, (*spoken, *item.responses, *item.context.values()))):
+    for response in item.responses:
+        spoken += [turn.text for turn in shown_turns(response)] or [response]
+    if how and any(map(how.forged, (*spoken, *item.context.values()))):
         found.add("forged_turn")
     for response in item.responses:
         if any(opening.search(response) for opening in openings):
@@ -277,7 +310,9 @@ def text_flags(item: JudgeInput) -> tuple[str, ...]:
     for response in item.responses:
         if CONTROL.search(response):
             found.add("control_token")
-        if not _SAID.search(CALL.sub("", response)):
+        turns = shown_turns(response)
+        said = read_turns(turns, "assistant") if turns else response
+        if not _SAID.search(CALL.sub("", said)):
             found.add("empty_response")
     return tuple(sorted(found))
 

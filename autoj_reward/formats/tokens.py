@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,11 @@ TURNS = {"vicuna": ("USER:", "ASSISTANT:")}
 ELLIPSIS = " … "
 """Text that replaces the part cut from a response."""
 LEFT_OUT = "[…]\n\n"
-"""Text in place of turns that were left out."""
+"""Text in place of a conversation's turns that were left out."""
+LEAST_TOKENS = 16
+"""Tokens to which a response, or a turn of it, is cut at most."""
+SpelledTurns = dict[int, list[tuple[Part, list[int]]]]
+"""Turns of a response by index: their parts, each with its token ids."""
 
 
 class PromptTokenizer(OutputTokenizer):
@@ -146,15 +150,20 @@ class PromptTokenizer(OutputTokenizer):
         shell = _wrapper_text(f"{self.wrapper}{'' if system is None else '_system'}.txt")
         values = {"input": user} | ({"system_message": system} if system else {})
         pieces = re.split(r"\{(\w+)\}", shell)
+        spelled = self._spelled(shell)
         return "".join(
-            self._inert_text(values[p], shell) if k % 2 else p for k, p in enumerate(pieces)
+            self._inert_text(values[p], spelled) if k % 2 else p for k, p in enumerate(pieces)
         )
 
-    def _inert_text(self, message: Message, shell: str) -> str:
+    def _inert_text(self, message: Message, spelled: set[str]) -> str:
         parts = message.parts
-        return "".join(p.text if p.trusted else self._inert(p.text, shell) for p in parts)
+        return "".join(p.text if p.trusted else self._inert(p.text, spelled) for p in parts)
 
-    def _inert(self, text: str, shell: str) -> str:
+    def _spelled(self, shell: str) -> set[str]:
+        """Return the control marks that a template spells and that are no tokens."""
+        return set(CONTROL.findall(shell)) - set(self._added)
+
+    def _inert(self, text: str, spelled: set[str]) -> str:
         """Return untrusted text in which the template's marks are broken up if they are no tokens.
 
         Llama 2 spells `[/INST]` in ordinary text, so ids cannot tell a response's mark from the
@@ -162,7 +171,7 @@ class PromptTokenizer(OutputTokenizer):
         """
         marks = (*self._marks, *TURNS.get(self.wrapper, ()))
         plain = broken_up(text, [mark for mark in marks if mark not in self._added])
-        return break_control_tokens(plain, set(CONTROL.findall(shell)) - set(self._added))
+        return break_control_tokens(plain, spelled)
 
     def _pieces(self, prompt: Prompt) -> list[int | str]:
         """Return the template's control ids and the runs of text between them, in order."""
@@ -180,6 +189,7 @@ class PromptTokenizer(OutputTokenizer):
             messages.append({"role": message.role, "content": content})
         shell = messages[0]["content"] if self.wrapper == "template" else self._chat(messages)
         fill = re.compile(f"\ue000{nonce}:(\\d+)\ue001")
+        spelled = self._spelled(shell)
         pieces: list[int | str] = []
         after_rstrip = False
         for piece in self._control_re.split(shell) if self._control_re else [shell]:
@@ -189,7 +199,7 @@ class PromptTokenizer(OutputTokenizer):
             elif piece:
                 piece = piece.lstrip() if after_rstrip else piece
                 pieces.append(
-                    fill.sub(lambda m: self._inert(untrusted[int(m.group(1))], shell), piece)
+                    fill.sub(lambda m: self._inert(untrusted[int(m.group(1))], spelled), piece)
                 )
                 after_rstrip = False
         return pieces
@@ -214,11 +224,11 @@ class PromptTokenizer(OutputTokenizer):
         """Shorten a prompt to at most `budget` tokens.
 
         First the oldest turns of a conversation are left out. Then the responses are cut to equal
-        length, the longest first. `cut` says where a response is cut: in the middle, at its end or
-        at its start.
+        length, the longest first. `cut` says where a text is cut: in the middle, at its end or at
+        its start. A response of several turns loses turns from its middle, its last turn last.
 
         Returns the prompt, its ids and whether anything was cut. Raises InputRejected if the
-        responses would have to be cut to fewer than 16 tokens.
+        responses would have to be cut to fewer than LEAST_TOKENS.
         """
         ids = self.ids(prompt)
         if len(ids) <= budget:
@@ -226,17 +236,18 @@ class PromptTokenizer(OutputTokenizer):
         prompt, ids = self._forgetting(prompt, ids, budget)
         if len(ids) <= budget:
             return prompt, ids, True
-        parts = [part for message in prompt for part in message.parts if part.response]
-        spelled = {part: self._text(part.text) for part in parts}
-        fixed = len(ids) - sum(len(spelled[part]) for part in parts)
+        responses: dict[str, SpelledTurns] = {}
+        spelled = cache(self._text)  # the marks around turns recur
+        for part in (p for m in prompt for p in m.parts if p.response):
+            turns = responses.setdefault(part.name, {})
+            turns.setdefault(part.turn, []).append((part, spelled(part.text)))
+        lengths = [sum(map(_length, turns.values())) for turns in responses.values()]
+        fixed = len(ids) - sum(lengths)
         room = budget - fixed
-        while (level := _level([len(spelled[part]) for part in parts], room)) >= 16:
-            shorter = tuple(
-                replace(
-                    m, parts=tuple(self._cut(p, spelled.get(p, []), level, cut) for p in m.parts)
-                )
-                for m in prompt
-            )
+        while (level := _level(lengths, room)) >= LEAST_TOKENS:
+            texts: dict[Part, Part] = {}
+            gone = {n: self._cut_turns(t, level, cut, texts) for n, t in responses.items()}
+            shorter = _shortened(prompt, texts, gone)
             ids = self.ids(shorter)
             if len(ids) <= budget:
                 return shorter, ids, True
@@ -253,7 +264,7 @@ class PromptTokenizer(OutputTokenizer):
     def _forgetting(self, prompt: Prompt, ids: list[int], budget: int) -> tuple[Prompt, list[int]]:
         """Return the prompt and its ids without as many of the oldest turns as necessary."""
         sizes: Counter[int] = Counter()
-        for part in (p for m in prompt for p in m.parts if p.turn):
+        for part in (p for m in prompt for p in m.parts if _earlier(p)):
             sizes[part.turn] += len(self._text(part.text))
         left, over = prompt, len(ids) - budget
         for turn in sorted(sizes):
@@ -266,6 +277,30 @@ class PromptTokenizer(OutputTokenizer):
                 if over <= 0:
                     break
         return left, ids
+
+    def _cut_turns(
+        self, turns: SpelledTurns, room: int, cut: OverLong, texts: dict[Part, Part]
+    ) -> set[int]:
+        """Return the turns of a response to leave out, so that the rest has at most `room` tokens.
+
+        The last turn is kept longest, then the first, then those nearest the ends. The text of the
+        first one that does not fit is cut and added to `texts`, if enough of it is left.
+        """
+        gone, last = set[int](), max(turns)
+        for turn in _from_ends(sorted(turns)):
+            size = _length(turns[turn])
+            if size <= room:
+                room -= size
+                continue
+            own = [spelled for spelled in turns[turn] if not spelled[0].trusted]
+            left = room - size + _length(own)
+            if own and (left >= LEAST_TOKENS or turn == last):
+                [(part, ids)] = own
+                texts[part] = self._cut(part, ids, max(1, left), cut)
+            else:
+                gone.add(turn)
+            room = 0
+        return gone
 
     def _cut(self, part: Part, ids: list[int], room: int, cut: OverLong) -> Part:
         if len(ids) <= room:
@@ -288,11 +323,52 @@ def _without_turns(prompt: Prompt, last: int) -> Prompt:
     """Return the prompt without the turns up to `last`. LEFT_OUT marks a gap inside a message."""
     found = []
     for message in prompt:
-        kept = tuple(part for part in message.parts if not 0 < part.turn <= last)
+        kept = tuple(part for part in message.parts if not 0 < _earlier(part) <= last)
         if kept and len(kept) < len(message.parts):
-            at = next(n for n, part in enumerate(message.parts) if 0 < part.turn <= last)
+            at = next(n for n, part in enumerate(message.parts) if 0 < _earlier(part) <= last)
             kept = (*kept[:at], Part(LEFT_OUT), *kept[at:])
         found += [replace(message, parts=kept)] if kept or not message.parts else []
+    return tuple(found)
+
+
+def _earlier(part: Part) -> int:
+    """Return the index of a part's turn in the conversation before the response. Else 0."""
+    return 0 if part.response else part.turn
+
+
+def _length(spelled: Sequence[tuple[Part, list[int]]]) -> int:
+    return sum(len(ids) for _, ids in spelled)
+
+
+def _from_ends(turns: Sequence[int]) -> Iterator[int]:
+    """Yield the last turn, the first, the last but one, the second, and so on."""
+    left = deque(turns)
+    while left:
+        yield left.pop()
+        if left:
+            yield left.popleft()
+
+
+def _shortened(
+    prompt: Prompt, texts: Mapping[Part, Part], gone: Mapping[str, Collection[int]]
+) -> Prompt:
+    """Return the prompt with cut texts, and a note in place of the turns that are left out.
+
+    gone: turns to leave out, by the name of their response.
+    """
+    noted = set[str]()
+    found = []
+    for message in prompt:
+        kept = []
+        for part in message.parts:
+            left_out = gone.get(part.name, ()) if part.response else ()
+            if part.turn not in left_out:
+                kept.append(texts.get(part, part))
+            elif part.name not in noted:
+                noted.add(part.name)
+                some = "1 turn" if len(left_out) == 1 else f"{len(left_out)} turns"
+                kept.append(Part(f"[{some} left out]\n\n"))
+        found += [replace(message, parts=tuple(kept))] if kept or not message.parts else []
     return tuple(found)
 
 

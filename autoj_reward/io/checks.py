@@ -13,7 +13,12 @@ from decimal import Decimal
 from reprlib import Repr
 from typing import Any
 
-from autoj_reward.conversation import Context, ContextColumn
+from autoj_reward.conversation import (
+    BadMessages,
+    Context,
+    ContextColumn,
+    response_of,
+)
 from autoj_reward.rubric_items import BadRubric, RubricItem, items_in
 
 MAX_DEPTH = 64
@@ -61,6 +66,23 @@ def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
     return value
 
 
+def response(fields: dict[str, Any], name: str) -> str:
+    """Return a required response: a text, or messages of the assistant and of tools."""
+    return _response(fields[name], name) if name in fields else text(fields, name)
+
+
+def _response(value: Any, name: str) -> str:
+    if not isinstance(value, list):
+        return _checked(value, name)
+    try:
+        found = response_of(value)
+    except BadMessages as error:
+        raise BadField(f"{name}{error.where}", error.reason) from None
+    if not any(message["role"] == "assistant" for message in value):
+        raise BadField(name, f"no turn of the assistant's: {show(value)}")
+    return _checked(found, name)
+
+
 def context(fields: dict[str, Any], asked: Sequence[ContextColumn]) -> Context:
     """Return the requested context fields of a row.
 
@@ -95,7 +117,7 @@ def _items(fields: dict[str, Any], one: ContextColumn) -> tuple[RubricItem, ...]
 
 
 def responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
-    """Return 1 to MAX_RESPONSES texts, or None if `responses` is absent or null."""
+    """Return 1 to MAX_RESPONSES responses, or None if `responses` is absent or null."""
     value = fields.get("responses")
     if value is None:
         return None
@@ -103,7 +125,7 @@ def responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
         raise BadField("responses", f"not a list: {show(value)}")
     if not 1 <= len(value) <= MAX_RESPONSES:
         raise BadField("responses", f"{len(value)} responses; give 1 to {MAX_RESPONSES}")
-    return tuple(_checked(item, f"responses[{i}]") for i, item in enumerate(value))
+    return tuple(_response(item, f"responses[{i}]") for i, item in enumerate(value))
 
 
 def numbers(fields: dict[str, Any], name: str, count: int | None) -> tuple[float, ...] | None:

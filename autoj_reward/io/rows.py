@@ -22,7 +22,6 @@ from autoj_reward.conversation import (
     ContextColumn,
     Turn,
     before_response,
-    content_text,
     to_plain_text,
 )
 from autoj_reward.errors import InputError
@@ -211,7 +210,8 @@ def queries(
     `hf://owner/name?split=train&config=main&revision=main` (split defaults to train).
 
     `query` is a text that is not blank. Without it, the row's conversation is the query: see
-    `with_query`. `responses`, unless absent or null, are 1 to MAX_RESPONSES texts, which may be "".
+    `with_query`. `responses`, unless absent or null, are 1 to MAX_RESPONSES texts, which may be "",
+    or lists of messages.
     `logprobs` are as many finite numbers.
 
     asked: the context columns to read. answered: whether a row without responses is bad, since no
@@ -256,16 +256,21 @@ def group_rows(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextR
 def text_rows(source: str, *names: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
     """Stream the named text fields of every row, with the requested context.
 
-    `query` must not be blank. If a row has `messages` and no `response`, the last assistant turn is
-    the response. If only one name is requested, a row may also be that text alone. Sources and
-    errors are those of `queries`.
+    `query` must not be blank. A response is a text, or messages. If a row has
+    `messages` and no `response`, the last assistant turn is the response. If only one name is
+    requested, a row may also be that text alone. Sources and errors are those of `queries`.
     """
 
     def build(line: int, value: Any) -> TextRow:
         alone = len(names) == 1 and isinstance(value, str)
         fields = check.own_fields({names[0]: value} if alone else value)
         read, turns = with_query(fields, "response" in names) if "query" in names else (fields, ())
-        found = tuple(check.text(read, name, blank=name != "query") for name in names)
+        found = tuple(
+            check.response(read, name)
+            if name.startswith("response")
+            else check.text(read, name, blank=name != "query")
+            for name in names
+        )
         return TextRow(line, found, fields, check.context(fields, asked).after(turns))
 
     return Stream(source, build, names)
@@ -303,14 +308,7 @@ def own_response(fields: dict[str, Any]) -> Any:
     if fields.get("response") is not None:
         return fields["response"]
     given = fields.get("completion")
-    if not isinstance(given, list):
-        return given
-    if len(given) != 1 or not isinstance(given[0], dict) or given[0].get("role") != "assistant":
-        raise BadField("completion", f"not one turn of the assistant's: {check.show(given)}")
-    try:
-        return content_text(given[0])
-    except BadMessages as error:
-        raise BadField(f"completion[0]{error.where}", error.reason) from None
+    return check.response(fields, "completion") if isinstance(given, list) else given
 
 
 def require_clean(rows: Rows[Any]) -> None:

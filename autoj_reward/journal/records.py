@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.conversation import messages_of
+from autoj_reward.conversation import messages_of, response_record
 from autoj_reward.io.files import encoded
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Reading, Usage
 
@@ -59,7 +59,8 @@ def judgement_key(judge: str, item: JudgeInput) -> str:
     added += [{"context": dict(item.context)}] if item.context else []
     added += [{"turns": messages_of(item.turns)}] if item.turns else []
     added += [{"items": [own.record() for own in item.items]}] if item.items else []
-    return digest(judge, item.protocol, item.query, list(item.responses), item.sample, *added)
+    responses = [response_record(own) for own in item.responses]
+    return digest(judge, item.protocol, item.query, responses, item.sample, *added)
 
 
 def digest(*parts: Any) -> str:

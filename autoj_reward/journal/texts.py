@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autoj_reward.conversation import Context, Turn, to_plain_text
+from autoj_reward.conversation import Context, Trajectory, Turn, to_plain_text
 from autoj_reward.io.files import as_json, text_digest
 from autoj_reward.journal.records import (
     SampledResponses,
@@ -69,11 +69,11 @@ class Texts:
     def keep_input(self, item: JudgeInput, at: float) -> dict[str, Any]:
         """Store the texts of an input, and return its record with numbers in their place."""
         record = item.record()
-        for message in record.get("messages", ()):
-            message["content"] = self.keep(message["content"], at)
-        if not item.turns:
+        if item.turns:
+            record["messages"] = self._keep_text(record["messages"], at)
+        else:
             record["query"] = self.keep(item.query, at)
-        record["responses"] = [self.keep(text, at) for text in item.responses]
+        record["responses"] = [self._keep_text(own, at) for own in record["responses"]]
         if item.context:
             record["context"] = {name: self.keep(text, at) for name, text in item.context.items()}
         for own in record.get("items", ()):
@@ -82,6 +82,15 @@ class Texts:
             record["points"] = list(item.points)
         return record
 
+    def _keep_text(self, text: str | list[dict[str, Any]], at: float) -> Any:
+        """Store a text or the texts of messages, and return it with numbers in their place."""
+        if isinstance(text, str):
+            return self.keep(text, at)
+        return [{**message, "content": self.keep(message["content"], at)} for message in text]
+
+    def _read_turns(self, messages: Sequence[dict[str, Any]]) -> tuple[Turn, ...]:
+        return tuple(Turn(m["role"], self.read(m["content"])) for m in messages)
+
     def read_judged(self, row: Sequence[Any]) -> tuple[JudgeInput, dict[str, Any]]:
         """Return the input and the judgement's record of a row of `judgements`.
 
@@ -89,13 +98,15 @@ class Texts:
         """
         key, judge, _, given, said, *_ = row
         record = json.loads(given)
-        said_before = record.get("messages", [])
-        read = self.read
-        turns = tuple(Turn(m["role"], read(m["content"])) for m in said_before)
+        read, turns = self.read, self._read_turns(record.get("messages", ()))
+        responses = (
+            Trajectory(self._read_turns(own)) if isinstance(own, list) else read(own)
+            for own in record["responses"]
+        )
         item = JudgeInput(
             record["protocol"],
             to_plain_text(turns) if turns else read(record["query"]),
-            tuple(read(text) for text in record["responses"]),
+            tuple(responses),
             record["sample"],
             record.get("direct", False),
             Context(

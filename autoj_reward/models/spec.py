@@ -17,7 +17,7 @@ from autoj_reward.config import (
     ViewOrAuto,
     Vote,
 )
-from autoj_reward.conversation import ContextColumn
+from autoj_reward.conversation import ContextColumn, Shows
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.protocols import Group
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
@@ -81,6 +81,11 @@ class JudgeSpec:
     def vote(self) -> Vote:
         """Number that several critiques of a response give together."""
         return self.config.vote
+
+    @property
+    def shows(self) -> Shows | None:
+        """What the judge reads of a response of several turns; see `JudgeConfig.shows`."""
+        return self.config.shows
 
     @property
     def compares(self) -> bool:

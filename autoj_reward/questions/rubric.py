@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from autoj_reward.config import RubricConfig, Vote
-from autoj_reward.conversation import context_of
+from autoj_reward.conversation import Shows, context_of
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.rate import Rate
 from autoj_reward.rubric_items import RUBRIC, RubricItem
@@ -289,6 +289,10 @@ class RubricJudge(Protocol):
     def vote(self) -> Vote:
         """How the numbers of several critiques make one."""
 
+    @property
+    def shows(self) -> Shows | None:
+        """What the judge reads of a response of several turns; see `JudgeConfig.shows`."""
+
 
 def default_rubric(max_items: int | None) -> RubricConfig:
     """Return how a rubric is scored if nothing is configured.
@@ -310,6 +314,7 @@ def rubric_question(
 
     The items are those in the candidate's context, else those of the file `how.items`.
     """
+    shown = candidate.for_judge(judge.shows)
     items = context_of(candidate.context).rubric or how.load()
     scale, most = judge.scale or (0.0, 1.0), judge.max_items or 1
-    return ScoreRubric(candidate, items, how, scale, most, judge.critiques, judge.vote)
+    return ScoreRubric(shown, items, how, scale, most, judge.critiques, judge.vote)

@@ -158,7 +158,7 @@ def make_app(
                 c.response,
                 group_id=body.group_id,
                 context=c.context.showing(c.context, c.rubric),
-            )
+            ).for_judge(client.shows)
             for c in body.candidates
         ]
         if any(c.rubric for c in body.candidates):
@@ -221,7 +221,9 @@ def make_app(
     @app.post("/v1/compare", response_model=bodies.CompareAnswer)
     async def compare_pairs(body: bodies.CompareBody) -> Response:
         """Compare the two responses of each pair."""
-        pairs = [Pair(p.query, p.first, p.second, p.context) for p in body.pairs]
+        pairs = [
+            Pair(p.query, p.first, p.second, p.context).for_judge(client.shows) for p in body.pairs
+        ]
         found = await compare_all([Compare(pair, body.swap, client.tie) for pair in pairs], ask)
         compared(found, pairs)
         return answer({"comparisons": [as_json(own) for own in found]})

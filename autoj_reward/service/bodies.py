@@ -27,6 +27,7 @@ from autoj_reward.conversation import (
     Context,
     Turn,
     before_response,
+    response_of,
     to_plain_text,
     turns_of,
 )
@@ -156,6 +157,23 @@ ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_T
 """The messages of a conversation."""
 
 
+def _response(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_TURNS:
+        raise ValueError(f"a response is a string, or 1 to {MAX_TURNS} messages")
+    try:
+        return response_of(value)
+    except BadMessages as error:
+        raise ValueError(str(error)) from None
+
+
+ResponseField = Annotated[
+    str, PlainValidator(_response, json_schema_input_type=Text | ChatMessages)
+]
+"""A response: a text, or messages of the assistant and of tools."""
+
+
 class PromptFields(Body):
     """The prompt of a response: either a query, or the messages before the response."""
 
@@ -189,8 +207,8 @@ class JudgeItem(PromptFields):
     protocol: str = "single"
     """A protocol of the judge's format: `single` rates one response, `pairwise` compares two in
     this order."""
-    responses: list[Text] = Field(min_length=1, max_length=MAX_RESPONSES)
-    """The responses that the protocol lays out."""
+    responses: list[ResponseField] = Field(min_length=1, max_length=MAX_RESPONSES)
+    """The responses that the protocol lays out. Of messages the judge sees every turn."""
     sample: int = Field(0, ge=0, le=2**31 - 1)
     """Index of this critique among several of the same input."""
     direct: bool = False
@@ -213,8 +231,9 @@ class JudgeBody(Body):
 class ScoreItem(PromptFields):
     """One response to one prompt."""
 
-    response: Text
-    """The response to rate."""
+    response: ResponseField
+    """The response to rate. Of messages the judge reads what the service's `judge.shows` says, by
+    default every turn."""
     rubric: RubricField = ()
     """Items of a rubric to score the response by."""
 
@@ -259,9 +278,9 @@ class ScoreBody(Body):
 class CompareItem(PromptFields):
     """A pair of responses to one prompt."""
 
-    first: Text
+    first: ResponseField
     """One response."""
-    second: Text
+    second: ResponseField
     """The other response."""
 
 
@@ -277,7 +296,7 @@ class CompareBody(Body):
 class BestOfNBody(PromptFields):
     """Body of POST /v1/best_of_n."""
 
-    responses: list[Text] = Field(min_length=1, max_length=MAX_INPUTS)
+    responses: list[ResponseField] = Field(min_length=1, max_length=MAX_INPUTS)
     """Responses to choose from."""
     policy_logprobs: list[FiniteFloat] | None = Field(None, max_length=MAX_INPUTS)
     """Natural log of each response's probability under the policy."""
@@ -301,7 +320,7 @@ class BestOfNBody(PromptFields):
 class RankBody(PromptFields):
     """Body of POST /v1/rank: one group."""
 
-    responses: list[Text] = Field(min_length=2, max_length=MAX_RESPONSES)
+    responses: list[ResponseField] = Field(min_length=2, max_length=MAX_RESPONSES)
     """Responses of the group."""
     relative: RelativeConfig | None = None
     """How the group is judged, as in a run file. null: listwise if the judge's format has a group

@@ -53,7 +53,8 @@ async def _in_service(client: RewardClient, how: RelativeConfig, candidate: Cand
             f"the {candidate.group_size} responses of a group come one by one, and only a service "
             "meets them all: start one with `autoj serve`, and name it in reward.service"
         )
-    return await client.backend.rate_member(candidate, how, client.deadline_s)
+    shown = candidate.for_judge(client.shows)
+    return await client.backend.rate_member(shown, how, client.deadline_s)
 
 
 def _unfit(group: Sequence[Candidate]) -> str:

@@ -26,7 +26,7 @@ from nemo_gym.base_resources_server import (
 from pydantic import ConfigDict
 
 from autoj_reward.trainer.parts import Reward
-from autoj_reward.trainer.prompts import candidate, mappings, reply_text
+from autoj_reward.trainer.prompts import candidate, mappings, read_response
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.stats import row_figures
 
@@ -56,7 +56,8 @@ class JudgeResourcesServer(SimpleResourcesServer):
     config: JudgeServerConfig
 
     async def verify(self, body: JudgeVerifyRequest) -> JudgeVerifyResponse:
-        """Return the row with the reward of the assistant's last message.
+        """Return the row with the reward of the assistant's last message, or of what `judge.shows`
+        says.
 
         The judge shows the row's own fields as context, with `expected_answer` as the reference.
         Raises BudgetExceeded when too many judgements of this process have failed. Raises
@@ -66,7 +67,8 @@ class JudgeResourcesServer(SimpleResourcesServer):
         model = reward_model()
         asked = _said(body.responses_create_params.input)
         known = model.fields.read(_about(body), "expected_answer")
-        candidates = [candidate(asked, reply_text(_said(body.response.output)), known)]
+        said = read_response(_turns(body.response.output), "final")
+        candidates = [candidate(asked, said, known)]
         rewards = await model.rewards(candidates)
         [number] = model.numbers(rewards, candidates)
         [found] = rewards
@@ -96,3 +98,16 @@ def _said(items: Any) -> Any:
     """Return the messages of a Responses API input or output; a text is returned unchanged."""
     found = mappings(items)
     return found if isinstance(found, str) else [item for item in found if "role" in item]
+
+
+def _turns(items: Any) -> list[Any]:
+    """Return the items of a Responses API output as chat messages. Other items are left out."""
+    found = []
+    for item in mappings(items):
+        if item.get("type") == "function_call":
+            found.append({"role": "assistant", "tool_calls": [item]})
+        elif item.get("type") == "function_call_output":
+            found.append({"role": "tool", "content": item["output"]})
+        elif "role" in item:
+            found.append(item)
+    return found

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -16,8 +16,9 @@ from autoj_reward.conversation import (
     EMPTY_CONTEXT,
     Context,
     ContextColumn,
+    Shows,
     context_of,
-    message_text,
+    response_of,
     to_plain_text,
     turns_of,
 )
@@ -78,26 +79,13 @@ def candidate(prompt: Turn, response: str, context: Mapping[str, str] = EMPTY_CO
     return after(turns_of(prompt), response, context)
 
 
-def response_text(completion: Turn) -> str:
-    """Return the response: a plain completion, or all that the assistant says in its messages.
+def read_response(completion: Turn, default: Shows, text: str | None = None) -> str:
+    """Return the response: a plain completion, or the text and turns of its messages.
 
-    Tool calls are included. Raises InputError for a completion that is neither text nor messages.
+    default: what a judge reads of several turns if its `shows` is null. text: a text that it reads
+    then instead. Raises InputError for a completion that is neither text nor messages.
     """
-    if isinstance(completion, str):
-        return completion
-    said = [m for m in _messages(completion) if _role(m) == "assistant"]
-    return "\n\n".join(filter(None, map(message_text, said)))
-
-
-def reply_text(completion: Turn) -> str:
-    """Return the assistant's last message, "" if there is none; a plain completion unchanged.
-
-    Raises InputError for a completion that is neither text nor messages.
-    """
-    if isinstance(completion, str):
-        return completion
-    said = [m for m in _messages(completion) if _role(m) == "assistant"]
-    return message_text(said[-1]) if said else ""
+    return completion if isinstance(completion, str) else response_of(completion, default, text)
 
 
 def mappings(turns: Any) -> Any:
@@ -105,18 +93,6 @@ def mappings(turns: Any) -> Any:
     if not isinstance(turns, Sequence) or isinstance(turns, str):
         return turns
     return [turn.model_dump() if hasattr(turn, "model_dump") else turn for turn in turns]
-
-
-def _messages(turns: Any) -> Iterable[Any]:
-    if not isinstance(turns, Iterable):
-        raise InputError(f"a prompt or completion is text or messages, not {turns!r:.80}")
-    return turns
-
-
-def _role(message: Any) -> str:
-    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise InputError(f"not a message with a role: {message!r:.80}")
-    return str(message["role"])
 
 
 def prompt_turns(prompt: str) -> Turn:

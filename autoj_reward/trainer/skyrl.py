@@ -1,4 +1,4 @@
-"""SkyRL: a single-turn environment whose step is rewarded by the judge.
+"""SkyRL: a single-turn environment whose step is rewarded by the judge, and a base for others.
 
     skyrl_gym.register(id="autoj", entry_point="autoj_reward.trainer.skyrl:JudgeEnv")
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from autoj_reward.trainer.prompts import candidate, strip_end_token
+from autoj_reward.trainer.prompts import Turn, candidate, read_response, strip_end_token
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import row_figures
@@ -32,7 +32,10 @@ def _judge_env() -> type:
     from skyrl_gym.envs.base_text_env import BaseTextEnv
 
     class JudgeEnv(BaseTextEnv):
-        """Environment of one step. The prompt is the query, and the first action the response."""
+        """Environment of one step. The prompt is the query, and the first action the response.
+
+        A subclass of several steps returns `finish` with all its messages from its last step.
+        """
 
         def __init__(self, env_config: Any = None, extras: Any = None) -> None:
             super().__init__()
@@ -44,12 +47,18 @@ def _judge_env() -> type:
             return prompt, {}
 
         def step(self, action: str) -> dict[str, Any]:
-            """Reward the action and end the episode. Failed judgements get the configured fallback.
+            """Reward the action and end the episode; see `finish`."""
+            return self.finish(strip_end_token(action))
 
-            Raises BudgetExceeded, which ends the run with its message, when too many judgements of
-            this process have failed.
+        def finish(self, completion: Turn) -> dict[str, Any]:
+            """Return the output of an episode's last step, with the reward of the completion.
+
+            Of messages the judge reads the last one of the assistant, or what `judge.shows` says.
+            Failed judgements get the configured fallback. Raises BudgetExceeded, which ends the run
+            with its message, when too many judgements of this process have failed.
             """
-            model, asked = reward_model(), [candidate(self.prompt, strip_end_token(action))]
+            said = read_response(completion, "final")
+            model, asked = reward_model(), [candidate(self.prompt, said)]
             [reward] = found = model.rewards_now(asked)
             [number] = model.numbers(found, asked)
             self.figures = row_figures(reward, model.parts)

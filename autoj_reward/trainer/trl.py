@@ -22,7 +22,7 @@ from autoj_reward.config import RewardConfig, ShapingConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.processes import on_first_rank, processes
 from autoj_reward.trainer.parts import Parts, Reward
-from autoj_reward.trainer.prompts import ContextFields, Turn, candidate, response_text
+from autoj_reward.trainer.prompts import ContextFields, Turn, candidate, read_response
 from autoj_reward.trainer.shaping import needs_groups
 from autoj_reward.trainer.stats import batch_metrics
 from autoj_reward.types import Candidate, Comparison, Pair, Verdict, group_key
@@ -80,7 +80,7 @@ def candidates(
     """Return one candidate for each completion, with the context that the judge shows."""
     contexts = model.fields.of_columns(columns, len(completions))
     return [
-        candidate(prompt, response_text(completion), context)
+        candidate(prompt, read_response(completion, "assistant"), context)
         for prompt, completion, context in zip(prompts, completions, contexts, strict=True)
     ]
 

@@ -1,6 +1,8 @@
 """verl: a reward manager that needs no dataset column, and reward functions for verl's managers.
 
-`JudgeRewardManager` reads the prompt from the rollout (`raw_prompt`), else from `extra_info`. Set
+`JudgeRewardManager` reads the prompt from the rollout (`raw_prompt`), else from `extra_info`. The
+response is the decoded tokens; for `judge.shows` an agent loop puts the messages of the whole
+rollout into `extra_fields["messages"]` of its output. Set
 `reward.reward_manager.source=importlib`, `module.path=PATH/TO/this/file.py` and
 `name=JudgeRewardManager`. Use it in place of verl's rate_limited too: the judge's service limits
 requests in flight itself.
@@ -30,7 +32,7 @@ from typing import Any
 
 from autoj_reward.errors import AutojError, ConfigError, InputError
 from autoj_reward.trainer.hosted import hosted_reward_model
-from autoj_reward.trainer.prompts import candidate
+from autoj_reward.trainer.prompts import candidate, read_response
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import refuse_groups
@@ -169,6 +171,10 @@ class JudgeRewardManager(RewardManagerBase):
         prompt = given.get("raw_prompt")
         if prompt is not None:
             about["query"] = list(prompt) if not isinstance(prompt, str) else prompt
+            messages = (given.get("tool_extra_fields") or {}).get("messages")
+            if messages is not None and not isinstance(prompt, str):
+                turns = list(messages)[len(prompt) :]
+                response = read_response(turns, "assistant", response)
         group_id = None
         if self._group_size is not None:
             group_id = given.get("uid")

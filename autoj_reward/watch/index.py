@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from autoj_reward.conversation import response_record
 from autoj_reward.journal.reading import Entry
 from autoj_reward.questions.rate import vote_of
 from autoj_reward.types import DIRECT, Judgement, Outcome, Reading, Usage
@@ -201,7 +202,7 @@ class Index:
         self.timelines[judge].add(mark)
         item = entry.item
         asked = self._asked(judge, _name(entry.judge, item.query, *sorted(item.context.items())))
-        responses = json.dumps([_name(text) for text in item.responses])
+        responses = json.dumps([_name(response_record(own)) for own in item.responses])
         if asked not in self._counted:
             self._counted[asked] = self._results(asked)
         number = old[0].id if old else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autoj_reward.conversation import messages_of
+from autoj_reward.conversation import messages_of, response_record
 from autoj_reward.io.files import OutputFile, filling, to_plain
 from autoj_reward.io.rows import QueryRow
 from autoj_reward.questions.budget import Fate, Spending, Standing
@@ -73,7 +73,7 @@ def selection_record(group: GroupResult) -> dict[str, Any]:
             "line": group.row.line,
             "query": group.row.query,
             "index": index,
-            "response": group.candidates[index].response,
+            "response": response_record(group.candidates[index].response),
             "critique": chosen.critique,
             "rating": chosen.view("rating"),
             "expected": chosen.view("expected"),
@@ -129,7 +129,7 @@ def _judgement_record(line: int, index: int, candidate: Candidate, j: Judgement)
     return {
         "line": line,
         "index": index,
-        "response": candidate.response,
+        "response": response_record(candidate.response),
         "policy_logprob": candidate.policy_logprob,
         "outcome": j.outcome.value,
         "reason": j.reason,

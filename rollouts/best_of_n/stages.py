@@ -192,7 +192,7 @@ async def _select(
     if job.config.rubric:
         return await _score(job, job.config.rubric, ask, row, candidates)
     question = Choose(
-        candidates,
+        tuple(candidate.for_judge(job.judge.shows) for candidate in candidates),
         view=job.view,
         rules=job.config.tie_break,
         critiques=job.judge.critiques,
@@ -241,8 +241,9 @@ async def _score(
 def _question_of_rank(
     judge: JudgeSpec, how: RelativeConfig, candidates: Sequence[Candidate]
 ) -> Listwise | Tournament:
+    shown = [candidate.for_judge(judge.shows) for candidate in candidates]
     return rank_question(
-        candidates, how, max_group=judge.max_group, scale=judge.scale, tie=judge.ratings_tie
+        shown, how, max_group=judge.max_group, scale=judge.scale, tie=judge.ratings_tie
     )
 
 

@@ -71,7 +71,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "blank": ({"messages": [USER, SAID, {"role": "user", "content": ""}, SAID]},
               "messages[2].content", "blank"),
     "NUL": ({"messages": [{"role": "user", "content": "a\0"}, SAID]}, "messages[0].content", "NUL"),
-    "completion": ({"prompt": [USER], "completion": [USER]}, "completion", "not one turn"),
+    "completion": ({"prompt": [USER], "completion": [USER]}, "completion", "no turn of the"),
     "its content": ({"prompt": [USER], "completion": [{"role": "assistant", "content": 5}]},
                     "completion[0].content", "not 5"),
     "a text": ({"prompt": "Hi", "response": "r"}, "query", "missing"),

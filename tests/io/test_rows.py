@@ -205,7 +205,9 @@ def test_singles_and_pairs_keep_all_fields_in_order(tmp_path: Path) -> None:
         pytest.param(read_singles, {"query": "q"}, "response", id="single_no_response"),
         pytest.param(read_singles, {"response": "r"}, "query", id="single_no_query"),
         pytest.param(read_singles, {"query": " ", "response": "r"}, "query", id="single_blank"),
-        pytest.param(read_singles, {"query": "q", "response": ["r"]}, "response", id="single_list"),
+        pytest.param(
+            read_singles, {"query": "q", "response": ["r"]}, "response[0]", id="single_list"
+        ),
         pytest.param(read_pairs, {"query": "q", "response_1": "r"}, "response_2", id="pair_half"),
         pytest.param(
             read_pairs, {"query": "q", "response_1": 1, "response_2": ""}, "response_1", id="pair_1"

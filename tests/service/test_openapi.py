@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import RewardClient
@@ -92,7 +92,8 @@ def test_every_name_on_the_page_stands_for_a_schema() -> None:
 def test_the_page_holds(method: str, path: str, page: Any) -> None:
     from schemathesis.openapi.checks import RejectedPositiveData
 
-    @settings(max_examples=12)
+    # Lists of responses that are lists of messages are slow to draw.
+    @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
     @given(case=page[path][method].as_strategy())
     def holds(case: Any) -> None:
         answer = case.call(headers={"Authorization": "Bearer secret"})

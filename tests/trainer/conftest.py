@@ -50,6 +50,18 @@ BY_ITEMS: dict[str, Any] = {
 """Arguments of `named` for a reward by rubric items."""
 
 
+TURNS: list[dict[str, Any]] = [
+    {"role": "assistant", "content": "", "tool_calls": [{"name": "look", "arguments": "{}"}]},
+    {"role": "tool", "content": "blue"},
+    {"role": "assistant", "content": "good"},
+]
+"""Messages of a response that calls a tool."""
+WORK = "Assistant: [calls look {}]\n\nTool: blue\n\nAssistant: good"
+"""The same as a judge sees it that is shown the trajectory."""
+SHOWN = {"final": 9.0, "trajectory": 7.0}
+"""Rating of that response, by `judge.shows`."""
+
+
 @pytest.fixture
 def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Return a function that makes a folder's packages importable, or skips the test without them.
@@ -92,12 +104,13 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         hangs_s: float = 60.0,
         fmt: str = "autoj-en",
         more: Mapping[str, Any] = MappingProxyType({}),
+        shows: str | None = None,
         **failures: Any,
     ) -> RewardModel:
-        ratings = {"good": 9, "good </s>": 9, "poor": 2}
+        ratings = {"good": 9, "good </s>": 9, "poor": 2, WORK: 7}
         script = {"ratings": ratings, "fail": {"lost": "truncated", "slow": "hang"}}
-        judge = {"kind": "fake", "script": script, "serve": {"deadline_s": hangs_s}}
-        judge |= {"format": fmt}
+        judge: dict[str, Any] = {"kind": "fake", "script": script, "serve": {"deadline_s": hangs_s}}
+        judge |= {"format": fmt, "shows": shows}
         path = tmp_path / "reward.yaml"
         view = {} if {"relative", "rubric"} & set(more) else {"view": "rating"}
         made = {"judge": judge, "failures": failures, **view, **more}

@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.reference_format import write_reference_format
-from tests.trainer.conftest import BY_ITEMS, FRAMEWORKS, ITEMS
+from tests.trainer.conftest import BY_ITEMS, FRAMEWORKS, ITEMS, SHOWN
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
 
@@ -85,6 +85,16 @@ def test_a_row_is_rewarded(verify: Any, named: Any, case: str) -> None:
     assert found["reward"] == 9.0 and found["mask_sample"] is False
     assert found["judge_ok"] == 1.0 and found["judge_raw"] == 9.0
     assert found["response"]["output"][1]["content"][0]["text"] == "good"
+
+
+@pytest.mark.parametrize("shows", SHOWN)
+def test_calls_and_their_results_are_turns(verify: Any, named: Any, shows: str) -> None:
+    named(shows=shows)
+    response = said("good")
+    call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "blue"}
+    response["output"][1:1] = [call, result]
+    assert verify(response).json()["reward"] == SHOWN[shows]
 
 
 KNOWN: dict[str, tuple[dict[str, Any], dict[str, str]]] = {

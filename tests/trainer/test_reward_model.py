@@ -44,7 +44,7 @@ from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer import verl
 from autoj_reward.trainer.openrlhf import get_reward, split
-from autoj_reward.trainer.prompts import query_text, reply_text, response_text
+from autoj_reward.trainer.prompts import query_text, read_response
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import row_rewards
 from autoj_reward.trainer.stats import batch_metrics
@@ -230,14 +230,16 @@ def test_the_query_of_a_prompt(prompt: Any, text: str) -> None:
 
 
 def test_the_response_of_a_completion() -> None:
-    assert response_text("plain") == "plain"
+    assert read_response("plain", "final") == "plain"
     said = [{"role": "assistant", "content": "a"}, {"role": "tool", "content": "x"}]
-    assert response_text([*said, {"role": "assistant", "content": "b"}]) == "a\n\nb"
-    assert response_text([]) == ""
+    assert (
+        str(read_response([*said, {"role": "assistant", "content": "b"}], "assistant")) == "a\n\nb"
+    )
+    assert read_response([], "assistant") == ""
     call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
     result = {"role": "tool", "content": "x"}
-    assert response_text([call, result, call]) == "[calls f {}]\n\n[calls f {}]"
-    assert reply_text([call]) == "[calls f {}]"
+    assert str(read_response([call, result, call], "assistant")) == "[calls f {}]\n\n[calls f {}]"
+    assert read_response([call], "final") == "[calls f {}]"
 
 
 @pytest.mark.parametrize("bad", [[{"content": "x"}], ["x"], [{"role": "user", "content": 5}]])
@@ -281,7 +283,7 @@ def test_grpo_logs_the_same_names_every_time(reward: RewardModel) -> None:
 
 def test_a_completion_of_tool_calls_alone_is_flagged(reward: RewardModel) -> None:
     call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
-    said = response_text([call, call])
+    said = str(read_response([call, call], "assistant"))
     found = reward.rewards_now(asked(said, f"{said}\nDone."))
     assert ["empty_response" in r.judgement.flags for r in found] == [True, False]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
-from tests.trainer.conftest import FRAMEWORKS
+from tests.trainer.conftest import FRAMEWORKS, SHOWN, TURNS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
 PROMPT = [{"role": "user", "content": "Why?"}]
@@ -41,6 +41,26 @@ def test_rows_good_and_failed(gym: Any, named: Any) -> None:
     metrics = importlib.import_module("skyrl_gym.metrics")
     told = metrics.aggregate_for_environment("autoj", [env.get_metrics() for env, _ in ends])
     assert (told["judge_ok"], told["judge_truncated"]) == (0.5, 0.25)
+
+
+@pytest.mark.parametrize("shows", SHOWN)
+def test_an_environment_of_several_steps_is_rewarded_at_its_end(
+    gym: Any, named: Any, shows: str
+) -> None:
+    ours = importlib.import_module("autoj_reward.trainer.skyrl")
+
+    class ToolEnv(ours.JudgeEnv):  # type: ignore[name-defined]
+        def step(self, action: str) -> Any:
+            self.turns += 1
+            if self.turns == 1:
+                return {"observations": TURNS[1:2], "reward": 0.0, "done": False, "metadata": {}}
+            return self.finish(TURNS)
+
+    named(shows=shows)
+    env = ToolEnv()
+    env.init(PROMPT)
+    assert [env.step(turn["content"])["reward"] for turn in TURNS[::2]] == [0.0, SHOWN[shows]]
+    assert env.get_metrics()["judge_ok"] == 1.0
 
 
 ENDS: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.errors import InputError
-from autoj_reward.trainer.prompts import query_text, response_text
+from autoj_reward.trainer.prompts import query_text, read_response
 
 
 def said(content: Any, role: str = "assistant") -> list[Any]:
@@ -30,7 +30,7 @@ TEXTS: dict[str, tuple[Any, str]] = {
 def test_what_a_message_says(case: str) -> None:
     content, text = TEXTS[case]
     assert query_text(said(content, "user")) == text
-    assert response_text(said(content)) == text
+    assert read_response(said(content), "assistant") == text
 
 
 WRONG: dict[str, tuple[Any, str]] = {
@@ -49,6 +49,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_no_message_is_named(case: str) -> None:
     turns, named = WRONG[case]
-    for read in (query_text, response_text):
-        with pytest.raises(InputError, match=named):
-            read(turns)
+    with pytest.raises(InputError, match=named):
+        query_text(turns)
+    with pytest.raises(InputError, match=named):
+        read_response(turns, "assistant")

@@ -31,6 +31,7 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import OnlineDPOReward
 from autoj_reward.types import Candidate
 from tests.tiny import llama, saved
+from tests.trainer.conftest import SHOWN, TURNS, WORK
 
 QUERIES = ["Why is the sky blue?", "Name a river.", "Say hello.", "Count to three."]
 
@@ -96,6 +97,30 @@ def test_grpo_and_rloo(
     trainer.train()
     assert history(trainer, "judge/ok") == [1.0, 1.0]
     assert history(trainer, "rewards/judge/mean") == pytest.approx(history(trainer, "judge/shaped"))
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("shows", SHOWN)
+def test_grpo_rewards_completions_with_tool_messages(
+    shows: Any, tmp_path: Path, policy: str
+) -> None:
+    from trl import GRPOConfig, GRPOTrainer
+
+    script = {"ratings": {"good": 9, WORK: 7}}
+    config = RewardConfig(judge=JudgeConfig(kind="fake", shows=shows, script=script), view="rating")
+    prompt = [{"role": "user", "content": QUERIES[0]}]
+    with RewardModel(config) as reward:
+        trainer = GRPOTrainer(
+            model=policy,
+            reward_funcs=reward.trl(),
+            args=GRPOConfig(output_dir=str(tmp_path), report_to=[], use_cpu=True),
+            train_dataset=Dataset.from_dict({"prompt": [prompt]}),
+        )
+        # What TRL calls once the tools have answered. A tiny policy calls none by itself.
+        answer = [{"role": "assistant", "content": "good"}]
+        prompts, completions = [prompt] * 2, [TURNS, answer]
+        found = trainer._calculate_rewards([{}, {}], prompts, completions, [[1], [1]])
+    assert found.flatten().tolist() == [SHOWN[shows], 9.0]
 
 
 RUBRICS = {

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.reference_format import write_reference_format
-from tests.trainer.conftest import BY_ITEMS, FRAMEWORKS, ITEMS
+from tests.trainer.conftest import BY_ITEMS, FRAMEWORKS, ITEMS, SHOWN
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
 REWARD = "autoj_reward.trainer.verifiers:reward"
@@ -80,6 +80,31 @@ async def test_a_rollout_is_rewarded_and_the_call_is_on_record(
     assert call["request"] == {"query": query, "response": "good"}
     assert "[[9]]" in call["response"]["message"]["content"]
     assert [usage.completion_tokens for usage in trace.extra_usage] == [8]
+
+
+@pytest.mark.parametrize("shows", SHOWN)
+async def test_the_turns_of_a_trace(vf: Any, named: Any, shows: str) -> None:
+    from verifiers.v1.graph import MessageNode
+    from verifiers.v1.types import AssistantMessage, ToolCall, ToolMessage, UserMessage
+
+    named(shows=shows)
+    made = rollout(vf, "good")
+    call = [ToolCall(id="c", name="look", arguments="{}")]
+    made.trace.nodes[:] = [
+        MessageNode(
+            message=message, parent=n - 1 if n else None, sampled=message.role == "assistant"
+        )
+        for n, message in enumerate(
+            (
+                UserMessage(content="Why?"),
+                AssistantMessage(content=None, tool_calls=call),
+                ToolMessage(tool_call_id="c", content="blue"),
+                AssistantMessage(content="good"),
+            )
+        )
+    ]
+    trace = await made.close()
+    assert (trace.ok, trace.reward) == (True, SHOWN[shows])
 
 
 async def test_a_tasks_own_fields_are_the_context(vf: Any, named: Any, tmp_path: Path) -> None:

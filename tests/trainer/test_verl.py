@@ -17,7 +17,7 @@ from autoj_reward.service.api import make_app
 from autoj_reward.trainer import verl as ours
 from autoj_reward.types import Candidate
 from tests.service.test_api import metric, serving
-from tests.trainer.conftest import BY_ITEMS, ITEMS
+from tests.trainer.conftest import BY_ITEMS, ITEMS, SHOWN, TURNS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of their code
@@ -112,6 +112,21 @@ def test_each_manager_rewards_the_last_sequence(
     assert [row["reward_score"] for row in rows] == [9.0, 9.0, 4.5, 4.5]
     keys = [row["reward_extra_info"].keys() for row in rows]
     assert all(own == keys[0] for own in keys)
+
+
+@pytest.mark.parametrize("shows", SHOWN)
+def test_the_messages_of_an_agent_loop_are_the_turns(
+    shows: str, named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named(shows=shows)
+    prompt = [{"role": "user", "content": "Why?"}]
+    told: dict[str, Any] = {
+        "raw_prompt": prompt,
+        "tool_extra_fields": {"messages": [*prompt, *TURNS]},
+    }
+    rewards = manager("JudgeRewardManager", smollm2, monkeypatch)
+    found = asyncio.run(rewards.run_single(rollout(smollm2, "decoded", **told)))
+    assert found["reward_score"] == SHOWN[shows]
 
 
 @pytest.mark.parametrize("name", MANAGERS)
