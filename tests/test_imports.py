@@ -36,6 +36,7 @@ STAGES = (
     ("watch",),
     ("data",),
     ("evaluate",),
+    ("check",),
     ("rubrics",),
     ("training",),
     ("cli",),

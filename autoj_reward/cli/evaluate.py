@@ -1,4 +1,4 @@
-"""The `autoj evaluate` commands: the flags of each task, and the function that runs it."""
+"""The `autoj check` and `autoj evaluate` commands: their flags, and the functions that run them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ def file(name: str, help: str) -> Flag:
     """Describe a flag that takes a file."""
     return flag(name, metavar="FILE", help=help)
 
+
+check = calling(
+    "autoj_reward.check.run:check_judge",
+    flag("--output", required=True, metavar="FOLDER", help="output folder"),
+    file("--labels", "labelled rows, to measure the judge on too"),
+    flag(
+        "--sample",
+        type=int,
+        metavar="N",
+        help="check N of the 60 rows, and N of the labelled groups (all)",
+    ),
+    *(CONFIG, SET),
+    flag("--strict", action="store_true", help="exit with 1 if a bound is missed"),
+)
 
 eval_p = calling(
     "autoj_reward.evaluate.pairs:eval_p",

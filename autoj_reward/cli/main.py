@@ -43,6 +43,7 @@ MODULES = {
         "serve": "serve a judge over HTTP",
     },
     "autoj_reward.cli.evaluate": {
+        "check": "check a judge before a training: what it rewards by mistake",
         "evaluate eval-p": "measure agreement and consistency on Eval-P, by scenario group",
         "evaluate eval-c": "compare a judge's critiques with reference critiques, by a grader",
         "evaluate eval-r": "grade best-of-N by the judge's ratings; correlate ratings and grades",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from autoj_reward.data.labelled import LABELS
 from autoj_reward.errors import InputError
@@ -26,6 +26,7 @@ from autoj_reward.evaluate.statistics import (
     ResultFields,
     cohen_kappa,
     percentage,
+    rounded,
     share,
 )
 from autoj_reward.io.files import require_apart, write_json
@@ -191,39 +192,79 @@ def verdict_probabilities(judgement: Judgement, label: Verdict) -> VerdictProbab
     return VerdictProbabilities(shares, judgement.verdict, label)
 
 
+@dataclass(frozen=True, slots=True)
+class CalibrationBin:
+    """Predictions of about the same size, and what came of them."""
+
+    start: float
+    """Lower end of the bin."""
+    n: int
+    """Number of predictions."""
+    predicted: float
+    """Mean prediction."""
+    observed: float
+    """Mean outcome."""
+
+
+def calibration_bins(
+    predicted: ArrayLike, observed: ArrayLike, low: float = 0.0, high: float = 1.0
+) -> list[CalibrationBin]:
+    """Sort predictions into `CONFIDENCE_BINS` bins of equal width; return those with predictions.
+
+    predicted: numbers within low..high, shape [n]. observed: outcomes on the same scale, shape [n].
+    """
+    p, y = np.asarray(predicted, dtype=float), np.asarray(observed, dtype=float)
+    width = (high - low) / CONFIDENCE_BINS
+    places = np.clip(((p - low) / width).astype(int), 0, CONFIDENCE_BINS - 1)
+    return [
+        CalibrationBin(low + k * width, int(at.sum()), float(p[at].mean()), float(y[at].mean()))
+        for k in np.unique(places)
+        if (at := places == k).any()
+    ]
+
+
+def calibration_error(bins: Sequence[CalibrationBin]) -> float | None:
+    """Return the mean gap between prediction and outcome over bins, weighted by their size.
+
+    This is the expected calibration error. None without predictions.
+    """
+    total = sum(own.n for own in bins)
+    gaps = sum(own.n * abs(own.predicted - own.observed) for own in bins)
+    return gaps / total if total else None
+
+
 def calibration(orders: Sequence[VerdictProbabilities]) -> dict[str, Any]:
     """Measure the calibration of verdict probabilities against the human labels.
 
     Returns:
-    - `ece`: expected calibration error, 0..1. It is the mean gap between confidence and accuracy
-      over `CONFIDENCE_BINS` bins, weighted by their size.
+    - `ece`: expected calibration error, 0..1; see `calibration_error`.
     - `brier`: mean squared error of the three probabilities against the label, summed, 0..2.
     - `bins`: lower end, number of verdicts, mean confidence and accuracy of each bin with verdicts.
     """
     rows = [(one.shares[str(one.verdict)], one.verdict is one.label) for one in orders]
     if not rows:
         return {"n": 0, "ece": None, "brier": None, "bins": []}
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(CONFIDENCE_BINS)]
-    for confidence, hit in rows:
-        bins[min(CONFIDENCE_BINS - 1, int(confidence * CONFIDENCE_BINS))].append((confidence, hit))
-    table = [
-        {
-            "from": k / CONFIDENCE_BINS,
-            "n": len(members),
-            "confidence": round(float(np.mean([c for c, _ in members])), 4),
-            "accuracy": round(float(np.mean([h for _, h in members])), 4),
-        }
-        for k, members in enumerate(bins)
-        if members
-    ]
-    ece = sum(b["n"] * abs(b["confidence"] - b["accuracy"]) for b in table) / len(rows)
+    bins = calibration_bins([confidence for confidence, _ in rows], [hit for _, hit in rows])
     brier = np.mean(
         [
             sum((one.shares.get(str(v), 0.0) - (v is one.label)) ** 2 for v in LABELS)
             for one in orders
         ]
     )
-    return {"n": len(rows), "ece": round(ece, 4), "brier": round(float(brier), 4), "bins": table}
+    return {
+        "n": len(rows),
+        "ece": rounded(calibration_error(bins), 4),
+        "brier": round(float(brier), 4),
+        "bins": [
+            {
+                "from": round(own.start, 1),
+                "n": own.n,
+                "confidence": round(own.predicted, 4),
+                "accuracy": round(own.observed, 4),
+            }
+            for own in bins
+        ],
+    }
 
 
 def stability(repeats: Sequence[Sequence[Verdict]]) -> dict[str, Any]:

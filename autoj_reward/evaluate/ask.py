@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +19,7 @@ from autoj_reward.journal import Journal
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.rate import Rate, rate_all
-from autoj_reward.types import Candidate, Judgement, Usage
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Usage
 
 if TYPE_CHECKING:  # it needs numpy, which the client does without
     from autoj_reward.evaluate.statistics import ResultFields, Scores
@@ -55,6 +55,11 @@ class JudgementCost:
             "forced": self._forced,
             "mean": {name: round(value / n, 3) if n else None for name, value in total.items()},
         }
+
+
+def resampled(item: JudgeInput, samples: int) -> JudgeInput:
+    """Return the same input with the seed of another sample, `samples` further on."""
+    return replace(item, sample=item.sample + samples)
 
 
 def require_protocol(spec: JudgeSpec, kind: str) -> None:

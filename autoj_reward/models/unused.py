@@ -130,7 +130,14 @@ def load_run(
     One warning names those keys. With `strict` a ConfigError does. Also raises ConfigError or
     FormatError if the format of one of its judges is invalid.
     """
-    source, data = str(path or "command line"), read_config(path, sets)
+    return check_run(kind, read_config(path, sets), str(path or "command line"), strict)
+
+
+def check_run(kind: type[T], data: dict[str, Any], source: str, strict: bool = False) -> T:
+    """Build a run's config from plain data, and leave out keys that have no effect.
+
+    source: name of the config in errors and in the warning. Errors are those of `load_run`.
+    """
     config = check(kind, data, source)
     if unused := keys_without_effect(config):
         named = f"{source}: {'; '.join(map(str, unused))}"

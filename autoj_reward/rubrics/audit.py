@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import RubricConfig, ScoreConfig, View
 from autoj_reward.errors import ConfigError
-from autoj_reward.evaluate.ask import ask_each
+from autoj_reward.evaluate.ask import ask_each, resampled
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.claims import judged_by
@@ -92,7 +92,7 @@ def _resampled(ask: Ask, sample: int) -> Ask:
     """Return an `ask` for the sample of this index."""
 
     async def again(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
-        return await ask([replace(item, sample=item.sample + sample) for item in items], view)
+        return await ask([resampled(item, sample) for item in items], view)
 
     return again
 

@@ -8,6 +8,7 @@ from typing import Any
 from autoj_reward.io.markup import esc, num, plural, section, table
 from autoj_reward.rubrics.measures import ItemAudit, RubricAudit, TrivialReward
 from autoj_reward.types import BadRow
+from autoj_reward.watch.elements import audit_table, cell, chip, heading, number_tiles, table_row
 from autoj_reward.watch.page import static_document
 from autoj_reward.watch.shown import displayed_text, excerpt
 
@@ -69,12 +70,12 @@ def render_audit(
     note = f"Those with the highest trivial rewards come first. {more:,} more are in audit.json."
     parts = [
         '<header class="top"><div class="wide"><div class="name"><h1>Audit of rubrics</h1>',
-        f'{_chip(state)}</div><p class="muted small">{esc(about)}</p>',
+        f'{_state_chip(state)}</div><p class="muted small">{esc(about)}</p>',
         f"<p>{esc(bound + _bound_in_words(summary, most))}.</p></div></header>",
         '<main class="wide">',
         _tiles(summary, result["rows_left_out"]),
-        _heading("Rubrics", note if more else ""),
-        _table("rubrics", ("line", "bound", "query", *RUBRIC_HEAD[1:]), rubrics),
+        heading("Rubrics", note if more else ""),
+        audit_table("rubrics", ("line", "bound", "query", *RUBRIC_HEAD[1:]), rubrics),
         *(_rubric_section(own, most) for own in shown),
         _left_out(left_out, result["rows_left_out"]),
         "</main>",
@@ -123,8 +124,8 @@ def _digits(value: float | None) -> str:
 def _rubric_row(own: RubricAudit, most: float) -> str:
     line, *cells = _rubric_cells(own)
     link = f'<td><a href="#row-{line}">{line}</a></td>'
-    bound = f"<td>{_chip(_state(own, most))}</td>"
-    return _row(link, bound, _cell(excerpt(own.query)), *map(_cell, cells))
+    bound = f"<td>{_state_chip(_state(own, most))}</td>"
+    return table_row(link, bound, cell(excerpt(own.query)), *map(cell, cells))
 
 
 def _rubric_section(own: RubricAudit, most: float) -> str:
@@ -132,15 +133,15 @@ def _rubric_section(own: RubricAudit, most: float) -> str:
     items = [_item_row(n, item) for n, item in enumerate(own.items)]
     rewards = [_trivial_row(one, most) for one in own.trivial]
     return (
-        _heading(f"Row {own.line}", excerpt(own.query), f"row-{own.line}")
-        + _table("items", ITEM_HEAD, items)
-        + _table("trivial", ("trivial response", "reward", "bound", "reason"), rewards)
+        heading(f"Row {own.line}", excerpt(own.query), f"row-{own.line}")
+        + audit_table("items", ITEM_HEAD, items)
+        + audit_table("trivial", ("trivial response", "reward", "bound", "reason"), rewards)
     )
 
 
 def _trivial_row(one: TrivialReward, most: float) -> str:
-    bound = f"<td>{_chip(_reached(one, most))}</td>"
-    return _row(_cell(one.name), _cell(_digits(one.reward)), bound, _cell(one.reason))
+    bound = f"<td>{_state_chip(_reached(one, most))}</td>"
+    return table_row(cell(one.name), cell(_digits(one.reward)), bound, cell(one.reason))
 
 
 def _reached(one: TrivialReward, most: float) -> str:
@@ -151,9 +152,9 @@ def _reached(one: TrivialReward, most: float) -> str:
 
 def _item_row(number: int, item: ItemAudit) -> str:
     marks = [name for name in ("constant", "redundant") if getattr(item, name)]
-    chips = "".join(f' <span class="chip">{name}</span>' for name in marks)
+    chips = "".join(f" {chip(name)}" for name in marks)
     criterion = esc(f"{number}: {displayed_text(item.criterion, LONG)}")
-    return _row(f"<td>{criterion}{chips}</td>", *map(_cell, _item_cells(item)))
+    return table_row(f"<td>{criterion}{chips}</td>", *map(cell, _item_cells(item)))
 
 
 def _tiles(summary: Mapping[str, int], left_out: int) -> str:
@@ -161,11 +162,7 @@ def _tiles(summary: Mapping[str, int], left_out: int) -> str:
     counts = {name: summary[name] for name in ("rubrics", "responses", "items")}
     counts |= {"constant items": summary["constant_items"]}
     counts |= {"redundant items": summary["redundant_items"], "rows left out": left_out}
-    tiles = (
-        f'<div class="tile"><dt>{name}</dt><dd>{count:,}</dd></div>'
-        for name, count in counts.items()
-    )
-    return f'<dl class="tiles">{"".join(tiles)}</dl>'
+    return number_tiles({name: f"{count:,}" for name, count in counts.items()})
 
 
 def _left_out(rows: Sequence[BadRow], total: int) -> str:
@@ -174,33 +171,8 @@ def _left_out(rows: Sequence[BadRow], total: int) -> str:
     shown = rows[:BAD_ROWS]
     named = "".join(f'<p class="small">{esc(displayed_text(str(row), 500))}</p>' for row in shown)
     more = f"{total - len(shown):,} more were named while it ran." if total > len(shown) else ""
-    return _heading("Rows left out", more) + named
+    return heading("Rows left out", more) + named
 
 
-def _heading(title: str, note: str, name: str = "") -> str:
-    """Return a heading with a note beside it. name: its anchor."""
-    anchor = f' id="{esc(name)}"' if name else ""
-    return (
-        f'<section{anchor}><div class="head"><h2>{esc(title)}</h2>'
-        f'<span class="muted small">{esc(note)}</span></div></section>'
-    )
-
-
-def _table(kind: str, head: Sequence[str], rows: Sequence[str]) -> str:
-    heads = "".join(f'<th scope="col">{esc(name)}</th>' for name in head)
-    return (
-        f'<div class="scroll card"><table class="audit {kind}"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
-
-
-def _row(*cells: str) -> str:
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def _cell(text: str) -> str:
-    return f"<td>{esc(text)}</td>"
-
-
-def _chip(state: str) -> str:
-    return f'<span class="chip {CHIPS[state]}">{state}</span>'
+def _state_chip(state: str) -> str:
+    return chip(state, CHIPS[state])

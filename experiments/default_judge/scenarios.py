@@ -30,6 +30,7 @@ from autoj_reward.config import Block
 from autoj_reward.data.filters import measured_queries
 from autoj_reward.data.labelled import JudgeData, data_path
 from autoj_reward.errors import InputError
+from autoj_reward.evaluate.agreement import calibration_bins, calibration_error
 from autoj_reward.evaluate.statistics import Draws, Indices, Statistic, estimate_text, share
 from autoj_reward.formats.criteria import OTHER_SCENARIO, Scenarios, load_scenarios
 from autoj_reward.io import checks as check
@@ -175,10 +176,6 @@ THRESHOLDS = tuple(step / 100 for step in range(61))
 """Confidence thresholds to choose from."""
 ABSENT = -10.0
 """Score of a scenario that is missing from a fold's training rows."""
-
-
-BINS = 10
-"""Number of confidence bins of the calibration error."""
 
 
 class ScenariosConfig(Block):
@@ -370,17 +367,7 @@ def metrics(truth: Sequence[str], said: Sequence[Classified], draws: Draws) -> d
     return {
         "accuracy": estimate_text(asdict(draws.over(accuracy(truth, named), len(truth)))),
         "macro-F1": estimate_text(asdict(draws.over(macro_f1(truth, named), len(truth)))),
-        "calibration error": f"{calibration_error(right, confidence):.3f}",
+        "calibration error": f"{calibration_error(calibration_bins(confidence, right)):.3f}",
         "mean confidence": f"{confidence.mean():.3f}",
         "most probable right": f"{right.mean():.3f}",
     }
-
-
-def calibration_error(right: NDArray[np.float64], confidence: NDArray[np.float64]) -> float:
-    """Return the expected calibration error over ten bins of equal width, 0..1."""
-    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    gaps = [
-        abs(float(right[bins == b].mean() - confidence[bins == b].mean())) * (bins == b).mean()
-        for b in np.unique(bins)
-    ]
-    return float(sum(gaps))

@@ -10,16 +10,15 @@ journal of the output folder, so the same command resumes after a kill.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from autoj_reward.check.rows import load_attacks
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.statistics import Array, Draws, share
@@ -55,28 +54,16 @@ WEAK = (
     ("请解释什么是复利，并举一个例子。", "复利就是利息。"),
 )
 """Questions, each with a weak answer."""
-DRESSES = Path(__file__).parents[1] / "data" / "attacks.jsonl"
-"""File of attacks: rows of `family` and `response`.
-
-The response is a text with {a} in place of the answer, or a list of such texts and of [text,
-times].
-"""
 
 
 def make_attacks() -> list[Attack]:
     """Return every weak answer in every attack, without duplicates."""
-    rows = [json.loads(line) for line in DRESSES.read_text(encoding="utf-8").splitlines()]
     found = [
-        Attack(row["family"], query, plain, _text(row["response"]).replace("{a}", plain))
-        for row in rows
+        Attack(family, query, plain, text.replace("{a}", plain))
+        for family, text in load_attacks()
         for query, plain in WEAK
     ]
     return list({(attack.query, attack.response): attack for attack in found}.values())
-
-
-def _text(response: str | list[Any]) -> str:
-    pieces = [response] if isinstance(response, str) else response
-    return "".join(p if isinstance(p, str) else p[0] * p[1] for p in pieces)
 
 
 class AttacksConfig(ResampledConfig):

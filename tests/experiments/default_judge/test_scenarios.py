@@ -11,6 +11,7 @@ import pytest
 from autoj_reward.data.filters import measured_queries
 from autoj_reward.data.labelled import JudgeData
 from autoj_reward.errors import InputError
+from autoj_reward.evaluate.agreement import calibration_bins, calibration_error
 from autoj_reward.formats.criteria import load_scenarios
 from autoj_reward.models.scenarios import LinearClassifier
 from experiments.default_judge.scenarios import (
@@ -19,7 +20,6 @@ from experiments.default_judge.scenarios import (
     ScenariosConfig,
     accuracy,
     calibrate,
-    calibration_error,
     fit_classifier,
     folds,
     macro_f1,
@@ -117,7 +117,8 @@ def test_calibration_and_threshold() -> None:
     scores[np.arange(600), known] += 1.5
     calibration = calibrate(10 * scores, known)
     right = scores.argmax(axis=1) == known
-    assert calibration_error(right.astype(float), calibration.confidence(10 * scores)) < 0.05
+    error = calibration_error(calibration_bins(calibration.confidence(10 * scores), right))
+    assert error is not None and error < 0.05
     # Three sure and right, one unsure whose truth is others.
     truth = ["a", "b", "a", "others"]
     four = np.array([[9, 0], [0, 9], [9, 0], [1, 0]], np.float32)
@@ -133,7 +134,7 @@ def test_figures_by_hand() -> None:
     # An answer outside the true scenarios counts against recall, but is no scenario of its own.
     assert macro_f1(["a", "a"], ["a", "z"])(np.arange(2)) == pytest.approx(2 / 3)
     right, sure = np.array([1.0, 0.0, 1.0]), np.array([0.85, 0.85, 1.0])
-    assert calibration_error(right, sure) == pytest.approx(2 / 3 * 0.35)
+    assert calibration_error(calibration_bins(sure, right)) == pytest.approx(2 / 3 * 0.35)
 
 
 def test_own_queries_measure_nothing_and_cover_the_gap() -> None:

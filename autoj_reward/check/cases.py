@@ -1,0 +1,82 @@
+"""Cases of a check: the responses to one query, and all that a judge is asked about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autoj_reward.config import View
+from autoj_reward.conversation import EMPTY_CONTEXT, Context
+from autoj_reward.evaluate.ask import resampled
+from autoj_reward.models.spec import JudgeSpec
+from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.compare import Compare
+from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.types import Candidate, Comparison, JudgeInput, Judgement, Pair
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCase:
+    """Responses to one query that are rated, and compared or rated again."""
+
+    kind: str
+    """Kind of the query."""
+    query: str
+    texts: Mapping[str, str]
+    """Responses by name."""
+    spec: JudgeSpec
+    view: View
+    compared: bool = False
+    """Whether `good` and `flawed` are compared in both orders."""
+    again: Sequence[str] = ()
+    """Names of the responses that are rated again with another sample."""
+    context: Context = EMPTY_CONTEXT
+
+    def questions(self, names: Iterable[str]) -> list[Rate]:
+        """Return the questions about the responses of these names."""
+        asked = [Candidate(self.query, self.texts[n], context=self.context) for n in names]
+        k, vote = self.spec.critiques, self.spec.vote
+        return [Rate(one, k, view=self.view, vote=vote) for one in asked]
+
+    @property
+    def comparison(self) -> Compare:
+        """The comparison of the good with the flawed response."""
+        return Compare(Pair(self.query, self.texts["good"], self.texts["flawed"], self.context))
+
+    def inputs(self) -> list[JudgeInput]:
+        """Return the judge inputs of the case."""
+        rated = [item for own in self.questions(self.texts) for item in own.inputs()]
+        again = [item for own in self.questions(self.again) for item in own.inputs()]
+        rated += [resampled(item, self.spec.critiques) for item in again]
+        return rated + (self.comparison.inputs() if self.compared else [])
+
+    async def answer(self, ask: Ask) -> tuple[JudgedCase, list[Judgement]]:
+        """Return the judgements by name, and all of them in a list."""
+        found = await rate_all(self.questions(self.texts), ask)
+
+        async def another(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
+            return await ask([resampled(item, self.spec.critiques) for item in items], view)
+
+        more = await rate_all(self.questions(self.again), another)
+        comparison = await self.comparison.answer(ask) if self.compared else None
+        judged = JudgedCase(
+            self,
+            dict(zip(self.texts, found, strict=True)),
+            dict(zip(self.again, more, strict=True)),
+            comparison,
+        )
+        return judged, [*found, *more, *(comparison.orders if comparison else ())]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCase:
+    """Judgements of a case."""
+
+    case: CheckCase
+    judgements: Mapping[str, Judgement]
+    """Judgement of each text, by name."""
+    again: Mapping[str, Judgement]
+    """Judgements from other samples; empty if nothing was rated again."""
+    comparison: Comparison | None
+    """Comparison of the good with the flawed response in both orders; None if the judge does not
+    compare."""

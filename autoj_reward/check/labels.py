@@ -1,0 +1,235 @@
+"""Measures of a judge on rows that people or a stronger judge have labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from autoj_reward.check.measures import Measurement, table_by
+from autoj_reward.check.probes import Finding, Probe, compare_with_bound
+from autoj_reward.check.rows import LabelledGroup
+from autoj_reward.config import View
+from autoj_reward.evaluate.agreement import (
+    CalibrationBin,
+    VerdictProbabilities,
+    calibration,
+    calibration_bins,
+    calibration_error,
+)
+from autoj_reward.evaluate.selection_metrics import WithinQuery, mean_orders
+from autoj_reward.evaluate.statistics import Array, Draws, Indices, difference, share
+from autoj_reward.types import DIRECT, RATING, Judgement, Verdict
+
+AGREEMENT = Probe(
+    "agreement", "labelled pairs in the order of their grades", 0.6, float("inf"),
+    "does not order responses as the labels do",
+)  # fmt: skip
+BEYOND_LENGTH = Probe(
+    "beyond length", "agreement less that of the longer response", 0.0, float("inf"),
+    "orders worse than the length of the responses does", ("agreement",),
+)  # fmt: skip
+CALIBRATION = Probe(
+    "calibration", "expected calibration error, as a share of the scale", float("-inf"), 0.1,
+    "gives numbers that do not mean what the labels mean",
+)  # fmt: skip
+CENTRED = "set reward.shaping.whiten: group (its order counts, not its numbers)"
+"""Setting that helps against a judge that is not calibrated."""
+THIRDS = ("short", "medium", "long")
+"""Names of thirds of the pairs by the mean length of their responses."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedGroup:
+    """A labelled group with a judgement of each response."""
+
+    group: LabelledGroup
+    judgements: tuple[Judgement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledDuel:
+    """Two responses with different grades; the first one is better."""
+
+    query: int
+    """Index of the group. The bootstrap resamples pairs of one group together."""
+    kind: str
+    chars: float
+    """Mean length of the two responses in characters."""
+    hit: float
+    """1 if the judge's numbers have the order of the grades, 0.5 if they are equal, else 0."""
+    length_hit: float
+    """The same for the lengths of the responses as numbers."""
+    chance: float | None
+    """Probability by the judge's distributions that the better one is rated higher; equal ratings
+    count half. None without distributions."""
+
+
+def probe_labels(
+    judged: Sequence[JudgedGroup], view: View, scale: tuple[float, float] | None, draws: Draws
+) -> list[Finding]:
+    """Measure the judge on labelled rows. scale: its lowest and highest rating, if it has any."""
+    duels = list(_duels(judged, view))
+    agreement = compare_with_bound(AGREEMENT, _agreement(judged, duels, view, draws), {})
+    beyond = _beyond_length(duels, draws)
+    earlier = {AGREEMENT.name: agreement}
+    rated = [own for own in judged if own.group.on_scale]
+    calibrated = _of_pairs(duels, draws)
+    if scale and rated:
+        calibrated = _of_ratings(rated, view, scale, draws)
+    return [
+        agreement,
+        compare_with_bound(BEYOND_LENGTH, beyond, earlier),
+        compare_with_bound(CALIBRATION, calibrated, earlier),
+    ]
+
+
+def _duels(judged: Sequence[JudgedGroup], view: View) -> Iterator[LabelledDuel]:
+    for n, own in enumerate(judged):
+        values = [one.view(view) for one in own.judgements]
+        for i, j in combinations(range(len(values)), 2):
+            a, b = (i, j) if own.group.grades[i] > own.group.grades[j] else (j, i)
+            first, second = values[a], values[b]
+            if own.group.grades[a] == own.group.grades[b] or first is None or second is None:
+                continue
+            sizes = [len(own.group.responses[k]) for k in (a, b)]
+            yield LabelledDuel(
+                n,
+                own.group.kind,
+                sum(sizes) / 2,
+                _point(first - second),
+                _point(sizes[0] - sizes[1]),
+                _chance(own.judgements[a], own.judgements[b], view),
+            )
+
+
+def _point(gap: float) -> float:
+    return float((np.sign(gap) + 1) / 2)
+
+
+def _chance(better: Judgement, worse: Judgement, view: View) -> float | None:
+    """Return the probability that an independent draw rates the better one higher."""
+    slot = DIRECT if view == "direct" else RATING
+    found = [_distribution(one, slot) for one in (better, worse)]
+    if None in found:
+        return None
+    (x, p), (y, q) = (own for own in found if own is not None)
+    return float(p @ ((np.sign(x[:, None] - y[None, :]) + 1) / 2) @ q)
+
+
+def _distribution(judgement: Judgement, slot: str) -> tuple[Array, Array] | None:
+    """Return ratings and their probabilities; None if the judge gave none."""
+    reading = judgement.reading(slot)
+    if reading is None or not reading.distribution or reading.expected is None:
+        return None
+    labels, shares = zip(*reading.distribution, strict=True)
+    p = np.array(shares, dtype=float)
+    return np.array([float(label) for label in labels]), p / p.sum()
+
+
+def _agreement(
+    judged: Sequence[JudgedGroup], duels: Sequence[LabelledDuel], view: View, draws: Draws
+) -> Measurement:
+    """Measure agreement, and where it is low: by kind and by length."""
+    if not duels:
+        return Measurement(None, "no query has two responses with different grades and a number")
+    hits, queries = [own.hit for own in duels], [own.query for own in duels]
+    ends = np.quantile([own.chars for own in duels], [1 / 3, 2 / 3])
+    thirds = [THIRDS[int(np.searchsorted(ends, own.chars))] for own in duels]
+    by_length = table_by(thirds, hits, queries, draws)
+    tables = {
+        "Agreement by length of the responses": sorted(
+            by_length, key=lambda row: THIRDS.index(row["group"])
+        ),
+        "Agreement by kind": table_by([own.kind for own in duels], hits, queries, draws),
+    }
+    within = [
+        WithinQuery(*zip(*known, strict=True))
+        for own in judged
+        if len(own.judgements) > 2 and (known := _known(own, view))
+    ]
+    correlations = mean_orders(within)
+    about = "; ".join(f"{name} within a query {r:.2f}" for name, r in correlations.items())
+    return Measurement(draws.over(share(hits), len(hits), queries), about, tables=tables)
+
+
+def _known(own: JudgedGroup, view: View) -> list[tuple[float, float, float]]:
+    """Return number, grade and length of each response with a number."""
+    rows = zip(own.judgements, own.group.grades, own.group.responses, strict=True)
+    found = ((one.view(view), grade, float(len(text))) for one, grade, text in rows)
+    return [(value, grade, size) for value, grade, size in found if value is not None]
+
+
+def _beyond_length(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
+    if not duels:
+        return Measurement(None, "no labelled pairs")
+    hits, by_length = ([own.hit for own in duels], [own.length_hit for own in duels])
+    queries = [own.query for own in duels]
+    found = draws.over(difference(share(hits), share(by_length)), len(duels), queries)
+    return Measurement(found, f"the longer response agrees in {np.mean(by_length):.2f}")
+
+
+def _of_ratings(
+    judged: Sequence[JudgedGroup], view: View, scale: tuple[float, float], draws: Draws
+) -> Measurement:
+    """Measure the gap between the judge's numbers and labels on the same scale."""
+    rows = [
+        (value, grade, n)
+        for n, own in enumerate(judged)
+        for value, grade, _ in _known(own, view)
+    ]  # fmt: skip
+    if not rows:
+        return Measurement(None, "no rating has a number of the judge beside it")
+    values, grades, queries = (list(column) for column in zip(*rows, strict=True))
+    low, high = scale
+    p, y = np.array(values), np.array(grades)
+
+    def error(rows: Indices) -> float | None:
+        gap = calibration_error(calibration_bins(p[rows], y[rows], low, high))
+        return None if gap is None else gap / (high - low)
+
+    curve = calibration_bins(p, y, low, high)
+    about = f"mean number {p.mean():.2f}, mean label {y.mean():.2f}"
+    return _calibrated(error, len(rows), queries, curve, about, draws)
+
+
+def _of_pairs(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
+    """Measure the gap between how sure the judge is of its order and how often it is right."""
+    known = [(own.chance, own.query) for own in duels if own.chance is not None]
+    if not known:
+        return Measurement(None, "the judge gives no distributions")
+    chances = np.array([chance for chance, _ in known])
+    sure, right = np.maximum(chances, 1 - chances), (chances >= 0.5).astype(float)
+
+    def error(rows: Indices) -> float | None:
+        return calibration_error(calibration_bins(sure[rows], right[rows]))
+
+    orders = [
+        VerdictProbabilities(
+            {"first": c, "second": 1 - c},
+            Verdict.FIRST if c >= 0.5 else Verdict.SECOND,
+            Verdict.FIRST,
+        )
+        for c in chances.tolist()
+    ]
+    about = f"Brier score {calibration(orders)['brier']:.3f}"
+    queries = [query for _, query in known]
+    return _calibrated(error, len(known), queries, calibration_bins(sure, right), about, draws)
+
+
+def _calibrated(
+    error: Callable[[Indices], float | None],
+    n: int,
+    queries: Sequence[int],
+    curve: Sequence[CalibrationBin],
+    about: str,
+    draws: Draws,
+) -> Measurement:
+    rows = [
+        {"from": own.start, "predicted": own.predicted, "observed": own.observed, "n": own.n}
+        for own in curve
+    ]
+    found = draws.over(error, n, queries)
+    return Measurement(found, about, CENTRED, {"Calibration curve": rows})

@@ -1,0 +1,165 @@
+"""Rows that a judge is checked on: the package's own, and rows that a user has labelled."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+from autoj_reward.conversation import EMPTY_CONTEXT, Context
+from autoj_reward.data.labelled import LABELS, label_of
+from autoj_reward.errors import InputError
+from autoj_reward.io import checks as check
+from autoj_reward.io.checks import BadField
+from autoj_reward.io.rows import BadRows, Stream, TextRow, group_rows, look_through, text_rows
+
+T = TypeVar("T")
+SEED = 0
+"""Seed of the sample of rows."""
+KINDS = ("kind", "scenario")
+"""Fields of a labelled row that may name its kind."""
+PAIR_GRADES = dict(zip(LABELS, ((1.0, 0.0), (0.0, 1.0), (0.5, 0.5)), strict=True))
+"""Grades of the two responses of a pair, by its label."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """A query with three responses of about the same length, in falling quality."""
+
+    kind: str
+    """Kind of the query, such as `code` or `summary`."""
+    query: str
+    good: str
+    flaw: str
+    """What is wrong with `flawed`."""
+    flawed: str
+    empty: str
+    """Fluent response without content."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledGroup:
+    """Responses to one query with a grade each."""
+
+    kind: str
+    """Kind or scenario of the query; empty if the row names none."""
+    query: str
+    responses: tuple[str, ...]
+    grades: tuple[float, ...]
+    on_scale: bool = False
+    """Whether the grades are ratings on the judge's scale."""
+    context: Context = EMPTY_CONTEXT
+
+
+def load_check_rows() -> list[CheckRow]:
+    """Return the package's own rows: ten kinds of queries, six of each."""
+    return [CheckRow(**row) for row in _read("rows.jsonl")]
+
+
+def load_attacks() -> list[tuple[str, str]]:
+    """Return attacks on judges as (family, text). `{a}` in the text stands for an answer."""
+    return [(row["family"], _text(row["response"])) for row in _read("attacks.jsonl")]
+
+
+def _read(name: str) -> Iterator[Any]:
+    lines = files("autoj_reward.check").joinpath(name).read_text("utf-8").splitlines()
+    return map(json.loads, lines)
+
+
+def _text(response: str | list[Any]) -> str:
+    """Return a text that is written whole, or as a list of texts and of [text, times]."""
+    pieces = [response] if isinstance(response, str) else response
+    return "".join(p if isinstance(p, str) else p[0] * p[1] for p in pieces)
+
+
+def stratified(rows: Sequence[T], kind: Callable[[T], str], sample: int | None) -> list[T]:
+    """Return all rows, or `sample` of them with every kind as often as possible, in their order.
+
+    Rows of one kind are drawn at random with `SEED`.
+    """
+    if sample is None or sample >= len(rows):
+        return list(rows)
+    drawn, by_kind = random.Random(SEED), defaultdict[str, list[int]](list)
+    for n, row in enumerate(rows):
+        by_kind[kind(row)].append(n)
+    shuffled = [drawn.sample(own, len(own)) for own in by_kind.values()]
+    in_turn = [n for turn in zip_longest(*shuffled) for n in turn if n is not None]
+    return [rows[n] for n in sorted(in_turn[:sample])]
+
+
+def read_labelled_groups(
+    source: str, scale: tuple[float, float] | None
+) -> tuple[list[LabelledGroup], BadRows]:
+    """Return the labelled rows of a file as groups, and its bad rows.
+
+    The first row says which of three forms all rows have: `responses` with `grades`; `response_1`,
+    `response_2` and `label`; or `response` and `rating`, which are put together by query. scale:
+    lowest and highest rating of the judge, or None if it has no scale. Raises InputError for a file
+    without a usable row.
+    """
+    first = next(iter(text_rows(source, "query").usable()), None)
+    known = first.fields if first else {}
+    if "responses" in known:
+        rows = group_rows(source).mapped(_graded)
+    elif "response_1" in known:
+        rows = text_rows(source, "query", "response_1", "response_2").mapped(_pair)
+    elif "rating" in known:
+        rows = text_rows(source, "query", "response").mapped(lambda row: _rated(row, scale))
+    else:
+        raise InputError(
+            f"{source}: the first row has no labels that are known: give responses and grades; "
+            "response_1, response_2 and label; or response and rating"
+        )
+    found: list[LabelledGroup] = []
+    return found, _gather(rows, found)
+
+
+def _gather(rows: Stream[LabelledGroup], found: list[LabelledGroup]) -> BadRows:
+    """Add the usable rows to `found`. Ratings of one query become one group."""
+    rated: dict[tuple[str, str, Context], LabelledGroup] = {}
+
+    def add(row: LabelledGroup) -> None:
+        if len(row.responses) > 1:
+            found.append(row)
+            return
+        key = (row.kind, row.query, row.context)
+        if before := rated.get(key):
+            responses, grades = before.responses + row.responses, before.grades + row.grades
+            row = replace(row, responses=responses, grades=grades)
+        rated[key] = row
+
+    left_out = look_through(rows, each=add)
+    found += rated.values()
+    return left_out
+
+
+def _graded(row: TextRow) -> LabelledGroup:
+    query, *responses = row.texts
+    grades = check.numbers(row.fields, "grades", len(responses))
+    if grades is None:
+        raise BadField("grades", "missing: give a number for each response")
+    return LabelledGroup(_kind(row), query, tuple(responses), grades, context=row.context)
+
+
+def _pair(row: TextRow) -> LabelledGroup:
+    query, *responses = row.texts
+    grades = PAIR_GRADES[label_of(row.fields, "label")]
+    return LabelledGroup(_kind(row), query, tuple(responses), grades, context=row.context)
+
+
+def _rated(row: TextRow, scale: tuple[float, float] | None) -> LabelledGroup:
+    query, response = row.texts
+    rating = check.number(row.fields.get("rating"), "rating")
+    if scale and not scale[0] <= rating <= scale[1]:
+        raise BadField("rating", f"{rating:g} is not on the judge's scale, {scale[0]:g} to "
+                       f"{scale[1]:g}")  # fmt: skip
+    return LabelledGroup(_kind(row), query, (response,), (rating,), scale is not None, row.context)
+
+
+def _kind(row: TextRow) -> str:
+    return next((str(row.fields[name]) for name in KINDS if row.fields.get(name)), "")
