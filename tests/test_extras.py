@@ -12,7 +12,8 @@ from tests.test_imports import ROOT, SOURCES, imported, name_of
 CLIENT = {"aiohttp", "pydantic", "pydantic_core", "tqdm", "yaml"}
 KNOWN = CLIENT.union(*EXTRAS.values())
 OPTIONAL = {
-    *("areal", "inspect_ai", "nemo_gym", "openrlhf", "pynvml", "skyrl_gym", "verifiers", "verl"),
+    *("areal", "inspect_ai", "nemo_gym", "openrlhf", "pynvml", "skyrl_gym", "swift"),
+    *("verifiers", "verl"),
 }
 """Where it runs inside them, or beside a GPU stack that brings them."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -263,7 +263,10 @@ def test_commands(snippet: Snippet) -> None:
         words = shlex.split(line, comments=True)
         if "autoj" not in words:
             continue
-        words = words[words.index("autoj") + 1 :]
+        at = words.index("autoj")
+        if words[at - 1].startswith("--"):
+            continue  # the value of another program's option
+        words = words[at + 1 :]
         name = " ".join(words[:2]) if " ".join(words[:2]) in commands else words[0]
         assert name in commands, line
         given = words[len(name.split()) :]

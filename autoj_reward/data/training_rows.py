@@ -184,21 +184,24 @@ async def _ask(
 
 def pairwise_prompt(query: str, responses: tuple[str, str], scenario: Scenario) -> Prompt:
     """Return the prompt that compares two responses by the scenario's criteria (Table 10)."""
-    first, second = map(_response, responses)
-    values = {"query": _text(query), "response_1": first, "response_2": second}
+    values = {"query": _text(query)}
+    values |= {
+        name: _response(text, name)
+        for name, text in zip(("response_1", "response_2"), responses, strict=True)
+    }
     return _prompt(_variant("pairwise", scenario), values, scenario)
 
 
 def critique_prompt(query: str, response: str, scenario: Scenario, criteria: bool) -> Prompt:
     """Return the prompt for a critique of one response, with or without criteria (Table 11)."""
-    values = {"query": _text(query), "response": _response(response)}
+    values = {"query": _text(query), "response": _response(response, "response")}
     return _prompt(_variant("critique", scenario), values, scenario if criteria else None)
 
 
 def merge_prompt(query: str, response: str, critiques: tuple[str, str]) -> Prompt:
     """Return the prompt that combines two critiques and asks for a rating (Table 12)."""
     first, second = map(_text, critiques)
-    values = {"query": _text(query), "response": _response(response)}
+    values = {"query": _text(query), "response": _response(response, "response")}
     return _prompt("merge", values | {"critique_1": first, "critique_2": second}, None)
 
 
@@ -218,8 +221,8 @@ def _text(text: str) -> Part:
     return Part(text, trusted=False)
 
 
-def _response(text: str) -> Part:
-    return Part(text, trusted=False, response=True)
+def _response(text: str, name: str) -> Part:
+    return Part(text, trusted=False, response=True, name=name)
 
 
 @cache

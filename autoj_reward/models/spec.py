@@ -79,8 +79,9 @@ class JudgeSpec:
 
     @property
     def vote(self) -> Vote:
-        """Number that several critiques of a response give together."""
-        return self.config.vote
+        """How the numbers of a response's critiques make one: the mean for a scalar model, which
+        gives one number."""
+        return "mean" if isinstance(self.format, ScalarFormat) else self.config.vote
 
     @property
     def shows(self) -> Shows | None:

@@ -81,6 +81,7 @@ USED_BY: Mapping[str, frozenset[Answerer]] = {
     "direct": WRITES,
     "distribution": WRITES,
     "critiques": WRITES | {Answerer.SERVICE},
+    "vote": WRITES | {Answerer.SERVICE},
     "temperature": WRITES | {Answerer.SERVICE},  # several critiques need one, also at a service
     "top_p": SAMPLES,
     "frequency_penalty": SAMPLES,

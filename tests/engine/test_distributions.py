@@ -19,6 +19,7 @@ from autoj_reward.engine.answers import read_tokens
 from autoj_reward.engine.base import WrittenToken
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
+from autoj_reward.models.views import VIEWS
 from autoj_reward.types import Candidate, Judgement, Outcome, Usage
 from tests.engine.test_openai_engine import Answer, Endpoint
 from tests.judgements import reading
@@ -129,7 +130,7 @@ async def test_a_second_request_reads_the_slot_where_the_endpoint_goes_on(
     """P(10) = P("1") P("0" | "1"); what is left of P("1") is P(1)."""
     endpoint = speaking(goes_on=True)
     async with asking(endpoint) as client:
-        assert await client.views() == {"rating", "expected", "direct"}
+        assert await client.views() == VIEWS
         [found] = await client.rate([WHY], view="direct")
     assert found.rating is not None and found.view("rating") == 7
     table = dict(reading(found).distribution or ())

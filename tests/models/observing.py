@@ -197,8 +197,8 @@ class World:
 def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
     """Return how a client asks this judge.
 
-    These are limits in flight, deadline, critiques now and at most, required columns, and the
-    middle of the scale.
+    These are limits in flight, deadline, critiques now and at most and their vote, what it is
+    shown, required columns, and the middle of the scale.
     """
     backend: Any = SimpleNamespace(judge="j", replicas=1)
     client = client_of(judge_spec(config), backend, max_ongoing(config, 0))
@@ -206,7 +206,14 @@ def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
     reward = RewardConfig(judge=config, service=service)
     judges = reward_judges(reward)
     asked = [ContextFields(reward, judges).asked, Parts(reward, judges).middle]
-    asked += [client.critiques, client.compares, client.deadline_s, max_ongoing(config, 0)]
+    asked += [
+        client.critiques,
+        client.vote,
+        client.shows,
+        client.compares,
+        client.deadline_s,
+        max_ongoing(config, 0),
+    ]
     try:
         more = JudgeConfig.model_validate(config.model_dump() | {"critiques": 4})
     except ValidationError:

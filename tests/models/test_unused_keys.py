@@ -69,6 +69,7 @@ VALUES: dict[str, Any] = {
     "direct": True,
     "distribution": False,
     "critiques": 4,
+    "vote": "median",
     "temperature": 0.7,
     "top_p": 0.5,
     "frequency_penalty": 0.5,
@@ -78,6 +79,7 @@ VALUES: dict[str, Any] = {
     "criteria": "auto",
     "max_text_chars": 1000,
     "over_long": "reject",
+    "shows": "trajectory",
     "n": 3,
     "system": "Be brief.",
     "serve.replicas": 3,
@@ -90,6 +92,7 @@ VALUES: dict[str, Any] = {
 """For every key another value than its default. A new key needs one here."""
 BESIDE: dict[str, dict[str, Any]] = {
     "critiques": {"temperature": 0.7},
+    "vote": {"critiques": 4, "temperature": 0.7},
     "top_p": {"temperature": 0.7},
     "seed": {"temperature": 0.7},
     "serve.max_replicas": {"serve": {"replicas": 2}},

@@ -17,6 +17,8 @@ from experiments.compare.outputs import Outputs, as_rated
 
 SYSTEMS = [f"system {n}" for n in range(12)]
 WORDS = ("poor", "fair", "good", "great")
+VIEWS = ("written", "pessimistic")
+"""Other numbers of the same judgements as the judge's."""
 
 
 def graded(queries: int = 8) -> tuple[Graded, ...]:
@@ -104,10 +106,10 @@ def test_the_outputs_of_systems_are_ordered(
     assert main(command) == 0
     found = json.loads((tmp_path / "out/quality.json").read_text())["parts"]["ordered"]
     rivals = found["rated"]
-    assert set(rivals) == {"judge", "critique", "scalar", "tfidf", "length"}
+    assert set(rivals) == {"judge", *VIEWS, "critique", "scalar", "tfidf", "length"}
     assert rivals["tfidf"]["all"]["order"]["value"] > 0.8  # the words give the score away
     assert rivals["judge"]["all"]["order"]["n"] == 6
-    assert set(found["less"]) == {"critique", "scalar", "tfidf", "length"}
+    assert set(found["less"]) == {*VIEWS, "critique", "scalar", "tfidf", "length"}
     page = capsys.readouterr().out
     for text in (
         "| TF-IDF of the response, ridge | unseen | ",
@@ -159,7 +161,7 @@ def test_the_candidates_of_a_policy_are_ordered(
     path = candidates(tmp_path, QUERIES)
     part = measured(path)["parts"]["candidates"]
     rated = {name: own["all"] for name, own in part["rated"].items()}
-    assert set(rated) == {"judge", "critique", "scalar", "logprob", "length"}
+    assert set(rated) == {"judge", *VIEWS, "critique", "scalar", "logprob", "length"}
     grades = [1 - abs(k - 2) / 6 for k in range(8)]
     mean = sum(grades) / 8
     # Without its own text the scripted judge says the same of all: a choice at random. The scalar
