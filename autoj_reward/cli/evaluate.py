@@ -82,7 +82,7 @@ best_of_four = calling(
     "autoj_reward.evaluate.best_of_four:best_of_four", DATA, RESULT, CONFIG, SET, STRICT_KEYS
 )
 
-kappa = calling("autoj_reward.evaluate.agreement:kappa", RESULTS, RESULT)
+kappa = calling("autoj_reward.evaluate.panel:kappa", RESULTS, RESULT)
 
 leaderboard = calling(
     "autoj_reward.evaluate.leaderboard:leaderboard",

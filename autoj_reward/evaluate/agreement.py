@@ -1,35 +1,26 @@
-"""Agreement of verdicts with human labels, across orders and repetitions, and between judges.
+"""Agreement of verdicts with human labels, and across orders and repetitions.
 
 Also position bias, bias towards longer or more formatted responses, and calibration. All functions
-are pure except `kappa`, which runs `autoj evaluate kappa` on result files. A metric that is
-undefined, such as a share of no rows, is None.
+are pure. A metric that is undefined, such as a share of no rows, is None.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from autoj_reward.data.labelled import LABELS
-from autoj_reward.errors import InputError
-from autoj_reward.evaluate.results import ROWS, load_result, load_rows, path_beside
 from autoj_reward.evaluate.statistics import (
-    Draws,
-    Indices,
-    ResultFields,
     cohen_kappa,
     percentage,
     rounded,
-    share,
 )
-from autoj_reward.io.files import require_apart, write_json
 from autoj_reward.types import Judgement, Verdict
 
 OrderVerdict = Verdict | None
@@ -42,8 +33,6 @@ CONFIDENCE_BINS = 10
 """Number of equal-width bins over 0..1 that `calibration` sorts confidences into."""
 DECIDED = (Verdict.FIRST, Verdict.SECOND)
 """Verdicts that name a winner."""
-LABEL = "label"
-"""Name of the human labels beside the judges in a result of `kappa`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,74 +270,6 @@ def stability(repeats: Sequence[Sequence[Verdict]]) -> dict[str, Any]:
         "same": _percentage([len(set(row)) == 1 for row in zip(*repeats, strict=True)]),
         "kappa": round(float(np.mean(known)), 4) if known else None,
     }
-
-
-def kappa(results: Sequence[str], result: str) -> int:
-    """Compute Cohen's kappa of every two judges, and of each judge with the human labels.
-
-    results: result files of evaluations on the same pairs, at least two. result: the file to write.
-    Raises InputError if the results are not of the same rows.
-    """
-    if len(results) < 2:
-        raise InputError("--results: name two results or more, of different judges")
-    require_apart([*results, *(path_beside(path, ROWS) for path in results)], [result])
-    verdicts, queries, labels = _read_results(results)
-    if any(label is not None for label in labels):
-        verdicts[LABEL] = labels
-    rows = [
-        {"first": one, "second": two, **_kappa(verdicts[one], verdicts[two], queries)}
-        for one, two in combinations(verdicts, 2)
-    ]
-    write_json(result, {"task": "kappa", "results": list(results), "agreement": rows})
-    for row in rows:
-        shown = "-" if row["kappa"] is None else f"{row['kappa']:.3f}"
-        print(f"{row['first']} / {row['second']}: kappa {shown}, same {row['same']:.2f} %")
-    print(f"result: {result}")
-    return 0
-
-
-def _kappa(
-    first: Sequence[Hashable], second: Sequence[Hashable], queries: Sequence[str]
-) -> ResultFields:
-    """Return the percentage of equal verdicts, and kappa, with their intervals.
-
-    Inconsistent and failed count as categories of their own.
-    """
-
-    def statistic(rows: Indices) -> float | None:
-        return cohen_kappa([first[i] for i in rows], [second[i] for i in rows])
-
-    same = [a == b for a, b in zip(first, second, strict=True)]
-    return {
-        "n": len(same),
-        **Draws().percent("same", share(same), queries),
-        **Draws().number("kappa", statistic, queries),
-    }
-
-
-def _read_results(
-    results: Sequence[str],
-) -> tuple[dict[str, list[Hashable]], list[str], list[Hashable]]:
-    """Return the verdicts by judge, the queries and the labels.
-
-    Raises InputError unless all results are of the same rows.
-    """
-    found: dict[str, list[Hashable]] = {}
-    first: list[ResultFields] = []
-    for path in results:
-        name, rows = f"{load_result(path)['name']} ({Path(path).stem})", load_rows(path)
-        if not rows or "verdict" not in rows[0]:
-            raise InputError(f"{path}: no verdicts on pairs beside it: evaluate pairs again")
-        first = first or rows
-        for number, (a, b) in enumerate(zip(first, rows, strict=False), 1):
-            if any(a.get(key) != b.get(key) for key in ("query", "responses", "label")):
-                raise InputError(f"{path}: row {number} is not that of {results[0]}: same data?")
-        if len(rows) != len(first):
-            raise InputError(f"{path}: {len(rows)} rows, and {results[0]} has {len(first)}")
-        if name in found:
-            raise InputError(f"{path}: a second result called {name}: rename the file")
-        found[name] = [row["verdict"] for row in rows]
-    return found, [row["query"] for row in first], [row.get("label") for row in first]
 
 
 def _larger(first: float, second: float) -> Verdict | None:

@@ -1,14 +1,9 @@
-"""Agreement, biases, calibration and stability of verdicts by hand, and kappa of two results."""
+"""Agreement, biases, calibration and stability of verdicts by hand."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.agreement import (
     OrderVerdict,
     agrees,
@@ -22,7 +17,6 @@ from autoj_reward.evaluate.agreement import (
     verdict_probabilities,
 )
 from autoj_reward.types import Judgement, Verdict
-from tests.evaluate_rows import pair, write
 from tests.judgements import compared
 
 FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
@@ -127,28 +121,3 @@ def test_stability_by_hand() -> None:
 def test_markup_is_counted() -> None:
     assert count_markup("# Head\n- a\n- b\n1. c\n**bold** and `x`\n```py\n```") == 7
     assert count_markup("plain - text * with # signs") == 0
-
-
-def test_kappa_of_two_judges_and_the_labels(tmp_path: Path, capsys: Any) -> None:
-    """`longer` says first, first, second; the human says first, second, second."""
-    rows = [pair("planning", 0), pair("planning", 1, 1), pair("planning", 2, 1)]
-    rows[2] |= {"response 1": "s", "response 2": "longer"}
-    data, files = write(tmp_path / "p.jsonl", rows), []
-    for name in ("longer", "first"):
-        files.append(str(tmp_path / f"{name}.json"))
-        script = ["--set", f"judge.script={{verdicts: {name}}}"]
-        cli.main(["evaluate", "eval-p", "--data", data, "--json", files[-1], *FAKE, *script])
-    out = tmp_path / "k.json"
-    assert cli.main(["evaluate", "kappa", "--results", *files, "--json", str(out)]) == 0
-    found = {(r["first"], r["second"]): r for r in json.loads(out.read_text())["agreement"]}
-    human = found["default (longer)", "label"]
-    # observed 2/3; chance (2 * 1 + 1 * 2) / 9
-    assert human["kappa"] == pytest.approx((2 / 3 - 4 / 9) / (1 - 4 / 9), abs=1e-6)
-    assert human["same"] == 66.67
-    assert found["default (longer)", "default (first)"]["kappa"] == 0.0
-    other = str(tmp_path / "other.json")
-    less = write(tmp_path / "less.jsonl", rows[:2])
-    cli.main(["evaluate", "eval-p", "--data", less, "--json", other, *FAKE])
-    capsys.readouterr()
-    assert cli.main(["evaluate", "kappa", "--results", *files, other, "--json", str(out)]) == 1
-    assert "other.json: 2 rows, and" in capsys.readouterr().err

@@ -1,0 +1,98 @@
+"""Kappa, error correlation and effective votes of judges on the same pairs, by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autoj_reward.cli import main as cli
+from autoj_reward.evaluate.panel import effective_votes
+from tests.evaluate_rows import pair, write
+
+FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
+
+
+def test_kappa_of_two_judges_and_the_labels(tmp_path: Path, capsys: Any) -> None:
+    """`longer` says first, first, second; the human says first, second, second."""
+    rows = [pair("planning", 0), pair("planning", 1, 1), pair("planning", 2, 1)]
+    rows[2] |= {"response 1": "s", "response 2": "longer"}
+    data, files = write(tmp_path / "p.jsonl", rows), []
+    for name in ("longer", "first"):
+        files.append(str(tmp_path / f"{name}.json"))
+        script = ["--set", f"judge.script={{verdicts: {name}}}"]
+        cli.main(["evaluate", "eval-p", "--data", data, "--json", files[-1], *FAKE, *script])
+    out = tmp_path / "k.json"
+    assert cli.main(["evaluate", "kappa", "--results", *files, "--json", str(out)]) == 0
+    found = {(r["first"], r["second"]): r for r in json.loads(out.read_text())["agreement"]}
+    human = found["default (longer)", "label"]
+    # observed 2/3; chance (2 * 1 + 1 * 2) / 9
+    assert human["kappa"] == pytest.approx((2 / 3 - 4 / 9) / (1 - 4 / 9), abs=1e-6)
+    assert human["same"] == 66.67
+    assert found["default (longer)", "default (first)"]["kappa"] == 0.0
+    other = str(tmp_path / "other.json")
+    less = write(tmp_path / "less.jsonl", rows[:2])
+    cli.main(["evaluate", "eval-p", "--data", less, "--json", other, *FAKE])
+    capsys.readouterr()
+    assert cli.main(["evaluate", "kappa", "--results", *files, other, "--json", str(out)]) == 1
+    assert "other.json: 2 rows, and" in capsys.readouterr().err
+
+
+def results(folder: Path, labels: str, **verdicts: str) -> list[str]:
+    """Write result files of judges, a letter for each row: `f` first, `s` second."""
+    names, files = {"f": "first", "s": "second", "-": None}, []
+    for name, own in verdicts.items():
+        files.append(str(folder / f"{name}.json"))
+        Path(files[-1]).write_text(json.dumps({"task": "eval-p", "judge": name, "name": name}))
+        lines = [
+            {"query": f"q{n}", "responses": ["a", "b"], "label": names[label], "verdict": names[v]}
+            for n, (label, v) in enumerate(zip(labels, own, strict=True))
+        ]
+        write(folder / f"{name}.rows.jsonl", lines)
+    return files
+
+
+def test_errors_of_a_panel_go_together_or_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`a` errs on rows 0 and 1, `b` on 0 and 1 too, `c` on 0 and 2, of four rows."""
+    files, out = results(tmp_path, "ffff", a="ssff", b="ssff", c="sfsf"), tmp_path / "k.json"
+    assert cli.main(["evaluate", "kappa", "--results", *files, "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    named = {(row["first"], row["second"]): row for row in found["agreement"]}
+    assert named["a (a)", "b (b)"]["error_correlation"] == 1
+    assert named["a (a)", "c (c)"]["error_correlation"] == 0
+    assert "error_correlation" not in named["a (a)", "label"]
+    # The mean correlation is (1 + 0 + 0) / 3, so 3 judges count 3 / (1 + 2 / 3).
+    assert found["effective_votes"] == pytest.approx(1.8)
+    printed = capsys.readouterr().out
+    assert "a (a) / b (b): kappa 1.000, same 100.00 %, error correlation 1.000" in printed
+    assert "effective votes of 3 judges: 1.800" in printed
+
+
+def test_without_labels_there_are_no_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files, out = results(tmp_path, "----", a="ssff", b="sfff"), tmp_path / "k.json"
+    assert cli.main(["evaluate", "kappa", "--results", *files, "--json", str(out)]) == 0
+    assert "error" not in out.read_text() and "effective" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("errors", "votes"),
+    [
+        ([[1, 0, 1, 0]] * 5, 1),
+        ([[1, 1, 0, 0], [1, 0, 1, 0]], 2),
+        ([[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]], 2 / (1 - 0.25)),
+        ([[1, 0], [0, 1]], None),
+        ([[1, 0], [0, 0]], None),
+    ],
+    ids=["the same rows", "independent", "other rows", "opposite", "never wrong"],
+)
+def test_effective_votes(errors: list[list[int]], votes: float | None) -> None:
+    rows = np.arange(len(errors[0]))
+    found = effective_votes([np.array(own, dtype=float) for own in errors])(rows)
+    assert found == (None if votes is None else pytest.approx(votes))
