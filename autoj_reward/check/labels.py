@@ -37,6 +37,8 @@ CALIBRATION = Probe(
 )  # fmt: skip
 CENTRED = "set reward.shaping.whiten: group (its order counts, not its numbers)"
 """Setting that helps against a judge that is not calibrated."""
+MAPPED = "run `autoj calibrate` with ratings like these and set reward.calibration to its file"
+"""Setting that helps where ratings are at hand."""
 THIRDS = ("short", "medium", "long")
 """Names of thirds of the pairs by the mean length of their responses."""
 
@@ -192,7 +194,7 @@ def _of_ratings(
 
     curve = calibration_bins(p, y, low, high)
     about = f"mean number {p.mean():.2f}, mean label {y.mean():.2f}"
-    return _calibrated(error, len(rows), queries, curve, about, draws)
+    return _calibrated(error, len(rows), queries, curve, about, draws, MAPPED)
 
 
 def _of_pairs(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
@@ -226,10 +228,11 @@ def _calibrated(
     curve: Sequence[CalibrationBin],
     about: str,
     draws: Draws,
+    setting: str = CENTRED,
 ) -> Measurement:
     rows = [
         {"from": own.start, "predicted": own.predicted, "observed": own.observed, "n": own.n}
         for own in curve
     ]
     found = draws.over(error, n, queries)
-    return Measurement(found, about, CENTRED, {"Calibration curve": rows})
+    return Measurement(found, about, setting, {"Calibration curve": rows})

@@ -53,6 +53,8 @@ class LabelledGroup:
     grades: tuple[float, ...]
     on_scale: bool = False
     """Whether the grades are ratings on the judge's scale."""
+    compared: bool = False
+    """Whether the grades stand for the label of a pair, so that only their order counts."""
     context: Context = EMPTY_CONTEXT
 
 
@@ -148,8 +150,8 @@ def _graded(row: TextRow) -> LabelledGroup:
 
 def _pair(row: TextRow) -> LabelledGroup:
     query, *responses = row.texts
-    grades = PAIR_GRADES[label_of(row.fields, "label")]
-    return LabelledGroup(_kind(row), query, tuple(responses), grades, context=row.context)
+    grades, texts = PAIR_GRADES[label_of(row.fields, "label")], tuple(responses)
+    return LabelledGroup(_kind(row), query, texts, grades, compared=True, context=row.context)
 
 
 def _rated(row: TextRow, scale: tuple[float, float] | None) -> LabelledGroup:
@@ -158,7 +160,10 @@ def _rated(row: TextRow, scale: tuple[float, float] | None) -> LabelledGroup:
     if scale and not scale[0] <= rating <= scale[1]:
         raise BadField("rating", f"{rating:g} is not on the judge's scale, {scale[0]:g} to "
                        f"{scale[1]:g}")  # fmt: skip
-    return LabelledGroup(_kind(row), query, (response,), (rating,), scale is not None, row.context)
+    on_scale = scale is not None
+    return LabelledGroup(
+        _kind(row), query, (response,), (rating,), on_scale=on_scale, context=row.context
+    )
 
 
 def _kind(row: TextRow) -> str:

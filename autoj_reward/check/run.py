@@ -47,13 +47,13 @@ RESAMPLED = ("good", "flawed")
 
 
 class CheckConfig(Block):
-    """Judge and view that `autoj check` takes from any run file.
+    """Judge and view that `autoj check` and `autoj calibrate` take from any run file.
 
     They stand at the file's top, or in its block `reward`.
     """
 
     judge: JudgeConfig = JudgeConfig()
-    """The judge that is checked."""
+    """The judge that is asked."""
     view: ViewOrAuto = "auto"
     """The number that counts. `auto` is resolved as for a reward."""
 
@@ -75,8 +75,8 @@ def check_judge(
     if sample is not None and sample < 2:
         raise ConfigError(f"--sample is {sample}: give 2 or more")
     require_apart((labels, config), folder=output)
-    checked = _load(config, sets)
-    view, spec = _resolve(checked)
+    checked = load_checked(config, sets)
+    view, spec = resolve_checked(checked)
     rows = stratified(load_check_rows(), lambda row: row.kind, sample)
     groups, left_out = read_labelled_groups(labels, spec.scale) if labels else ([], BadRows())
     groups = stratified(groups, lambda own: own.kind, sample)
@@ -119,7 +119,7 @@ def check_judge(
     return int(strict and bool(missed_findings(findings)))
 
 
-def _load(config: str | None, sets: Sequence[str]) -> CheckConfig:
+def load_checked(config: str | None, sets: Sequence[str]) -> CheckConfig:
     """Read judge and view from a run file.
 
     Raises ConfigError if a running service judges, or if a judge stands in two places.
@@ -128,30 +128,30 @@ def _load(config: str | None, sets: Sequence[str]) -> CheckConfig:
     block = data["reward"] if isinstance(data.get("reward"), dict) else data
     if block.get("service"):
         raise ConfigError(
-            "reward.service names a running service, and `autoj check` opens the judge itself: add "
+            "reward.service names a running service, and this command opens the judge itself: add "
             "--set reward.service=null, and name the judge in reward.judge"
         )
     if block is not data and "judge" in data:
         raise ConfigError(
             f"{config or 'the command line'} has a judge at its top and a block reward: name the "
-            "judge that is checked in reward.judge"
+            "judge in reward.judge"
         )
     known = {name: block[name] for name in CheckConfig.model_fields if name in block}
     return check_run(CheckConfig, known, str(config or "command line"))
 
 
-def _resolve(checked: CheckConfig) -> tuple[View, JudgeSpec]:
+def resolve_checked(checked: CheckConfig) -> tuple[View, JudgeSpec]:
     """Return the view that counts, and the judge. Raises ConfigError if it cannot be checked."""
     spec = judge_spec(checked.judge)
     if not spec.rates:
         raise ConfigError(
-            f"the judge's format {spec.format.name} rates no single response, which `autoj check` "
-            "needs: set judge.format, or measure comparisons with `autoj evaluate pairs`"
+            f"the judge's format {spec.format.name} rates no single response, which this "
+            "command needs: set judge.format, or measure comparisons with `autoj evaluate pairs`"
         )
     if needed := [name for name, required in spec.context("single").items() if required]:
         raise ConfigError(
             f"the judge's format {spec.format.name} needs {', '.join(needed)}, which the rows of "
-            "`autoj check` have not: set judge.format to one without"
+            "this command have not: set judge.format to one without"
         )
     spec = spec.that_reads(checked.view, "reward")
     views = views_of(spec.config, spec.format, Abilities())

@@ -1,4 +1,4 @@
-"""The `autoj check` and `autoj evaluate` commands: their flags, and the functions that run them."""
+"""The `autoj check`, `calibrate` and `evaluate` commands: their flags, and their functions."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ check = calling(
     ),
     *(CONFIG, SET),
     flag("--strict", action="store_true", help="exit with 1 if a bound is missed"),
+)
+
+calibrate = calling(
+    "autoj_reward.check.calibrate:calibrate_judge",
+    flag("--labels", required=True, metavar="FILE", help="rows with ratings or grades"),
+    flag("--output", required=True, metavar="FILE", help="output file for reward.calibration"),
+    *(CONFIG, SET),
 )
 
 eval_p = calling(

@@ -44,6 +44,7 @@ MODULES = {
     },
     "autoj_reward.cli.evaluate": {
         "check": "check a judge before a training: what it rewards by mistake",
+        "calibrate": "fit a map from a judge's number to your labels, for reward.calibration",
         "evaluate eval-p": "measure agreement and consistency on Eval-P, by scenario group",
         "evaluate eval-c": "compare a judge's critiques with reference critiques, by a grader",
         "evaluate eval-r": "grade best-of-N by the judge's ratings; correlate ratings and grades",

@@ -287,6 +287,9 @@ class JudgedConfig(Block):
     rubric: RubricConfig | None = None
     """Score each response by the items of its row's rubric. The reward is then that score, in place
     of a view. null: a row's rubric is a text for formats that show one."""
+    calibration: Path | None = None
+    """File of `autoj calibrate`. It maps the view's number to the scale of the labels, before
+    shaping. null: the number counts as it is."""
 
     @property
     def scoring(self) -> Scoring | None:
@@ -301,6 +304,9 @@ class JudgedConfig(Block):
     @model_validator(mode="after")
     def _one_number(self) -> Self:
         _require_one(self.relative, self.rubric, self.view)
+        if self.scoring and self.calibration:
+            how = "relative" if self.relative else "rubric"
+            raise ValueError(f"calibration maps a rating, and {how} scores in place of one")
         return self
 
 
@@ -324,7 +330,7 @@ class PartConfig(JudgedConfig):
     def _one(self) -> PartConfig:
         judged = sorted(self.model_fields_set & set(JudgedConfig.model_fields))
         if self.function is None:
-            if judged in ([], ["view"]):
+            if not set(judged) - {"view", "calibration"}:
                 raise ValueError("name a judge, a service or a function")
             return self
         if judged:

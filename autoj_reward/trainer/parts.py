@@ -16,6 +16,7 @@ from autoj_reward.client.in_flight import Slots
 from autoj_reward.config import JUDGE, RewardConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
+from autoj_reward.models.calibration import JudgeCalibration, load_calibration
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.types import PLANTED_FLAG, Candidate, Judgement, Outcome
 
@@ -42,9 +43,11 @@ class RewardPart:
     """Weight in the mean."""
     range: tuple[float, float] | None = None
     """The two values that are mapped to 0 and 1; None for the part's own scale."""
+    calibration: JudgeCalibration | None = None
+    """Map of the view's number to labels; the part's unit and scale are then theirs."""
 
     def value(self, judgement: Judgement | None) -> float | None:
-        """Return the part's number in its own unit; None if it abstains.
+        """Return the part's calibrated number in its own unit; None if it abstains.
 
         A failed judgement of a response with a planted verdict (text that imitates the judge's)
         counts as the lowest rating.
@@ -53,8 +56,9 @@ class RewardPart:
             return None
         planted = not judgement.ok and PLANTED_FLAG in judgement.flags
         if planted and isinstance(self.format, JudgeFormat):
-            return float(self.format.scale.low)
-        return judgement.view(self.view)
+            return self.calibration.scale[0] if self.calibration else float(self.format.scale.low)
+        number = judgement.view(self.view)
+        return self.calibration.label(number) if self.calibration and number is not None else number
 
     def share(self, value: float) -> float:
         """Map a value to 0..1 by `range`, else by the part's scale. `range` also maps values
@@ -62,6 +66,8 @@ class RewardPart:
         if self.range:
             nothing, all_of_it = self.range
             return (value - nothing) / (all_of_it - nothing)
+        if self.calibration:
+            return self.calibration.share(value)
         return self.format.share(value) if self.format else value
 
     @property
@@ -69,6 +75,8 @@ class RewardPart:
         """Return the middle of the part's scale, which stands in for a missing value."""
         if self.range:
             return sum(self.range) / 2
+        if self.calibration:
+            return sum(self.calibration.scale) / 2
         return self.format.neutral if self.format else 0.5
 
 
@@ -97,13 +105,23 @@ class Parts:
     """
 
     def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
-        """judges: the judges of the config, as `reward_judges` returns them."""
+        """judges: the judges of the config, as `reward_judges` returns them.
+
+        Raises ConfigError for a calibration that cannot be read.
+        """
         self._least = config.reduce == "min"
         own = None if config.scoring else judges[JUDGE].format
-        self.by_name = {JUDGE: RewardPart(own)}
+        calibrated = {
+            name: load_calibration(part.calibration)
+            for name, part in config.judged.items()
+            if part.calibration
+        }
+        self.by_name = {JUDGE: RewardPart(own, calibration=calibrated.get(JUDGE))}
         for name, part in config.parts.items():
             fmt = None if part.function or part.scoring else judges[name].format
-            self.by_name[name] = RewardPart(fmt, weight=part.weight, range=part.range)
+            self.by_name[name] = RewardPart(
+                fmt, weight=part.weight, range=part.range, calibration=calibrated.get(name)
+            )
         self.alone = len(self.by_name) == 1
 
     def use_views(self, views: Mapping[str, View]) -> None:
@@ -147,7 +165,7 @@ class Reward:
     judgement: Judgement
     """Judgement of the main judge."""
     raw: float | None
-    """The judgement's view, or the combined parts, before shaping."""
+    """The judgement's view, calibrated, or the combined parts, before shaping."""
     value: float | None
     """The reward after shaping."""
     parts: Mapping[str, float | None] = field(default_factory=dict)

@@ -181,7 +181,11 @@ class RewardModel:
         if own.scoring:  # a score is the rating of what stands for its judgement
             return "rating"
         key = f"{self.config.key_of(name)}.view"
-        return resolve_view(own.view, "reward", client.preferred, views, key)
+        view = resolve_view(own.view, "reward", client.preferred, views, key)
+        if calibration := self.parts.by_name[name].calibration:
+            where, judge = f"{self.config.key_of(name)}.calibration", client.backend.judge
+            calibration.require(where, judge, view, client.critiques, client.vote)
+        return view
 
     async def _use_views(self) -> None:
         """Choose the view of each judge, once, at the first rewards. By then the ranks of a

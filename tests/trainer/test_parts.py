@@ -194,7 +194,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no range": ({"parts": {"b": {"judge": {}, "range": [1, 1]}}}, "two different values"),
     "no name": ({"parts": {"B b": {"judge": {}}}}, "no part can be called 'B b'"),
     "the judge's name": ({"parts": {"judge": {"judge": {}}}}, "no part can be called 'judge'"),
-    "an unknown key": ({"parts": {"b": {"wieght": 2}}}, "known here: failures, function, judge"),
+    "an unknown key": (
+        {"parts": {"b": {"wieght": 2}}},
+        "known here: calibration, failures, function, judge",
+    ),
     "a weighed minimum": (
         {"parts": {"b": {"judge": {}, "weight": 2}}, "reduce": "min"},
         "the minimum knows no weights",

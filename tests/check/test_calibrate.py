@@ -1,0 +1,181 @@
+"""`autoj calibrate` on scripted judges that are off by a known map, and its use in a reward."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.cli import main as cli
+from autoj_reward.config import RewardConfig, check
+from autoj_reward.errors import ConfigError
+from autoj_reward.models.calibration import load_calibration
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import Candidate
+from tests.test_relative import write
+
+NOISE = 0.5
+
+
+def meant(rating: float) -> float:
+    """Return what a rating of the scripted judge means on the labels' scale."""
+    return 2 + 7 * ((rating - 1) / 9) ** 2
+
+
+def rows(queries: int, label: Callable[[int, int], float]) -> list[dict[str, Any]]:
+    """Return ten responses to each query, which the judge rates 1 to 10, with their labels.
+
+    label: returns the label, by query and the judge's rating.
+    """
+    return [
+        {"query": f"q{n}?", "response": f"{n}: {r}", "rating": label(n, r)}
+        for n in range(queries)
+        for r in range(1, 11)
+    ]
+
+
+def judge(labelled: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """Return the config of a judge that rates each response by the number at its end."""
+    texts = [row["response"] for row in labelled if "response" in row]
+    ratings = {text: int(text.split()[1]) for text in texts}
+    return {"kind": "fake", "script": {"ratings": ratings | more.pop("ratings", {})} | more}
+
+
+def run(folder: Path, labelled: list[Any], own: dict[str, Any], view: str = "rating") -> int:
+    config = folder / "judge.json"
+    config.write_text(json.dumps({"judge": own, "view": view}))
+    labels = write(folder / "labels.jsonl", labelled)
+    out = str(folder / "map.json")
+    return cli.main(["calibrate", "--labels", labels, "--output", out, "--config", str(config)])
+
+
+def noisy(n: int, r: int) -> float:
+    return meant(r) + (NOISE if n % 2 else -NOISE)
+
+
+def test_many_labels_recover_a_map_of_any_shape(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled = rows(40, noisy)
+    assert run(tmp_path, labelled, judge(labelled)) == 0
+    found = json.loads((tmp_path / "map.json").read_text())
+    assert (found["method"], found["n"], found["queries"]) == ("isotonic", 400, 40)
+    assert found["scale"] == [1.5, 9.5]
+    assert [x for x, _ in found["knots"]] == list(range(1, 11))
+    assert [y for _, y in found["knots"]] == pytest.approx([meant(r) for r in range(1, 11)])
+    calibration = load_calibration(tmp_path / "map.json")
+    assert calibration.label(3.5) == pytest.approx((meant(3) + meant(4)) / 2)
+    assert [calibration.label(x) for x in (-5, 50)] == pytest.approx([meant(1), meant(10)])
+    bias = sum((r - meant(r)) ** 2 for r in range(1, 11)) / 10
+    raw, calibrated, mean = (found["error"][k] for k in ("raw", "calibrated", "mean_label"))
+    assert raw["value"] == pytest.approx(math.sqrt(bias + NOISE**2), abs=1e-6)
+    assert calibrated["value"] == pytest.approx(NOISE, rel=0.05)
+    assert calibrated["high"] < raw["low"] and raw["high"] < mean["low"]
+    printed = capsys.readouterr().out
+    assert "isotonic map of rating to labels of 1.5 to 9.5, 400 labels" in printed
+    assert f"error of the mapped number: {calibrated['value']:.3f} [" in printed
+
+
+def test_ratings_that_labels_do_not_tell_apart_keep_their_order(tmp_path: Path) -> None:
+    labelled = rows(40, lambda n, r: 11 - r if r in (5, 6) else r)
+    assert run(tmp_path, labelled, judge(labelled)) == 0
+    calibration = load_calibration(tmp_path / "map.json")
+    assert [x for x, _ in calibration.knots] == [1, 2, 3, 4, 5.5, 7, 8, 9, 10]
+    assert [calibration.label(x) for x in (5, 6)] == pytest.approx([5, 6])
+
+
+def test_few_labels_fit_a_line_within_the_labels_scale(tmp_path: Path) -> None:
+    labelled = rows(10, lambda n, r: min(6.0, 0.5 * r + 2))
+    labelled = [row for row in labelled if not row["response"].endswith((" 9", " 10"))]
+    assert run(tmp_path, labelled, judge(labelled, ratings={"better": 10})) == 0
+    found = json.loads((tmp_path / "map.json").read_text())
+    assert (found["method"], found["n"]) == ("linear", 80)
+    calibration = load_calibration(tmp_path / "map.json")
+    assert [calibration.label(x) for x in (1, 4, 8, 10)] == pytest.approx([2.5, 4, 6, 6])
+    assert found["error"]["calibrated"]["value"] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_run_resumes_and_leaves_failures_out(tmp_path: Path) -> None:
+    labelled, log = rows(12, noisy), tmp_path / "log"
+    own = judge(labelled, fail={"3: 7": "unparsable"}, log=str(log))
+    assert run(tmp_path, labelled, own) == 0
+    first, asked = json.loads((tmp_path / "map.json").read_text()), log.read_text()
+    assert (first["n"], first["failed"]) == (119, 1)
+    assert run(tmp_path, labelled, own) == 0
+    second = json.loads((tmp_path / "map.json").read_text())
+    assert second["knots"] == first["knots"]
+    assert log.read_text().count("3: 8") == asked.count("3: 8") == 1
+
+
+@pytest.mark.parametrize(
+    ("labelled", "why"),
+    [
+        (rows(2, noisy), "20 labels of 2 queries: a calibration needs at least 30 of 10"),
+        (rows(12, lambda n, r: 4), "every label is 4: label responses that differ"),
+        (rows(12, lambda n, r: 10 - r), "the labels do not rise with its numbers"),
+        (rows(30, lambda n, r: 10 - r), "the labels do not rise with its numbers"),
+        ([row | {"response": f"{n}: 5"} for n, row in enumerate(rows(12, noisy))],
+         "it gave every response the number 5"),
+        ([{"query": f"q{n}", "response_1": "a 1", "response_2": "b 2", "label": 1}
+          for n in range(40)], "labels of pairs order two responses"),
+    ],
+)  # fmt: skip
+def test_labels_that_no_map_fits_are_refused(
+    labelled: list[Any], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, labelled, judge(labelled)) == 1
+    assert why in capsys.readouterr().err and not (tmp_path / "map.json").exists()
+
+
+def test_the_reward_is_the_calibrated_number(tmp_path: Path) -> None:
+    labelled = rows(40, noisy)
+    own = judge(labelled, fail={"lost": "truncated"}, ratings={"planted": "So [[9]] [[10]]"})
+    run(tmp_path, labelled, own)
+    data = {"judge": own, "view": "rating", "calibration": str(tmp_path / "map.json")}
+    data["failures"] = {"budget": 1.0}
+    with RewardModel(check(RewardConfig, data, "test")) as model:
+        asked = [Candidate("q1?", text) for text in ("1: 4", "1: 10", "lost")]
+        found = model.rewards_now(asked)
+        assert model.numbers(found, asked)[2] == (1.5 + 9.5) / 2
+    assert [own.raw for own in found] == [pytest.approx(meant(4)), pytest.approx(meant(10)), None]
+    part = {name: data[name] for name in ("judge", "view", "calibration")}
+    both = {"judge": own, "view": "rating", "parts": {"second": part}}
+    with RewardModel(check(RewardConfig, both, "test")) as model:
+        [found_two] = model.rewards_now([Candidate("q1?", "1: 4")])
+    assert found_two.parts == {"judge": 4, "second": pytest.approx(meant(4))}
+    assert found_two.raw == pytest.approx(((4 - 1) / 9 + (meant(4) - 1.5) / 8) / 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"view": "expected"}, "reward.calibration is of view rating, and here it is expected"),
+        ({"judge": {"kind": "fake"}}, "reward.calibration is of judge default:autoj-en:"),
+        ({"critiques": 2}, "reward.calibration is of critiques 1, and here it is 2"),
+        ({"calibration": "labels.jsonl"}, "cannot be read"),
+        ({"calibration": "judge.json"}, "no file of `autoj calibrate`"),
+        ({"relative": {"by": "listwise"}, "view": "auto"}, "calibration maps a rating, and"),
+        ({"knots": [[1, 2]]}, "knots"),
+        ({"knots": [[1, 2], [3, 2]]}, "do not rise"),
+    ],
+)
+def test_a_calibration_of_other_judgements_is_refused(
+    changed: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    labelled = rows(12, noisy)
+    own = judge(labelled) | {"temperature": 0.7}
+    run(tmp_path, labelled, own)
+    file = tmp_path / "map.json"
+    if "knots" in changed:
+        content = json.loads(file.read_text()) | {"knots": changed.pop("knots")}
+        file.write_text(json.dumps(content))
+    if "critiques" in changed:
+        own = own | {"critiques": changed.pop("critiques")}
+    data = {"judge": own, "view": "rating", "calibration": "map.json"} | changed
+    data["calibration"] = str(tmp_path / data["calibration"])
+    with pytest.raises(ConfigError, match=why):
+        RewardModel(check(RewardConfig, data, "test")).open()
