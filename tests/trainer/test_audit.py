@@ -4,9 +4,13 @@ nothing."""
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +31,7 @@ from autoj_reward.types import Candidate, Pair
 Rater = Callable[[int, int], int]
 """Rating of a response by its quality, 1 to 10, and its padding in characters."""
 HONEST_KEYS = {":": 1, "Thought process:": 1, "": 1, "Why?": 1}
+ROOT = Path(__file__).parents[2]
 GAP = {f"audit/{name}" for name in ("gap", "gap_trend", "correlation", "failures", "canary")}
 NAMES = GAP | {f"audit/alarm_{name}" for name in AUDIT_BOUNDS}
 
@@ -221,6 +226,57 @@ def test_an_alarm_stops_a_trainer_that_should_stop() -> None:
         assert all(set(own) >= NAMES for own in logged[:-1]) and not logged[-1]
         with pytest.raises(AuditAlarm):  # a retry does not get past it
             model.rewards_now([Candidate("Why?", "again")])
+
+
+TWO_RANKS = """
+import asyncio, json, sys
+import torch.distributed as distributed
+from autoj_reward.config import RewardConfig, check
+from autoj_reward.errors import AuditAlarm
+from autoj_reward.trainer.reward import RewardModel
+from tests.trainer.test_audit import settle
+
+rank, store, data = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+model = RewardModel(check(RewardConfig, data, "test"))
+function, logged, steps, stopped = model.trl(), {}, 0, ""
+while not stopped:
+    texts = [f"{steps} {'x' * n}" for n in range(4 * rank, 4 * rank + 4)]
+    try:
+        asyncio.run(function(["Why?"] * 4, texts, logged.__setitem__))
+        steps += 1
+    except AuditAlarm as error:
+        stopped = str(error)
+    if rank == 0:
+        settle(model)
+    distributed.barrier()
+shown = {name: str(value) for name, value in logged.items() if name.startswith("audit/")}
+print(json.dumps([steps, stopped, shown, bool(model.clients)]))
+model.close()
+distributed.barrier()
+"""
+
+
+def test_rank_0_audits_and_stops_all_ranks_where_it_judges_for_them(tmp_path: Path) -> None:
+    judge = {"kind": "fake", "script": {"ratings": {":": 10, "Thought process:": 10}}}
+    audit = {"judge": {"kind": "fake"}, "view": "rating", "canaries_every": 8, "stop": True}
+    data = {"judge": judge, "view": "rating", "audit": audit, "shaping": {"whiten": "group"}}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWO_RANKS, rank, str(tmp_path / "store"), json.dumps(data)],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    said = [rank.communicate() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    (*first, opened), (*second, opened_too) = (json.loads(out) for out, _ in said)
+    assert first == second and first[0] >= 3 and "canary is" in first[1]
+    assert set(first[2]) == NAMES
+    assert opened and not opened_too
 
 
 def test_the_audited_share_is_the_same_everywhere() -> None:
