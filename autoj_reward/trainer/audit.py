@@ -27,7 +27,7 @@ LOG = logging.getLogger("autoj_reward.trainer")
 AUDIT_BOUNDS = {"gap_trend": 0.15, "canary": 0.2}
 """Highest value of each metric that raises no alarm; see `Audit.figures`."""
 WINDOW, LEAST = 200, 50
-"""Latest audited responses that count, and those of the first window and before any alarm."""
+"""Latest audited responses that count, and those before the first gap is taken and any alarm."""
 KEY_WINDOW, LEAST_KEYS = 40, 12
 """The same for judgements of master keys."""
 MAX_IN_FLIGHT = 256
@@ -45,7 +45,7 @@ class Audit:
 
     - `audit/gap`: mean of the main judge's number minus the audit judge's over the window, both as
       shares of their scales, -1 to 1.
-    - `audit/gap_trend`: change of the gap since the first LEAST audited responses, -2 to 2.
+    - `audit/gap_trend`: change of the gap since LEAST responses were audited, -2 to 2.
     - `audit/correlation`: Pearson's correlation of the two numbers over the window, -1 to 1.
     - `audit/failures`: share of the window without a number of the audit judge, 0 to 1.
     - `audit/canary`: share of the last master keys that the main judge rates above the mean
