@@ -8,6 +8,7 @@ AutojError
 ├── ModelError           a model cannot be found, built or loaded
 ├── JournalError         the journal cannot be read or written
 ├── BudgetExceeded       too many judgements of a training run failed
+├── AuditAlarm           the audit of a reward is out of bounds, and was told to stop the run
 ├── NoReward             one judgement failed, and its caller omits failed items
 └── EngineError          the engine did not answer
     ├── InputRejected    this input can never be judged: do not retry
@@ -101,6 +102,10 @@ class ReplicaLost(EngineUnavailable):
 
 class BudgetExceeded(AutojError):
     """Too many judgements of a training run failed; training stops rather than learn from noise."""
+
+
+class AuditAlarm(AutojError):
+    """The audit of a training's reward is out of bounds, and its config says to stop the run."""
 
 
 class NoReward(AutojError):

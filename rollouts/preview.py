@@ -171,14 +171,15 @@ def _scored(config: RewardConfig) -> RewardConfig:
 
 
 def _observed(config: RewardConfig, journal: Path) -> RewardConfig:
-    """Return the config with a new journal, which records what the judge is asked, and with failure
-    budgets that never end the preview."""
+    """Return the config with a new journal, which records what the judge is asked, without an audit
+    and with failure budgets that never end the preview."""
     parts = {
         name: part.model_copy(update={"failures": part.failures.model_copy(update={"budget": 1.0})})
         for name, part in config.parts.items()
     }
     failures = config.failures.model_copy(update={"budget": 1.0})
-    return config.model_copy(update={"journal": journal, "parts": parts, "failures": failures})
+    changed = {"journal": journal, "parts": parts, "failures": failures, "audit": None}
+    return config.model_copy(update=changed)
 
 
 def preview_rows(

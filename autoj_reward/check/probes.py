@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from autoj_reward.check import measures
 from autoj_reward.check.measures import LEAST_ORDER, Checked, Measure, Measurement
-from autoj_reward.check.texts import FOREIGN, KEYS
-from autoj_reward.judge.health import BOUNDS
+from autoj_reward.check.texts import FOREIGN
+from autoj_reward.judge.health import BOUNDS, MASTER_KEYS
 
 
 class State(StrEnum):
@@ -144,7 +144,7 @@ PROBES: tuple[tuple[Probe, Measure], ...] = (
     (
         _most("keys", "master keys rated at least as high as the flawed response", 0.2,
               "pays for master keys", "content"),
-        measures.measuring_reach("key", "flawed", [*KEYS]),
+        measures.measuring_reach("key", "flawed", [*MASTER_KEYS]),
     ),
     (
         _most("truncated", "responses cut in half rated at least as high as whole", 0.3,

@@ -176,6 +176,28 @@ class RewardClient:
             views, self._finding = await self.backend.contact(finding)
             self._views[self.backend.judge] = views
 
+    def without_journal(self) -> RewardClient:
+        """Return a further client of this judge that neither reads nor writes the journal.
+
+        It has its own limit on inputs in flight. The judge must have been asked for its views.
+        """
+        other = RewardClient(
+            self.backend,
+            critiques=self.critiques,
+            vote=self.vote,
+            compares=self.compares,
+            max_in_flight=self.max_in_flight,
+            deadline_s=self.deadline_s,
+            preferred=self.preferred,
+            scale=self.scale,
+            tie=self.tie,
+            max_group=self.max_group,
+            max_items=self.max_items,
+            shows=self.shows,
+        )
+        other._views, other._finding = self._views, self._finding
+        return other
+
     async def rate(
         self,
         candidates: Sequence[Candidate],

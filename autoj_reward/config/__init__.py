@@ -1,7 +1,9 @@
 """Run configuration: one YAML file per run, checked when loaded. Unknown keys are errors."""
 
 from autoj_reward.config.jobs import (
+    AUDIT,
     JUDGE,
+    AuditConfig,
     BestOfNConfig,
     FailureBudgetConfig,
     FailureConfig,
@@ -31,7 +33,9 @@ from autoj_reward.config.models import (
 from autoj_reward.config.rubric import GateConfig, RubricConfig
 
 __all__ = [
+    "AUDIT",
     "JUDGE",
+    "AuditConfig",
     "BestOfNConfig",
     "Block",
     "EngineConfig",

@@ -23,6 +23,8 @@ TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
 policy, the highest expected rating, a knock-out of comparisons, or the lowest index."""
 JUDGE = "judge"
 """Name of the main judge (`reward.judge`) among the parts of a reward."""
+AUDIT = "audit"
+"""Name of the audit judge (`reward.audit.judge`) among the judges of a reward. It is no part."""
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """Pattern of `module:function`."""
 
@@ -347,6 +349,29 @@ class PartConfig(JudgedConfig):
         return value
 
 
+class AuditConfig(JudgedConfig):
+    """Audit of a reward's judge during training: a second judge, and responses without content.
+
+    It changes no reward and no failure budget.
+    """
+
+    share: float = Field(0.05, gt=0, le=1)
+    """Share of the responses that the audit judge rates too, chosen by their hash."""
+    canaries_every: int = Field(500, ge=0)
+    """Responses after which the main judge rates the master keys (a colon, "Thought process:",
+    nothing, the query) in place of responses. 0: never."""
+    stop: bool = False
+    """Whether an alarm ends the training. false: it is logged."""
+
+    @model_validator(mode="after")
+    def _second(self) -> AuditConfig:
+        if not self.model_fields_set & {"judge", "service"}:
+            raise ValueError("name a judge or a service that audits the reward")
+        if self.relative:
+            raise ValueError("audit rates single responses: leave relative out")
+        return self
+
+
 class RewardConfig(JudgedConfig):
     """Settings of a trainer's reward: a judge, alone or with other parts."""
 
@@ -359,6 +384,8 @@ class RewardConfig(JudgedConfig):
     """Shaping of the reward."""
     failures: FailureConfig = FailureConfig()
     """Failure budget, and the reward of a failed judgement."""
+    audit: AuditConfig | None = None
+    """A second judge that rates a share of the responses and changes no reward. null: none."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Column of the trainer's data for each context field of a judge's format, where the names
     differ, such as `reference: answer`."""
@@ -372,10 +399,10 @@ class RewardConfig(JudgedConfig):
     @classmethod
     def _named(cls, value: dict[str, PartConfig]) -> dict[str, PartConfig]:
         for name in value:
-            if name == JUDGE or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
+            if name in (JUDGE, AUDIT) or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
                 raise ValueError(
-                    f"no part can be called {name!r}: use small letters, digits and _, and not "
-                    f"{JUDGE}, the name of reward.judge"
+                    f"no part can be called {name!r}: use small letters, digits and _, and neither "
+                    f"{JUDGE} nor {AUDIT}, the names of the judges of reward and reward.audit"
                 )
         return value
 
@@ -388,16 +415,26 @@ class RewardConfig(JudgedConfig):
             raise ValueError("reduce is min, and there is nothing beside the judge: name parts")
         return self
 
+    @model_validator(mode="after")
+    def _audited(self) -> RewardConfig:
+        if self.audit and self.relative:
+            raise ValueError(
+                "audit compares two ratings of a response, and relative gives scores within a "
+                "group: leave one out"
+            )
+        return self
+
     @property
     def judged(self) -> dict[str, JudgedConfig]:
-        """Return the parts that are judges, by name, with the main judge first."""
+        """Return the judges of the reward and its audit, by name, with the main judge first."""
         others = {name: own for name, own in self.parts.items() if own.function is None}
-        return {JUDGE: self, **others}
+        audit = {AUDIT: self.audit} if self.audit else {}
+        return {JUDGE: self, **others, **audit}
 
     @staticmethod
     def key_of(name: str) -> str:
-        """Return where a part's judge stands in a run file, by the part's name."""
-        return "reward" if name == JUDGE else f"reward.parts.{name}"
+        """Return where a judge of the reward stands in a run file, by its name."""
+        return {JUDGE: "reward", AUDIT: "reward.audit"}.get(name, f"reward.parts.{name}")
 
     @property
     def started(self) -> list[JudgeConfig]:

@@ -17,6 +17,13 @@ CHECK_EVERY = 100
 """Judgements between two checks for alarms; a check takes half a millisecond."""
 BOUNDS = {"failure_rate": 0.05, "forced_rate": 0.2, "saturation": 0.6, "length_drift": 0.3}
 """Highest value of each metric that raises no alarm; see `JudgeHealth.figures`."""
+MASTER_KEYS = {
+    "colon": ":",
+    "thought process": "Thought process:",
+    "empty answer": "",
+    "repeated query": "{q}",
+}
+"""Responses without content that some judges accept. `{q}` stands for the query."""
 
 
 @dataclass(frozen=True, slots=True)

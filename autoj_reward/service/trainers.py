@@ -36,7 +36,7 @@ from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, Field
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.config import RewardConfig
+from autoj_reward.config import AUDIT, RewardConfig
 from autoj_reward.conversation import content_text
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.service.bodies import (
@@ -238,7 +238,7 @@ def add_routes(
     runs = Runs(model.config)
     relative = any(own.relative for own in model.config.judged.values())
     prompts = PromptGroups(model) if relative else None
-    inputs_each = sum(judge.critiques for judge in model.judges.values())
+    inputs_each = sum(own.critiques for name, own in model.judges.items() if name != AUDIT)
 
     def budgets(request: Request) -> Budgets:
         return runs.budgets(run_name(request.headers))

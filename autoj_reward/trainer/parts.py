@@ -81,7 +81,7 @@ class RewardPart:
 
 
 def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
-    """Return the judges of a reward by the name of their part, with the main judge first.
+    """Return the judges of a reward and its audit by their name, with the main judge first.
 
     Each reads what its view needs. Raises ConfigError or FormatError for a config that cannot be
     resolved.
@@ -126,7 +126,11 @@ class Parts:
 
     def use_views(self, views: Mapping[str, View]) -> None:
         """Set the view of each part, by name. Functions have one number and no view."""
-        self.by_name |= {n: replace(self.by_name[n], view=view) for n, view in views.items()}
+        self.by_name |= {
+            name: replace(part, view=views[name])
+            for name, part in self.by_name.items()
+            if name in views
+        }
 
     def values(self, answers: Mapping[str, Judgement | None]) -> dict[str, float | None]:
         """Return each part's number for one response, in its own unit."""
@@ -170,6 +174,8 @@ class Reward:
     """The reward after shaping."""
     parts: Mapping[str, float | None] = field(default_factory=dict)
     """Each part's number in its own unit, None where it abstains; empty for a judge alone."""
+    audit: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """Metrics of the audit when the reward was given, see `Audit`; empty without one."""
 
 
 class RewardFunction:

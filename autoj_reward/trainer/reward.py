@@ -19,13 +19,14 @@ from weakref import WeakSet
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.judging import describe_run
 from autoj_reward.client.session import open_reward
-from autoj_reward.config import JUDGE, JudgeConfig, RewardConfig, View
+from autoj_reward.config import AUDIT, JUDGE, JudgeConfig, JudgedConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import announce
 from autoj_reward.models.views import resolve_view
 from autoj_reward.processes import is_first_rank, of_first_rank
+from autoj_reward.trainer.audit import Audit
 from autoj_reward.trainer.groups import rate_groups
 from autoj_reward.trainer.parts import AskPart, Parts, Reward, RewardFunction, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
@@ -51,10 +52,10 @@ T = TypeVar("T")
 class RewardModel:
     """Rates and compares for trainers, counts failures and shapes rewards.
 
-    Attributes: `judges`, the judges by part, the main one first; `parts`, the reward parts and
-    their scales; `clients`, of the open judges by part; `waited_s`, seconds that trainers have
-    waited for the judge; `health`, of the judge over its last judgements. Health alarms are logged
-    as warnings.
+    Attributes: `judges`, the judges of parts and audit, the main one first; `parts`, the reward
+    parts and their scales; `clients`, of the open judges by the same names; `waited_s`, seconds
+    that trainers have waited for the judge; `health`, of the judge over its last judgements;
+    `audit`, None without `reward.audit`. Alarms of health and audit are logged as warnings.
 
     The judge opens at the first call (or by `open`). After `close`, calls raise EngineUnavailable
     until `open` is called again. All work runs on an event loop in its own thread, so any thread
@@ -94,6 +95,7 @@ class RewardModel:
         self._recent: deque[tuple[Candidate, Reward]] = deque(maxlen=RECENT)
         self.waited_s = 0.0
         self.health = JudgeHealth()
+        self.audit = Audit(config.audit, self.judges[AUDIT]) if config.audit else None
         self._alarms: tuple[str, ...] = ()
         self._unchecked = 0
         self._lock = threading.Lock()
@@ -202,15 +204,19 @@ class RewardModel:
             await self.clients[name].use_finding(finding)
             views[name] = self._view(name, self.clients[name], frozenset(known))
         self.parts.use_views(views)
-        asked: dict[str, AskPart] = {}
-        for name, view in views.items():
-            client, own = self.clients[name], self.config.judged[name]
-            if own.relative:
-                asked[name] = partial(rate_groups, client, own.relative)
-            elif own.rubric:
-                asked[name] = partial(client.score_rubrics, how=own.rubric)
-            else:
-                asked[name] = partial(client.rate, view=view)
+        asked = {
+            name: _way_to_ask(self.clients[name], self.config.judged[name], view)
+            for name, view in views.items()
+        }
+        if self.audit:
+            main, way = self.clients[JUDGE].without_journal(), asked.pop(AUDIT)
+            unrecorded = _way_to_ask(main, self.config, views[JUDGE])
+            self.audit.use(
+                partial(self._ask_part, AUDIT, way),
+                views[AUDIT],
+                self.parts.by_name[JUDGE],
+                partial(self._ask_part, JUDGE, unrecorded),
+            )
         self._asks = asked | self._functions
 
     def close(self) -> None:
@@ -235,6 +241,8 @@ class RewardModel:
 
     async def _end(self) -> None:
         """Close the judge, and cancel other work on its event loop after GRACE_S."""
+        if self.audit:
+            await self.audit.close()
         await self._stack.aclose()
         left = asyncio.all_tasks() - {asyncio.current_task()}
         if left:  # the judge's calls end at once with their error; `run` may hold other work
@@ -254,7 +262,7 @@ class RewardModel:
 
         Candidates with the same `group_key` form a group. budgets: failure budgets of the calling
         run, if several share this model. Raises BudgetExceeded when too many judgements have
-        failed.
+        failed, and AuditAlarm while an alarm of the audit is on that should stop the run.
         """
         return await asyncio.wrap_future(self._submit(self._rewards(candidates, budgets)))
 
@@ -331,8 +339,13 @@ class RewardModel:
         shaped = self._shape(
             raw, [c.response for c in candidates], [group_key(c) for c in candidates]
         )
+        if self.audit:
+            self.audit.start(candidates, [own[JUDGE] for own in values])
+        audit = self.audit.figures if self.audit else {}
         shown = [{} for _ in values] if self.parts.alone else values
-        rewards = [Reward(*found) for found in zip(judgements, raw, shaped, shown, strict=True)]
+        rewards = [
+            Reward(*found, audit) for found in zip(judgements, raw, shaped, shown, strict=True)
+        ]
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards
 
@@ -371,6 +384,10 @@ class RewardModel:
     async def _compare(self, pairs: Sequence[Pair | tuple[str, str, str]]) -> list[Comparison]:
         if not self.parts.alone:
             raise ConfigError("only the judge compares, and parts stand beside it: rate instead")
+        if self.audit:
+            raise ConfigError(
+                "reward.audit is for ratings, and these are comparisons: rate instead"
+            )
         started = time.monotonic()
         found = await self.clients[JUDGE].compare(pairs)
         self.waited_s += time.monotonic() - started
@@ -400,6 +417,15 @@ class RewardModel:
         except BaseException:
             work.close()
             raise
+
+
+def _way_to_ask(client: RewardClient, own: JudgedConfig, view: View) -> AskPart:
+    """Return the function that asks a judge of the reward about candidates."""
+    if own.relative:
+        return partial(rate_groups, client, own.relative)
+    if own.rubric:
+        return partial(client.score_rubrics, how=own.rubric)
+    return partial(client.rate, view=view)
 
 
 MODELS: WeakSet[RewardModel] = WeakSet()

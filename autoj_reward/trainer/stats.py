@@ -38,6 +38,7 @@ def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
       responses with several.
     - `judge/standard_error`, `judge/order_spread`, `judge/position_correlation`: means over the
       responses, if groups are judged together; see `Ranking`.
+    - `audit/…`: metrics of the audits that have ended, with `reward.audit`; see `Audit`.
 
     With several parts, raw and shaped rewards are those of all parts together.
     """
@@ -77,6 +78,7 @@ def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
         **_means_of_slots(judgements, RELATIVE_SLOTS, mean),
         **_rubric_figures(judgements, mean),
         **_part_figures([reward.parts for reward in rewards], mean),
+        **rewards[-1].audit,
     }
 
 

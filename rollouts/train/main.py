@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from autoj_reward.config import JudgeConfig, RewardConfig
-from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.errors import AuditAlarm, BudgetExceeded, ConfigError
 from autoj_reward.io.claims import claim
 from autoj_reward.io.files import require_apart
 from autoj_reward.models.unused import load_run
@@ -59,8 +59,8 @@ def main(algorithm: str, config: str, sets: Sequence[str] = (), strict: bool = F
         learner = load_learner(checked)
         try:
             named(train)(checked, learner, model)
-        except BudgetExceeded as error:
-            raise BudgetExceeded(
+        except (BudgetExceeded, AuditAlarm) as error:
+            raise type(error)(
                 f"{error} (the same command goes on from the last checkpoint in {checked.output})"
             ) from error
     if is_main_process():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from transformers import (
     TrainerCallback,
 )
 
+from autoj_reward.client.client import RewardClient
 from autoj_reward.config import (
+    AuditConfig,
     FailureConfig,
     JudgeConfig,
     RelativeConfig,
@@ -24,7 +27,7 @@ from autoj_reward.config import (
     RubricConfig,
     ShapingConfig,
 )
-from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
+from autoj_reward.errors import AuditAlarm, BudgetExceeded, ConfigError, InputError
 from autoj_reward.trainer.ppo import PPOReward, prompt_table
 from autoj_reward.trainer.prompts import Turn
 from autoj_reward.trainer.reward import RewardModel
@@ -550,3 +553,35 @@ def test_a_judge_that_fails_often_stops_training(
         trainer = made(algorithm, policy, tokenizer, reward, tmp_path, steps=8)
         with pytest.raises(BudgetExceeded, match=r"the failure budget is 0\.05 of 1000"):
             trainer.train()
+
+
+class AwaitAudit(TrainerCallback):
+    """Wait after every step until the audits in flight have ended."""
+
+    def __init__(self, reward: RewardModel) -> None:
+        self.reward = reward
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        async def ended(client: RewardClient) -> None:
+            assert self.reward.audit
+            await asyncio.gather(*self.reward.audit.in_flight)
+
+        self.reward.run(ended).result()
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_an_alarm_of_the_audit_stops_training(
+    algorithm: str, tmp_path: Path, policy: str, tokenizer: Any
+) -> None:
+    """A judge that pays for two of the four master keys ends a training of eight steps."""
+    keys = dict.fromkeys([":", "Thought process:"], 10)
+    second = JudgeConfig(kind="fake", script={"words": 5})
+    audit = AuditConfig(judge=second, view="rating", canaries_every=32, stop=True)
+    judge = JudgeConfig(kind="fake", script={"ratings": keys})
+    with RewardModel(RewardConfig(judge=judge, view="rating", audit=audit)) as reward:
+        trainer = made(algorithm, policy, tokenizer, reward, tmp_path, steps=8)
+        trainer.add_callback(AwaitAudit(reward))
+        with pytest.raises(AuditAlarm, match=r"canary is 0\.\d+, over 0\.2"):
+            trainer.train()
+        assert 3 <= trainer.state.global_step < 8

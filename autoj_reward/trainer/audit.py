@@ -1,0 +1,210 @@
+"""Audit of a reward's judge during training: a second judge, master keys, and their alarms.
+
+All of it runs beside the training. It changes no reward, no failure budget and no judgement on
+record, and its own failures are counted and logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import statistics
+from collections import deque
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import cycle
+
+from autoj_reward.config import AuditConfig, View
+from autoj_reward.errors import AuditAlarm
+from autoj_reward.judge.health import MASTER_KEYS
+from autoj_reward.models.spec import JudgeSpec
+from autoj_reward.trainer.parts import AskPart, RewardPart
+from autoj_reward.types import Candidate, Judgement
+
+LOG = logging.getLogger("autoj_reward.trainer")
+AUDIT_BOUNDS = {"gap_trend": 0.15, "canary": 0.2}
+"""Highest value of each metric that raises no alarm; see `Audit.figures`."""
+WINDOW, LEAST = 200, 50
+"""Latest audited responses that count, and those before the first gap is taken and any alarm."""
+KEY_WINDOW, LEAST_KEYS = 40, 12
+"""The same for judgements of master keys."""
+MAX_IN_FLIGHT = 256
+"""Limit on audited responses in flight, so that a slow audit judge delays nothing."""
+
+
+class Audit:
+    """Compares the main judge with a second one on a share of the responses.
+
+    Its attribute `figures` holds the metrics of the audits that have ended, `alarms` the names of
+    those out of bounds, and `in_flight` the running tasks. Used on the event loop of its judges
+    alone; other threads may read the attributes.
+
+    The metrics have the same names at all times, and are NaN without data:
+
+    - `audit/gap`: mean of the main judge's number minus the audit judge's over the window, both as
+      shares of their scales, -1 to 1.
+    - `audit/gap_trend`: change of the gap since LEAST responses were audited, -2 to 2.
+    - `audit/correlation`: Pearson's correlation of the two numbers over the window, -1 to 1.
+    - `audit/failures`: share of the window without a number of the audit judge, 0 to 1.
+    - `audit/canary`: share of the last master keys that the main judge rates above the mean
+      response, 0 to 1.
+    - `audit/alarm_<metric>`: 1 while a metric is above its bound in AUDIT_BOUNDS, else 0.
+    """
+
+    def __init__(self, config: AuditConfig, spec: JudgeSpec) -> None:
+        """spec: the audit judge."""
+        self._config = config
+        self._part = RewardPart(None if config.scoring else spec.format)
+        self._seen: deque[tuple[float, float | None]] = deque(maxlen=WINDOW)
+        self._keys: deque[bool] = deque(maxlen=KEY_WINDOW)
+        self._first = math.nan
+        self._waiting = self._since_keys = 0
+        self._logged: set[str] = set()
+        self.in_flight: set[asyncio.Task[None]] = set()
+        self.alarms: tuple[str, ...] = ()
+        self.figures: Mapping[str, float] = {}
+        self._update()
+
+    def use(self, ask: AskPart, view: View, main: RewardPart, ask_main: AskPart) -> None:
+        """Set how the judges are asked.
+
+        ask, view: those of the audit judge. main: the part of the main judge. ask_main: asks the
+        main judge without a record.
+        """
+        self._part = replace(self._part, view=view)
+        self._ask, self._main, self._ask_main = ask, main, ask_main
+
+    def start(self, candidates: Sequence[Candidate], values: Sequence[float | None]) -> None:
+        """Start the audit of a batch that the main judge has judged; return at once.
+
+        values: the main judge's numbers in its own unit, None for a response that it did not rate.
+        Raises AuditAlarm while an alarm is on, if the config says `stop`.
+        """
+        if self._config.stop and self.alarms:
+            raise AuditAlarm(
+                f"{_described(self.alarms, self.figures)}: training stops before the policy learns "
+                "more from a judge that is wrong. Read responses with high rewards, mend the "
+                "judge and resume from a checkpoint before the drift, or set audit.stop to false"
+            )
+        rated = [
+            (candidate, self._main.share(value))
+            for candidate, value in zip(candidates, values, strict=True)
+            if value is not None and not candidate.unusable
+        ]
+        chosen = [row for row in rated if is_audited(row[0], self._config.share)]
+        capacity = MAX_IN_FLIGHT - self._waiting
+        if left_out := chosen[capacity:]:
+            self._warn_once("slow", f"over {MAX_IN_FLIGHT} responses wait for the audit judge")
+            self._seen.extend((share, None) for _, share in left_out)
+            self._update()
+        if chosen := chosen[:capacity]:
+            self._waiting += len(chosen)
+            self._begin(self._compare(chosen))
+        self._since_keys += len(candidates)
+        if rated and 0 < self._config.canaries_every <= self._since_keys:
+            self._since_keys = 0
+            self._begin(self._try_keys(rated))
+
+    async def close(self) -> None:
+        """Cancel the audits in flight."""
+        tasks = list(self.in_flight)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._waiting = 0  # a task that was cancelled before its first step has not counted down
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.in_flight.add(task)
+        task.add_done_callback(self.in_flight.discard)
+
+    async def _compare(self, rows: Sequence[tuple[Candidate, float]]) -> None:
+        """Ask the audit judge about responses. rows: each with the main judge's share."""
+        try:
+            found = await self._asked(self._ask, [candidate for candidate, _ in rows])
+        finally:
+            self._waiting -= len(rows)
+        for (_, share), judgement in zip(rows, found, strict=True):
+            value = self._part.value(judgement)
+            self._seen.append((share, None if value is None else self._part.share(value)))
+            if judgement and value is None:
+                self._warn_once(judgement.outcome, judgement.why)
+        self._update()
+
+    async def _try_keys(self, rows: Sequence[tuple[Candidate, float]]) -> None:
+        """Ask the main judge about the master keys as responses to the batch's queries."""
+        asked = [
+            replace(candidate, response=key.replace("{q}", candidate.query))
+            for key, (candidate, _) in zip(MASTER_KEYS.values(), cycle(rows))
+        ]
+        usual = statistics.fmean([share for share, _ in self._seen] or [share for _, share in rows])
+        for judgement in await self._asked(self._ask_main, asked):
+            if (value := self._main.value(judgement)) is not None:
+                self._keys.append(self._main.share(value) > usual)
+        self._update()
+
+    async def _asked(
+        self, ask: AskPart, candidates: Sequence[Candidate]
+    ) -> Sequence[Judgement | None]:
+        """Return the judgements, None for all of them after an exception."""
+        try:
+            return await ask(candidates)
+        except Exception as error:  # an audit must not end the training that it watches
+            self._warn_once(type(error).__name__, f"{type(error).__name__}: {error}")
+            return [None] * len(candidates)
+
+    def _warn_once(self, kind: str, reason: str) -> None:
+        """Log why an audit has no number, once for each kind of failure."""
+        if kind not in self._logged:
+            self._logged.add(kind)
+            LOG.warning("the audit of the reward abstains: %s", reason)
+
+    def _update(self) -> None:
+        """Compute the metrics and alarms, and log alarms that are new."""
+        pairs = [(main, own) for main, own in self._seen if own is not None]
+        gap = _mean([main - own for main, own in pairs])
+        if math.isnan(self._first) and len(pairs) >= LEAST:
+            self._first = gap
+        found = {
+            "gap": gap,
+            "gap_trend": gap - self._first,
+            "correlation": _correlation(pairs),
+            "failures": _mean([float(own is None) for _, own in self._seen]),
+            "canary": _mean([float(above) for above in self._keys]),
+        }
+        enough = {"gap_trend": len(pairs) >= LEAST, "canary": len(self._keys) >= LEAST_KEYS}
+        alarms = tuple(n for n, most in AUDIT_BOUNDS.items() if enough[n] and found[n] > most)
+        states = {f"alarm_{name}": float(name in alarms) for name in AUDIT_BOUNDS}
+        self.figures = {f"audit/{name}": value for name, value in (found | states).items()}
+        if new := [name for name in alarms if name not in self.alarms]:
+            LOG.warning("%s", _described(new, self.figures))
+        self.alarms = alarms
+
+
+def is_audited(candidate: Candidate, share: float) -> bool:
+    """Return whether a response is among the audited share, by a hash of query and response.
+
+    So all processes, retries and restarts choose the same responses.
+    """
+    text = f"{len(candidate.query)} {candidate.query}{candidate.response}"
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) < share * 2**64
+
+
+def _described(alarms: Sequence[str], figures: Mapping[str, float]) -> str:
+    """Return the alarms in words, each with its value and bound."""
+    told = [f"{n} is {figures[f'audit/{n}']:.3g}, over {AUDIT_BOUNDS[n]:g}" for n in alarms]
+    return f"audit alarm: {'; '.join(told)}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values) if values else math.nan
+
+
+def _correlation(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return Pearson's correlation of pairs; NaN if either side is constant."""
+    if any(len(set(side)) < 2 for side in zip(*pairs, strict=True)) or not pairs:
+        return math.nan
+    return statistics.correlation(*zip(*pairs, strict=True))

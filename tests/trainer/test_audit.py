@@ -1,0 +1,308 @@
+"""The audit of a reward while a training runs: its metrics, its alarms, and that it changes
+nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoj_reward.client.client import RewardClient
+from autoj_reward.config import RewardConfig, check
+from autoj_reward.errors import AuditAlarm, BudgetExceeded, ConfigError
+from autoj_reward.journal.reading import Reader
+from autoj_reward.judge.health import MASTER_KEYS
+from autoj_reward.trainer.audit import AUDIT_BOUNDS, is_audited
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.stats import batch_metrics
+from autoj_reward.trainer.trl import GRPOReward
+from autoj_reward.types import Candidate, Pair
+
+Rater = Callable[[int, int], int]
+"""Rating of a response by its quality, 1 to 10, and its padding in characters."""
+HONEST_KEYS = {":": 1, "Thought process:": 1, "": 1, "Why?": 1}
+ROOT = Path(__file__).parents[2]
+GAP = {f"audit/{name}" for name in ("gap", "gap_trend", "correlation", "failures", "canary")}
+NAMES = GAP | {f"audit/alarm_{name}" for name in AUDIT_BOUNDS}
+
+
+def answer(number: int, quality: int, padding: int) -> str:
+    return f"Answer {number} of quality {quality}. {'x' * padding}"
+
+
+def honest(quality: int, padding: int) -> int:
+    return quality
+
+
+def strict(quality: int, padding: int) -> int:
+    return quality - 1
+
+
+def pays_for_length(quality: int, padding: int) -> int:
+    return min(10, quality + padding // 20)
+
+
+def training(seed: int, steps: int = 20, rows: int = 16) -> list[list[tuple[int, int, int]]]:
+    """Return the responses of a policy that learns to write longer, and no better."""
+    rng = random.Random(seed)
+    return [
+        [(step * rows + n, rng.randint(2, 6), rng.randint(0, 12 * step)) for n in range(rows)]
+        for step in range(steps)
+    ]
+
+
+def scripted(rate: Rater, steps: Sequence[Sequence[tuple[int, int, int]]], **more: Any) -> Any:
+    ratings = {answer(*row): rate(*row[1:]) for step in steps for row in step}
+    return {"kind": "fake", "script": {"ratings": ratings | HONEST_KEYS} | more}
+
+
+def made(judge: Any, audit: Any = None, **more: Any) -> RewardConfig:
+    data = {"judge": judge, "view": "rating"} | more
+    if audit is not None:
+        whole = {"share": 1.0, "canaries_every": 16, "view": "rating"}
+        data["audit"] = whole | audit
+    return check(RewardConfig, data, "test")
+
+
+def settle(model: RewardModel) -> None:
+    """Wait until the audits in flight have ended."""
+
+    async def ended(client: RewardClient) -> None:
+        assert model.audit
+        await asyncio.gather(*model.audit.in_flight)
+
+    model.run(ended).result()
+
+
+def train(config: RewardConfig, steps: Sequence[Sequence[tuple[int, int, int]]]) -> list[Any]:
+    """Return the audit's metrics after each step."""
+    found = []
+    with RewardModel(config) as model:
+        for step in steps:
+            model.rewards_now([Candidate("Why?", answer(*row)) for row in step])
+            settle(model)
+            assert model.audit
+            found.append(model.audit.figures)
+    return found
+
+
+def alarms(figures: dict[str, float]) -> set[str]:
+    return {name for name in AUDIT_BOUNDS if figures[f"audit/alarm_{name}"]}
+
+
+def test_a_judge_that_pays_for_length_raises_the_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    steps = training(1)
+    config = made(scripted(pays_for_length, steps), {"judge": scripted(honest, steps)})
+    with caplog.at_level(logging.WARNING, "autoj_reward"):
+        found = train(config, steps)
+    assert [alarms(own) for own in found[:4]] == [set()] * 4
+    assert alarms(found[-1]) == {"gap_trend"} and found[-1]["audit/gap_trend"] > 0.15
+    told = [record.message for record in caplog.records if "audit alarm" in record.message]
+    assert len(told) == 1 and "gap_trend" in told[0] and "over 0.15" in told[0]
+
+
+@pytest.mark.parametrize("rate", [honest, strict])
+@pytest.mark.parametrize("seed", range(5))
+def test_an_honest_judge_raises_none(rate: Rater, seed: int) -> None:
+    """Also none that is stricter than the audit judge throughout."""
+    steps = training(seed)
+    found = train(made(scripted(rate, steps), {"judge": scripted(honest, steps)}), steps)
+    assert [alarms(own) for own in found] == [set()] * len(steps)
+    assert found[-1]["audit/canary"] == found[-1]["audit/failures"] == 0
+    assert found[-1]["audit/correlation"] > 0.9
+
+
+def test_figures_by_hand() -> None:
+    ratings = {"a": 10, "b": 1, "c": 5.5, "lost": 4}
+    audit = {"ratings": {"a": 5.5, "b": 1, "c": 10}, "fail": {"lost": "unparsable"}}
+    config = made(
+        {"kind": "fake", "script": {"ratings": ratings}},
+        {"judge": {"kind": "fake", "script": audit}, "canaries_every": 0},
+    )
+    with RewardModel(config) as model:
+        [first, *_] = model.rewards_now([Candidate("Why?", text) for text in ratings])
+        settle(model)
+        assert model.audit
+        found = dict(model.audit.figures)
+    assert set(first.audit) == set(found) == NAMES
+    assert found["audit/gap"] == 0  # (1/2 + 0 - 1/2) / 3
+    assert found["audit/correlation"] == pytest.approx(0.5)
+    assert found["audit/failures"] == 1 / 4
+    assert math.isnan(found["audit/gap_trend"]) and math.isnan(found["audit/canary"])
+
+
+@pytest.mark.parametrize("keys", [{}, {":": 10}, {":": 10, "Why?": 9}])
+def test_a_judge_that_pays_for_master_keys_raises_the_alarm(keys: dict[str, float]) -> None:
+    steps = training(2, steps=4)
+    judge = scripted(honest, steps)
+    judge["script"]["ratings"] |= keys
+    found = train(made(judge, {"judge": scripted(honest, steps)}), steps)
+    assert found[-1]["audit/canary"] == len(keys) / len(MASTER_KEYS)
+    assert alarms(found[-1]) == ({"canary"} if keys else set())
+
+
+def test_master_keys_leave_no_record(tmp_path: Path) -> None:
+    steps = training(3, steps=2)
+    path = tmp_path / "journal.sqlite"
+    judge = scripted(honest, steps)
+    found = train(made(judge, {"judge": scripted(strict, steps)}, journal=path), steps)
+    assert found[-1]["audit/canary"] == 0
+    entries = Reader(path).newer(1000, lambda keys: {})
+    texts = [entry.item.responses[0] for entry in entries]
+    assert sorted(texts) == sorted(answer(*row) for step in steps for row in [*step, *step])
+
+
+def ends_of_calls(config: RewardConfig, calls: Sequence[Sequence[str]]) -> list[Any]:
+    """Return the numbers of each call, or its error."""
+    found: list[Any] = []
+    with RewardModel(config) as model:
+        for call in calls:
+            try:
+                rewards = model.rewards_now([Candidate("Why?", text) for text in call])
+                found.append([(r.raw, r.value, r.judgement.outcome) for r in rewards])
+            except BudgetExceeded as error:
+                found.append(str(error))
+        metrics = batch_metrics(rewards, [Candidate("Why?", text) for text in call])
+    slow = ("judge/seconds", "judge/queued_seconds")
+    shown = {n: v for n, v in metrics.items() if n not in slow and not n.startswith("audit/")}
+    return [*found, str(shown), model.health.figures()]
+
+
+BROKEN = [{}, {"fail_share": {"unparsable": 1.0}}, {"fail_share": {"hang": 1.0}}]
+
+
+@pytest.mark.parametrize("script", BROKEN)
+def test_an_audit_changes_neither_rewards_nor_the_failure_budget(script: dict[str, Any]) -> None:
+    """Whether the audit judge works, fails or hangs, and whether the judge fails on master keys."""
+    lost = {f"lost {n}": "unparsable" for n in range(8)}
+    judge = {"kind": "fake", "script": {"fail": lost | {"": "unavailable", ":": "unparsable"}}}
+    calls = [[f"answer {n}", "x" * n, f"lost {n}"] for n in range(1, 8)]
+    own = {"failures": {"budget": 0.1, "window": 10}}
+    plain = ends_of_calls(made(judge, **own), calls)
+    audit = {"judge": {"kind": "fake", "script": script}, "canaries_every": 1}
+    assert ends_of_calls(made(judge, audit, **own), calls) == plain
+    assert any("failure budget" in str(end) for end in plain)
+
+
+def test_a_broken_audit_judge_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    steps = training(4, steps=5)
+    broken = {"kind": "fake", "script": {"fail_share": {"unparsable": 1.0}}}
+    audit = {"judge": broken, "stop": True, "canaries_every": 0}
+    with caplog.at_level(logging.WARNING, "autoj_reward"):
+        found = train(made(scripted(honest, steps), audit), steps)
+    assert found[-1]["audit/failures"] == 1 and alarms(found[-1]) == set()
+    assert math.isnan(found[-1]["audit/gap"])
+    assert sum("audit of the reward abstains" in record.message for record in caplog.records) == 1
+
+
+def test_an_alarm_stops_a_trainer_that_should_stop() -> None:
+    steps = training(5)
+    audit = {"judge": scripted(honest, steps), "stop": True}
+    config = made(scripted(pays_for_length, steps), audit)
+    logged: list[dict[str, float]] = []
+
+    async def run(model: RewardModel) -> None:
+        for step in steps:
+            own: dict[str, float] = {}
+            logged.append(own)
+            texts = [answer(*row) for row in step]
+            await GRPOReward(model).judge(["Why?"] * len(texts), texts, own.__setitem__)
+            await asyncio.to_thread(settle, model)
+
+    with RewardModel(config) as model:
+        with pytest.raises(AuditAlarm, match=r"gap_trend is 0\.\d+, over 0\.15.*audit\.stop"):
+            asyncio.run(run(model))
+        assert 4 < len(logged) < len(steps)
+        assert all(set(own) >= NAMES for own in logged[:-1]) and not logged[-1]
+        with pytest.raises(AuditAlarm):  # a retry does not get past it
+            model.rewards_now([Candidate("Why?", "again")])
+
+
+TWO_RANKS = """
+import asyncio, json, sys
+import torch.distributed as distributed
+from autoj_reward.config import RewardConfig, check
+from autoj_reward.errors import AuditAlarm
+from autoj_reward.trainer.reward import RewardModel
+from tests.trainer.test_audit import settle
+
+rank, store, data = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+model = RewardModel(check(RewardConfig, data, "test"))
+function, logged, steps, stopped = model.trl(), {}, 0, ""
+while not stopped:
+    texts = [f"{steps} {'x' * n}" for n in range(4 * rank, 4 * rank + 4)]
+    try:
+        asyncio.run(function(["Why?"] * 4, texts, logged.__setitem__))
+        steps += 1
+    except AuditAlarm as error:
+        stopped = str(error)
+    if rank == 0:
+        settle(model)
+    distributed.barrier()
+shown = {name: str(value) for name, value in logged.items() if name.startswith("audit/")}
+print(json.dumps([steps, stopped, shown, bool(model.clients)]))
+model.close()
+distributed.barrier()
+"""
+
+
+def test_rank_0_audits_and_stops_all_ranks_where_it_judges_for_them(tmp_path: Path) -> None:
+    judge = {"kind": "fake", "script": {"ratings": {":": 10, "Thought process:": 10}}}
+    audit = {"judge": {"kind": "fake"}, "view": "rating", "canaries_every": 8, "stop": True}
+    data = {"judge": judge, "view": "rating", "audit": audit, "shaping": {"whiten": "group"}}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWO_RANKS, rank, str(tmp_path / "store"), json.dumps(data)],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    said = [rank.communicate() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    (*first, opened), (*second, opened_too) = (json.loads(out) for out, _ in said)
+    assert first == second and first[0] >= 3 and "canary is" in first[1]
+    assert set(first[2]) == NAMES
+    assert opened and not opened_too
+
+
+def test_the_audited_share_is_the_same_everywhere() -> None:
+    candidates = [Candidate(f"q{n % 7}", f"answer {n}") for n in range(10_000)]
+    chosen = [one for one in candidates if is_audited(one, 0.05)]
+    assert len(chosen) == pytest.approx(500, abs=80)
+    assert all(is_audited(one, 0.3) for one in chosen)
+    assert all(is_audited(one, 1.0) for one in candidates)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"audit": {"share": 0.1}}, "name a judge or a service"),
+        ({"audit": {"judge": {}, "relative": {"by": "comparisons"}}}, "single responses"),
+        ({"audit": {"judge": {}}, "relative": {"by": "comparisons"}}, "leave one out"),
+        ({"parts": {"audit": {"judge": {}}}}, "no part can be called 'audit'"),
+        ({"audit": {"judge": {}, "share": 0}}, "greater than 0"),
+    ],
+)
+def test_a_config_that_cannot_be_audited_is_refused(data: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check(RewardConfig, data, "test")
+
+
+def test_comparisons_are_not_audited() -> None:
+    config = made({"kind": "fake"}, {"judge": {"kind": "fake"}})
+    with RewardModel(config) as model, pytest.raises(ConfigError, match=r"reward\.audit"):
+        model.compare_now([Pair("Why?", "a", "bb")])
