@@ -19,6 +19,7 @@ from itertools import cycle
 from autoj_reward.config import AuditConfig, View
 from autoj_reward.errors import AuditAlarm
 from autoj_reward.judge.health import MASTER_KEYS
+from autoj_reward.models.calibration import JudgeCalibration
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.trainer.parts import AskPart, RewardPart
 from autoj_reward.types import Candidate, Judgement
@@ -53,10 +54,13 @@ class Audit:
     - `audit/alarm_<metric>`: 1 while a metric is above its bound in AUDIT_BOUNDS, else 0.
     """
 
-    def __init__(self, config: AuditConfig, spec: JudgeSpec) -> None:
-        """spec: the audit judge."""
+    def __init__(
+        self, config: AuditConfig, spec: JudgeSpec, calibration: JudgeCalibration | None
+    ) -> None:
+        """spec: the audit judge. calibration: map of its numbers, None without one."""
         self._config = config
-        self._part = RewardPart(None if config.scoring else spec.format)
+        fmt = None if config.scoring else spec.format
+        self._part = RewardPart(fmt, calibration=calibration)
         self._seen: deque[tuple[float, float | None]] = deque(maxlen=WINDOW)
         self._keys: deque[bool] = deque(maxlen=KEY_WINDOW)
         self._first = math.nan

@@ -102,6 +102,8 @@ class Parts:
     A judge alone rewards in its own unit. With several parts, each is mapped to 0..1, and the
     reward is their weighted mean or their minimum. A part that abstains is left out, and the
     weights of the others are scaled up.
+
+    Attributes: `by_name`, the parts; `calibrations`, those of parts and audit by name.
     """
 
     def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
@@ -111,16 +113,19 @@ class Parts:
         """
         self._least = config.reduce == "min"
         own = None if config.scoring else judges[JUDGE].format
-        calibrated = {
-            name: load_calibration(part.calibration)
-            for name, part in config.judged.items()
-            if part.calibration
+        self.calibrations = {
+            name: load_calibration(judged.calibration)
+            for name, judged in config.judged.items()
+            if judged.calibration
         }
-        self.by_name = {JUDGE: RewardPart(own, calibration=calibrated.get(JUDGE))}
+        self.by_name = {JUDGE: RewardPart(own, calibration=self.calibrations.get(JUDGE))}
         for name, part in config.parts.items():
             fmt = None if part.function or part.scoring else judges[name].format
             self.by_name[name] = RewardPart(
-                fmt, weight=part.weight, range=part.range, calibration=calibrated.get(name)
+                fmt,
+                weight=part.weight,
+                range=part.range,
+                calibration=self.calibrations.get(name),
             )
         self.alone = len(self.by_name) == 1
 

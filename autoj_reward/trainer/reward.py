@@ -95,7 +95,10 @@ class RewardModel:
         self._recent: deque[tuple[Candidate, Reward]] = deque(maxlen=RECENT)
         self.waited_s = 0.0
         self.health = JudgeHealth()
-        self.audit = Audit(config.audit, self.judges[AUDIT]) if config.audit else None
+        self.audit = None
+        if config.audit:
+            own = self.parts.calibrations.get(AUDIT)
+            self.audit = Audit(config.audit, self.judges[AUDIT], own)
         self._alarms: tuple[str, ...] = ()
         self._unchecked = 0
         self._lock = threading.Lock()
@@ -184,7 +187,7 @@ class RewardModel:
             return "rating"
         key = f"{self.config.key_of(name)}.view"
         view = resolve_view(own.view, "reward", client.preferred, views, key)
-        if calibration := self.parts.by_name[name].calibration:
+        if calibration := self.parts.calibrations.get(name):
             where, judge = f"{self.config.key_of(name)}.calibration", client.backend.judge
             calibration.require(where, judge, view, client.critiques, client.vote)
         return view

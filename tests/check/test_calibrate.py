@@ -17,6 +17,7 @@ from autoj_reward.models.calibration import load_calibration
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 from tests.test_relative import write
+from tests.trainer.test_audit import settle
 
 NOISE = 0.5
 
@@ -148,6 +149,13 @@ def test_the_reward_is_the_calibrated_number(tmp_path: Path) -> None:
         [found_two] = model.rewards_now([Candidate("q1?", "1: 4")])
     assert found_two.parts == {"judge": 4, "second": pytest.approx(meant(4))}
     assert found_two.raw == pytest.approx(((4 - 1) / 9 + (meant(4) - 1.5) / 8) / 2)
+    audited = {"judge": own, "view": "rating", "audit": part | {"share": 1, "canaries_every": 0}}
+    with RewardModel(check(RewardConfig, audited, "test")) as model:
+        model.rewards_now([Candidate("q1?", "1: 4")])
+        settle(model)
+        assert model.audit
+        gap = model.audit.figures["audit/gap"]
+    assert gap == pytest.approx((4 - 1) / 9 - (meant(4) - 1.5) / 8)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +167,10 @@ def test_the_reward_is_the_calibrated_number(tmp_path: Path) -> None:
         ({"calibration": "labels.jsonl"}, "cannot be read"),
         ({"calibration": "judge.json"}, "no file of `autoj calibrate`"),
         ({"relative": {"by": "listwise"}, "view": "auto"}, "calibration maps a rating, and"),
+        (
+            {"calibration": None, "audit": {"view": "expected", "calibration": "map.json"}},
+            "reward.audit.calibration is of view rating, and here it is expected",
+        ),
         ({"knots": [[1, 2]]}, "knots"),
         ({"knots": [[1, 2], [3, 2]]}, "do not rise"),
     ],
@@ -176,6 +188,9 @@ def test_a_calibration_of_other_judgements_is_refused(
     if "critiques" in changed:
         own = own | {"critiques": changed.pop("critiques")}
     data = {"judge": own, "view": "rating", "calibration": "map.json"} | changed
-    data["calibration"] = str(tmp_path / data["calibration"])
+    if "audit" in data:
+        data["audit"] |= {"judge": own, "calibration": str(file)}
+    if data["calibration"]:
+        data["calibration"] = str(tmp_path / data["calibration"])
     with pytest.raises(ConfigError, match=why):
         RewardModel(check(RewardConfig, data, "test")).open()
