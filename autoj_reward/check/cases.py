@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autoj_reward.config import View
 from autoj_reward.conversation import EMPTY_CONTEXT, Context
-from autoj_reward.evaluate.ask import resampled
+from autoj_reward.evaluate.ask import rating_questions, resampled
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare
@@ -35,8 +35,7 @@ class CheckCase:
     def questions(self, names: Iterable[str]) -> list[Rate]:
         """Return the questions about the responses of these names."""
         asked = [Candidate(self.query, self.texts[n], context=self.context) for n in names]
-        k, vote = self.spec.critiques, self.spec.vote
-        return [Rate(one, k, view=self.view, vote=vote) for one in asked]
+        return rating_questions(asked, self.spec, self.view)
 
     @property
     def comparison(self) -> Compare:

@@ -131,8 +131,7 @@ def rate_each(
     """
 
     async def question(ask: Ask, row: T) -> tuple[Scores, list[Judgement]]:
-        shown = [candidate.for_judge(spec.shows) for candidate in candidates(row)]
-        found = await rate_candidates(ask, shown, spec, view)
+        found = await rate_candidates(ask, candidates(row), spec, view)
         return tuple(judgement.view(view) for judgement in found), found
 
     def size(row: T) -> int:
@@ -148,5 +147,11 @@ async def rate_candidates(
 
     A rating without the view's number abstains, with the outcome `no_number`.
     """
+    return await rate_all(rating_questions(candidates, spec, view), ask)
+
+
+def rating_questions(candidates: Iterable[Candidate], spec: JudgeSpec, view: View) -> list[Rate]:
+    """Return the question about each candidate, shown and voted on as the judge's config says."""
     k, vote = spec.critiques, spec.vote
-    return await rate_all([Rate(one, k, view=view, vote=vote) for one in candidates], ask)
+    shown = (candidate.for_judge(spec.shows) for candidate in candidates)
+    return [Rate(one, k, view=view, vote=vote) for one in shown]

@@ -292,8 +292,7 @@ def _rating(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
 
     async def rate_both(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
         sides = [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
-        shown = [side.for_judge(spec.shows) for side in sides]
-        found = await rate_candidates(ask, shown, spec, config.view)
+        found = await rate_candidates(ask, sides, spec, config.view)
         a, b = (side.view(config.view) for side in found)
         gap = None if a is None or b is None else a - b
         [verdict] = pointwise_verdicts([gap], config.tie_threshold or 0.0)
