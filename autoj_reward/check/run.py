@@ -22,6 +22,7 @@ from autoj_reward.check.rows import (
 from autoj_reward.check.texts import variants
 from autoj_reward.config import Block, JudgeConfig, View, ViewOrAuto
 from autoj_reward.config.load import read_config
+from autoj_reward.data.teacher import CHARS_PER_TOKEN
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import ask_each
 from autoj_reward.evaluate.results import write_result
@@ -40,8 +41,6 @@ from autoj_reward.types import JudgeInput
 
 RESULT, PAGE, JOURNAL = "check.json", "check.html", "journal.sqlite"
 """Files in the output folder."""
-CHARS_PER_TOKEN = 4
-"""Characters of a token, for estimates of English text."""
 RESAMPLED = ("good", "flawed")
 """Responses that are judged again with another sample."""
 
@@ -66,11 +65,13 @@ def check_judge(
     sets: Sequence[str],
     strict: bool,
 ) -> int:
-    """Check a judge, and print and write what is found.
+    """Ask a judge about the package's own rows and labelled ones, and report which faults it has.
 
-    output: folder of the results. labels: file of labelled rows. sample: number of the package's
-    own rows, and of labelled groups, that are judged. Returns 1 with `strict` if a bound is missed,
-    else 0. Raises ConfigError for a judge that rates no single response, or needs a context field.
+    The report is printed, and written as JSON and as a page. output: folder of both and of the
+    journal. labels: file of labelled rows, None for none. sample: limit on the package's own rows,
+    and on labelled groups, that are judged; None judges all. Returns 1 with `strict` if a bound is
+    missed, else 0. Raises ConfigError for a judge that rates no single response, or needs a context
+    field.
     """
     if sample is not None and sample < 2:
         raise ConfigError(f"--sample is {sample}: give 2 or more")

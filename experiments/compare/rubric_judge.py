@@ -30,6 +30,12 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, JudgeConfig, check
 from autoj_reward.config.load import read_yaml
 from autoj_reward.conversation import Context
+from autoj_reward.evaluate.agreement import (
+    CONFIDENCE_BINS,
+    CalibrationBin,
+    calibration_bins,
+    calibration_error,
+)
 from autoj_reward.evaluate.statistics import Array, Draws, Indices, spearman
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import Candidate
@@ -38,8 +44,6 @@ from experiments.study import ResampledConfig, Study, study_command
 from experiments.tables import report, tabled
 
 PARTS = tuple(part for part, way in RUBRIC_WAYS.items() if not way.critique)
-BINS = 10
-"""Number of equal ranges of probability in which calibration is measured."""
 
 
 class CheckedItem(Block):
@@ -145,27 +149,22 @@ def area_under_curve(shares: Array, holds: Array) -> float | None:
     return float((differences.mean() + 1) / 2)
 
 
-def calibration_rows(shares: Array, holds: Array) -> list[dict[str, Any]]:
-    """Return a row for each range of probability that occurs: count, mean share, share that
-    holds."""
-    number = np.minimum((shares * BINS).astype(int), BINS - 1)
+def calibration_rows(bins: Sequence[CalibrationBin]) -> list[dict[str, Any]]:
+    """Return a table row for each bin of item probabilities.
+
+    A row holds the bin's range, its number of items, their mean probability, and the share of them
+    that hold.
+    """
+    width = 1 / CONFIDENCE_BINS
     return [
         {
-            "range": f"{n / BINS:.1f} to {(n + 1) / BINS:.1f}",
-            "count": int((number == n).sum()),
-            "share": float(shares[number == n].mean()),
-            "holds": float(holds[number == n].mean()),
+            "range": f"{own.start:.1f} to {own.start + width:.1f}",
+            "count": own.n,
+            "share": own.predicted,
+            "holds": own.observed,
         }
-        for n in range(BINS)
-        if (number == n).any()
+        for own in bins
     ]
-
-
-def expected_calibration_error(shares: Array, holds: Array) -> float:
-    """Return the expected calibration error: mean distance of share and outcome over the ranges,
-    each weighted by its count."""
-    rows = calibration_rows(shares, holds)
-    return sum(row["count"] * abs(row["share"] - row["holds"]) for row in rows) / len(shares)
 
 
 def verdict_figures(
@@ -189,7 +188,7 @@ def verdict_figures(
     def area(at: Indices) -> float | None:
         return area_under_curve(shares[at], holds[at])
 
-    base = float(holds.mean())
+    base, bins = float(holds.mean()), calibration_bins(shares, holds)
     return {
         "abstained": len(told) - len(known),
         "accuracy": over(lambda at: float(right[at].mean())),
@@ -198,8 +197,8 @@ def verdict_figures(
         "area": over(area),
         "brier": over(lambda at: float(squares[at].mean())),
         "base_brier": base * (1 - base),
-        "error": expected_calibration_error(shares, holds),
-        "bins": calibration_rows(shares, holds),
+        "error": calibration_error(bins),
+        "bins": calibration_rows(bins),
     }
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from autoj_reward.config import check
 from autoj_reward.config.load import read_yaml
+from autoj_reward.evaluate.agreement import calibration_bins, calibration_error
 from autoj_reward.evaluate.statistics import Draws
 from experiments.compare.rubric_judge import (
     PARTS,
@@ -20,7 +21,6 @@ from experiments.compare.rubric_judge import (
     RubricJudgeConfig,
     area_under_curve,
     calibration_rows,
-    expected_calibration_error,
     main,
     make_responses,
     order_figure,
@@ -97,14 +97,15 @@ def read_config() -> RubricJudgeConfig:
 
 def test_calibration_compares_probabilities_with_outcomes() -> None:
     shares, holds = np.array([0.81, 0.89, 0.2, 1.0]), np.array([1.0, 0.0, 0.0, 1.0])
-    rows = calibration_rows(shares, holds)
+    bins = calibration_bins(shares, holds)
+    rows = calibration_rows(bins)
     assert [(row["range"], row["count"]) for row in rows] == [
         ("0.2 to 0.3", 1),
         ("0.8 to 0.9", 2),
         ("0.9 to 1.0", 1),
     ]
     assert rows[1]["share"] == pytest.approx(0.85) and rows[1]["holds"] == 0.5
-    assert expected_calibration_error(shares, holds) == pytest.approx((0.2 + 2 * 0.35 + 0) / 4)
+    assert calibration_error(bins) == pytest.approx((0.2 + 2 * 0.35 + 0) / 4)
 
 
 def test_each_item_of_the_study_is_met_by_its_own_sentences_alone() -> None:
