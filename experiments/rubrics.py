@@ -65,9 +65,9 @@ RUBRIC_WAYS = {
 
 @asynccontextmanager
 async def open_ways(base: JudgeConfig) -> AsyncIterator[Callable[[RubricWay], RewardClient]]:
-    """Start one engine in this process, and yield a function that returns the client of a way.
+    """Start an engine in this process, and yield a function from a way of judging to its client.
 
-    The ways share the engine's prefix cache, but no prompts.
+    All clients use the engine, and so its prefix cache. No two ways have a prompt in common.
     """
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     engine = make_judge(RUBRIC_WAYS["items"].spec(base)).engine

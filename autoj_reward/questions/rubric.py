@@ -283,7 +283,7 @@ class RubricJudge(Protocol):
 
     @property
     def critiques(self) -> int:
-        """Number of sampled critiques of a rating."""
+        """Number of critiques that are sampled for an overall rating of a response."""
 
     @property
     def vote(self) -> Vote:

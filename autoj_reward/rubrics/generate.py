@@ -124,7 +124,10 @@ def generate_rubrics(
     strict: bool,
     dry_run: bool,
 ) -> int:
-    """Write a rubric for every row, test those of pairs, and write and print what became of them.
+    """Let a model write a rubric for every row, and keep those that pass.
+
+    A rubric of a pair passes if the judge, going by it, scores the better response higher. The
+    rubrics kept, a summary and the reasons for what was dropped are written, and counts printed.
 
     With `dry_run` questions are counted and priced, and nothing is sent or written. Returns 0.
     Raises ConfigError for a judge that cannot score the rubrics of pairs.

@@ -55,7 +55,9 @@ def render_markdown(audits: Iterable[RubricAudit]) -> str:
 def render_audit(
     audits: Sequence[RubricAudit], result: Mapping[str, Any], left_out: Sequence[BadRow]
 ) -> str:
-    """Return the page as HTML: the bound, a table of the rubrics, and each rubric's tables.
+    """Return the page of `autoj rubrics audit` as HTML.
+
+    It shows the bound with its result, a table of the rubrics, and a table of each rubric's items.
 
     result: fields of `audit.json`. left_out: the first of the input rows that were left out.
     """

@@ -116,9 +116,10 @@ class Run:
         return claim_path(self.path, in_folder=self.path.is_dir())
 
     def total(self) -> int:
-        """Return the expected number of judge inputs; 0 if unknown.
+        """Return the number of judge inputs that the run expects in all; 0 if unknown.
 
-        It counts comparisons only if responses are `scored_by` something.
+        A run that ranks by a view does not count the comparisons of its tie-breaks, since their
+        number is not known before.
         """
         found = (_read(self._claim) or {}).get("total")
         return found if isinstance(found, int) else 0

@@ -88,7 +88,7 @@ async def in_turn(work: GroupWork, score: ScoreGroup) -> JudgedGroups:
 async def by_autoj(
     work: GroupWork, judge: dict[str, Any], relative: dict[str, Any]
 ) -> JudgedGroups:
-    """Score the groups with this package.
+    """Score the groups by relative judging with this package, through the endpoint.
 
     judge: keys of a judge config beside the endpoint's. relative: how groups are judged, as in a
     run file.
