@@ -2,7 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import psutil  # type: ignore[import-untyped]
+
+ROOT = Path(__file__).parents[1]
+
+
+def run_two_ranks(script: str, *given: str | Path, path: str = str(ROOT)) -> list[str]:
+    """Run a script as ranks 0 and 1 of one training, and return what each printed.
+
+    given: arguments after the rank. path: PYTHONPATH. Fails if a rank fails.
+    """
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, rank, *given],
+            env=os.environ | {"PYTHONPATH": path, "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    said = [rank.communicate() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    return [out for out, _ in said]
 
 
 def processes(title: str) -> list[psutil.Process]:

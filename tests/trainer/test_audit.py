@@ -7,10 +7,7 @@ import asyncio
 import json
 import logging
 import math
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +24,7 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.stats import batch_metrics
 from autoj_reward.trainer.trl import GRPOReward
 from autoj_reward.types import Candidate, Pair
+from tests.processes import run_two_ranks
 
 Rater = Callable[[int, int], int]
 """Rating of a response by its quality, 1 to 10, and its padding in characters."""
@@ -261,19 +259,8 @@ def test_rank_0_audits_and_stops_all_ranks_where_it_judges_for_them(tmp_path: Pa
     judge = {"kind": "fake", "script": {"ratings": {":": 10, "Thought process:": 10}}}
     audit = {"judge": {"kind": "fake"}, "view": "rating", "canaries_every": 8, "stop": True}
     data = {"judge": judge, "view": "rating", "audit": audit, "shaping": {"whiten": "group"}}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", TWO_RANKS, rank, str(tmp_path / "store"), json.dumps(data)],
-            env=os.environ | {"PYTHONPATH": str(ROOT), "WORLD_SIZE": "2"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in "01"
-    ]
-    said = [rank.communicate() for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
-    (*first, opened), (*second, opened_too) = (json.loads(out) for out, _ in said)
+    said = run_two_ranks(TWO_RANKS, tmp_path / "store", json.dumps(data))
+    (*first, opened), (*second, opened_too) = map(json.loads, said)
     assert first == second and first[0] >= 3 and "canary is" in first[1]
     assert set(first[2]) == NAMES
     assert opened and not opened_too

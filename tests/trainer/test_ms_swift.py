@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import torch
 
 import autoj_reward
 from autoj_reward.errors import BudgetExceeded
+from tests.processes import run_two_ranks
 from tests.trainer.conftest import FRAMEWORKS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
@@ -112,19 +111,9 @@ def test_a_group_that_two_ranks_hold_is_judged_on_rank_0(
         [[["q", "good"], ["q", "poor"]], [["q", "good"]]],
         [[["q", "good"]], [["r", "good"]]],  # each is alone
     ]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, rank, tmp_path / "store", PLUGIN, json.dumps(steps)],
-            env=os.environ | {"PYTHONPATH": f"{ROOT}:{FRAMEWORKS}", "WORLD_SIZE": "2"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in "01"
-    ]
-    ends = [rank.communicate() for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], ends
-    first, second = (json.loads(out.rpartition("REWARDS")[2]) for out, _ in ends)
+    path = f"{ROOT}:{FRAMEWORKS}"
+    said = run_two_ranks(RANK, tmp_path / "store", PLUGIN, json.dumps(steps), path=path)
+    first, second = (json.loads(out.rpartition("REWARDS")[2]) for out in said)
     [[good], [poor]], [[other]] = first[0], second[0]
     assert poor < good == other
     assert first[1] == second[1] and first[1].startswith("ConfigError: reward.relative is set")

@@ -15,6 +15,7 @@ import pytest
 from autoj_reward.engine.endpoint import TEST_MESSAGES
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
+from tests.processes import run_two_ranks
 from tests.service.test_service import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -96,19 +97,8 @@ def test_a_group_that_two_ranks_hold_is_judged_on_rank_0(tmp_path: Path) -> None
         [[["q"], ["good"]], [["q", "r"], ["poor", "fair"]]],  # r is alone
         [[["q"], ["poor"]], [["q"], ["good"]]],
     ]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", GATHERING, rank, str(tmp_path / "store"), json.dumps(batches)],
-            env=os.environ | {"PYTHONPATH": str(ROOT), "WORLD_SIZE": "2"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in "01"
-    ]
-    said = [process.communicate() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
-    (first, logged, opened), (second, logged_too, opened_too) = (json.loads(o) for o, _ in said)
+    said = run_two_ranks(GATHERING, tmp_path / "store", json.dumps(batches))
+    (first, logged, opened), (second, logged_too, opened_too) = map(json.loads, said)
     good, poor, fair_of_r = first[0]
     fair, *poor_of_r = second[0]
     assert poor < fair < good and poor_of_r[0] == poor_of_r[1] < fair_of_r
