@@ -25,6 +25,9 @@ class Sampling:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
+    index: int = 0
+    """Number of this answer among several to one prompt, which differ in their seeds. A scripted
+    engine has no seed and goes by this number."""
     logprob: bool = False
     """Whether to return the summed log-probability of each sampled answer."""
     frequency_penalty: float = 0.0

@@ -159,7 +159,7 @@ class FakeEngine(_Script):
         if not responses and self._checklist(prepared.prompt):
             responses = [""]  # an empty response is no part of the prompt
         if not responses:
-            query, k = prepared.prompt[-1].text, sampling.seed or 0
+            query, k = prepared.prompt[-1].text, sampling.index
             text = f"{query} / answer {k} " + "word " * k
             return [Generation(text, logprob=-float(k + 1))]
         fault, queued = await self._meet(responses)

@@ -156,7 +156,7 @@ class PolicyReplica:
 
         async def one(index: int) -> tuple[int, Generation]:
             seed = c.seed + index
-            sampling = Sampling(c.max_tokens, c.temperature, c.top_p, seed, logprob=True)
+            sampling = Sampling(c.max_tokens, c.temperature, c.top_p, seed, index, logprob=True)
             return index, require_one(await self._engine.generate(prepared, sampling))
 
         async with aclosing(_as_done(map(one, range(c.n)))) as found:
