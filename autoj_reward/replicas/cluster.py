@@ -46,6 +46,8 @@ TINY_SHARE = 0.001
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 PATIENCE_S = 3.0
 """Seconds that processes have to exit by themselves after Ray has stopped."""
+_STARTING = threading.Lock()
+"""Lets one thread at a time start Ray and Serve: judge and policy may be deployed by two."""
 
 
 class Cluster:
@@ -64,7 +66,6 @@ class Cluster:
         """
         self._gpus = gpus
         self._connected = self._serves = False
-        self._starting = threading.Lock()
         self._started: set[psutil.Process] = set()
         self._applications: dict[str, str] = {}
         self._suffix = ""
@@ -114,7 +115,7 @@ class Cluster:
         atexit.register(self._leave)
 
     def _serve(self) -> None:
-        with self._starting:  # judge and policy may be deployed by two threads
+        with _STARTING:
             self.start()
             if self._connected and not self._serves:
                 self._serves = True
