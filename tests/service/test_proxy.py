@@ -209,10 +209,9 @@ SLOW: dict[str, tuple[str, Callable[[socket.socket], Any]]] = {
 def test_who_sends_too_slowly_never_reaches_the_service(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = made(Stub())
     with (
         caplog.at_level(logging.INFO, "autoj_reward"),
-        proxied(app, tmp_path, SOON) as proxy,
+        proxied(made(Stub()), tmp_path, SOON) as proxy,
         ExitStack() as stack,
     ):
         slow = [
@@ -222,10 +221,9 @@ def test_who_sends_too_slowly_never_reaches_the_service(
         ]
         with caller(proxy) as client:
             assert client.post("/v1/score", json=SCORE).status_code == 200
-            assert metric(app, "autoj_requests_in_flight") == 0
         for connection, wait in slow:
             wait(connection)
-    assert len(caplog.records) == 1
+    assert len(caplog.records) == 1  # the service logs every request, an unfinished one too
 
 
 @needs_nginx
