@@ -22,7 +22,6 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.logs import LOG, REQUEST, REQUEST_ID, new_request_id
 from autoj_reward.service.bodies import Refused, problem
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.service.nesting import Nesting
 
 PUBLIC = ("/healthz", "/readyz", "/openapi.json")
 """Paths that need no token: probes cannot send one, and these paths reveal nothing that is
@@ -272,7 +271,7 @@ class Admission:
             self._reading.discard(limit)
 
     async def _arrived(self, receive: Receive, hold: Hold) -> deque[bytes] | None:
-        most, size, nesting, chunks = self._limits.body, 0, Nesting(), deque[bytes]()
+        most, size, chunks = self._limits.body, 0, deque[bytes]()
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -282,7 +281,6 @@ class Admission:
             if size > most:
                 raise Refused(413, f"the body has more than {most} bytes")
             hold(len(chunk))
-            nesting.read(chunk)
             chunks.append(chunk)
             if not message.get("more_body"):
                 return chunks
