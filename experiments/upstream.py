@@ -229,16 +229,23 @@ def newest_release(framework: UpstreamFramework, before: datetime | None) -> str
     return done.stdout.strip().rpartition("==")[2]
 
 
+def installed_code(framework: UpstreamFramework, version: str) -> Path | None:
+    """Return the folder in which a release is installed; None if it is not."""
+    for name in filter(None, (framework.package, framework.cpu_build)):
+        for found in metadata.distributions(name=name):
+            if found.version == version:
+                return Path(str(found.locate_file("")))
+    return None
+
+
 def release_code(framework: UpstreamFramework, version: str) -> Path | zipfile.Path | None:
     """Return the root of a release's modules: where it is installed, else an archive of them.
 
     None if it has no wheel: pip would run the code of a source package. Raises EngineError if it
     cannot be downloaded.
     """
-    for name in filter(None, (framework.package, framework.cpu_build)):
-        for installed in metadata.distributions(name=name):
-            if installed.version == version:
-                return Path(str(installed.locate_file("")))
+    if here := installed_code(framework, version):
+        return here
     kept = CACHE / f"{framework.package}-{version}.zip"
     if not kept.is_file():
         print(f"downloading {framework.package} {version}", file=sys.stderr)
@@ -315,11 +322,12 @@ def check_frameworks(
         notes += [
             f"- {name} {version}: {what}" for version in versions for what in missing[version]
         ]
-        if not missing[pin if framework.held else versions[-1]]:
-            continue
-        fits = False
-        notes.append(f"- {name}: to mend: {', '.join(framework.adapters)}")
-    head = ("framework", "pinned", "releases that have all", "releases that lack something")
+        if missing[versions[-1]] and framework.held:
+            notes.append(f"- {name}: held at {pin}: {framework.held}")
+        if missing[pin if framework.held else versions[-1]]:
+            fits = False
+            notes.append(f"- {name}: to mend: {', '.join(framework.adapters)}")
+    head = ("framework", "pinned", "all is there", "something is missing, or no wheel")
     return "\n".join([*table(head, rows), "", *notes]).rstrip(), fits
 
 
