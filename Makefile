@@ -25,7 +25,7 @@ FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
   s3fs==2026.9.0 semver==3.1.2 shortuuid==1.0.13 textual==8.2.8 wrapt==2.5.2 \
   zipfile-zstd==0.0.4 zstandard==0.25.0 \
   tinker==0.38.0 tinker-cookbook==0.6.1 chz==0.4.0 distro==1.9.0 blobfile==3.3.0 lxml==6.1.3 \
-  axolotl==0.19.0 addict==2.4.0 \
+  axolotl==0.21.0 addict==2.4.0 \
   ms-swift==4.6.0 modelscope==1.40.2 modelscope-hub==0.5.1 dacite==1.9.2 json-repair==0.64.6
 # Judges of others, with dependencies that may differ from this package's.
 PEERS := py-openjudge==0.2.4 its-hub[lm]==1.2.0 openai==3.57.0
@@ -41,7 +41,7 @@ IN_TURN := $(BIN)/pytest $(if $(filter cpu,$(ACCELERATOR)),-n logical --maxproce
 MORE = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 IF_ANY := || [ $$? -eq 5 ] # pytest's code for no test, as ARGS may want of one part
 
-.PHONY: help best-of-32 quick test chaos gpu-figures peers test-trl test-client test-frameworks check lint types \
+.PHONY: help best-of-32 quick test chaos gpu-figures peers test-trl test-client test-frameworks upstream check lint types \
 	docs setup model lock clean
 .DEFAULT_GOAL := help
 
@@ -85,6 +85,9 @@ test-frameworks: model  ## Run the adapters of other frameworks in those framewo
 	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verl_hosted.py verifiers.py \
 	  nemo_gym.py areal.py skyrl.py llamafactory.py tinker.py axolotl.py ms_swift.py) \
 	  tests/scorers tests/evaluate/test_sections.py $(ARGS)
+
+upstream: $(READY)  ## Look up what adapters call in the releases of the last year, without installing them
+	@$(BIN)/python -m experiments.upstream
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 
