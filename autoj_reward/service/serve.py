@@ -13,6 +13,7 @@ import signal
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ import uvicorn
 from pydantic import Field
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.config import Block, RewardConfig
+from autoj_reward.config import Block, RewardConfig, Tracker
 from autoj_reward.errors import AutojError, ConfigError
 from autoj_reward.formats.schema import (
     JudgeFormat,
@@ -31,6 +32,7 @@ from autoj_reward.formats.schema import (
     load_any_format,
     read_format,
 )
+from autoj_reward.io.track import EVERY_S, MetricReports, tracking
 from autoj_reward.logs import LOG, announce, log_to_stderr
 from autoj_reward.models import format_and_wrapper
 from autoj_reward.models.spec import judge_spec
@@ -67,6 +69,9 @@ class EdgeConfig(Block):
     drain_s: int = Field(60, ge=0)
     """Seconds that a graceful shutdown leaves to requests in flight; those that are unanswered then
     get 503."""
+    track: Tracker | None = None
+    """Tracker that gets the numbers of `/metrics`; see [Metrics](../run/track.md#metrics). null:
+    none."""
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
@@ -76,12 +81,17 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     if checked.reward.service is not None:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
     log_to_stderr()
-    with listen(checked.host, checked.port) as listening, RewardModel(checked.reward) as model:
+    where = f"{checked.host}:{checked.port}"
+    with (
+        listen(checked.host, checked.port) as listening,
+        tracking(checked.track, where, checked) as reports,
+        RewardModel(checked.reward) as model,
+    ):
         edge = model.run(
             lambda client: make_edge(checked, client, model, token, listening)
         ).result()
         for line in model.used():
-            announce(f"http://{checked.host}:{checked.port}: {line}")
+            announce(f"http://{where}: {line}")
         reload = _Reload(checked, lambda: load_run(EdgeConfig, config, sets, strict), model)
         before = {
             number: signal.signal(number, lambda number, frame: edge.stop())
@@ -90,7 +100,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload.begin)
         try:
             with relaxed_gc():
-                model.run(lambda client: edge.server.serve()).result()
+                model.run(lambda client: edge.serve(reports)).result()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -153,6 +163,22 @@ class Edge:
 
     app: Service
     server: EdgeServer
+
+    async def serve(self, reports: MetricReports) -> None:
+        """Serve until the drain has ended, and report the metrics meanwhile."""
+        metrics, started = self.app.metrics, time.monotonic()
+
+        async def report() -> None:
+            while True:
+                await asyncio.sleep(EVERY_S)
+                reports.offer(int(time.monotonic() - started), metrics.numbers)
+
+        reporting = asyncio.create_task(report())
+        try:
+            await self.server.serve()
+        finally:
+            reporting.cancel()
+            reports.send(int(time.monotonic() - started), metrics.numbers())
 
     def drain(self) -> None:
         """Accept no new connection, answer requests in flight, then end. Callable from any
