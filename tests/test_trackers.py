@@ -115,7 +115,8 @@ def test_a_job_is_tracked_by_the_numbers_of_its_summary(tracker: Local) -> None:
     summary = json.loads((folder / "run/summary.json").read_text(encoding="utf-8"))
     last = {name: values[-1] for name, values in tracker.logged.items()}
     for name in ("candidates", "ok_share", "pair_tie_rate", "spread", "judgements_per_second"):
-        assert last[name] == (3, pytest.approx(summary[name]))
+        step, value = last[name]
+        assert step == 3 and value == pytest.approx(summary[name])
     assert last["outcomes/truncated"] == (3, 3) and last["curve/2"] == (3, 9.0)
     assert last["usage/tokens_out"] == (3, summary["usage"]["tokens_out"])
     kept = b"".join(path.read_bytes() for path in folder.glob("[mt]*/**/*") if path.is_file())

@@ -133,7 +133,7 @@ class BestOfNConfig(Block):
     ray_data: RayDataConfig | None = None
     """Run in shards on Ray Data. null: run in one process."""
     track: Tracker | None = None
-    """Tracker that gets the job's metrics; see [Metrics](../run/track.md#metrics). null: none."""
+    """Experiment tracker that gets the job's metrics while it runs. null: none."""
 
     @property
     def scoring(self) -> Scoring | None:
@@ -203,8 +203,8 @@ class ScoreConfig(Block):
     """How `autoj score` scores each row by the items of its rubric. null: it rates the response,
     and a row's rubric is a text for formats that show one."""
     track: Tracker | None = None
-    """Tracker that gets the metrics of `autoj score` and `autoj compare`; see
-    [Metrics](../run/track.md#metrics). null: none."""
+    """Experiment tracker that gets the metrics of `autoj score` and `autoj compare` while they run.
+    null: none."""
 
 
 class RankConfig(Block):
@@ -218,7 +218,7 @@ class RankConfig(Block):
     relative: RelativeConfig | None = None
     """How a group is judged. null: `listwise` where the judge's format can, else by comparisons."""
     track: Tracker | None = None
-    """Tracker that gets the job's metrics; see [Metrics](../run/track.md#metrics). null: none."""
+    """Experiment tracker that gets the job's metrics while it runs. null: none."""
 
 
 class ServiceConfig(Block):

@@ -187,7 +187,7 @@ class JudgeConfig(EngineConfig):
     """The judge's replicas."""
     trace: bool = False
     """Whether the processes that ask and run this judge record OpenTelemetry spans of its calls and
-    judgements; see [Traces](../run/track.md#traces)."""
+    judgements. They go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names."""
 
     @model_validator(mode="after")
     def _sampling(self) -> JudgeConfig:

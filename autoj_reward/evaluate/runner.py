@@ -46,7 +46,7 @@ class EvaluateConfig(Block):
     seed: int = 0
     """Seed of the sample, of random orders and of the bootstrap."""
     track: Tracker | None = None
-    """Tracker that gets the metrics; see [Metrics](../run/track.md#metrics). null: none."""
+    """Experiment tracker that gets the metrics at the end. null: none."""
 
     @property
     def draws(self) -> Draws:

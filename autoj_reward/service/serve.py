@@ -70,8 +70,7 @@ class EdgeConfig(Block):
     """Seconds that a graceful shutdown leaves to requests in flight; those that are unanswered then
     get 503."""
     track: Tracker | None = None
-    """Tracker that gets the numbers of `/metrics`; see [Metrics](../run/track.md#metrics). null:
-    none."""
+    """Experiment tracker that gets the numbers of `/metrics` while the service runs. null: none."""
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
