@@ -112,7 +112,7 @@ def test_one_trace_from_the_trainers_call_to_the_endpoint(
         ("http.route", "/v1/judge"),
         ("http.response.status_code", 200),
     }
-    facts = dict(judged[0].attributes or {})
+    facts: dict[str, Any] = dict(judged[0].attributes or {})
     assert facts["autoj.outcome"] == "ok" and facts["autoj.protocol"] == "single"
     assert facts["gen_ai.usage.output_tokens"] == found[0].judgement.usage.tokens_out > 0
     assert facts["autoj.engine_seconds"] > 0
