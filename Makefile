@@ -27,6 +27,10 @@ FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
   tinker==0.38.0 tinker-cookbook==0.6.1 chz==0.4.0 distro==1.9.0 blobfile==3.3.0 lxml==6.1.3 \
   axolotl==0.21.0 addict==2.4.0 \
   ms-swift==4.6.0 modelscope==1.40.2 modelscope-hub==0.5.1 dacite==1.9.2 json-repair==0.64.6
+# Beside the frameworks, since those that find a tracker report to it.
+TRACKERS := mlflow-skinny==3.17.2 databricks-sdk==0.162.0 GitPython==3.2.1 gitdb==4.0.12 smmap==5.0.3 \
+  importlib_metadata==9.1.0 zipp==4.1.2 sqlparse==0.6.1 \
+  trackio==0.43.0 gradio_client==2.7.2 brotli==1.2.1 orjson==3.13.0 wandb==0.31.0
 # Judges of others, with dependencies that may differ from this package's.
 PEERS := py-openjudge==0.2.4 its-hub[lm]==1.2.0 openai==3.57.0
 LOCK := requirements/$(ACCELERATOR).txt
@@ -79,12 +83,13 @@ test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned 
 test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
 	$(BIN)/pytest -m index tests/service/test_client_install.py $(ARGS)
 
-test-frameworks: model  ## Run the adapters of other frameworks in those frameworks' own code
+test-frameworks: model  ## Run the adapters of other frameworks, and the trackers, in their own code
 	$(BIN)/pip install --quiet --no-deps --no-compile --ignore-requires-python --upgrade \
 	  --target .venv/frameworks $(FRAMEWORKS)
+	$(BIN)/pip install --quiet --no-deps --no-compile --upgrade --target .venv/trackers $(TRACKERS)
 	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verl_hosted.py verifiers.py \
 	  nemo_gym.py areal.py skyrl.py llamafactory.py tinker.py axolotl.py ms_swift.py) \
-	  tests/scorers tests/evaluate/test_sections.py $(ARGS)
+	  tests/scorers tests/evaluate/test_sections.py tests/test_trackers.py $(ARGS)
 
 upstream: $(READY)  ## Look up what adapters call in the releases of the last year, without installing them
 	@$(BIN)/python -m experiments.upstream

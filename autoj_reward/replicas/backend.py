@@ -17,6 +17,7 @@ from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected, R
 from autoj_reward.journal import SampledResponses
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS, Abilities
+from autoj_reward.tracing import trace_headers
 from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
 
 GONE = (RayActorError, NodeDiedError, ObjectLostError)
@@ -50,7 +51,7 @@ class RayBackend:
         self.max_ongoing = max_ongoing
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
-        answers = self._handle.stream.remote(list(items))
+        answers = self._handle.stream.remote(list(items), trace_headers())
         try:
             async for batch in answers:
                 for answer in batch:

@@ -14,6 +14,7 @@ import signal
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from pydantic import Field
 from starlette.types import ASGIApp
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.config import Block, RewardConfig
+from autoj_reward.config import Block, RewardConfig, Tracker
 from autoj_reward.errors import AutojError, ConfigError
 from autoj_reward.formats.schema import (
     JudgeFormat,
@@ -32,6 +33,7 @@ from autoj_reward.formats.schema import (
     load_any_format,
     read_format,
 )
+from autoj_reward.io.track import EVERY_S, MetricReports, tracking
 from autoj_reward.logs import LOG, announce, log_to_stderr
 from autoj_reward.models import format_and_wrapper
 from autoj_reward.models.spec import judge_spec
@@ -72,6 +74,8 @@ class EdgeConfig(Block):
     drain_s: int = Field(60, ge=0)
     """Seconds that a graceful shutdown leaves to requests in flight; those that are unanswered then
     get 503."""
+    track: Tracker | None = None
+    """Experiment tracker that gets the numbers of `/metrics` while the service runs. null: none."""
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
@@ -82,10 +86,15 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
     log_to_stderr()
     allow_open_files(checked.max_requests + OTHER_FILES)
-    with listen(checked.host, checked.port) as listening, RewardModel(checked.reward) as model:
+    where = f"{checked.host}:{checked.port}"
+    with (
+        listen(checked.host, checked.port) as listening,
+        tracking(checked.track, where, checked) as reports,
+        RewardModel(checked.reward) as model,
+    ):
         edge = model.run(lambda client: make_edge(checked, client, model, token)).result()
         for line in model.used():
-            announce(f"http://{checked.host}:{checked.port}: {line}")
+            announce(f"http://{where}: {line}")
         reload = _Reload(checked, lambda: load_run(EdgeConfig, config, sets, strict), model)
         before = {
             number: signal.signal(number, lambda number, frame: edge.stop())
@@ -94,7 +103,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload.begin)
         try:
             with relaxed_gc():
-                model.run(lambda client: edge.server.serve([listening])).result()
+                model.run(lambda client: edge.serve(listening, reports)).result()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -169,6 +178,22 @@ class Edge:
     server: uvicorn.Server
     drain_s: int
     loop: asyncio.AbstractEventLoop
+
+    async def serve(self, listening: socket.socket, reports: MetricReports) -> None:
+        """Serve until the drain has ended, and report the metrics meanwhile."""
+        metrics, started = self.app.metrics, time.monotonic()
+
+        async def report() -> None:
+            while True:
+                await asyncio.sleep(EVERY_S)
+                reports.offer(int(time.monotonic() - started), metrics.numbers)
+
+        reporting = asyncio.create_task(report())
+        try:
+            await self.server.serve([listening])
+        finally:
+            reporting.cancel()
+            reports.send(int(time.monotonic() - started), metrics.numbers())
 
     def stop(self) -> None:
         """Accept no new connection, answer requests in flight, then end. When called again, refuse

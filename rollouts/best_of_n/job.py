@@ -22,6 +22,7 @@ from autoj_reward.errors import InputError, from_extras
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
 from autoj_reward.io.rows import BadRows, QueryRow, Stream, look_through
+from autoj_reward.io.track import tracking
 from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.models.unused import load_run
 from autoj_reward.processes import relaxed_gc
@@ -31,7 +32,7 @@ from rollouts.best_of_n.report import Gathered, write_figures
 from rollouts.best_of_n.results import GroupResult, writing_results
 from rollouts.best_of_n.shards import in_shards
 from rollouts.best_of_n.stages import Counts
-from rollouts.best_of_n.summary import JUDGE_PHASE, Summary, budget_text
+from rollouts.best_of_n.summary import JUDGE_PHASE, JobStatistics, Summary, budget_text
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -58,31 +59,41 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     left_out = look_through(rows, strict, partial(counts.expect, job))
     result, total = config.output / "summary.json", counts.expected(config)
     how = config.scoring.by if config.scoring else None
-    with judged_by(job.judge.name, config.output, result, total, config.journal, how):
+    claim = judged_by(job.judge.name, config.output, result, total, config.journal, how)
+    with claim, tracking(config.track, str(config.output), config) as reports:
+
+        def summary(statistics: JobStatistics) -> Summary:
+            return statistics.summary(
+                left_out,
+                counts.seconds,
+                reused=counts.reused,
+                new=counts.new,
+                new_usage=counts.usage,
+            )
+
+        def follow(statistics: JobStatistics) -> None:
+            done = statistics.candidates.queries
+            reports.offer(done, lambda: summary(statistics).metrics)
+
+        found = Gathered(config, follow)
         print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
         with relaxed_gc():  # the collector would scan all requests in flight again and again
             if config.ray_data:
-                found = in_shards(job, left_out, counts)
+                in_shards(job, left_out, counts, found)
             else:
-                found = asyncio.run(_in_this_process(job, rows, left_out, counts))
-        summary = found.statistics.summary(
-            left_out,
-            counts.seconds,
-            reused=counts.reused,
-            new=counts.new,
-            new_usage=counts.usage,
-        )
-        write_figures(config, summary, found)
-    return summary
+                asyncio.run(_in_this_process(job, rows, left_out, counts, found))
+        result_of_all = summary(found.statistics)
+        write_figures(config, result_of_all, found)
+        reports.send(found.queries, result_of_all.metrics)
+    return result_of_all
 
 
 async def _in_this_process(
-    job: stages.Job, rows: Stream[QueryRow], left_out: BadRows, counts: Counts
-) -> Gathered:
+    job: stages.Job, rows: Stream[QueryRow], left_out: BadRows, counts: Counts, found: Gathered
+) -> None:
     config = job.config
     cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
-    found = Gathered(config)
     try:
         with counts.phase("sample"):
             unanswered = await _sample(config, rows, journal, cluster, counts)
@@ -100,7 +111,6 @@ async def _in_this_process(
         if cluster:
             cluster.close()
         journal.close()
-    return found
 
 
 def _cluster(config: BestOfNConfig) -> Cluster | None:

@@ -9,7 +9,7 @@ import heapq
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,9 +115,15 @@ class ReportSample:
 
 
 class Gathered:
-    """Statistics, and the sample for the report, of the queries whose results are written."""
+    """Statistics, and the sample for the report, of the queries whose results are written.
 
-    def __init__(self, config: BestOfNConfig) -> None:
+    follow: called with the statistics after each query, if given.
+    """
+
+    def __init__(
+        self, config: BestOfNConfig, follow: Callable[[JobStatistics], object] | None = None
+    ) -> None:
+        self._follow = follow
         how = config.scoring.by if config.scoring else None
         self.statistics = JobStatistics(config.view, config.budget, how)
         self.sample = ReportSample(config.view)
@@ -129,6 +135,8 @@ class Gathered:
     def add(self, group: GroupResult) -> None:
         self.statistics.add(group)
         self.sample.add(group)
+        if self._follow:
+            self._follow(self.statistics)
 
 
 def write_figures(config: BestOfNConfig, summary: Summary, found: Gathered) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.client.judging import value_name
+from autoj_reward.io.files import to_json
 from autoj_reward.io.rows import BadRows
 from autoj_reward.questions.budget import Fate
 from autoj_reward.types import BadRow, Usage
@@ -96,6 +97,13 @@ class Summary:
     def value_name(self) -> str:
         """Name of the number that ranked the candidates: the view, or a score."""
         return value_name(self.scored_by) if self.scored_by else self.view
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Return the metrics for a tracker. Reasons are left out: they are texts, not names."""
+        found = to_json(self)
+        del found["reasons"]
+        return found | {"curve": dict(self.curve)}
 
 
 class JobStatistics:

@@ -163,7 +163,7 @@ class Handle:
         assert stream
         return self
 
-    def remote(self, items: list[JudgeInput]) -> Handle:
+    def remote(self, items: list[JudgeInput], caller: dict[str, str]) -> Handle:
         return self
 
     def cancel(self) -> None:
