@@ -34,7 +34,8 @@ def service(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def configured(service: str, tmp_path: Path) -> Path:
     """The shipped configuration with this service's address and token, scraped every second."""
-    config = yaml.safe_load((ROOT / "configs/serve/compose/prometheus.yml").read_text(encoding="utf-8"))
+    shipped = ROOT / "configs/serve/compose/prometheus.yml"
+    config = yaml.safe_load(shipped.read_text(encoding="utf-8"))
     [job] = config["scrape_configs"]
     [job["static_configs"][0]["targets"][0]] = [service.removeprefix("http://")]
     job["authorization"]["credentials_file"] = str(tmp_path / "token")
