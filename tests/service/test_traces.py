@@ -52,14 +52,12 @@ def serving(own: JudgeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     listening = listen("127.0.0.1", 0)
     config = EdgeConfig(reward=RewardConfig(judge=own), drain_s=5)
     with RewardModel(config.reward) as model:
-        edge = model.run(
-            lambda client: make_edge(config, client, model, "secret", listening)
-        ).result()
-        served = model.run(lambda client: edge.server.serve())
+        edge = model.run(lambda client: make_edge(config, client, model, "secret")).result()
+        served = model.run(lambda client: edge.server.serve([listening]))
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
-            edge.drain()
+            edge.stop()
             served.result()
 
 
