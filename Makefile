@@ -84,7 +84,7 @@ test-frameworks: model  ## Run the adapters of other frameworks in those framewo
 	  --target .venv/frameworks $(FRAMEWORKS)
 	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verl_hosted.py verifiers.py \
 	  nemo_gym.py areal.py skyrl.py llamafactory.py tinker.py axolotl.py ms_swift.py) \
-	  tests/scorers tests/evaluate/test_sections.py $(ARGS)
+	  tests/scorers tests/evaluate/test_sections.py tests/experiments/speed/test_overlap.py $(ARGS)
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 
