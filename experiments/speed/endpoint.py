@@ -126,7 +126,7 @@ def serve_app(app: web.Application) -> Iterator[tuple[str, asyncio.AbstractEvent
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)  # 0 would wait without end
 
     async def start() -> int:
         await runner.setup()

@@ -71,7 +71,7 @@ class OverlapConfig(StudyConfig):
         return tuple(TRAINERS)
 
 
-class ScriptedJudge:
+class JudgeEndpoint:
     """Judge endpoint that answers after a fixed time and counts the requests in flight."""
 
     def __init__(self, places: int) -> None:
@@ -110,7 +110,7 @@ PHASES = {
 
 
 def measure(
-    part: str, work: OverlapWork, judge: ScriptedJudge, judgement_s: float
+    part: str, work: OverlapWork, judge: JudgeEndpoint, judgement_s: float
 ) -> dict[str, float]:
     """Return the seconds of a step of one trainer, and the judgements in flight.
 
@@ -166,7 +166,7 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def measure_installed(
-    part: str, config: OverlapConfig, work: OverlapWork, judge: ScriptedJudge
+    part: str, config: OverlapConfig, work: OverlapWork, judge: JudgeEndpoint
 ) -> dict[str, Any]:
     """Return the figures of a trainer with its version; without figures if it is not installed."""
     package = TRAINERS[part].package
@@ -185,7 +185,7 @@ def study(run: Study[OverlapConfig]) -> str:
     config = run.config
     # The child process of TRL's async trainer gets this path too.
     sys.path[:] = [str(config.trl.resolve()), *sys.path, str(config.frameworks.resolve())]
-    judge = ScriptedJudge(config.places)
+    judge = JudgeEndpoint(config.places)
     app = web.Application(client_max_size=2**24)
     app.router.add_post("/v1/chat/completions", judge.complete)
     with serve_app(app) as (url, _):
