@@ -89,7 +89,8 @@ test-frameworks: model  ## Run the adapters of other frameworks, and the tracker
 	$(BIN)/pip install --quiet --no-deps --no-compile --upgrade --target .venv/trackers $(TRACKERS)
 	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verl_hosted.py verifiers.py \
 	  nemo_gym.py areal.py skyrl.py llamafactory.py tinker.py axolotl.py ms_swift.py) \
-	  tests/scorers tests/evaluate/test_sections.py tests/test_trackers.py $(ARGS)
+	  tests/scorers tests/evaluate/test_sections.py tests/experiments/speed/test_overlap.py \
+	  tests/test_trackers.py $(ARGS)
 
 upstream: $(READY)  ## Look up what adapters call in the releases of the last year, without installing them
 	@$(BIN)/python -m experiments.upstream

@@ -48,6 +48,7 @@ from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.group_peers import GroupPeersConfig
 from experiments.speed.jobs import JobSpeedConfig
+from experiments.speed.overlap import OverlapConfig
 from experiments.speed.peers import PeersConfig
 from experiments.speed.rubric_cost import RubricCostConfig
 from experiments.speed.service import ServiceSpeedConfig
@@ -109,6 +110,7 @@ KINDS: dict[str, type[Block]] = {
     "experiments/groups": GroupStudyConfig,
     "experiments/real_judge": RealJudgeConfig,
     "experiments/group_peers": GroupPeersConfig,
+    "experiments/overlap": OverlapConfig,
     "experiments/rubric_cost": RubricCostConfig,
     "experiments/rubric_judge": RubricJudgeConfig,
 }

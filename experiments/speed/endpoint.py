@@ -14,6 +14,7 @@ import math
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -117,6 +118,29 @@ def endpoint(latency_s: float) -> Iterator[str]:
             yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
         finally:
             process.kill()
+
+
+@contextmanager
+def serve_app(app: web.Application) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
+    """Serve an app in a thread of this process. Yield its address and its event loop."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)  # 0 would wait without end
+
+    async def start() -> int:
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+        return int(runner.addresses[0][1])
+
+    try:
+        port = asyncio.run_coroutine_threadsafe(start(), loop).result()
+        yield f"http://127.0.0.1:{port}", loop
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 if __name__ == "__main__":
