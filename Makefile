@@ -31,8 +31,9 @@ FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
 TRACKERS := mlflow-skinny==3.17.2 databricks-sdk==0.162.0 GitPython==3.2.1 gitdb==4.0.12 smmap==5.0.3 \
   importlib_metadata==9.1.0 zipp==4.1.2 sqlparse==0.6.1 \
   trackio==0.43.0 gradio_client==2.7.2 brotli==1.2.1 orjson==3.13.0 wandb==0.31.0
-# Judges of others, with dependencies that may differ from this package's.
-PEERS := py-openjudge==0.2.4 its-hub[lm]==1.2.0 openai==3.57.0
+# Judges of others, each with an environment of its own, because their dependencies conflict.
+PEERS := py-openjudge==0.2.4,openai==3.57.0 its-hub[lm]==1.2.0,openai==3.57.0 verifiers==0.4.0 \
+  inspect_ai==0.3.285,openai==3.57.0
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
@@ -70,9 +71,12 @@ chaos: model  ## Load, attack and kill a reward service; the table goes to runs/
 gpu-figures: model  ## Measure this machine's GPU, part by part; again to go on with what is left
 	@$(BIN)/python -m experiments.speed.gpu_figures --config configs/experiments/gpu_figures.yaml $(ARGS)
 
-peers: model  ## Compare this package's judging of groups with OpenJudge's and its-hub's
-	@test -x .venv/peers/bin/pip || $(PYTHON) -m venv .venv/peers
-	@.venv/peers/bin/pip install --quiet --disable-pip-version-check $(PEERS)
+peers: model  ## Compare this package with other judges: single responses, then groups
+	@for peer in $(PEERS); do own=.venv/peers/$${peer%%[[=]*}/bin/python; \
+	  test -x $$own || $(PYTHON) -m venv --without-pip $${own%/bin/python} || exit 1; \
+	  $(BIN)/uv pip install --quiet --python $$own $$(echo $$peer | tr , ' ') || exit 1; \
+	done
+	$(BIN)/python -m experiments.speed.peers --config configs/experiments/peers.yaml $(ARGS)
 	$(BIN)/python -m experiments.speed.group_peers --config configs/experiments/group_peers.yaml $(ARGS)
 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
