@@ -119,7 +119,13 @@ def test_the_report_has_the_parts_that_are_done() -> None:
     assert (figure["rated"], figure["levels"], figure["ties"]) == (2, 1, 1.0)
     config = {"server": {"model": "m"}, "queries": 1, "running": 2, "max_tokens": 3}
     config |= {"judgements": 1, "in_flight": 1, "latency_s": 0, "rounds": 1, "outage_s": 1}
-    head = {"command": "c", "at": "now", "machine": describe_machine(), "versions": {}, "config": config}
+    head = {
+        "command": "c",
+        "at": "now",
+        "machine": describe_machine(),
+        "versions": {},
+        "config": config,
+    }
     text = markdown(head | {"steps": {"judge": real}, "peers": {"OpenJudge": "1"}})
     assert "| autoj-reward | 2 | 5 | 4 | 3 | 2 | 1 | 100% | 1 E |" in text
     assert "killed" not in text
