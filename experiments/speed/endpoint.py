@@ -169,8 +169,8 @@ async def _serve(latency_s: float, port: int, says: Says) -> None:
     await asyncio.Event().wait()
 
 
-class Endpoint:
-    """Endpoint in a separate process."""
+class ScriptedEndpoint:
+    """ScriptedEndpoint in a separate process."""
 
     def __init__(self, latency_s: float, says: Says = "verdict") -> None:
         self._arguments = [str(latency_s), "--says", says]
@@ -205,9 +205,9 @@ class Endpoint:
 
 
 @contextmanager
-def endpoint(latency_s: float, says: Says = "verdict") -> Iterator[Endpoint]:
+def endpoint(latency_s: float, says: Says = "verdict") -> Iterator[ScriptedEndpoint]:
     """Run the endpoint until the context ends."""
-    running = Endpoint(latency_s, says)
+    running = ScriptedEndpoint(latency_s, says)
     try:
         yield running
     finally:

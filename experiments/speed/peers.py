@@ -90,7 +90,7 @@ class PeersConfig(StudyConfig):
         return "cost", "killed", "planted", "judge"
 
 
-def rows_of(candidates: Sequence[Candidate]) -> list[Row]:
+def query_rows(candidates: Sequence[Candidate]) -> list[Row]:
     """Return queries and responses."""
     return [(own.query, own.response) for own in candidates]
 
@@ -98,8 +98,8 @@ def rows_of(candidates: Sequence[Candidate]) -> list[Row]:
 def scripted_work(config: PeersConfig, address: str, count: int, top: int = 0) -> RatingWork:
     """Return the rating of `count` made responses by the scripted endpoint."""
     made = made_candidates("0", -(-count // GROUP), GROUP)[:count]
-    warm_up = rows_of(made_candidates("1", 1, WARM_UP))
-    return RatingWork(address, rows_of(made), warm_up, config.in_flight, 1024, top)
+    warm_up = query_rows(made_candidates("1", 1, WARM_UP))
+    return RatingWork(address, query_rows(made), warm_up, config.in_flight, 1024, top)
 
 
 def rate_in_process(config: PeersConfig, name: str, work: RatingWork) -> dict[str, Any]:
@@ -223,8 +223,8 @@ def measure_judge(config: PeersConfig) -> list[dict[str, Any]]:
     with serve_model(config.server, config.output / "server.log") as address:
         sides = list(real_sides(config))
         for letter, (name, judge, keys) in enumerate(tqdm(sides, desc="judging")):
-            made = rows_of(made_candidates(f"{letter} ", config.queries, GROUP))
-            warm_up = rows_of(made_candidates(f"warm {letter} ", 1, 1))
+            made = query_rows(made_candidates(f"{letter} ", config.queries, GROUP))
+            warm_up = query_rows(made_candidates(f"warm {letter} ", 1, 1))
             work = RatingWork(
                 f"{address}/v1", made, warm_up, config.running, config.max_tokens, judge=keys
             )
@@ -237,7 +237,7 @@ def measure_judge(config: PeersConfig) -> list[dict[str, Any]]:
     return rows
 
 
-def judge_figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def rater_figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return ties and ratings of each judge beside its cost."""
     figures = []
     for row in rows:
@@ -320,7 +320,7 @@ def markdown(found: dict[str, Any]) -> str:
         "cost": ("The one who asks", COST, cost_figures),
         "killed": ("An endpoint that is killed", KILLED, _with_failures),
         "planted": ("Planted verdicts", PLANTED, _with_failures),
-        "judge": ("A real judge", JUDGE, judge_figures),
+        "judge": ("A real judge", JUDGE, rater_figures),
     }
     made = [
         (title, tabled(figures(steps[part]), columns), notes[part])

@@ -105,7 +105,7 @@ USAGE = Counter[str]()
 
 
 @asynccontextmanager
-async def by_autoj(work: RatingWork) -> AsyncIterator[RateRows]:
+async def rate_by_autoj(work: RatingWork) -> AsyncIterator[RateRows]:
     """Rate with this package as a script does: one judge, and one call for all rows."""
     from autoj_reward.client.session import open_judge
     from autoj_reward.config import JudgeConfig
@@ -136,7 +136,7 @@ async def by_autoj(work: RatingWork) -> AsyncIterator[RateRows]:
 
 
 @asynccontextmanager
-async def by_plain_loop(work: RatingWork) -> AsyncIterator[RateRows]:
+async def rate_in_plain_loop(work: RatingWork) -> AsyncIterator[RateRows]:
     """Rate with OpenAI's client in the shortest script: prompt, request and regular expression."""
     from openai import AsyncOpenAI
 
@@ -178,7 +178,7 @@ def _expected(choice: Any, rating: str) -> float:
 
 
 @asynccontextmanager
-async def by_openjudge(work: RatingWork) -> AsyncIterator[RateRows]:
+async def rate_by_openjudge(work: RatingWork) -> AsyncIterator[RateRows]:
     """Rate with OpenJudge's grader of relevance, from 1 to 5."""
     from openjudge.graders.common.relevance import RelevanceGrader
     from openjudge.graders.schema import GraderError
@@ -204,7 +204,7 @@ async def by_openjudge(work: RatingWork) -> AsyncIterator[RateRows]:
 
 
 @asynccontextmanager
-async def by_its_hub(work: RatingWork) -> AsyncIterator[RateRows]:
+async def rate_by_its_hub(work: RatingWork) -> AsyncIterator[RateRows]:
     """Rate with its-hub's LLM judge, from 0 to 10."""
     from its_hub.api import ChatMessage
     from its_hub.core.lms.openai_lm import OpenAICompatibleLanguageModel
@@ -228,7 +228,7 @@ async def by_its_hub(work: RatingWork) -> AsyncIterator[RateRows]:
 
 
 @asynccontextmanager
-async def by_verifiers(work: RatingWork) -> AsyncIterator[RateRows]:
+async def rate_by_verifiers(work: RatingWork) -> AsyncIterator[RateRows]:
     """Rate with verifiers' rubric judge: one criterion with five choices, from 0 to 1."""
     from verifiers.v1.judges.rubric import RubricJudge, RubricJudgeConfig
 
@@ -262,7 +262,7 @@ def _write_criterion(path: Path) -> Path:
 
 
 @asynccontextmanager
-async def by_inspect(work: RatingWork) -> AsyncIterator[RateRows]:
+async def rate_by_inspect(work: RatingWork) -> AsyncIterator[RateRows]:
     """Grade with inspect_ai's `model_graded_qa`: correct 1, partial 0.5, incorrect 0."""
     from inspect_ai.model import ChatMessageUser, GenerateConfig, ModelOutput, get_model
     from inspect_ai.scorer import Target, model_graded_qa
@@ -291,17 +291,17 @@ async def by_inspect(work: RatingWork) -> AsyncIterator[RateRows]:
 
 
 RATERS: dict[str, Callable[[RatingWork], AbstractAsyncContextManager[RateRows]]] = {
-    "autoj-reward": by_autoj,
-    "AsyncOpenAI": by_plain_loop,
-    "OpenJudge": by_openjudge,
-    "its-hub": by_its_hub,
-    "verifiers": by_verifiers,
-    "inspect_ai": by_inspect,
+    "autoj-reward": rate_by_autoj,
+    "AsyncOpenAI": rate_in_plain_loop,
+    "OpenJudge": rate_by_openjudge,
+    "its-hub": rate_by_its_hub,
+    "verifiers": rate_by_verifiers,
+    "inspect_ai": rate_by_inspect,
 }
 """Judges by name."""
 
 
-async def rate_all(name: str, work: RatingWork) -> RatedRows:
+async def rate_timed(name: str, work: RatingWork) -> RatedRows:
     """Let a judge do the work."""
     async with RATERS[name](work) as rate_rows:
         await rate_rows([(query, response) for query, response in work.warm_up])
@@ -317,4 +317,4 @@ async def rate_all(name: str, work: RatingWork) -> RatedRows:
 if __name__ == "__main__":
     logging.disable(logging.WARNING)  # of the judges, for each call that fails
     given = RatingWork(**json.load(sys.stdin))
-    print(json.dumps(asdict(asyncio.run(rate_all(sys.argv[1], given)))))
+    print(json.dumps(asdict(asyncio.run(rate_timed(sys.argv[1], given)))))

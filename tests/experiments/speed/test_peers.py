@@ -18,13 +18,13 @@ from experiments.speed.peers import (
     OURS,
     PeersConfig,
     cost_figures,
-    judge_figures,
+    rater_figures,
     markdown,
     measure_cost,
     measure_killed,
     measure_planted,
 )
-from experiments.speed.raters import RATERS, RatedRows, RatingWork, rate_all
+from experiments.speed.raters import RATERS, RatedRows, RatingWork, rate_timed
 
 HERE = [name for name in RATERS if name in (OURS, "AsyncOpenAI")]
 
@@ -106,7 +106,7 @@ async def test_a_call_that_fails_is_counted_and_has_no_number() -> None:
     with endpoint(0.0) as server:
         nowhere = server.address("no form")  # the endpoint answers with an error
         work = RatingWork(nowhere, [("q", "a")] * 3, [], 2, 16)
-        found = await rate_all("AsyncOpenAI", work)
+        found = await rate_timed("AsyncOpenAI", work)
     assert found.readings == [(None, None)] * 3
     assert found.errors == {"InternalServerError": 3}
 
@@ -115,7 +115,7 @@ def test_the_report_has_the_parts_that_are_done() -> None:
     row = RatedRows([(7.0, None), (7.0, None), (None, None)], {"E": 1}, None, 1, 2, 3)
     tokens = {"tokens_in": 5, "tokens_cached": 4, "tokens_out": 3, "requests": 3}
     real = json.loads(json.dumps([{"judge": OURS} | asdict(row) | tokens]))
-    [figure] = judge_figures(real)
+    [figure] = rater_figures(real)
     assert (figure["rated"], figure["levels"], figure["ties"]) == (2, 1, 1.0)
     config = {"server": {"model": "m"}, "queries": 1, "running": 2, "max_tokens": 3}
     config |= {"judgements": 1, "in_flight": 1, "latency_s": 0, "rounds": 1, "outage_s": 1}
