@@ -18,11 +18,11 @@ from experiments.speed.peers import (
     OURS,
     PeersConfig,
     cost_figures,
-    rater_figures,
     markdown,
     measure_cost,
     measure_killed,
     measure_planted,
+    rater_figures,
 )
 from experiments.speed.raters import RATERS, RatedRows, RatingWork, rate_timed
 
