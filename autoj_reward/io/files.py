@@ -290,8 +290,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {}
 def to_compact_json(data: Any, *, finite: bool = False) -> bytes:
     """Return JSON data as ASCII without white space, several times faster than `json.dumps`.
 
-    finite: write NaN and infinity as null. Other values than JSON data are converted as `to_plain`
-    does.
+    Records become objects, and enums their values. finite: write NaN and infinity as null.
     """
     try:
         return pydantic_core.to_json(

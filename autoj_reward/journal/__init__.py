@@ -42,7 +42,7 @@ PATIENCE_S = 60
 DROPPED = 256
 """Judgements dropped at a time when the file is full: few enough for a short pause, enough that
 drops are rare."""
-MISSING = 16_384
+MISSING = 8192
 """Maximum number of inputs whose keys are cached between looking them up and storing them."""
 
 
