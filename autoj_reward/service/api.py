@@ -330,7 +330,7 @@ class _Lines(StreamingResponse):
     That includes a caller that hangs up with lines unread; the guard notices the hang-up.
     """
 
-    def __init__(self, lines: AsyncGenerator[str], headers: dict[str, str]) -> None:
+    def __init__(self, lines: AsyncGenerator[bytes], headers: dict[str, str]) -> None:
         super().__init__(lines, headers=headers, media_type=LINES)
         self._lines = lines
 
