@@ -18,7 +18,7 @@ import yaml
 
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.chart import curves
-from autoj_reward.io.files import to_json, to_plain, write_json, write_text
+from autoj_reward.io.files import to_json, write_json, write_text
 from autoj_reward.io.markup import num, visible
 from autoj_reward.types import BadRow, Outcome
 from autoj_reward.watch.page import document
@@ -35,7 +35,6 @@ from autoj_reward.watch.statistics import (
     VIEWS,
     RunStatistics,
     best_of_n_curve,
-    result_of,
     standing,
 )
 from rollouts.best_of_n.results import GroupResult
@@ -163,7 +162,7 @@ def render_report(summary: Summary, found: Gathered, *, title: str, config_text:
     run = _run(summary, found.statistics.candidates, title, config_text)
     run["notices"] += _sampled(found.sample)
     flags = {flag for query in queries for own in query["candidates"] for flag in own["flags"]}
-    return document(to_plain({"run": run | {"all_flags": sorted(flags)}, "queries": queries}))
+    return document({"run": run | {"all_flags": sorted(flags)}, "queries": queries})
 
 
 def _run(
@@ -234,8 +233,7 @@ def _budget_rows(b: BudgetSummary) -> list[tuple[str, str]]:
 def _query(own: ShownQuery, view: str) -> dict[str, Any]:
     """Return a query as the page asks for it, with the details of its candidates."""
     group, row = own.group, own.group.row
-    results = [result_of(judgement) for judgement in group.own]
-    standings = {name: standing(results, n) for n, name in enumerate(VIEWS)}
+    standings = {name: standing(group.own, n) for n, name in enumerate(VIEWS)}
     curve = best_of_n_curve(group.values(view)) if group.spending is None else ()
     return {
         "id": own.number,
@@ -267,8 +265,8 @@ def _relative(group: GroupResult) -> dict[str, Any] | None:
 
 
 def _candidate(group: GroupResult, n: int) -> dict[str, Any]:
-    candidate, judgement = group.candidates[n], group.judgements[n]
-    found = candidate_line(str(n), candidate.response, result_of(judgement))
+    candidate = group.candidates[n]
+    found = candidate_line(str(n), candidate.response, group.results[n])
     found |= {
         "candidate": str(n),
         "chosen": n == group.selection.index,

@@ -415,7 +415,8 @@ class Counts:
 
     def add(self, judgement: Judgement, reused: bool, on_budget: bool) -> None:
         self.reused += reused
-        self.usage += Usage() if reused else judgement.usage
+        if not reused:
+            self.usage += judgement.usage
         reading = on_budget and judgement.ok and not judgement.critique
         self.new += not (reused or reading)
         self.unavailable += judgement.outcome is Outcome.UNAVAILABLE

@@ -20,7 +20,6 @@ from autoj_reward.watch.statistics import (
     by_count,
     count_name,
     quotient,
-    result_of,
 )
 from rollouts.best_of_n.results import GroupResult
 
@@ -128,11 +127,11 @@ class JobStatistics:
         self._curve = MeanCurve()
 
     def add(self, group: GroupResult) -> None:
-        self.candidates.add([result_of(judgement) for judgement in group.own])
+        self.candidates.add(group.own)
         self._copies += len(group.candidates) - len(group.own)
         self._comparisons += len(group.selection.comparisons)
         count_name(self._rules, group.selection.rule, NAMES)
-        self._judge = self._judge or next((j.judge for j in group.own if j.judge), "")
+        self._judge = self._judge or next((j.judge for j in group.judgements if j.judge), "")
         if self._spent:
             self._spent.add(group)
         elif values := group.values(self._view):
