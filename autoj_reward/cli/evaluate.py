@@ -89,7 +89,11 @@ best_of_four = calling(
     "autoj_reward.evaluate.best_of_four:best_of_four", DATA, RESULT, CONFIG, SET, STRICT_KEYS
 )
 
-kappa = calling("autoj_reward.evaluate.panel:kappa", RESULTS, RESULT)
+kappa = calling(
+    "autoj_reward.evaluate.panel:kappa",
+    *(RESULTS, RESULT),
+    file("--stand-in", "result of a judge that votes where one of the panel failed"),
+)
 
 leaderboard = calling(
     "autoj_reward.evaluate.leaderboard:leaderboard",
