@@ -40,6 +40,18 @@ calibrate = calling(
     "autoj_reward.check.calibrate:calibrate_judge",
     flag("--labels", required=True, metavar="FILE", help="rows with ratings or grades"),
     flag("--output", required=True, metavar="FILE", help="output file for reward.calibration"),
+    flag(
+        "--max-wrong",
+        type=float,
+        metavar="SHARE",
+        help="abstain where the judge is unsure, so that at most this share of the rest is wrong",
+    ),
+    flag(
+        "--wrong-by",
+        type=float,
+        metavar="POINTS",
+        help="distance from the label, beyond which a mapped number is wrong",
+    ),
     *(CONFIG, SET),
 )
 
