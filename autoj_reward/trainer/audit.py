@@ -198,7 +198,7 @@ class Audit:
             "gap": gap,
             "gap_trend": gap - self._first,
             "correlation": _mean(self._correlations),
-            "opposition": _opposition(self._correlations),
+            "opposition": opposition(self._correlations),
             "failures": _mean([float(own is None) for _, own in self._seen]),
             "canary": _mean([float(above) for above in self._keys]),
         }
@@ -251,8 +251,11 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     return statistics.correlation(*zip(*pairs, strict=True))
 
 
-def _opposition(correlations: Collection[float]) -> float:
-    """Return the standard errors by which the mean lies below 0; NaN for fewer than two numbers."""
+def opposition(correlations: Collection[float]) -> float:
+    """Return the standard errors by which the mean correlation lies below 0.
+
+    NaN for fewer than two correlations.
+    """
     if len(correlations) < 2:
         return math.nan
     error = statistics.stdev(correlations) / math.sqrt(len(correlations))
