@@ -24,8 +24,7 @@ import random
 import statistics
 import sys
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import RewardConfig, check
 from autoj_reward.errors import EngineError
 from autoj_reward.io.chart import curves
-from autoj_reward.trainer.audit import AUDIT_BOUNDS, GROUP_WINDOW, LEAST_GROUPS, opposition
+from autoj_reward.trainer.audit import AUDIT_BOUNDS, GROUP_WINDOW, opposition
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 from experiments.failing import program_score
@@ -73,7 +72,7 @@ class AuditedConfig(StudyConfig):
     """Seeds that each judge is trained with."""
     stopped: tuple[str, ...] = ()
     """Runs, as judge and seed, that are trained once more with an audit that stops them."""
-    agreements: tuple[float, ...] = (0.0, 0.1, 0.3, -0.1, -0.3)
+    agreements: tuple[float, ...] = (0.0, 0.1, -0.1, -0.3)
     """Correlations of the two judges' numbers in simulated runs."""
     simulations: int = Field(200, ge=1)
     """Simulated runs of each correlation."""
@@ -88,7 +87,7 @@ class AuditedConfig(StudyConfig):
 def study(run: Study[AuditedConfig]) -> str:
     """Train and measure the runs that are missing. Return the report."""
     config = run.config
-    work = {
+    work: dict[str, Callable[[], Any]] = {
         f"{judge} {seed}": partial(_audited, config, judge, seed)
         for judge in config.judges
         for seed in config.seeds
@@ -125,16 +124,25 @@ def _audited(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]:
 
 
 def _stopped(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]:
-    """Train a run that its audit stops, and return the number of its steps."""
+    """Train a run that its audit stops, and return after how many steps.
+
+    Raises EngineError for a run that failed without an alarm.
+    """
     script = {"words": config.words}
     audit = {"judge": {"kind": "fake", "script": script}, **AUDIT, "stop": True}
-    steps = _train(config, judge, seed, (f"reward.audit={json.dumps(audit)}",))
-    return {"stopped_after": len(steps)}
+    try:
+        _train(config, judge, seed, (f"reward.audit={json.dumps(audit)}",))
+    except EngineError:
+        steps = read_steps(_folder(config, judge, seed, "stopped"))
+        if first_alarms(replay(steps, {"words": config.judges[judge]}, script)):
+            return {"stopped_after": len(steps)}
+        raise
+    return {"stopped_after": None}
 
 
 def _train(config: AuditedConfig, judge: str, seed: int, more: Sequence[str] = ()) -> list[Step]:
     """Train a run that is not finished, and return its responses by step."""
-    folder = config.output / "-".join(["grpo", judge, str(seed), *(["stopped"] if more else [])])
+    folder = _folder(config, judge, seed, "stopped" if more else "")
     sets = [
         *config.sets,
         f"reward.judge.script.words={config.judges[judge]}",
@@ -142,10 +150,12 @@ def _train(config: AuditedConfig, judge: str, seed: int, more: Sequence[str] = (
         f"seed={seed}",
         f"output={folder}",
     ]
-    # A run that its alarm has stopped ends with an error, whose text it prints.
-    with suppress(*([EngineError] if more else [])):
-        run_training(folder.name, "grpo", config.base, [*sets, *more])
+    run_training(folder.name, "grpo", config.base, [*sets, *more])
     return read_steps(folder)
+
+
+def _folder(config: AuditedConfig, judge: str, seed: int, ending: str) -> Path:
+    return config.output / "-".join(filter(None, ("grpo", judge, str(seed), ending)))
 
 
 def read_steps(folder: Path) -> list[Step]:
@@ -189,7 +199,7 @@ def first_alarms(figures: Sequence[Mapping[str, float]]) -> dict[str, int]:
     return found
 
 
-def _simulated(config: AuditedConfig) -> list[dict[str, float]]:
+def _simulated(config: AuditedConfig) -> list[dict[str, Any]]:
     """Return, for each correlation of two judges, the share of simulated runs with an alarm."""
     rng, found = np.random.default_rng(0), []
     for agreement in config.agreements:
@@ -208,7 +218,7 @@ def _first_alarm(agreement: float, groups: int, rng: np.random.Generator) -> int
     window: deque[float] = deque(maxlen=GROUP_WINDOW)
     for n, (x, y) in enumerate(zip(main, other, strict=True), 1):
         window.append(float(np.corrcoef(x, y)[0, 1]))
-        if n >= LEAST_GROUPS and opposition(window) > AUDIT_BOUNDS["opposition"]:
+        if opposition(window) > AUDIT_BOUNDS["opposition"]:
             return n
     return None
 

@@ -69,20 +69,23 @@ class LabelledNumbers:
 def calibrate_judge(
     labels: str,
     output: str,
-    max_wrong: float | None,
-    wrong_by: float | None,
+    abstain: Sequence[float] | None,
     config: str | None,
     sets: Sequence[str],
 ) -> int:
     """Rate labelled rows, fit a map from the judge's number to the label, and write it to a file.
 
-    labels: file of labelled rows. output: the file that `reward.calibration` names. max_wrong,
-    wrong_by: also find the limit of doubt from which the judge abstains, so that at most this share
-    of the other mapped numbers is further than `wrong_by` from its label. Returns 0. Raises
-    InputError for labels that no map, or no such limit, can be fitted to, and ConfigError as
-    `autoj check` does and for one of the two without the other.
+    labels: file of labelled rows. output: the file that `reward.calibration` names. abstain: a
+    share and a number of points; also find the limit of doubt beyond which the judge abstains, so
+    that at most this share of the other mapped numbers is further than that from its label. Returns
+    0. Raises InputError for labels that no map, or no such limit, can be fitted to, and ConfigError
+    as `autoj check` does and for a share or points out of range.
     """
-    _require_both(max_wrong, wrong_by)
+    if abstain and not (0 < abstain[0] < 1 and abstain[1] >= 0):
+        share, points = abstain
+        raise ConfigError(
+            f"--abstain is {share:g} {points:g}: give a share between 0 and 1, and 0 points or more"
+        )
     journal = path_beside(output, ".journal.sqlite")
     require_apart((labels, config), [output, journal])
     view, spec = resolve_checked(load_checked(config, sets))
@@ -112,8 +115,8 @@ def calibrate_judge(
             np.array(numbers), np.array(own_labels), queries, np.array(spreads, dtype=float)
         )
         found = _calibrated(labels, rows, spec, view)
-        if max_wrong is not None and wrong_by is not None:
-            found["abstain"] = _abstain(labels, rows, max_wrong, wrong_by)
+        if abstain:
+            found["abstain"] = _abstain(labels, rows, *abstain)
         found |= {"failed": failed, "rows_left_out": left_out.count, "cost": cost}
         write_result(output, "calibrate", spec, {"labels": labels}, {"view": view}, found)
     _print(found, view)
@@ -133,16 +136,6 @@ def _print(found: ResultFields, view: View) -> None:
             f"more than {rule['wrong_by']:g}, at most {rule['bound']:.1%} with "
             f"{CONFIDENCE:.0%} confidence"
         )
-
-
-def _require_both(max_wrong: float | None, wrong_by: float | None) -> None:
-    """Raise ConfigError unless both numbers of an abstention are given and in range, or neither."""
-    if (max_wrong is None) != (wrong_by is None):
-        raise ConfigError("--max-wrong and --wrong-by go together: give both, or neither")
-    if max_wrong is not None and not 0 < max_wrong < 1:
-        raise ConfigError(f"--max-wrong is {max_wrong:g}: give a share between 0 and 1")
-    if wrong_by is not None and wrong_by < 0:
-        raise ConfigError(f"--wrong-by is {wrong_by:g}: give a distance of 0 or more")
 
 
 def _require_labels(source: str, groups: Sequence[LabelledGroup]) -> None:
@@ -198,7 +191,7 @@ def _abstain(source: str, rows: LabelledNumbers, max_wrong: float, wrong_by: flo
     of the fit. Raises InputError if none does."""
     if np.isnan(rows.spreads).any():
         raise InputError(
-            f"{source}: the judge gave no distribution, so its doubt is unknown: leave --max-wrong "
+            f"{source}: the judge gave no distribution, so its doubt is unknown: leave --abstain "
             "out, or take a judge with log-probabilities"
         )
     mapped, _ = rows.held_out()
@@ -211,7 +204,7 @@ def _abstain(source: str, rows: LabelledNumbers, max_wrong: float, wrong_by: flo
             f"{source}: no limit of doubt keeps at most {max_wrong:.1%} of the numbers wrong by "
             f"more than {wrong_by:g} with {CONFIDENCE:.0%} confidence: the best, on {best.queries} "
             f"queries, has {best.wrong:.1%} and at most {best.bound:.1%}; give more labels, or "
-            "raise --max-wrong or --wrong-by"
+            "a larger share or more points"
         )
     return {"wrong_by": wrong_by, "max_wrong": max_wrong, **asdict(found)}
 

@@ -41,16 +41,11 @@ calibrate = calling(
     flag("--labels", required=True, metavar="FILE", help="rows with ratings or grades"),
     flag("--output", required=True, metavar="FILE", help="output file for reward.calibration"),
     flag(
-        "--max-wrong",
+        "--abstain",
         type=float,
-        metavar="SHARE",
-        help="abstain where the judge is unsure, so that at most this share of the rest is wrong",
-    ),
-    flag(
-        "--wrong-by",
-        type=float,
-        metavar="POINTS",
-        help="distance from the label, beyond which a mapped number is wrong",
+        nargs=2,
+        metavar=("SHARE", "POINTS"),
+        help="where to abstain, so that at most SHARE of the rest is wrong by more than POINTS",
     ),
     *(CONFIG, SET),
 )

@@ -202,12 +202,8 @@ class Audit:
             "failures": _mean([float(own is None) for _, own in self._seen]),
             "canary": _mean([float(above) for above in self._keys]),
         }
-        enough = {
-            "opposition": len(self._correlations) >= LEAST_GROUPS,
-            "gap_trend": len(pairs) >= LEAST,
-            "canary": len(self._keys) >= LEAST_KEYS,
-        }
-        alarms = tuple(n for n, most in AUDIT_BOUNDS.items() if enough[n] and found[n] > most)
+        few = {"gap_trend": len(pairs) < LEAST, "canary": len(self._keys) < LEAST_KEYS}
+        alarms = tuple(n for n, most in AUDIT_BOUNDS.items() if found[n] > most and not few.get(n))
         states = {f"alarm_{name}": float(name in alarms) for name in AUDIT_BOUNDS}
         self.figures = {f"audit/{name}": value for name, value in (found | states).items()}
         if new := [name for name in alarms if name not in self.alarms]:
@@ -254,9 +250,9 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
 def opposition(correlations: Collection[float]) -> float:
     """Return the standard errors by which the mean correlation lies below 0.
 
-    NaN for fewer than two correlations.
+    NaN for fewer than LEAST_GROUPS correlations, which may be alike by chance.
     """
-    if len(correlations) < 2:
+    if len(correlations) < LEAST_GROUPS:
         return math.nan
     error = statistics.stdev(correlations) / math.sqrt(len(correlations))
     return -statistics.fmean(correlations) / max(error, LEAST_ERROR)

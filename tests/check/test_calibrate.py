@@ -168,7 +168,7 @@ def wrong_where_unsure(n: int, r: int) -> float:
     return float(r) if 1 < r < 10 else r + [-3.0, 3.0][n % 2]
 
 
-ABSTAIN = ("--max-wrong", "0.1", "--wrong-by", "1.5")
+ABSTAIN = ("--abstain", "0.1", "1.5")
 
 
 def test_a_judge_abstains_where_it_is_unsure(
@@ -203,9 +203,8 @@ def test_a_judge_abstains_where_it_is_unsure(
 @pytest.mark.parametrize(
     ("flags", "more", "why"),
     [
-        (ABSTAIN[:2], {}, "--max-wrong and --wrong-by go together"),
-        (("--max-wrong", "2", "--wrong-by", "1"), {}, "--max-wrong is 2: give a share"),
-        (("--max-wrong", "0.1", "--wrong-by", "0.1"), {}, "no limit of doubt keeps at most 10.0%"),
+        (("--abstain", "2", "1"), {}, "--abstain is 2 1: give a share between 0 and 1"),
+        (("--abstain", "0.1", "0.1"), {}, "no limit of doubt keeps at most 10.0%"),
         (ABSTAIN, {"script": {"logprobs": False}}, "the judge gave no distribution"),
     ],
 )
