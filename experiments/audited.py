@@ -74,7 +74,7 @@ class AuditedConfig(StudyConfig):
     """Runs, as judge and seed, that are trained once more with an audit that stops them."""
     agreements: tuple[float, ...] = (0.0, 0.1, -0.1, -0.3)
     """Correlations of the two judges' numbers in simulated runs."""
-    simulations: int = Field(200, ge=1)
+    simulations: int = Field(100, ge=1)
     """Simulated runs of each correlation."""
     groups: int = Field(1000, ge=1)
     """Audited groups in a simulated run, of 8 responses each."""
@@ -131,7 +131,9 @@ def _stopped(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]:
     script = {"words": config.words}
     audit = {"judge": {"kind": "fake", "script": script}, **AUDIT, "stop": True}
     try:
-        _train(config, judge, seed, (f"reward.audit={json.dumps(audit)}",))
+        # Without checkpoints: the windows of an audit begin anew when a run resumes.
+        more = (f"reward.audit={json.dumps(audit)}", "save_steps=100000")
+        _train(config, judge, seed, more)
     except EngineError:
         steps = read_steps(_folder(config, judge, seed, "stopped"))
         if first_alarms(replay(steps, {"words": config.judges[judge]}, script)):
@@ -144,9 +146,9 @@ def _train(config: AuditedConfig, judge: str, seed: int, more: Sequence[str] = (
     """Train a run that is not finished, and return its responses by step."""
     folder = _folder(config, judge, seed, "stopped" if more else "")
     sets = [
+        "trainer.log_completions=true",
         *config.sets,
         f"reward.judge.script.words={config.judges[judge]}",
-        "trainer.log_completions=true",
         f"seed={seed}",
         f"output={folder}",
     ]
@@ -215,9 +217,11 @@ def _first_alarm(agreement: float, groups: int, rng: np.random.Generator) -> int
     """Return the first group, from 1, at which a simulated run raises the alarm."""
     main, noise = rng.normal(size=(2, groups, GROUP))
     other = agreement * main + math.sqrt(1 - agreement**2) * noise
+    x, y = (own - own.mean(axis=1, keepdims=True) for own in (main, other))
+    correlations = (x * y).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
     window: deque[float] = deque(maxlen=GROUP_WINDOW)
-    for n, (x, y) in enumerate(zip(main, other, strict=True), 1):
-        window.append(float(np.corrcoef(x, y)[0, 1]))
+    for n, correlation in enumerate(correlations.tolist(), 1):
+        window.append(correlation)
         if opposition(window) > AUDIT_BOUNDS["opposition"]:
             return n
     return None

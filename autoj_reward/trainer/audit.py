@@ -27,7 +27,7 @@ from autoj_reward.types import Candidate, GroupKey, Judgement, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
 T = TypeVar("T")
-AUDIT_BOUNDS = {"opposition": 4.0, "gap_trend": 0.15, "canary": 0.2}
+AUDIT_BOUNDS = {"opposition": 4.0, "gap_trend": 0.25, "canary": 0.2}
 """Highest value of each metric that raises no alarm; see `Audit.figures`."""
 WINDOW, LEAST = 200, 50
 """Latest audited responses that count, and those before the first gap is taken and any alarm."""

@@ -108,9 +108,9 @@ def test_a_judge_that_pays_for_length_raises_the_alarm(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING, "autoj_reward"):
         found = train(config, steps)
     assert [alarms(own) for own in found[:4]] == [set()] * 4
-    assert alarms(found[-1]) == {"gap_trend"} and found[-1]["audit/gap_trend"] > 0.15
+    assert alarms(found[-1]) == {"gap_trend"} and found[-1]["audit/gap_trend"] > 0.25
     told = [record.message for record in caplog.records if "audit alarm" in record.message]
-    assert len(told) == 1 and "gap_trend" in told[0] and "over 0.15" in told[0]
+    assert len(told) == 1 and "gap_trend" in told[0] and "over 0.25" in told[0]
 
 
 def test_a_judge_that_prefers_worse_responses_raises_the_alarm_before_the_gap_grows() -> None:
@@ -245,7 +245,7 @@ def test_an_alarm_stops_a_trainer_that_should_stop() -> None:
             await asyncio.to_thread(settle, model)
 
     with RewardModel(config) as model:
-        with pytest.raises(AuditAlarm, match=r"gap_trend is 0\.\d+, over 0\.15.*audit\.stop"):
+        with pytest.raises(AuditAlarm, match=r"gap_trend is 0\.\d+, over 0\.25.*audit\.stop"):
             asyncio.run(run(model))
         assert 4 < len(logged) < len(steps)
         assert all(set(own) >= NAMES for own in logged[:-1]) and not logged[-1]
