@@ -108,7 +108,7 @@ def _audited(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]:
     for _ in range(config.draws):
         noisy = {text: program_score(text, main["words"]) + rng.gauss(0, config.noise)
                  for text in texts}  # fmt: skip
-        agrees = {text: min(10.0, max(1.0, rating)) for text, rating in noisy.items()}
+        agrees = {text: min(10, max(1, round(rating))) for text, rating in noisy.items()}
         chance = {text: rng.randint(1, 10) for text in texts}
         for name, ratings in (("agrees", agrees), ("chance", chance)):
             found = replay(steps, main, {"ratings": ratings})
@@ -152,7 +152,8 @@ def _train(config: AuditedConfig, judge: str, seed: int, more: Sequence[str] = (
         f"seed={seed}",
         f"output={folder}",
     ]
-    run_training(folder.name, "grpo", config.base, [*sets, *more])
+    if not (folder / "policy").is_dir():  # a run saves its policy when it ends
+        run_training(folder.name, "grpo", config.base, [*sets, *more])
     return read_steps(folder)
 
 

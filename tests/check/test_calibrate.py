@@ -192,8 +192,9 @@ def test_a_judge_abstains_where_it_is_unsure(
     unsure = Outcome.UNSURE
     assert [one.judgement.outcome for one in found] == [unsure, Outcome.OK, unsure]
     assert [one.raw is None for one in found] == [True, False, True]
-    audited = {"judge": own, "view": "rating", "audit": {**data, "share": 1, "canaries_every": 0}}
-    del audited["audit"]["failures"]
+    audit = {**data, "share": 1, "canaries_every": 0}
+    del audit["failures"]
+    audited = {"judge": own, "view": "rating", "audit": audit}
     with RewardModel(check(RewardConfig, audited, "test")) as model:
         model.rewards_now([Candidate("q1?", text) for text in ("1: 1", "1: 5", "1: 9")])
         settle(model)
