@@ -31,7 +31,7 @@ QueryOrTurns = str | tuple[Turn, ...]
 class Outcome(StrEnum):
     """End of a judgement. Every outcome but OK carries a reason and no number.
 
-    NO_NUMBER and ABANDONED are set by the code that uses a judgement, never by a judge.
+    NO_NUMBER, UNSURE and ABANDONED are set by the code that uses a judgement, never by a judge.
     """
 
     OK = "ok"
@@ -43,6 +43,8 @@ class Outcome(StrEnum):
     NO_NUMBER = "no_number"
     """The judgement lacks the requested number: for example, the expected rating from an engine
     without log-probabilities."""
+    UNSURE = "unsure"
+    """The judge's distribution is wider than its calibration allows for a number that counts."""
     INPUT_REJECTED = "input_rejected"
     """The input cannot be judged, for example because a text is too long."""
     UNAVAILABLE = "unavailable"
@@ -510,6 +512,20 @@ class Judgement:
             raise ValueError(f"no view {name!r}: name one of {', '.join(_VIEWS)}")
         number: float | None = getattr(self, name)
         return number
+
+    def spread(self, view: str) -> float | None:
+        """Return the standard deviation of the distribution behind a view, in rating points.
+
+        None without a distribution. With several critiques it is that of their mean distribution,
+        so critiques that disagree widen it.
+        """
+        own = self.reading(DIRECT if view == "direct" else RATING)
+        if own is None or own.expected is None or own.distribution is None:
+            return None
+        numbers = [(float(label), p) for label, p in own.distribution]
+        total = sum(p for _, p in numbers)
+        mean = sum(p * number for number, p in numbers) / total
+        return math.sqrt(sum(p * (number - mean) ** 2 for number, p in numbers) / total)
 
     def with_number(self, view: str) -> Judgement:
         """Return the judgement, with outcome NO_NUMBER if it is OK but lacks the view."""

@@ -35,6 +35,7 @@ from autoj_reward.rubrics.generate import GenerateConfig
 from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.data import TrainScalarConfig
+from experiments.audited import AuditedConfig
 from experiments.compare.groups import GroupStudyConfig
 from experiments.compare.panel import JudgeQualityConfig
 from experiments.compare.real_judge import RealJudgeConfig
@@ -97,6 +98,7 @@ KINDS: dict[str, type[Block]] = {
     "experiments/learning_failures": LearningConfig,
     "experiments/learning_relative": LearningConfig,
     "experiments/learning_rubric": LearningConfig,
+    "experiments/learning_audit": AuditedConfig,
     "jobs/collect_": CollectConfig,
     "experiments/attacks": AttacksConfig,
     "experiments/chaos": ChaosConfig,

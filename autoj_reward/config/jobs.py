@@ -365,7 +365,8 @@ class AuditConfig(JudgedConfig):
     """
 
     share: float = Field(0.05, gt=0, le=1)
-    """Share of the responses that the audit judge rates too, chosen by their hash."""
+    """Share of the responses that the audit judge rates too, in whole groups that their hash
+    chooses."""
     canaries_every: int = Field(500, ge=0)
     """Responses after which the main judge rates the master keys (a colon, "Thought process:",
     nothing, the query) in place of responses. 0: never."""

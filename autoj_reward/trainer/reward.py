@@ -378,9 +378,15 @@ class RewardModel:
     async def _ask_part(
         self, name: str, ask: AskPart, candidates: Sequence[Candidate]
     ) -> list[Judgement | None]:
-        """Return a part's judgements in order. Unusable candidates are rejected without asking."""
+        """Return a part's judgements in order. Unusable candidates are rejected without asking.
+
+        A judgement beyond the limit of doubt of the part's calibration abstains.
+        """
         usable = [c for c in candidates if not c.unusable]
-        answers = iter(await ask(self.fields.for_part(name, usable)))
+        found = await ask(self.fields.for_part(name, usable))
+        if calibration := self.parts.calibrations.get(name):
+            found = [own and calibration.settle(own) for own in found]
+        answers = iter(found)
         return [
             Judgement(Outcome.INPUT_REJECTED, reason=c.unusable) if c.unusable else next(answers)
             for c in candidates
