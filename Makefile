@@ -25,10 +25,15 @@ FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
   s3fs==2026.9.0 semver==3.1.2 shortuuid==1.0.13 textual==8.2.8 wrapt==2.5.2 \
   zipfile-zstd==0.0.4 zstandard==0.25.0 \
   tinker==0.38.0 tinker-cookbook==0.6.1 chz==0.4.0 distro==1.9.0 blobfile==3.3.0 lxml==6.1.3 \
-  axolotl==0.19.0 addict==2.4.0 \
+  axolotl==0.21.0 addict==2.4.0 \
   ms-swift==4.6.0 modelscope==1.40.2 modelscope-hub==0.5.1 dacite==1.9.2 json-repair==0.64.6
-# Judges of others, with dependencies that may differ from this package's.
-PEERS := py-openjudge==0.2.4 its-hub[lm]==1.2.0 openai==3.57.0
+# Beside the frameworks, since those that find a tracker report to it.
+TRACKERS := mlflow-skinny==3.17.2 databricks-sdk==0.162.0 GitPython==3.2.1 gitdb==4.0.12 smmap==5.0.3 \
+  importlib_metadata==9.1.0 zipp==4.1.2 sqlparse==0.6.1 \
+  trackio==0.43.0 gradio_client==2.7.2 brotli==1.2.1 orjson==3.13.0 wandb==0.31.0
+# Judges of others, each with an environment of its own, because their dependencies conflict.
+PEERS := py-openjudge==0.2.4,openai==3.57.0 its-hub[lm]==1.2.0,openai==3.57.0 verifiers==0.4.0 \
+  inspect_ai==0.3.285,openai==3.57.0
 LOCK := requirements/$(ACCELERATOR).txt
 LOCKED := .venv/.$(ACCELERATOR)-locked
 READY := .venv/.ready
@@ -41,7 +46,7 @@ IN_TURN := $(BIN)/pytest $(if $(filter cpu,$(ACCELERATOR)),-n logical --maxproce
 MORE = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 IF_ANY := || [ $$? -eq 5 ] # pytest's code for no test, as ARGS may want of one part
 
-.PHONY: help best-of-32 quick test chaos gpu-figures peers test-trl test-client test-frameworks check lint types \
+.PHONY: help best-of-32 quick test chaos gpu-figures peers test-trl test-client test-frameworks upstream check lint types \
 	docs setup model lock clean
 .DEFAULT_GOAL := help
 
@@ -66,9 +71,12 @@ chaos: model  ## Load, attack and kill a reward service; the table goes to runs/
 gpu-figures: model  ## Measure this machine's GPU, part by part; again to go on with what is left
 	@$(BIN)/python -m experiments.speed.gpu_figures --config configs/experiments/gpu_figures.yaml $(ARGS)
 
-peers: model  ## Compare this package's judging of groups with OpenJudge's and its-hub's
-	@test -x .venv/peers/bin/pip || $(PYTHON) -m venv .venv/peers
-	@.venv/peers/bin/pip install --quiet --disable-pip-version-check $(PEERS)
+peers: model  ## Compare this package with other judges: single responses, then groups
+	@for peer in $(PEERS); do own=.venv/peers/$${peer%%[[=]*}/bin/python; \
+	  test -x $$own || $(PYTHON) -m venv --without-pip $${own%/bin/python} || exit 1; \
+	  $(BIN)/uv pip install --quiet --python $$own $$(echo $$peer | tr , ' ') || exit 1; \
+	done
+	$(BIN)/python -m experiments.speed.peers --config configs/experiments/peers.yaml $(ARGS)
 	$(BIN)/python -m experiments.speed.group_peers --config configs/experiments/group_peers.yaml $(ARGS)
 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
@@ -79,12 +87,17 @@ test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned 
 test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
 	$(BIN)/pytest -m index tests/service/test_client_install.py $(ARGS)
 
-test-frameworks: model  ## Run the adapters of other frameworks in those frameworks' own code
+test-frameworks: model  ## Run the adapters of other frameworks, and the trackers, in their own code
 	$(BIN)/pip install --quiet --no-deps --no-compile --ignore-requires-python --upgrade \
 	  --target .venv/frameworks $(FRAMEWORKS)
+	$(BIN)/pip install --quiet --no-deps --no-compile --upgrade --target .venv/trackers $(TRACKERS)
 	$(BIN)/pytest $(addprefix tests/trainer/test_,openrlhf.py verl.py verl_hosted.py verifiers.py \
 	  nemo_gym.py areal.py skyrl.py llamafactory.py tinker.py axolotl.py ms_swift.py) \
-	  tests/scorers tests/evaluate/test_sections.py $(ARGS)
+	  tests/scorers tests/evaluate/test_sections.py tests/experiments/speed/test_overlap.py \
+	  tests/test_trackers.py $(ARGS)
+
+upstream: $(READY)  ## Look up what adapters call in the releases of the last year, without installing them
+	@$(BIN)/python -m experiments.upstream
 
 check: lint types test  ## Everything CI runs: lint, types, tests
 

@@ -43,6 +43,10 @@ EXTRAS = {
         "trl",
     ),
     "gpu": ("psutil", "ray", "torch", "vllm"),
+    "mlflow": ("mlflow",),
+    "otel": ("opentelemetry",),
+    "trackio": ("trackio",),
+    "wandb": ("wandb",),
 }
 """Modules that the client does not need, by the extra that installs them."""
 

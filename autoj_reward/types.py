@@ -31,7 +31,7 @@ QueryOrTurns = str | tuple[Turn, ...]
 class Outcome(StrEnum):
     """End of a judgement. Every outcome but OK carries a reason and no number.
 
-    NO_NUMBER and ABANDONED are set by the code that uses a judgement, never by a judge.
+    NO_NUMBER, UNSURE and ABANDONED are set by the code that uses a judgement, never by a judge.
     """
 
     OK = "ok"
@@ -43,6 +43,8 @@ class Outcome(StrEnum):
     NO_NUMBER = "no_number"
     """The judgement lacks the requested number: for example, the expected rating from an engine
     without log-probabilities."""
+    UNSURE = "unsure"
+    """The judge's distribution is wider than its calibration allows for a number that counts."""
     INPUT_REJECTED = "input_rejected"
     """The input cannot be judged, for example because a text is too long."""
     UNAVAILABLE = "unavailable"
@@ -108,8 +110,7 @@ class Candidate:
             raise ValueError(
                 f"policy_logprob is {self.policy_logprob}: give a finite number, or None"
             )
-        object.__setattr__(self, "context", context_of(self.context))
-        object.__setattr__(self, "query", _asked(self.query, self.context))
+        _settle(self)
 
     @classmethod
     def of(cls, messages: Any, context: Mapping[str, str] = EMPTY_CONTEXT) -> Candidate:
@@ -127,6 +128,8 @@ class Candidate:
 
     def for_judge(self, shows: Shows | None) -> Candidate:
         """Return the candidate with the response as the judge reads it; see `JudgeConfig.shows`."""
+        if shows is None and not isinstance(self.response, Trajectory):
+            return self  # most are, and a copy costs as much as a key
         asked = self.query, self.context, (self.response,)
         query, context, (response,) = _shown(*asked, shows)
         return replace(self, query=query, context=context, response=response)
@@ -182,9 +185,13 @@ def context_turns(context: Mapping[str, str]) -> tuple[Turn, ...]:
     return context_of(context).turns
 
 
-def _asked(query: str, context: Mapping[str, str]) -> str:
-    turns = context_turns(context)
-    return to_plain_text(turns) if turns else query
+def _settle(made: Candidate | JudgeInput) -> None:
+    """Freeze the context of a new record, and make the query the text of its conversation."""
+    known = context_of(made.context)
+    if known is not made.context:
+        object.__setattr__(made, "context", known)
+    if known.turns:
+        object.__setattr__(made, "query", to_plain_text(known.turns))
 
 
 class Pair(NamedTuple):
@@ -233,8 +240,7 @@ class JudgeInput:
     them, so inputs that differ in them alone are equal."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "context", context_of(self.context))
-        object.__setattr__(self, "query", _asked(self.query, self.context))
+        _settle(self)
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -328,6 +334,19 @@ class Reading:
     forced: bool = False
     """Whether the judge wrote no verdict and the slot was forced (`Rating: [[` was appended)."""
 
+    def record(self) -> dict[str, Any]:
+        """Return the reading as JSON data."""
+        return {
+            "slot": self.slot,
+            "label": self.label,
+            "value": self.value,
+            "distribution": self.distribution,
+            "expected": self.expected,
+            "outside": self.outside,
+            "unknown": self.unknown,
+            "forced": self.forced,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -353,10 +372,20 @@ class Usage:
             self.queued_s + other.queued_s,
         )
 
+    def record(self) -> dict[str, float]:
+        """Return the usage as JSON data."""
+        return {
+            "tokens_in": self.tokens_in,
+            "tokens_cached": self.tokens_cached,
+            "tokens_out": self.tokens_out,
+            "latency_s": self.latency_s,
+            "queued_s": self.queued_s,
+        }
+
     def lasting(self, seconds: float) -> Usage:
         """Return the usage with `seconds` as its total time, split into waiting and latency."""
         queued = min(self.queued_s, seconds)
-        return replace(self, latency_s=seconds - queued, queued_s=queued)
+        return Usage(self.tokens_in, self.tokens_cached, self.tokens_out, seconds - queued, queued)
 
 
 def concurrent_usage(usages: Sequence[Usage]) -> Usage:
@@ -428,7 +457,10 @@ class Judgement:
 
     def reading(self, slot: str) -> Reading | None:
         """Return the reading of a slot. None if the judgement has no such slot or is not OK."""
-        return next((own for own in self.readings if own.slot == slot), None)
+        for own in self.readings:
+            if own.slot == slot:
+                return own
+        return None
 
     @property
     def rating(self) -> float | None:
@@ -481,6 +513,20 @@ class Judgement:
         number: float | None = getattr(self, name)
         return number
 
+    def spread(self, view: str) -> float | None:
+        """Return the standard deviation of the distribution behind a view, in rating points.
+
+        None without a distribution. With several critiques it is that of their mean distribution,
+        so critiques that disagree widen it.
+        """
+        own = self.reading(DIRECT if view == "direct" else RATING)
+        if own is None or own.expected is None or own.distribution is None:
+            return None
+        numbers = [(float(label), p) for label, p in own.distribution]
+        total = sum(p for _, p in numbers)
+        mean = sum(p * number for number, p in numbers) / total
+        return math.sqrt(sum(p * (number - mean) ** 2 for number, p in numbers) / total)
+
     def with_number(self, view: str) -> Judgement:
         """Return the judgement, with outcome NO_NUMBER if it is OK but lacks the view."""
         if not self.ok or self.view(view) is not None:
@@ -529,10 +575,8 @@ class Judgement:
             "verdict": self.verdict.value if self.verdict else None,
             "confidence": self.confidence,
             "forced": self.forced,
-            "readings": [
-                {name: getattr(own, name) for name in Reading.__slots__} for own in self.readings
-            ],
-            "usage": {name: getattr(self.usage, name) for name in Usage.__slots__},
+            "readings": [own.record() for own in self.readings],
+            "usage": self.usage.record(),
             "judge": self.judge,
             "flags": self.flags,
             "thinking": self.thinking,
@@ -549,10 +593,12 @@ def soft_minimum(weighted: Sequence[tuple[float, float]], b: float) -> float:
     if b <= 0:
         raise ValueError(f"b is {b}: give a number above 0")
     counted = [(number, weight) for number, weight in weighted if weight > 0]
-    least, total = min(number for number, _ in counted), sum(weight for _, weight in counted)
-    # Relative to the least number no exponent is positive, so that nothing overflows.
-    sums = [weight * math.exp((least - number) / b) for number, weight in counted]
-    return least - b * math.log(sum(sums) / total)
+    least, total, scaled = min(counted)[0], 0.0, 0.0
+    for number, weight in counted:
+        total += weight
+        # Relative to the least number no exponent is positive, so that nothing overflows.
+        scaled += weight * math.exp((least - number) / b)
+    return least - b * math.log(scaled / total)
 
 
 def _rating_record(rating: Reading, direct: float | None) -> dict[str, Any]:

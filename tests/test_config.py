@@ -35,6 +35,7 @@ from autoj_reward.rubrics.generate import GenerateConfig
 from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.training.scalar.data import TrainScalarConfig
+from experiments.audited import AuditedConfig
 from experiments.compare.groups import GroupStudyConfig
 from experiments.compare.panel import JudgeQualityConfig
 from experiments.compare.real_judge import RealJudgeConfig
@@ -48,6 +49,7 @@ from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
 from experiments.speed.group_peers import GroupPeersConfig
 from experiments.speed.jobs import JobSpeedConfig
+from experiments.speed.overlap import OverlapConfig
 from experiments.speed.peers import PeersConfig
 from experiments.speed.rubric_cost import RubricCostConfig
 from experiments.speed.service import ServiceSpeedConfig
@@ -96,6 +98,7 @@ KINDS: dict[str, type[Block]] = {
     "experiments/learning_failures": LearningConfig,
     "experiments/learning_relative": LearningConfig,
     "experiments/learning_rubric": LearningConfig,
+    "experiments/learning_audit": AuditedConfig,
     "jobs/collect_": CollectConfig,
     "experiments/attacks": AttacksConfig,
     "experiments/chaos": ChaosConfig,
@@ -109,6 +112,7 @@ KINDS: dict[str, type[Block]] = {
     "experiments/groups": GroupStudyConfig,
     "experiments/real_judge": RealJudgeConfig,
     "experiments/group_peers": GroupPeersConfig,
+    "experiments/overlap": OverlapConfig,
     "experiments/rubric_cost": RubricCostConfig,
     "experiments/rubric_judge": RubricJudgeConfig,
 }

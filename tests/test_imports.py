@@ -19,7 +19,7 @@ HEAVY = {"torch", "ray", "vllm", "transformers"}
 
 # A room imports itself and what stands left of it.
 STAGES = (
-    ("types", "conversation", "rubric_items", "errors", "config", "logs", "processes"),
+    ("types", "conversation", "rubric_items", "errors", "config", "logs", "processes", "tracing"),
     ("io",),
     ("capacity",),
     ("formats",),

@@ -21,7 +21,7 @@ from autoj_reward.conversation import Context, Turn
 from autoj_reward.errors import JournalError
 from autoj_reward.journal import Journal, SampledResponses, judgement_key
 from autoj_reward.journal.reading import Reader
-from autoj_reward.journal.records import digest, judgement_cell, packed
+from autoj_reward.journal.records import digest, judgement_cell, judgement_record, packed
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Reading, Usage, Verdict
 from tests.judgements import asked, compared, rated
 
@@ -133,6 +133,31 @@ def test_the_key_of_a_plain_input_stays() -> None:
     """Journals hold this key. Another key would make every judgement again."""
     held = hashlib.sha256(b'["j", "single", "q", ["r"], 0]').hexdigest()
     assert judgement_key("j", JudgeInput("single", "q", ("r",))) == held
+
+
+def test_a_row_with_spaces_in_its_json_is_read(tmp_path: Path) -> None:
+    """Earlier versions wrote such rows."""
+    path = tmp_path / "j.sqlite"
+    journal = Journal(path)
+    journal.put("judge", ITEM, GOOD)
+    [(key, judge, outcome, given, cell, at, _)] = journal._execute("SELECT * FROM judgements", ())
+    given = json.dumps(json.loads(given))
+    cell = packed(json.dumps(judgement_record(cell, judge)))
+    row = digest(key, judge, outcome, given, cell, at)
+    sql = "UPDATE judgements SET input = '{}', judgement = x'{}', checksum = '{}'"
+    damage(path, sql.format(given, cell.hex(), row))
+    assert journal.get("judge", [ITEM]) == {ITEM: GOOD}
+    assert [row["input"] for row in journal.export()] == [ITEM.record()]
+    journal.close()
+
+
+def test_a_key_that_was_looked_up_for_one_judge_is_not_used_for_another(journal: Journal) -> None:
+    assert journal.get("one", [ITEM]) == {}
+    journal.put("two", ITEM, GOOD)
+    assert journal.get("one", [ITEM]) == {}
+    journal.put("one", ITEM, BETTER)
+    assert journal.get("two", [ITEM]) == {ITEM: GOOD}
+    assert journal.get("one", [ITEM]) == {ITEM: BETTER}
 
 
 def test_a_split_surrogate_pair_is_another_text_than_its_character() -> None:

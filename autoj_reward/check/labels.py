@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -12,16 +12,10 @@ from autoj_reward.check.measures import Measurement, table_by
 from autoj_reward.check.probes import Finding, Probe, compare_with_bound
 from autoj_reward.check.rows import LabelledGroup
 from autoj_reward.config import View
-from autoj_reward.evaluate.agreement import (
-    CalibrationBin,
-    VerdictProbabilities,
-    calibration,
-    calibration_bins,
-    calibration_error,
-)
+from autoj_reward.evaluate.agreement import calibration_bins, calibration_error
 from autoj_reward.evaluate.selection_metrics import WithinQuery, mean_orders
 from autoj_reward.evaluate.statistics import Array, Draws, Indices, difference, share
-from autoj_reward.types import DIRECT, RATING, Judgement, Verdict
+from autoj_reward.types import DIRECT, RATING, Judgement
 
 AGREEMENT = Probe(
     "agreement", "labelled pairs in the order of their grades", 0.6, float("inf"),
@@ -185,16 +179,9 @@ def _of_ratings(
     if not rows:
         return Measurement(None, "no rating has a number of the judge beside it")
     values, grades, queries = (list(column) for column in zip(*rows, strict=True))
-    low, high = scale
     p, y = np.array(values), np.array(grades)
-
-    def error(rows: Indices) -> float | None:
-        gap = calibration_error(calibration_bins(p[rows], y[rows], low, high))
-        return None if gap is None else gap / (high - low)
-
-    curve = calibration_bins(p, y, low, high)
     about = f"mean number {p.mean():.2f}, mean label {y.mean():.2f}"
-    return _calibrated(error, len(rows), queries, curve, about, draws, MAPPED)
+    return _calibrated(p, y, queries, scale, about, MAPPED, draws)
 
 
 def _of_pairs(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
@@ -204,35 +191,30 @@ def _of_pairs(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
         return Measurement(None, "the judge gives no distributions")
     chances = np.array([chance for chance, _ in known])
     sure, right = np.maximum(chances, 1 - chances), (chances >= 0.5).astype(float)
-
-    def error(rows: Indices) -> float | None:
-        return calibration_error(calibration_bins(sure[rows], right[rows]))
-
-    orders = [
-        VerdictProbabilities(
-            {"first": c, "second": 1 - c},
-            Verdict.FIRST if c >= 0.5 else Verdict.SECOND,
-            Verdict.FIRST,
-        )
-        for c in chances.tolist()
-    ]
-    about = f"Brier score {calibration(orders)['brier']:.3f}"
-    queries = [query for _, query in known]
-    return _calibrated(error, len(known), queries, calibration_bins(sure, right), about, draws)
+    # The squared errors of both orders, summed as those of three verdicts in `calibration`.
+    about = f"Brier score {2 * np.mean((1 - chances) ** 2):.3f}"
+    return _calibrated(sure, right, [query for _, query in known], (0, 1), about, CENTRED, draws)
 
 
 def _calibrated(
-    error: Callable[[Indices], float | None],
-    n: int,
+    predicted: Array,
+    observed: Array,
     queries: Sequence[int],
-    curve: Sequence[CalibrationBin],
+    scale: tuple[float, float],
     about: str,
+    setting: str,
     draws: Draws,
-    setting: str = CENTRED,
 ) -> Measurement:
-    rows = [
+    """Measure the calibration error of predictions, as a share of their scale. Shapes [n]."""
+    low, high = scale
+
+    def error(rows: Indices) -> float | None:
+        gap = calibration_error(calibration_bins(predicted[rows], observed[rows], low, high))
+        return None if gap is None else gap / (high - low)
+
+    curve = [
         {"from": own.start, "predicted": own.predicted, "observed": own.observed, "n": own.n}
-        for own in curve
+        for own in calibration_bins(predicted, observed, low, high)
     ]
-    found = draws.over(error, n, queries)
-    return Measurement(found, about, setting, {"Calibration curve": rows})
+    found = draws.over(error, len(predicted), queries)
+    return Measurement(found, about, setting, {"Calibration curve": curve})

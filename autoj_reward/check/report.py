@@ -9,8 +9,8 @@ from typing import Any
 from autoj_reward.check.probes import Finding, State, missed_findings
 from autoj_reward.evaluate.statistics import Estimate
 from autoj_reward.io.files import to_json
-from autoj_reward.io.markup import esc, num, table
-from autoj_reward.watch.elements import audit_table, cell, chip, heading, number_tiles, table_row
+from autoj_reward.io.markup import esc, num, plural, table
+from autoj_reward.watch.elements import audit_table, cell, chip, heading, table_row
 from autoj_reward.watch.page import static_document
 
 USE, WITH, NOT = "use it", "use it with these settings", "do not use it"
@@ -93,32 +93,20 @@ def render_check(
     result: fields of `check.json`.
     """
     reasons = verdict.lines()[1:]
-    about = f"judge {judge} · view {result['view']}"
+    about = f"judge {judge} · view {result['view']} · {plural(result['rows'], 'row')}"
+    about += f" · {plural(result['labelled_groups'], 'labelled group')}"
     state = {USE: "ok", NOT: "bad"}.get(verdict.verdict, "")
     body = [
         '<header class="top"><div class="wide"><div class="name"><h1>Check of a judge</h1>',
         f'{chip(verdict.verdict, state)}</div><p class="muted small">{esc(about)}</p>',
         *(f"<p>{esc(line.removeprefix('- '))}</p>" for line in reasons),
         '</div></header><main class="wide">',
-        number_tiles(_tiles(result)),
         heading("Probes", _cost(result["cost"])),
         audit_table("probes", HEAD, [_row(own) for own in findings]),
         *(part for own in findings for part in _tables(own)),
         "</main>",
     ]
     return static_document("Check of a judge", "\n".join(body))
-
-
-def _tiles(result: Mapping[str, Any]) -> dict[str, str]:
-    own = result["cost"]
-    return {
-        "rows": f"{result['rows']:,}",
-        "labelled groups": f"{result['labelled_groups']:,}",
-        "judgements": f"{own['judgements']:,}",
-        "tokens in, of a judgement": num(own["mean"]["tokens_in"]),
-        "tokens out": num(own["mean"]["tokens_out"]),
-        "seconds in the engine": num(own["mean"]["latency_s"]),
-    }
 
 
 def _tables(own: Finding) -> Iterator[str]:

@@ -40,6 +40,13 @@ calibrate = calling(
     "autoj_reward.check.calibrate:calibrate_judge",
     flag("--labels", required=True, metavar="FILE", help="rows with ratings or grades"),
     flag("--output", required=True, metavar="FILE", help="output file for reward.calibration"),
+    flag(
+        "--abstain",
+        type=float,
+        nargs=2,
+        metavar=("SHARE", "POINTS"),
+        help="where to abstain, so that at most SHARE of the rest is wrong by more than POINTS",
+    ),
     *(CONFIG, SET),
 )
 
@@ -89,7 +96,11 @@ best_of_four = calling(
     "autoj_reward.evaluate.best_of_four:best_of_four", DATA, RESULT, CONFIG, SET, STRICT_KEYS
 )
 
-kappa = calling("autoj_reward.evaluate.panel:kappa", RESULTS, RESULT)
+kappa = calling(
+    "autoj_reward.evaluate.panel:kappa",
+    *(RESULTS, RESULT),
+    file("--stand-in", "result of a judge that votes where one of the panel failed"),
+)
 
 leaderboard = calling(
     "autoj_reward.evaluate.leaderboard:leaderboard",

@@ -7,7 +7,7 @@ output file, so the same command resumes after a crash.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +24,7 @@ from autoj_reward.cli.main import (
 )
 
 if TYPE_CHECKING:
-    from autoj_reward.config import RubricConfig, Scoring, View
+    from autoj_reward.config import RankConfig, RubricConfig, ScoreConfig, Scoring, View
     from autoj_reward.io.rows import Stream, TextRow
     from autoj_reward.models.spec import JudgeSpec
     from autoj_reward.questions.ask import Ask, BoundedQuestion
@@ -55,7 +55,7 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     checked = load_run(ScoreConfig, config, sets, strict)
     spec = judge_spec(checked.judge)
     if how := checked.rubric:
-        return _score_rubrics(spec, how, checked.columns, source, output, strict)
+        return _score_rubrics(spec, how, checked, source, output, strict)
     wanted = spec.context_columns(checked.columns, "single")
 
     def question(row: TextRow) -> Rate:
@@ -64,13 +64,13 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
         return Rate(candidate.for_judge(spec.shows), spec.critiques, vote=spec.vote)
 
     rows = text_rows(source, "query", "response", asked=wanted)
-    return _judge(spec, rows, question, rating_fields, output, strict, "rating")
+    return _judge(spec, rows, question, rating_fields, output, strict, checked, "rating")
 
 
 def _score_rubrics(
     spec: JudgeSpec,
     how: RubricConfig,
-    columns: Mapping[str, str],
+    config: ScoreConfig,
     source: str,
     output: str,
     strict: bool,
@@ -87,9 +87,9 @@ def _score_rubrics(
         candidate = Candidate(query, response, context=row.context)
         return rubric_question(candidate, how, spec)
 
-    wanted = spec.context_columns(columns, how.protocol, how)
+    wanted = spec.context_columns(config.columns, how.protocol, how)
     rows = text_rows(source, "query", "response", asked=wanted)
-    return _judge(spec, rows, question, rubric_fields, output, strict, scoring=how)
+    return _judge(spec, rows, question, rubric_fields, output, strict, config, scoring=how)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -113,7 +113,7 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
         return Compare(pair, checked.swap, spec.ratings_tie)
 
     rows = text_rows(source, "query", "response_1", "response_2", asked=wanted)
-    return _judge(spec, rows, question, verdict_fields, output, strict)
+    return _judge(spec, rows, question, verdict_fields, output, strict, checked)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -142,7 +142,7 @@ def rank(source: str, output: str, config: str | None, sets: Sequence[str], stri
         )
 
     rows = group_rows(source, wanted)
-    return _judge(spec, rows, question, ranking_fields, output, strict, scoring=how)
+    return _judge(spec, rows, question, ranking_fields, output, strict, checked, scoring=how)
 
 
 def ranking_fields(ranking: Ranking) -> dict[str, Any]:
@@ -234,18 +234,20 @@ def _judge(
     fields: Callable[[T], dict[str, Any]],
     output: str,
     strict: bool,
+    config: ScoreConfig | RankConfig,
     view: View | None = None,
     scoring: Scoring | None = None,
 ) -> int:
     """Judge every row and write it with the new fields; write and print the summary. Returns 0.
 
-    view: the number that the judge must give; None where verdicts or scores count. scoring:
-    what scores in place of a view, for the log line.
+    config: of the command. view: the number that the judge must give; None where verdicts or
+    scores count. scoring: what scores in place of a view, for the log line.
     """
     from autoj_reward.evaluate.ask import ask_each
     from autoj_reward.io.claims import judged_by
     from autoj_reward.io.files import filling, to_json, write_json
     from autoj_reward.io.rows import join_fields, look_through
+    from autoj_reward.io.track import tracking
 
     total = 0
     outcomes: Counter[str] = Counter()
@@ -258,7 +260,14 @@ def _judge(
     result, journal = Path(output), Path(output + JOURNAL)
     how = scoring.by if scoring else None
     claim = judged_by(spec.name, result, result, total, scored_by=how)
-    with claim, filling(output) as file:
+    tracked = tracking(config.track, output, config)
+
+    def summary() -> dict[str, Any]:
+        bad = [to_json(row) for row in left_out.first]
+        counts = {"rows": outcomes.total(), "outcomes": dict(outcomes), "left_out": bad}
+        return counts | {"rows_left_out": left_out.count}
+
+    with claim, tracked as reports, filling(output) as file:
 
         def size(asked: tuple[TextRow, BoundedQuestion[T]]) -> int:
             return asked[1].most_inputs
@@ -267,6 +276,7 @@ def _judge(
             added = fields(found)
             outcomes[added["outcome"]] += 1
             file.line(join_fields(asked[0].fields, added))
+            reports.offer(outcomes.total(), summary)
 
         async def answer(
             ask: Ask, asked: tuple[TextRow, BoundedQuestion[T]]
@@ -275,9 +285,8 @@ def _judge(
 
         each = ((row, question(row)) for row in rows.usable())
         ask_each(spec, journal, each, answer, done, "judging", size, total, view, scoring=scoring)
-    count, named = outcomes.total(), [to_json(bad) for bad in left_out.first]
-    summary = {"rows": count, "outcomes": dict(outcomes), "left_out": named}
-    write_json(output + SUMMARY, summary | {"rows_left_out": left_out.count})
+        reports.send(outcomes.total(), summary())
+    write_json(output + SUMMARY, summary())
     said = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
-    print(f"{count} rows: {said}; {left_out.count} left out; results: {output}")
+    print(f"{outcomes.total()} rows: {said}; {left_out.count} left out; results: {output}")
     return 0

@@ -9,6 +9,8 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
+from contextvars import Context as TaskContext
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,6 +29,7 @@ from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.questions.relative import default_relative, rank_question
 from autoj_reward.questions.rubric import ScoreRubric, rubric_question
 from autoj_reward.questions.tournament import Tournament
+from autoj_reward.tracing import span
 from autoj_reward.types import (
     OF_DISTRIBUTION,
     Candidate,
@@ -111,6 +114,7 @@ class RewardClient:
         self._slots = Slots(max_in_flight)
         self._pending: Futures = {}
         self._fresh: Futures = {}
+        self._callers: dict[JudgeInput, TaskContext] = {}
         self._quarantine = asyncio.Lock()
         self._asking: set[asyncio.Task[None]] = set()
         self._calls: dict[asyncio.Future[Judgement], tuple[asyncio.Task[None], Futures]] = {}
@@ -338,6 +342,7 @@ class RewardClient:
         if not self._fresh:
             loop.call_soon(self._depart)
         self._fresh |= futures
+        self._callers |= dict.fromkeys(items, copy_context())
         try:
             await asyncio.wait(futures.values(), return_when=asyncio.FIRST_EXCEPTION)
         finally:
@@ -352,14 +357,16 @@ class RewardClient:
 
     def _depart(self) -> None:
         """Start the calls for all inputs that callers requested in this turn of the event loop.
-        Inputs of one query go together, also those of several threads."""
+        Inputs of one query go together, also those of several threads. Such a call is in the trace
+        of its first caller."""
         fresh, self._fresh = self._fresh, {}
+        callers, self._callers = self._callers, {}
         for group in self._groups(item for item, future in fresh.items() if not future.done()):
             futures = {item: fresh[item] for item in group}
             if self._closed:
                 _fail(futures, None)
                 continue
-            task = asyncio.create_task(self._ask(futures))
+            task = asyncio.create_task(self._ask(futures), context=callers[group[0]].copy())
             self._asking.add(task)
             task.add_done_callback(partial(self._ended, futures))
             self._calls |= {future: (task, futures) for future in futures.values()}
@@ -398,7 +405,8 @@ class RewardClient:
         """Run one call until each of its inputs is answered or given up."""
         await self._slots.take(len(futures))
         try:
-            await self._answer_all(futures, time.monotonic() + self.deadline_s)
+            with span("autoj.call", {"autoj.inputs": len(futures)}, kind="CLIENT"):
+                await self._answer_all(futures, time.monotonic() + self.deadline_s)
         finally:  # each recorded answer has already freed its slot
             self._recorder.flush()
             self._slots.give(sum(f.cancelled() or not f.done() for f in futures.values()))

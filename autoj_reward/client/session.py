@@ -19,6 +19,7 @@ from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.spec import JudgeSpec, spec_of
 from autoj_reward.replicas.replica import JudgeReplica
+from autoj_reward.tracing import start_tracing
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -33,6 +34,8 @@ def client_of(
     require: ViewsCheck = accept_any_views,
 ) -> RewardClient:
     """Return a client for this judge's backend, with the settings of its spec."""
+    if spec.config.trace:
+        start_tracing()
     return RewardClient(
         backend,
         journal=journal,

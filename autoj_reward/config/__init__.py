@@ -18,6 +18,7 @@ from autoj_reward.config.jobs import (
     ServiceConfig,
     ShapingConfig,
     TieBreak,
+    Tracker,
     View,
     ViewOrAuto,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "ServiceConfig",
     "ShapingConfig",
     "TieBreak",
+    "Tracker",
     "View",
     "ViewOrAuto",
     "Vote",

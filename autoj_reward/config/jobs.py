@@ -21,6 +21,8 @@ ViewOrAuto = Literal["auto", "rating", "expected", "direct", "pessimistic"]
 TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
 """A rule that decides between candidates with equal numbers: the highest log-probability under the
 policy, the highest expected rating, a knock-out of comparisons, or the lowest index."""
+Tracker = Literal["mlflow", "trackio", "wandb"]
+"""An experiment tracker, by the name of its package."""
 JUDGE = "judge"
 """Name of the main judge (`reward.judge`) among the parts of a reward."""
 AUDIT = "audit"
@@ -130,6 +132,8 @@ class BestOfNConfig(Block):
     view. null: a row's rubric is a text for formats that show one."""
     ray_data: RayDataConfig | None = None
     """Run in shards on Ray Data. null: run in one process."""
+    track: Tracker | None = None
+    """Experiment tracker that gets the job's metrics while it runs. null: none."""
 
     @property
     def scoring(self) -> Scoring | None:
@@ -198,6 +202,9 @@ class ScoreConfig(Block):
     rubric: RubricConfig | None = None
     """How `autoj score` scores each row by the items of its rubric. null: it rates the response,
     and a row's rubric is a text for formats that show one."""
+    track: Tracker | None = None
+    """Experiment tracker that gets the metrics of `autoj score` and `autoj compare` while they run.
+    null: none."""
 
 
 class RankConfig(Block):
@@ -210,6 +217,8 @@ class RankConfig(Block):
     as `reference: answer`."""
     relative: RelativeConfig | None = None
     """How a group is judged. null: `listwise` where the judge's format can, else by comparisons."""
+    track: Tracker | None = None
+    """Experiment tracker that gets the job's metrics while it runs. null: none."""
 
 
 class ServiceConfig(Block):
@@ -356,7 +365,8 @@ class AuditConfig(JudgedConfig):
     """
 
     share: float = Field(0.05, gt=0, le=1)
-    """Share of the responses that the audit judge rates too, chosen by their hash."""
+    """Share of the responses that the audit judge rates too, in whole groups that their hash
+    chooses."""
     canaries_every: int = Field(500, ge=0)
     """Responses after which the main judge rates the master keys (a colon, "Thought process:",
     nothing, the query) in place of responses. 0: never."""

@@ -185,6 +185,9 @@ class JudgeConfig(EngineConfig):
     loses turns from its middle."""
     serve: ReplicaConfig = ReplicaConfig()
     """The judge's replicas."""
+    trace: bool = False
+    """Whether the processes that ask and run this judge record OpenTelemetry spans of its calls and
+    judgements. They go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names."""
 
     @model_validator(mode="after")
     def _sampling(self) -> JudgeConfig:

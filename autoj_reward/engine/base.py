@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from autoj_reward.config import OverLong
@@ -110,20 +110,18 @@ class LabelProbs:
     usage: Usage = Usage()
     unknown: float = 0.0
     """Probability, 0..1, that the engine cannot assign to one label."""
+    mass: float = field(init=False)
+    """Summed probability of the labels."""
 
     def __post_init__(self) -> None:
         for label, p in (*self.probs, ("unknown", self.unknown)):
             if not 0 <= p <= 1 + ROUNDING:
                 raise EngineUnavailable(f"the engine gives the label {label!r} probability {p}")
+        object.__setattr__(self, "mass", sum(p for _, p in self.probs))
         if not self.mass + self.unknown <= 1 + ROUNDING:
             raise EngineUnavailable(
                 f"the engine gives the labels probability {self.mass + self.unknown} together"
             )
-
-    @property
-    def mass(self) -> float:
-        """Summed probability of the labels."""
-        return sum(p for _, p in self.probs)
 
     @property
     def outside(self) -> float:

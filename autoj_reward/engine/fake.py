@@ -221,10 +221,12 @@ class FakeEngine(_Script):
         An item's parts are its criterion, then its choices.
         """
         shown: dict[str, list[str]] = {}
-        response = next(iter(responses_in(prompt).values()), "")
         for part in (p for message in prompt for p in message.parts):
             if part.name.startswith("item_"):
                 shown.setdefault(part.name.removeprefix("item_"), []).append(part.text)
+        if not shown:
+            return {}
+        response = next(iter(responses_in(prompt).values()), "")
         wanted: dict[str, str] = self._script.get("items", {})
         found = {}
         for number, (criterion, choices) in shown.items():

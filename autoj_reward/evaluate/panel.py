@@ -1,16 +1,19 @@
 """Agreement of several judges on the same pairs: `autoj evaluate kappa`.
 
-With human labels, also how far the judges of a panel err together.
+With human labels, also how far the judges of a panel err together, and how often their majority is
+right.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
+from autoj_reward.data.labelled import LABELS
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.results import ROWS, load_result, load_rows, path_beside
 from autoj_reward.evaluate.statistics import (
@@ -25,24 +28,31 @@ from autoj_reward.evaluate.statistics import (
     share,
 )
 from autoj_reward.io.files import require_apart, write_json
+from autoj_reward.types import Verdict
 
 LABEL = "label"
 """Name of the human labels beside the judges in a result of `kappa`."""
 
 
-def kappa(results: Sequence[str], result: str) -> int:
+def kappa(results: Sequence[str], stand_in: str | None, result: str) -> int:
     """Compute Cohen's kappa of every two judges, and of each judge with the human labels.
 
-    With labels, also measure how far the errors of every two judges go together, and the effective
-    number of votes of all judges. results: result files of evaluations on the same pairs, at least
-    two. result: the file to write.
-    Raises InputError if the results are not of the same rows.
+    With labels, also measure how far the errors of every two judges go together, the effective
+    number of votes of all judges, and the agreement of their majority. results: result files of
+    evaluations on the same pairs, at least two. stand_in: result file of a judge that votes where
+    one of the panel failed. result: the file to write.
+    Raises InputError if the results are not of the same rows, or for a stand-in without labels.
     """
     if len(results) < 2:
         raise InputError("--results: name two results or more, of different judges")
-    require_apart([*results, *(path_beside(path, ROWS) for path in results)], [result])
-    verdicts, queries, labels = _read_results(results)
+    read = [*results, *filter(None, [stand_in])]
+    require_apart([*read, *(path_beside(path, ROWS) for path in read)], [result])
+    verdicts, queries, labels = _read_results(read)
     labelled = any(label is not None for label in labels)
+    if stand_in and not labelled:
+        raise InputError(f"--stand-in: {results[0]} has no labels to measure the panel's vote by")
+    substitute = verdicts.popitem()[1] if stand_in else None
+    panel = list(zip(*verdicts.values(), strict=True))
     errors = {
         name: np.array([a != b for a, b in zip(own, labels, strict=True)], dtype=float)
         for name, own in (verdicts.items() if labelled else ())
@@ -62,6 +72,7 @@ def kappa(results: Sequence[str], result: str) -> int:
     if errors:
         votes = effective_votes(list(errors.values()))
         found |= Draws().number("effective_votes", votes, queries)
+        found["majority"] = _majority(panel, substitute, labels, queries)
     write_json(result, found)
     for row in rows:
         line = f"{row['first']} / {row['second']}: kappa {_shown(row['kappa'])}"
@@ -71,8 +82,47 @@ def kappa(results: Sequence[str], result: str) -> int:
         print(line)
     if errors:
         print(f"effective votes of {len(errors)} judges: {_shown(found['effective_votes'])}")
+        majority = found["majority"]
+        line = f"majority of {len(errors)} judges: agreement {majority['agreement']:.2f} %"
+        print(f"{line}, stand-in votes {majority['stand_in_votes']}")
     print(f"result: {result}")
     return 0
+
+
+def majority_verdict(verdicts: Sequence[Hashable], substitute: Hashable = None) -> Hashable:
+    """Return the verdict of the majority of a panel on one pair.
+
+    It is a tie if no verdict has the most votes. An inconsistent verdict is no vote. substitute:
+    the verdict that votes in place of each failed one; None leaves failed ones out. The panel has
+    failed if nothing votes.
+    """
+    cast = [substitute if own == Verdict.FAILED else own for own in verdicts]
+    votes = Counter(own for own in cast if own in LABELS).most_common(2)
+    if not votes:
+        return Verdict.FAILED
+    split = len(votes) == 2 and votes[0][1] == votes[1][1]
+    return Verdict.TIE if split else votes[0][0]
+
+
+def _majority(
+    panel: Sequence[Sequence[Hashable]],
+    substitutes: Sequence[Hashable] | None,
+    labels: Sequence[Hashable],
+    queries: Sequence[str],
+) -> ResultFields:
+    """Return the agreement of the majority with the labels, and how often the stand-in voted.
+
+    panel: the judges' verdicts on each row. substitutes: the stand-in's verdict on each row.
+    """
+    others = substitutes or [None] * len(panel)
+    rows = zip(panel, others, labels, strict=True)
+    hits = [majority_verdict(own, other) == label for own, other, label in rows]
+    votes = sum(
+        own.count(Verdict.FAILED)
+        for own, other in zip(panel, others, strict=True)
+        if other in LABELS
+    )
+    return {**Draws().percent("agreement", share(hits), queries), "stand_in_votes": votes}
 
 
 def effective_votes(errors: Sequence[Array]) -> Statistic:

@@ -14,17 +14,22 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import Field
 
-from autoj_reward.config import Block, JudgeConfig, TieBreak, View
+from autoj_reward.config import Block, JudgeConfig, TieBreak, Tracker, View
 from autoj_reward.evaluate.results import PLOT, ROWS, answerer_name, path_beside, write_result
 from autoj_reward.evaluate.statistics import Draws, ResultFields
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import filling, require_apart, write_text
+from autoj_reward.io.track import tracking
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.unused import load_run
 
 RowT = TypeVar("RowT")
 AnswerT = TypeVar("AnswerT")
 KeptT = TypeVar("KeptT")
+
+
+UNRECORDED = {"judge", "grader", "journal", "track"}
+"""Settings that a result file does not repeat, or that change no result."""
 
 
 class EvaluateConfig(Block):
@@ -40,6 +45,8 @@ class EvaluateConfig(Block):
     """Bootstrap resamples of each 95 % interval."""
     seed: int = 0
     """Seed of the sample, of random orders and of the bootstrap."""
+    track: Tracker | None = None
+    """Experiment tracker that gets the metrics at the end. null: none."""
 
     @property
     def draws(self) -> Draws:
@@ -122,7 +129,8 @@ def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
     """
     files, kept = task.files, list[KeptT]()
     names, result = " and ".join(map(answerer_name, task.judges)), Path(task.files.result)
-    with judged_by(names, result, result):
+    tracked = tracking(task.config.track, f"{task.name} {files.result}", task.config)
+    with judged_by(names, result, result), tracked as reports:
         with filling(files.beside(ROWS)) if task.record else nullcontext() as rows:
 
             def done(row: RowT, answer: AnswerT) -> None:
@@ -136,8 +144,9 @@ def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
         if task.plot:
             write_text(files.beside(PLOT), task.plot(fields))
             written += f", plot: {files.beside(PLOT)}"
-        settings = task.config.model_dump(mode="json", exclude={"judge", "grader", "journal"})
+        settings = task.config.model_dump(mode="json", exclude=UNRECORDED)
         write_result(files.result, task.name, task.judges[0], files.sources, settings, fields)
+        reports.send(len(kept), fields)
     task.show(fields)
     print(written)
     return 0

@@ -129,7 +129,11 @@ class JudgeProtocol(Block):
         """Return the slots for `count` responses, in the order in which they are read."""
 
     def slots_of(self, scale: Scale, item: JudgeInput) -> tuple[Slot, ...]:
-        """Return the slots in which a judgement of this input is read, in order."""
+        """Return the slots in which a judgement of this input is read, in order.
+
+        Only a protocol with rubric items has slots that depend on more than the number of
+        responses.
+        """
         return self.slots(scale, len(item.responses))
 
     def least_readings(self, slots: int) -> int:

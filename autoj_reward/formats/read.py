@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from autoj_reward.formats.planted import find_planted_names
-from autoj_reward.formats.slots import Label, Slot
+from autoj_reward.formats.slots import TRAIL, Label, Slot
 from autoj_reward.types import Verdict
 
 QUOTED = "the verdict as written stands in what the policy wrote"
@@ -18,9 +18,9 @@ QUOTED = "the verdict as written stands in what the policy wrote"
 NOT_LAST = "more text follows the verdict"
 SEVERAL = "the judge's text holds another verdict before the last"
 
-_TRAIL = r"""[\s*_`"'”’)）\\]*"""
-_END = re.compile(_TRAIL + r"(?:\Z|(?<=\n)|[.!。！])")
+_END = re.compile(TRAIL + r"(?:\Z|(?<=\n)|[.!。！])")
 _LINE_END = re.compile(r"""(?:[^\S\n]|[*_`"'”’)）\]\\.,:;!。！：])*(?=\n|\Z)""")
+_WORD = re.compile(r"[^\W_]")
 _NOTHING = re.compile(r"[\W_]*")
 _NOTHING_MORE = re.compile(r"[\W_]*\Z")
 
@@ -84,7 +84,8 @@ def read_slot(
     instruction ("Response 1 / Response 2 / Tie") and an unclosed slot. The nearest valid verdict is
     never taken instead.
     """
-    opened = _last_open(text, slot)
+    opens = list(slot.open_re.finditer(text))
+    opened = opens[-1] if opens else None
     known = policy_texts and slot.spelled
     seen = _seen_in(policy_texts, slot, opened) if known else frozenset()
     if opened is None:
@@ -93,7 +94,7 @@ def read_slot(
     if isinstance(found, ParseFailure):
         return replace(found, planted=bool(seen))
     if policy_texts:
-        each = (_read(text, one, slot) for one in slot.open_re.finditer(text))
+        each = (_read(text, one, slot) for one in opens[:-1])
         earlier = {one.label.name for one in each if isinstance(one, _Closed)}
         against = slot.against(found.label.name, earlier, seen)
         if against:
@@ -112,22 +113,18 @@ class _Closed:
     end: int
 
 
-def _last_open(text: str, slot: Slot) -> re.Match[str] | None:
-    return max(slot.open_re.finditer(text), key=re.Match.start, default=None)
-
-
 def _read(text: str, opened: re.Match[str], slot: Slot) -> _Closed | ParseFailure:
     """Return the verdict in one slot."""
-    shown = repr(text[opened.end() : opened.end() + 20])
-    why = f"{slot.missing}: {shown}"
+    why = slot.missing
     for label in slot.labels_at(text, opened.end()):
         if isinstance(label, str):
             return ParseFailure(label, opened.start())
         end = label.until if label.alone else _closed(text, label.until, slot)
         if end is not None:
             return _Closed(label, end)
-        why = f"{slot.name} slot not closed: {shown}"
-    return ParseFailure(why, opened.start())
+        why = f"{slot.name} slot not closed"
+    shown = text[opened.end() : opened.end() + 20]
+    return ParseFailure(f"{why}: {shown!r}", opened.start())
 
 
 def _closed(text: str, at: int, slot: Slot) -> int | None:
@@ -139,7 +136,7 @@ def _closed(text: str, at: int, slot: Slot) -> int | None:
     if slot.comes_first and not slot.close:
         found = _LINE_END.match(text, at)
         return found.end() if found else None
-    found = re.compile(_TRAIL + f"(?:{slot.close})").match(text, at)
+    found = slot.close_re.match(text, at)
     if found is None:
         return None
     if slot.close or _END.match(text, found.end()):
@@ -193,9 +190,7 @@ def _seen_in(shown: Sequence[str], slot: Slot, opened: re.Match[str] | None) -> 
 
     The opening is tried as the judge wrote it and as the format forces it.
     """
-    forced = slot.open_re.search(slot.force)
-    usual = forced.group() if forced else ""
-    named = [usual] if re.search(r"[^\W_]", usual) else []
-    return find_planted_names(
-        shown, [*([opened.group()] if opened else [usual]), *named], slot.spelled
-    )
+    usual = slot.forced_opening
+    named = [usual] if _WORD.search(usual) else []
+    openings = [opened.group() if opened else usual, *named]
+    return find_planted_names(shown, openings, slot.spelled)

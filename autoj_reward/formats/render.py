@@ -155,7 +155,11 @@ def responses_in(prompt: Prompt) -> dict[str, str]:
 
 
 def _inert(parts: tuple[Part, ...], broken_up: Callable[[str], str]) -> tuple[Part, ...]:
-    return tuple(p if p.trusted else replace(p, text=broken_up(p.text)) for p in parts)
+    found = []
+    for part in parts:
+        text = part.text if part.trusted else broken_up(part.text)
+        found.append(part if text == part.text else replace(part, text=text))
+    return tuple(found)
 
 
 def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
@@ -312,7 +316,7 @@ def text_flags(item: JudgeInput) -> tuple[str, ...]:
             found.add("control_token")
         turns = shown_turns(response)
         said = read_turns(turns, "assistant") if turns else response
-        if not _SAID.search(CALL.sub("", said)):
+        if not _SAID.search(CALL.sub("", said) if "[calls " in said else said):
             found.add("empty_response")
     return tuple(sorted(found))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import cached_property
 from typing import Any
 
@@ -102,11 +102,13 @@ class Scale(Block):
         """Return the number of a label."""
         return float(self.words[label] if self.words else label)
 
-    def numbered(self, probs: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
+    def numbered(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
         """Return probabilities of labels as probabilities of their numbers, in the same order."""
+        if not self.words:
+            return probs
         found: dict[str, float] = {}
         for label, p in probs:
-            name = f"{self.words[label]:g}" if self.words else label
+            name = f"{self.words[label]:g}"
             found[name] = found.get(name, 0.0) + p
         return tuple(found.items())
 

@@ -116,7 +116,10 @@ class JudgeFormat(Block):
 
     def slots_of(self, item: JudgeInput) -> tuple[Slot, ...]:
         """Return the slots in which a judgement of this input is read, in order."""
-        return self.protocol(item.protocol).slots_of(self.scale, item)
+        own = self.protocol(item.protocol)
+        if own.most_items:
+            return own.slots_of(self.scale, item)
+        return self.slots(item.protocol, len(item.responses))
 
     @cached_property
     def _slots(self) -> dict[tuple[str, int], tuple[Slot, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import ClassVar
@@ -22,6 +22,8 @@ _SAID_OUT = re.compile(
 )
 _LEAD = re.compile(r"""[\s*_`"'“‘(（\\]*""")
 """Characters allowed between a slot's opening and its label: space, mark-up, quotes, a bracket."""
+TRAIL = r"""[\s*_`"'”’)）\\]*"""
+"""Pattern of the characters allowed between a label and the text that closes its slot."""
 _NEXT_OPTION = re.compile(r"\s*/")
 
 
@@ -66,6 +68,17 @@ class Slot(ABC):
         """Regular expression `open`, compiled."""
         return re.compile(self.open)
 
+    @cached_property
+    def close_re(self) -> re.Pattern[str]:
+        """Regular expression `close`, compiled, with what may stand before it."""
+        return re.compile(f"{TRAIL}(?:{self.close})")
+
+    @cached_property
+    def forced_opening(self) -> str:
+        """The slot's opening as the format forces it; empty if the forced text has none."""
+        found = self.open_re.search(self.force)
+        return found.group() if found else ""
+
     @property
     def comes_first(self) -> bool:
         """Whether the verdict begins the judge's output, so that its reason follows."""
@@ -100,10 +113,9 @@ class Slot(ABC):
         return self.labels
 
     @abstractmethod
-    def by_name(
-        self, labels: Sequence[str], shares: Sequence[float]
-    ) -> tuple[tuple[str, float], ...]:
-        """Return (name, probability) pairs for labels from `labels_beside` or `labels_near`."""
+    def by_name(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+        """Return the probabilities of labels from `labels_beside` or `labels_near` by the labels'
+        names."""
 
     @property
     @abstractmethod
@@ -150,14 +162,16 @@ class RatingSlot(Slot):
     def labels_near(self, name: str) -> tuple[str, ...]:
         return self.scale.with_half(float(name) + 0.5)
 
-    def by_name(
-        self, labels: Sequence[str], shares: Sequence[float]
-    ) -> tuple[tuple[str, float], ...]:
-        return self.scale.numbered(tuple(zip(labels, shares, strict=True)))
+    def by_name(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+        return self.scale.numbered(probs)
 
-    @property
+    @cached_property
     def spelled(self) -> Labels:
         return number_spellings(self.scale.steps)
+
+    @cached_property
+    def _out_of(self) -> re.Pattern[str]:
+        return re.compile(rf"\s*(?:/|out of)\s*{self.scale.high}(?!\d)")
 
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
         start = _after_lead(text, opened)
@@ -171,7 +185,7 @@ class RatingSlot(Slot):
         number = _NUMBER.match(text, start)
         if number is None:
             return
-        share = re.compile(rf"\s*(?:/|out of)\s*{self.scale.high}(?!\d)").match(text, number.end())
+        share = self._out_of.match(text, number.end())
         value = float(number.group())
         if self.scale.admits(value):
             yield Label(f"{value:g}", start, number.end(), (share or number).end(), value)
@@ -204,10 +218,8 @@ class ChoiceSlot(Slot):
             for other, spellings in self.choices
         )
 
-    def by_name(
-        self, labels: Sequence[str], shares: Sequence[float]
-    ) -> tuple[tuple[str, float], ...]:
-        return tuple((name, p) for (name, _), p in zip(self.choices, shares, strict=True))
+    def by_name(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+        return tuple((name, p) for (name, _), (_, p) in zip(self.choices, probs, strict=True))
 
     @property
     def spelled(self) -> Labels:
@@ -245,9 +257,7 @@ class ScoresSlot(Slot):
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
         return ()
 
-    def by_name(
-        self, labels: Sequence[str], shares: Sequence[float]
-    ) -> tuple[tuple[str, float], ...]:
+    def by_name(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
         return ()
 
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:

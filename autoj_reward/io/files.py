@@ -19,6 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Generic, TypeVar
 
+import pydantic_core
+
 from autoj_reward.errors import OutputError
 
 T = TypeVar("T")
@@ -141,13 +143,8 @@ def cannot_write(path: StrPath, error: OSError) -> OutputError:
 
 
 def _line(record: Any) -> bytes:
-    try:
-        # Encoded without a copy if possible: copying takes longer than writing.
-        text = _WRITTEN.encode(record) if isinstance(record, dict) else ""
-    except (TypeError, ValueError):  # NaN, or keys that are not strings
-        text = ""
-    text = text or json.dumps(to_json(record), ensure_ascii=True, allow_nan=False)
-    return f"{text}\n".encode("ascii")
+    plain = record if isinstance(record, dict) else to_json(record)
+    return to_compact_json(plain, finite=True) + b"\n"
 
 
 def _target(path: StrPath) -> Path:
@@ -288,7 +285,23 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 _FIELDS: dict[type, tuple[str, ...]] = {}
-_WRITTEN = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=to_plain)
+
+
+def to_compact_json(data: Any, *, finite: bool = False) -> bytes:
+    """Return JSON data as ASCII without white space, several times faster than `json.dumps`.
+
+    Records become objects, and enums their values. finite: write NaN and infinity as null.
+    """
+    try:
+        return pydantic_core.to_json(
+            data,
+            ensure_ascii=True,
+            inf_nan_mode="null" if finite else "constants",
+            fallback=to_plain,
+        )
+    except ValueError:  # a lone surrogate, which only `json` escapes
+        plain = to_plain(data) if finite else data
+        return json.dumps(plain, separators=(",", ":"), default=to_plain).encode("ascii")
 
 
 def encoded(text: str) -> bytes:

@@ -18,6 +18,7 @@ from pydantic_core import from_json
 
 from autoj_reward.config.urls import BaseUrl, without_secrets
 from autoj_reward.errors import ConfigError
+from autoj_reward.tracing import trace_headers
 
 NO_ANSWER = (aiohttp.ClientError, OSError)
 """Exceptions of a request without a complete answer: no connection, a lost one, or a timeout."""
@@ -67,10 +68,11 @@ def post(
     body: Mapping[str, Any],
     headers: Mapping[str, str] | None = None,
 ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-    """Send a JSON body. Redirects are returned as answers, not followed."""
+    """Send a JSON body, and the current trace. Redirects are returned as answers, not followed."""
     text = json.dumps(body, separators=(",", ":")).encode()
     data = text if len(text) < LARGE_BODY_BYTES else BytesIO(text)
-    return client.post(url, data=data, headers=JSON | dict(headers or {}), allow_redirects=False)
+    sent = JSON | trace_headers() | dict(headers or {})
+    return client.post(url, data=data, headers=sent, allow_redirects=False)
 
 
 def read_json(body: bytes) -> Any:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from string import Template
+
+from autoj_reward.io.files import to_compact_json
 
 # Control characters except tab and newline, bidirectional overrides and isolates (which can
 # reorder displayed text), lone surrogates, and the two noncharacters that XML forbids.
@@ -60,7 +61,7 @@ def esc(text: object) -> str:
 
 def data_block(value: object) -> str:
     """Return a value as JSON text from which no script or comment tag can escape."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = to_compact_json(value, finite=True).decode("ascii")
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

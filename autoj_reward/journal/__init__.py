@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from autoj_reward.io.files import to_compact_json
 from autoj_reward.journal import tables
 from autoj_reward.journal.errors import BROKEN, damaged, explain_error, make_format_error
 from autoj_reward.journal.records import (
@@ -41,6 +42,8 @@ PATIENCE_S = 60
 DROPPED = 256
 """Judgements dropped at a time when the file is full: few enough for a short pause, enough that
 drops are rare."""
+MISSING = 8192
+"""Maximum number of inputs whose keys are cached between looking them up and storing them."""
 
 
 class Journal:
@@ -54,6 +57,7 @@ class Journal:
         self.path = path
         self._most = None if max_gib is None else max_gib * 2**30
         self._texts = Texts(self._execute)
+        self._missing: dict[tuple[str, JudgeInput], str] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
@@ -106,6 +110,9 @@ class Journal:
                 judgement = self._read(row, _judgement)
                 if judgement.outcome is not Outcome.UNAVAILABLE and row[0] in keys:
                     found[keys[row[0]]] = judgement
+        if len(self._missing) + len(keys) > MISSING:
+            self._missing.clear()
+        self._missing |= {(judge, i): key for key, i in keys.items() if i not in found}
         return found
 
     def put(self, judge: str, item: JudgeInput, judgement: Judgement) -> Judgement:
@@ -157,9 +164,10 @@ class Journal:
         return self.finding(judge)
 
     def _row(self, judge: str, item: JudgeInput, said: Judgement, at: float) -> Row:
-        given = json.dumps(self._texts.keep_input(item, at))
+        given = to_compact_json(self._texts.keep_input(item, at)).decode("ascii")
         cells = judge, said.outcome.value, given, judgement_cell(judge, said), at
-        return _sealed(judgement_key(judge, item), *cells)
+        key = self._missing.pop((judge, item), None) or judgement_key(judge, item)
+        return _sealed(key, *cells)
 
     def get_samples(self, policy: str, query: str) -> SampledResponses | None:
         """Return the responses on record of a policy to a query, or None."""

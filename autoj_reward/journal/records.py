@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.conversation import messages_of, response_record
-from autoj_reward.io.files import encoded
+from autoj_reward.io.files import encoded, to_compact_json
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Reading, Usage
 
 USUAL = (
@@ -33,6 +33,8 @@ USUAL = (
 )
 """Compression dictionary of likely text. It must not change: stored texts are read with it."""
 
+SHORT_BYTES = 2048
+"""Length in bytes below which a text is compressed with a small window."""
 KEPT = ("outcome", "reason", "critique", "readings", "usage", "judge", "flags", "thinking")
 """Fields of a judgement's record that a journal stores. The others follow from the readings."""
 
@@ -75,8 +77,11 @@ _UNESCAPED = json.JSONEncoder(ensure_ascii=False)
 
 def packed(text: str) -> bytes:
     """Return a text compressed with the dictionary USUAL."""
-    made = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS, 6, zlib.Z_DEFAULT_STRATEGY, USUAL)
-    return made.compress(encoded(text)) + made.flush()
+    body = encoded(text)
+    # A short text gains nothing from a large window, which takes longer to set up than to use.
+    window, memory = (-12, 4) if len(body) < SHORT_BYTES else (-zlib.MAX_WBITS, 6)
+    made = zlib.compressobj(6, zlib.DEFLATED, window, memory, zlib.Z_DEFAULT_STRATEGY, USUAL)
+    return made.compress(body) + made.flush()
 
 
 def unpacked(body: bytes) -> str:
@@ -96,9 +101,12 @@ def judgement_cell(judge: str, judgement: Judgement) -> bytes:
 
     judge: fingerprint in the row's own column; the bytes hold the judgement's only if it differs.
     """
-    said = judgement.record()
-    kept = {name: said[name] for name in KEPT if name != "judge" or said[name] != judge}
-    return packed(json.dumps(kept))
+    kept = {name: getattr(judgement, name) for name in KEPT}
+    kept["readings"] = [reading.record() for reading in judgement.readings]
+    kept["usage"] = judgement.usage.record()
+    if judgement.judge == judge:
+        del kept["judge"]
+    return packed(to_compact_json(kept).decode("ascii"))
 
 
 def judgement_record(cell: bytes, judge: str) -> dict[str, Any]:

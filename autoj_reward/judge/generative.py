@@ -35,6 +35,8 @@ from autoj_reward.types import (
 
 MIN_MASS = 0.01
 """Minimum probability on valid labels for a slot to count as answered."""
+NOTHING_SAID = SplitAnswer(Generation(""))
+"""Output of a judge that was not asked for a critique."""
 
 
 def reserved_tokens(config: JudgeConfig, fmt: JudgeFormat) -> int:
@@ -57,6 +59,14 @@ class GenerativeJudge:
         self.format = fmt
         self.engine = engine
         self.name = name
+        self._output_tokens = reserved_tokens(config, fmt)
+        self._seedless = Sampling(
+            config.max_tokens,
+            config.temperature,
+            config.top_p,
+            frequency_penalty=config.frequency_penalty or 0.0,
+            alternatives=bool(config.distribution),
+        )
 
     @property
     def views(self) -> frozenset[View]:
@@ -78,15 +88,9 @@ class GenerativeJudge:
         return await self.engine.contact(self._sampling(0), known)
 
     def _sampling(self, sample: int) -> Sampling:
-        config = self.config
-        return Sampling(
-            config.max_tokens,
-            config.temperature,
-            config.top_p,
-            seed=config.seed + sample if config.temperature > 0 else None,
-            frequency_penalty=config.frequency_penalty or 0.0,
-            alternatives=bool(config.distribution),
-        )
+        if self.config.temperature <= 0:
+            return self._seedless
+        return replace(self._seedless, seed=self.config.seed + sample)
 
     async def judge(self, item: JudgeInput) -> Judgement:
         """Rate one response, or compare two in the given order.
@@ -109,9 +113,9 @@ class GenerativeJudge:
     async def _asked(self, item: JudgeInput) -> Judgement:
         config = self.config
         require_readable(item, config.max_text_chars)
-        output = reserved_tokens(config, self.format)
-        prepared = await self.engine.prepare(render(item, self.format), output, config.over_long)
-        spoken, critique = SplitAnswer(Generation("")), config.critique and not item.direct
+        prompt = render(item, self.format)
+        prepared = await self.engine.prepare(prompt, self._output_tokens, config.over_long)
+        spoken, critique = NOTHING_SAID, config.critique and not item.direct
         marks = self.format.thinking
         if critique:
             sampling = self._sampling(item.sample)
@@ -120,28 +124,32 @@ class GenerativeJudge:
             )
         else:
             prepared = skip_thinking(self.engine, prepared, marks)
-        if spoken.problem:
-            judgement = _abstain(spoken.own, spoken.problem, None, spoken.own.usage, ())
-        else:
-            judgement = await self._read(item, prepared, spoken, critique)
-        seen = judgement.flags
-        seen += ("input_truncated",) if prepared.truncated else ()
+        seen: tuple[str, ...] = ("input_truncated",) if prepared.truncated else ()
         seen += () if spoken.own.finished else ("output_truncated",)
         seen += (CUT,) if spoken.cut else ()
-        return replace(judgement, critique=spoken.text, thinking=spoken.thinking, flags=seen)
+        if spoken.problem:
+            return _abstain(spoken, spoken.problem, None, spoken.own.usage, seen)
+        return await self._read(item, prepared, spoken, critique, seen)
 
     async def _read(
-        self, item: JudgeInput, prepared: Prepared, spoken: SplitAnswer, critique: bool
+        self,
+        item: JudgeInput,
+        prepared: Prepared,
+        spoken: SplitAnswer,
+        critique: bool,
+        flags: tuple[str, ...],
     ) -> Judgement:
         """Read every slot of the verdict in order; force a slot that the judge left out."""
-        own, protocol = spoken.own, self.format.protocol(item.protocol)
+        protocol, text = self.format.protocol(item.protocol), spoken.text
         slots = self.format.slots_of(item)
-        places = read_slots(slots, spoken.text, item.policy_texts, item.given_texts)
-        flags = (PLANTED_FLAG,) if any(place.planted for place in places.values()) else ()
-        readings, usage, said = list[Reading](), own.usage, ""
+        places = read_slots(slots, text, item.policy_texts, item.given_texts)
+        flags += (PLANTED_FLAG,) if any(place.planted for place in places.values()) else ()
+        readings, usage, said = list[Reading](), spoken.own.usage, ""
         places = {s.name: _finished(places[s.name], s, spoken) for s in slots}
         written = [(s, p) for s in slots if isinstance(p := places[s.name], WrittenVerdict)]
-        reads = await asyncio.gather(*(self._beside(s, p, prepared, spoken) for s, p in written))
+        asked = [self._beside(slot, place, prepared, spoken) for slot, place in written]
+        # A lone slot, as most judgements have, needs no task.
+        reads = [await one for one in asked] if len(asked) < 2 else await asyncio.gather(*asked)
         beside = {slot.name: read for (slot, _), read in zip(written, reads, strict=True)}
         lost: list[Judgement] = []
         for slot in slots:
@@ -151,23 +159,31 @@ class GenerativeJudge:
                 usage += read.usage if read else Usage()
                 readings.append(_written(slot, place, read))
                 continue
-            opening = said + (slot.force if said or spoken.text else slot.force.lstrip())
+            opening = said + (slot.force if said or text else slot.force.lstrip())
             read = await self._forced(slot, prepared, spoken, place.end, opening)
             usage += read.usage if read else Usage()
             if read is None or not _counts(read):
-                lost.append(_abstain(own, place.reason, read, usage, flags))
+                lost.append(_abstain(spoken, place.reason, read, usage, flags))
                 if len(slots) - len(lost) < protocol.least_readings(len(slots)):
                     return lost[0]
                 continue
             readings.append(_likeliest(slot, read, critique))
             said = opening + readings[-1].label
         if protocol.direct:
-            before: Reading | None = replace(readings[0], slot=DIRECT)
-            if critique:
+            if not critique:
+                readings.append(replace(readings[0], slot=DIRECT))
+            elif self.config.direct:
                 before, cost = await self._before(slots[0], prepared)
                 usage += cost
-            readings += [before] if before else []
-        return Judgement(Outcome.OK, readings=tuple(readings), usage=usage, flags=flags)
+                readings += [before] if before else []
+        return Judgement(
+            Outcome.OK,
+            critique=text,
+            readings=tuple(readings),
+            usage=usage,
+            flags=flags,
+            thinking=spoken.thinking,
+        )
 
     async def _beside(
         self, slot: Slot, place: WrittenVerdict, prepared: Prepared, spoken: SplitAnswer
@@ -200,11 +216,8 @@ class GenerativeJudge:
     async def _before(self, slot: Slot, prepared: Prepared) -> tuple[Reading | None, Usage]:
         """Return the rating at the slot right after the prompt, in addition to a critique, and its
         usage."""
-        if not self.config.direct:
-            return None, Usage()
         at_once = skip_thinking(self.engine, prepared, self.format.thinking)
-        nothing, opening = SplitAnswer(Generation("")), slot.force.lstrip()
-        read = await self._forced(slot, at_once, nothing, 0, opening)
+        read = await self._forced(slot, at_once, NOTHING_SAID, 0, slot.force.lstrip())
         if read is None or not _counts(read):
             return None, read.usage if read else Usage()
         return replace(_likeliest(slot, read, False), slot=DIRECT), read.usage
@@ -221,9 +234,9 @@ class GenerativeJudge:
         """Return the probabilities of labels after text[:keep] and the opening, by label name."""
         at = spoken.start + keep
         read = await self.engine.label_probs(prepared, spoken.own, at, opening, labels)
-        if read is None:
-            return None
-        return replace(read, probs=slot.by_name(labels, [share for _, share in read.probs]))
+        if read is None or (named := slot.by_name(read.probs)) is read.probs:
+            return read
+        return replace(read, probs=named)
 
 
 def _finished(
@@ -277,8 +290,9 @@ def _expected(read: LabelProbs) -> float | None:
 
 
 def _abstain(
-    own: Generation, reason: str, read: LabelProbs | None, usage: Usage, flags: tuple[str, ...]
+    spoken: SplitAnswer, reason: str, read: LabelProbs | None, usage: Usage, flags: tuple[str, ...]
 ) -> Judgement:
+    own = spoken.own
     outcome = Outcome.UNPARSABLE if own.finished else Outcome.TRUNCATED
     if own.ended:
         reason += f"; the endpoint ended the text with {own.ended}"
@@ -286,7 +300,14 @@ def _abstain(
         reason += f" within {len(own.ids) or 'the allowed'} tokens"
     if read is not None:
         reason += f"; the forced slot puts {1 - read.outside:.4f} on valid labels"
-    return Judgement(outcome, reason=reason, usage=usage, flags=flags)
+    return Judgement(
+        outcome,
+        reason=reason,
+        critique=spoken.text,
+        usage=usage,
+        flags=flags,
+        thinking=spoken.thinking,
+    )
 
 
 def with_criteria(item: JudgeInput) -> JudgeInput:

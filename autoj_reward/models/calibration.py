@@ -1,9 +1,11 @@
-"""Calibration of a judge: a monotone map from one of its views to the scale of labels."""
+"""Calibration of a judge: a monotone map from one of its views to the scale of labels, and a limit
+on the judge's doubt."""
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +15,17 @@ from pydantic import Field, model_validator
 from autoj_reward.config import Block, View, Vote
 from autoj_reward.config.load import check
 from autoj_reward.errors import ConfigError
+from autoj_reward.types import Judgement, Outcome
+
+
+class AbstainRule(Block):
+    """Limit on the judge's doubt, beyond which it abstains."""
+
+    max_spread: float
+    """Largest standard deviation of the judge's distribution, in its rating points, of a number
+    that counts."""
+    abstains: float
+    """Share of the labelled responses beyond the limit, 0 to 1."""
 
 
 class JudgeCalibration(Block):
@@ -31,6 +44,8 @@ class JudgeCalibration(Block):
     knots: tuple[tuple[float, float], ...] = Field(min_length=2)
     """Points (judge's number, label), rising in both. The map is linear between two of them, and
     constant before the first and after the last."""
+    abstain: AbstainRule | None = None
+    """When the judge abstains. null: every number counts."""
 
     @model_validator(mode="after")
     def _rising(self) -> Self:
@@ -48,6 +63,19 @@ class JudgeCalibration(Block):
             return self.knots[min(after, len(self.knots) - 1)][1]
         (x, y), (next_x, next_y) = self.knots[after - 1 : after + 1]
         return y + (number - x) / (next_x - x) * (next_y - y)
+
+    def settle(self, judgement: Judgement) -> Judgement:
+        """Return the judgement, with outcome UNSURE if it is OK and beyond the limit of doubt.
+
+        One without a distribution is beyond it too.
+        """
+        if self.abstain is None or not judgement.ok:
+            return judgement
+        spread, limit = judgement.spread(self.view), self.abstain.max_spread
+        if spread is not None and spread <= limit:
+            return judgement
+        why = f"the judge's distribution is no narrower than its calibration asks for ({limit:g})"
+        return replace(judgement, outcome=Outcome.UNSURE, reason=why, readings=())
 
     def share(self, label: float) -> float:
         """Map a label to 0..1 by the scale of labels."""
@@ -78,4 +106,6 @@ def load_calibration(path: Path) -> JudgeCalibration:
     if not isinstance(found, dict) or found.get("task") != "calibrate":
         raise ConfigError(f"calibration {path}: no file of `autoj calibrate`: make one with it")
     known = {name: found[name] for name in JudgeCalibration.model_fields if name in found}
+    if isinstance(rule := known.get("abstain"), dict):
+        known["abstain"] = {name: rule[name] for name in AbstainRule.model_fields if name in rule}
     return check(JudgeCalibration, known, f"calibration {path}")

@@ -18,6 +18,7 @@ from autoj_reward.engine.base import Generation
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS, Abilities
+from autoj_reward.tracing import trace_headers
 from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
 
 GONE = (RayActorError, NodeDiedError, ObjectLostError)
@@ -27,12 +28,12 @@ LOST = (*GONE, RayServeException)
 retried."""
 
 
-async def _stream(handle: Any, asked: Any, name: str) -> AsyncGenerator[Any]:
-    """Yield what a replica's `stream` yields, with Ray's errors translated.
+async def _stream(handle: Any, name: str, *asked: Any) -> AsyncGenerator[Any]:
+    """Yield what a replica's `stream` yields for these arguments, with Ray's errors translated.
 
     name: `judge` or `policy`, for errors.
     """
-    answers = handle.stream.remote(asked)
+    answers = handle.stream.remote(*asked)
     try:
         async for batch in answers:
             yield batch
@@ -74,7 +75,8 @@ class RayBackend:
         self.max_ongoing = max_ongoing
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
-        async with aclosing(_stream(self._handle, list(items), "judge")) as batches:
+        asked = list(items), trace_headers()
+        async with aclosing(_stream(self._handle, "judge", *asked)) as batches:
             async for batch in batches:
                 for answer in batch:
                     yield answer
@@ -123,7 +125,7 @@ class RayPolicy:
 
     def batches(self, asked: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
         """Sample responses as `PolicyReplica.batches` does."""
-        return _stream(self._handle, asked, "policy")
+        return _stream(self._handle, "policy", asked)
 
 
 def _first_line(error: BaseException) -> str:

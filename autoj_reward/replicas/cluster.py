@@ -261,6 +261,11 @@ class Cluster:
             amount <= have.get(name, 0) for name, amount in wanted.items()
         )
 
+    def shares_cores(self, judge: JudgeConfig, policy: PolicyConfig) -> bool:
+        """Return whether judge and policy both run on replicas without GPUs."""
+        engines = self._engines(judge, policy)
+        return len(engines) == 2 and not any(gpus for _, _, gpus in engines)
+
     def _engines(
         self, judge: JudgeConfig, policy: PolicyConfig | None
     ) -> list[tuple[JudgeConfig | PolicyConfig, int, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from ray import serve
@@ -16,6 +16,7 @@ from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.replicas.isolation import serve_on_loopback
 from autoj_reward.replicas.leftovers import recording
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
+from autoj_reward.tracing import start_tracing
 from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
 
 
@@ -67,12 +68,16 @@ class ServedJudge:
 
     async def __init__(self, spec: JudgeSpec) -> None:  # type: ignore[misc]
         serve_on_loopback()
+        if spec.config.trace:
+            start_tracing()
         self._replica = JudgeReplica(make_judge(spec), on_death=end_process)
         with recording():
             await self._replica.start()
 
-    async def stream(self, items: list[JudgeInput]) -> AsyncIterator[list[tuple[int, Judgement]]]:
-        async for batch in self._replica.batches(items):
+    async def stream(
+        self, items: list[JudgeInput], caller: Mapping[str, str]
+    ) -> AsyncIterator[list[tuple[int, Judgement]]]:
+        async for batch in self._replica.batches(items, caller):
             yield batch
 
     async def check_health(self) -> None:

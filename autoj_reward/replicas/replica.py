@@ -21,6 +21,7 @@ from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.logs import LOG
 from autoj_reward.models import policy_wrapper, resolve
 from autoj_reward.models.fingerprint import engine_facts
+from autoj_reward.tracing import span
 from autoj_reward.types import JudgeInput, Judgement, Outcome, QueryOrTurns
 
 T = TypeVar("T")
@@ -91,18 +92,30 @@ class JudgeReplica:
                 for answer in batch:
                     yield answer
 
-    async def batches(self, items: list[JudgeInput]) -> AsyncGenerator[list[tuple[int, Judgement]]]:
+    async def batches(
+        self, items: list[JudgeInput], caller: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[list[tuple[int, Judgement]]]:
         """Yield lists of all (input index, judgement) that are done by then.
 
-        Ray sends each list as one message.
+        Ray sends each list as one message. caller: trace headers of the calling process, if it is
+        another one.
         """
-        async with aclosing(_as_done(self._one(k, item) for k, item in enumerate(items))) as found:
+        work = (self._one(k, item, caller) for k, item in enumerate(items))
+        async with aclosing(_as_done(work)) as found:
             async for batch in found:
                 yield batch
 
-    async def _one(self, index: int, item: JudgeInput) -> tuple[int, Judgement]:
+    async def _one(
+        self, index: int, item: JudgeInput, caller: Mapping[str, str] | None
+    ) -> tuple[int, Judgement]:
+        with span("autoj.judgement", caller=caller) as note:
+            judgement = await self._answer(item)
+            note(_facts(item, judgement))
+        return index, judgement
+
+    async def _answer(self, item: JudgeInput) -> Judgement:
         try:
-            return index, await self._judge.judge(item)
+            return await self._judge.judge(item)
         except EngineUnavailable as error:
             await self._die_if_dead()
             reason = str(error)
@@ -112,7 +125,7 @@ class JudgeReplica:
             LOG.exception("a judgement failed")
             await self._die_if_dead()
             reason = f"the judge failed with {type(error).__name__}: the replica's log has it"
-        return index, Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.judge_name)
+        return Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.judge_name)
 
     async def _die_if_dead(self) -> None:
         try:
@@ -127,6 +140,22 @@ class JudgeReplica:
 
     async def close(self) -> None:
         await self._engine.close()
+
+
+def _facts(item: JudgeInput, judgement: Judgement) -> dict[str, str | int | float]:
+    """Return the attributes of a judgement's span. The reason is left out: it may quote a text."""
+    usage = judgement.usage
+    return {
+        "autoj.judge": judgement.judge,
+        "autoj.protocol": item.protocol,
+        "autoj.outcome": judgement.outcome.value,
+        "autoj.forced": judgement.forced,
+        "gen_ai.usage.input_tokens": usage.tokens_in,
+        "gen_ai.usage.output_tokens": usage.tokens_out,
+        "autoj.cached_tokens": usage.tokens_cached,
+        "autoj.engine_seconds": usage.latency_s,
+        "autoj.queue_seconds": usage.queued_s,
+    }
 
 
 class PolicyReplica:

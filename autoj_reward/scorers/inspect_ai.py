@@ -24,6 +24,9 @@ from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import FailureBudget, refuse_groups
 from autoj_reward.types import Candidate
 
+REASON = "unscored_reason"
+"""Key of the metadata from which inspect_ai takes a score's reason. Older releases know no other
+way to give one."""
 UNLIMITED = FailureBudgetConfig(budget=1.0)
 """Failure budget of an evaluation: failures are unscored samples of the log, and end nothing."""
 
@@ -43,7 +46,7 @@ def judge_scorer() -> Scorer:
         try:
             asked = sample_candidate(model, state, target)
         except InputError as error:  # messages or metadata that no judge can be shown
-            return Score.unscored(reason="scoring_failed", explanation=str(error))
+            return Score.unscored(explanation=str(error), metadata={REASON: "scoring_failed"})
         [found] = await model.rewards([asked], budgets)
         return as_score(found, asked)
 
@@ -79,6 +82,8 @@ def as_score(found: Reward, asked: Candidate) -> Score:
     }
     if found.value is None:
         return Score.unscored(
-            reason="grader_failed", answer=asked.response, explanation=own.why, metadata=about
+            answer=asked.response,
+            explanation=own.why,
+            metadata={**about, REASON: "grader_failed"},
         )
     return Score(value=found.value, answer=asked.response, explanation=own.critique, metadata=about)

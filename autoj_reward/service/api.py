@@ -56,7 +56,7 @@ from autoj_reward.errors import (
     JournalError,
     ReplicaLost,
 )
-from autoj_reward.io.files import as_json
+from autoj_reward.io.files import as_json, to_compact_json
 from autoj_reward.logs import LOG
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.compare import Compare, compare_all
@@ -126,7 +126,7 @@ def make_app(
     app.router.responses.update(ERRORS)
 
     def answer(body: Any) -> Response:
-        return Response(json.dumps(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON_TYPE)
+        return Response(to_compact_json(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON_TYPE)
 
     async def ask(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
         """Judge inputs through the client. A text that no service can judge fails its input
@@ -330,7 +330,7 @@ class _Lines(StreamingResponse):
     That includes a caller that hangs up with lines unread; the guard notices the hang-up.
     """
 
-    def __init__(self, lines: AsyncGenerator[str], headers: dict[str, str]) -> None:
+    def __init__(self, lines: AsyncGenerator[bytes], headers: dict[str, str]) -> None:
         super().__init__(lines, headers=headers, media_type=LINES)
         self._lines = lines
 
@@ -341,10 +341,10 @@ class _Lines(StreamingResponse):
 
 async def _lines(
     client: RewardClient, items: Sequence[JudgeInput], metrics: Metrics
-) -> AsyncGenerator[str]:
-    def line(index: int, judgement: Judgement) -> str:
+) -> AsyncGenerator[bytes]:
+    def line(index: int, judgement: Judgement) -> bytes:
         metrics.judged([(judgement, items[index].responses)], items[index].protocol)
-        return json.dumps({"index": index, "judgement": judgement.record()}) + "\n"
+        return to_compact_json({"index": index, "judgement": judgement.record()}) + b"\n"
 
     asked = []
     for index, item in enumerate(items):
@@ -359,7 +359,7 @@ async def _lines(
     except AutojError as error:
         kind = "lost" if isinstance(error, ReplicaLost) else "error"
         kind = "unavailable" if type(error) is EngineUnavailable else kind
-        yield json.dumps({kind: str(error)}) + "\n"
+        yield to_compact_json({kind: str(error)}) + b"\n"
     finally:  # the caller may have hung up: stop the replica's work
         if isinstance(stream, AsyncGenerator):
             await stream.aclose()

@@ -22,7 +22,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.logs import LOG, REQUEST, REQUEST_ID, new_request_id
 from autoj_reward.service.bodies import Refused, problem
 from autoj_reward.service.metrics import Metrics
-from autoj_reward.service.nesting import Nesting
+from autoj_reward.tracing import span
 
 PUBLIC = ("/healthz", "/readyz", "/openapi.json")
 """Paths that need no token: probes cannot send one, and these paths reveal nothing that is
@@ -131,7 +131,9 @@ class Guard:
         with self.admission.admitted() as hold:
             unread = await self.admission.body(headers.get("content-length", "0"), receive, hold)
             if unread is not None:
-                await self._work(scope, unread, receive, answer, deadline)
+                with span("autoj.request", kind="SERVER", caller=headers) as note:
+                    await self._work(scope, unread, receive, answer, deadline)
+                    note(_facts(scope, answer.status))
 
     def _seconds(self, given: str | None) -> float:
         most = self._limits.deadline_s
@@ -272,7 +274,7 @@ class Admission:
             self._reading.discard(limit)
 
     async def _arrived(self, receive: Receive, hold: Hold) -> deque[bytes] | None:
-        most, size, nesting, chunks = self._limits.body, 0, Nesting(), deque[bytes]()
+        most, size, chunks = self._limits.body, 0, deque[bytes]()
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -282,7 +284,6 @@ class Admission:
             if size > most:
                 raise Refused(413, f"the body has more than {most} bytes")
             hold(len(chunk))
-            nesting.read(chunk)
             chunks.append(chunk)
             if not message.get("more_body"):
                 return chunks
@@ -380,6 +381,16 @@ def run_name(headers: Mapping[str, str]) -> str:
 async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _facts(scope: Scope, status: int) -> dict[str, str | int]:
+    """Return the attributes of a request's span."""
+    return {
+        "http.request.method": scope["method"],
+        "http.route": getattr(scope.get("route"), "path", "other"),
+        "http.response.status_code": status or CLIENT_GONE,
+        "autoj.request_id": REQUEST_ID.get(),
+    }
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -170,6 +170,18 @@ class Metrics:
         self._check_health()
         return generate_latest(self.registry)
 
+    def numbers(self) -> dict[str, float]:
+        """Return what `/metrics` has, without the histograms' buckets, by name and label values."""
+        self._check_health()
+        return {
+            "/".join([sample.name, *(value.strip("/") for value in sample.labels.values())]): (
+                sample.value
+            )
+            for family in self.registry.collect()
+            for sample in family.samples
+            if not sample.name.endswith(("_bucket", "_created"))
+        }
+
     def _counter_of(self, protocol: str, outcome: Outcome) -> Counter:
         return self._judgements.labels(protocol, outcome.value)
 

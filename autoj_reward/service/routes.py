@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Any, get_type_hints
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-RouteFunction = Callable[..., Coroutine[Any, Any, Response]]
-"""An endpoint of the app."""
+RouteFunction = Callable[..., Coroutine[Any, Any, Any]]
+"""An endpoint of the app. It returns a Response, or a value to send as JSON."""
+MAX_VALUES = 2**17
+"""Limit on the values of a body: 128 for each of 1,024 judge inputs. Names, arrays and objects
+count too. 64 MiB of `[],` would take 1.3 GiB and two seconds to parse."""
+_VALUE = re.compile(r'[\[{,]|"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""Something that adds a value to a JSON text: a bracket, a comma, or a string as a whole."""
 
 
 class BodyRoute(APIRoute):
-    """A route `endpoint(body)` or `endpoint(body, request)` that returns a Response and drops the
-    request's bytes as soon as they have been parsed.
+    """A route `endpoint(body)` or `endpoint(body, request)` that drops the request's bytes as soon
+    as they have been parsed.
 
     FastAPI's own handler keeps them until the answer is sent, which takes as long as judging does:
     requests in flight would hold every text twice. Endpoints with other parameters use FastAPI's
@@ -29,10 +37,7 @@ class BodyRoute(APIRoute):
     def __init__(self, path: str, endpoint: RouteFunction, **options: Any) -> None:
         super().__init__(path, endpoint, **options)
         kinds = get_type_hints(endpoint)
-        asked = list(kinds)
-        if asked in (["body", "return"], ["body", "request", "return"]) and (
-            kinds["return"] is Response
-        ):
+        if list(kinds) in (["body", "return"], ["body", "request", "return"]):
             self.app = _body_app(TypeAdapter(kinds["body"]), endpoint, "request" in kinds)
 
 
@@ -40,12 +45,15 @@ def _body_app(shape: TypeAdapter[Any], endpoint: RouteFunction, with_request: bo
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             checked = shape.validate_python(_parsed(await Request(scope, receive).body()))
+        except RecursionError:
+            raise HTTPException(400, "the body is nested too deeply") from None
         except ValidationError as error:
             found = error.errors(include_url=False)
             wrong = [{**one, "loc": ("body", *one["loc"])} for one in found]
             raise RequestValidationError(wrong) from None
         # This request has headers and no body.
-        response = await endpoint(checked, *([Request(scope)] if with_request else ()))
+        answer = await endpoint(checked, *([Request(scope)] if with_request else ()))
+        response = answer if isinstance(answer, Response) else JSONResponse(answer)
         await response(scope, receive, send)
 
     return app
@@ -54,15 +62,17 @@ def _body_app(shape: TypeAdapter[Any], endpoint: RouteFunction, with_request: bo
 def _parsed(body: bytes) -> Any:
     """Parse a body as JSON.
 
-    Raises RequestValidationError for invalid JSON, HTTPException (400) for undecodable bytes or
-    nesting that is too deep.
+    Raises RequestValidationError for invalid JSON, HTTPException for undecodable bytes (400) and
+    for more than MAX_VALUES values (413), RecursionError for nesting that is too deep.
     """
     try:
         text = body.decode(json.detect_encoding(body), "surrogatepass")
         del body  # do not hold a large body while its JSON is parsed
+        if next(islice(_VALUE.finditer(text), MAX_VALUES, None), None):
+            raise HTTPException(413, f"the body has more than {MAX_VALUES} values")
         return json.loads(text)
     except json.JSONDecodeError as error:
         wrong = {"type": "json_invalid", "loc": ("body", error.pos), "msg": error.msg}
         raise RequestValidationError([wrong]) from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise HTTPException(400, "the body cannot be read as JSON") from None

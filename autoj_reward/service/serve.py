@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from pydantic import Field
+from starlette.types import ASGIApp
 
 from autoj_reward.client.client import RewardClient
-from autoj_reward.config import Block, RewardConfig
+from autoj_reward.config import Block, RewardConfig, Tracker
 from autoj_reward.errors import AutojError, ConfigError
 from autoj_reward.formats.schema import (
     JudgeFormat,
@@ -31,6 +33,7 @@ from autoj_reward.formats.schema import (
     load_any_format,
     read_format,
 )
+from autoj_reward.io.track import EVERY_S, MetricReports, tracking
 from autoj_reward.logs import LOG, announce, log_to_stderr
 from autoj_reward.models import format_and_wrapper
 from autoj_reward.models.spec import judge_spec
@@ -38,10 +41,14 @@ from autoj_reward.models.unused import load_run
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.service import trainers
 from autoj_reward.service.api import Service, make_app
-from autoj_reward.service.connections import IDLE_S, Connections, EdgeServer, set_connection_limits
-from autoj_reward.service.gateway import Guard, Limits
+from autoj_reward.service.gateway import Limits
 from autoj_reward.trainer.reward import RewardModel
 
+IDLE_S = 120
+"""Seconds that an idle connection is kept. Clients and proxies keep theirs for less (httpx 5,
+aiohttp 15, nginx 60, Go 90), so none sends on a connection that is being closed."""
+OTHER_FILES = 1024
+"""Files that may be open beside one connection for each request in flight."""
 REFUSE_S = 5
 """Seconds in which callers can receive their refusal after a drain has run out of time."""
 
@@ -67,6 +74,8 @@ class EdgeConfig(Block):
     drain_s: int = Field(60, ge=0)
     """Seconds that a graceful shutdown leaves to requests in flight; those that are unanswered then
     get 503."""
+    track: Tracker | None = None
+    """Experiment tracker that gets the numbers of `/metrics` while the service runs. null: none."""
 
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
@@ -76,12 +85,16 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     if checked.reward.service is not None:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
     log_to_stderr()
-    with listen(checked.host, checked.port) as listening, RewardModel(checked.reward) as model:
-        edge = model.run(
-            lambda client: make_edge(checked, client, model, token, listening)
-        ).result()
+    allow_open_files(checked.max_requests + OTHER_FILES)
+    where = f"{checked.host}:{checked.port}"
+    with (
+        listen(checked.host, checked.port) as listening,
+        tracking(checked.track, where, checked) as reports,
+        RewardModel(checked.reward) as model,
+    ):
+        edge = model.run(lambda client: make_edge(checked, client, model, token)).result()
         for line in model.used():
-            announce(f"http://{checked.host}:{checked.port}: {line}")
+            announce(f"http://{where}: {line}")
         reload = _Reload(checked, lambda: load_run(EdgeConfig, config, sets, strict), model)
         before = {
             number: signal.signal(number, lambda number, frame: edge.stop())
@@ -90,7 +103,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload.begin)
         try:
             with relaxed_gc():
-                model.run(lambda client: edge.server.serve()).result()
+                model.run(lambda client: edge.serve(listening, reports)).result()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -130,6 +143,16 @@ def _read_token(file: Path) -> str:
         raise ConfigError(f"token_file {file}: cannot be read: {error}") from error
 
 
+def allow_open_files(count: int) -> None:
+    """Let this process open this many files, or as many as the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        if allowed < count:
+            LOG.warning("only %d files may be open, %d are needed: ulimit -n", allowed, count)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 takes any free port.
 
@@ -149,44 +172,59 @@ def listen(host: str, port: int) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The app of a service and its server."""
+    """The app of a service, its server, and the event loop that both run in."""
 
     app: Service
-    server: EdgeServer
+    server: uvicorn.Server
+    drain_s: int
+    loop: asyncio.AbstractEventLoop
 
-    def drain(self) -> None:
-        """Accept no new connection, answer requests in flight, then end. Callable from any
-        thread."""
-        self.app.guard.admission.draining = self.server.should_exit = True
+    async def serve(self, listening: socket.socket, reports: MetricReports) -> None:
+        """Serve until the drain has ended, and report the metrics meanwhile."""
+        metrics, started = self.app.metrics, time.monotonic()
+
+        async def report() -> None:
+            while True:
+                await asyncio.sleep(EVERY_S)
+                reports.offer(int(time.monotonic() - started), metrics.numbers)
+
+        reporting = asyncio.create_task(report())
+        try:
+            await self.server.serve([listening])
+        finally:
+            reporting.cancel()
+            reports.send(int(time.monotonic() - started), metrics.numbers())
 
     def stop(self) -> None:
-        """Drain; when called again, end without waiting. Safe to call from a signal handler."""
-        self.server.force_exit = self.server.should_exit
-        self.drain()
+        """Accept no new connection, answer requests in flight, then end. When called again, refuse
+        those requests and end at once. Callable from any thread and from a signal handler."""
+        self.server.force_exit = again = self.server.should_exit
+        self.server.should_exit = True
+        admission = self.app.guard.admission
+        self.loop.call_soon_threadsafe(admission.drain, 0 if again else self.drain_s)
 
 
 async def make_edge(
-    config: EdgeConfig,
-    client: RewardClient,
-    model: RewardModel,
-    token: str,
-    listening: socket.socket,
+    config: EdgeConfig, client: RewardClient, model: RewardModel, token: str
 ) -> Edge:
-    """Return the app over a client, with the trainers' routes, and its server on a socket."""
-    room = set_connection_limits(config.max_requests)
-    limits = Limits(requests=room.requests, deadline_s=config.deadline_s)
+    """Return the app over a client, with the trainers' routes, and its server.
+
+    The server runs in the event loop of this call.
+    """
+    limits = Limits(requests=config.max_requests, deadline_s=config.deadline_s)
     app = make_app(client, token, limits)
     trainers.add_routes(app, model, app.metrics.judged)
-    return Edge(app, make_server(app.guard, listening, room.most, config.drain_s))
+    server = make_server(app.guard, config.drain_s)
+    return Edge(app, server, config.drain_s, asyncio.get_running_loop())
 
 
-def make_server(guard: Guard, listening: socket.socket, most: int, drain_s: int) -> EdgeServer:
-    """Return a server of an app on a socket.
+def make_server(app: ASGIApp, drain_s: int) -> uvicorn.Server:
+    """Return a server of an app; its `serve` takes the listening sockets.
 
-    most: limit on connections. drain_s: seconds that a shutdown leaves to requests in flight.
+    drain_s: seconds that a shutdown leaves to requests in flight.
     """
     options = uvicorn.Config(
-        guard,
+        app,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -195,8 +233,7 @@ def make_server(guard: Guard, listening: socket.socket, most: int, drain_s: int)
         timeout_keep_alive=IDLE_S,
         timeout_graceful_shutdown=drain_s + REFUSE_S,
     )
-    stopping = partial(guard.admission.drain, drain_s)
-    return EdgeServer(options, Connections(listening, most), stopping)
+    return uvicorn.Server(options)
 
 
 class _Reload:

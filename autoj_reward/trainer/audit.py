@@ -10,11 +10,12 @@ import asyncio
 import logging
 import math
 import statistics
-from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import cycle
+from typing import TypeVar
 
 from autoj_reward.config import AuditConfig, View
 from autoj_reward.errors import AuditAlarm
@@ -22,15 +23,20 @@ from autoj_reward.judge.health import MASTER_KEYS
 from autoj_reward.models.calibration import JudgeCalibration
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.trainer.parts import AskPart, RewardPart
-from autoj_reward.types import Candidate, Judgement
+from autoj_reward.types import Candidate, GroupKey, Judgement, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
-AUDIT_BOUNDS = {"gap_trend": 0.15, "canary": 0.2}
+T = TypeVar("T")
+AUDIT_BOUNDS = {"opposition": 4.0, "gap_trend": 0.25, "canary": 0.2}
 """Highest value of each metric that raises no alarm; see `Audit.figures`."""
 WINDOW, LEAST = 200, 50
 """Latest audited responses that count, and those before the first gap is taken and any alarm."""
+GROUP_WINDOW, LEAST_GROUPS = 40, 12
+"""The same for audited groups."""
 KEY_WINDOW, LEAST_KEYS = 40, 12
 """The same for judgements of master keys."""
+LEAST_ERROR = 1e-4
+"""Least standard error of the mean correlation."""
 MAX_IN_FLIGHT = 256
 """Limit on audited responses in flight, so that a slow audit judge delays nothing."""
 
@@ -47,7 +53,11 @@ class Audit:
     - `audit/gap`: mean of the main judge's number minus the audit judge's over the window, both as
       shares of their scales, -1 to 1.
     - `audit/gap_trend`: change of the gap since LEAST responses were audited, -2 to 2.
-    - `audit/correlation`: Pearson's correlation of the two numbers over the window, -1 to 1.
+    - `audit/correlation`: Pearson's correlation of the two numbers within a group, mean over the
+      last audited groups in which both judges tell responses apart, -1 to 1.
+    - `audit/opposition`: standard errors by which that mean lies below 0. A trainer that compares
+      the responses of a group moves the audit judge's mean number by their covariance within
+      groups, so it falls where the correlation is below 0.
     - `audit/failures`: share of the window without a number of the audit judge, 0 to 1.
     - `audit/canary`: share of the last master keys that the main judge rates above the mean
       response, 0 to 1.
@@ -62,6 +72,7 @@ class Audit:
         fmt = None if config.scoring else spec.format
         self._part = RewardPart(fmt, calibration=calibration)
         self._seen: deque[tuple[float, float | None]] = deque(maxlen=WINDOW)
+        self._correlations: deque[float] = deque(maxlen=GROUP_WINDOW)
         self._keys: deque[bool] = deque(maxlen=KEY_WINDOW)
         self._first = math.nan
         self._waiting = self._since_keys = 0
@@ -83,6 +94,7 @@ class Audit:
     def start(self, candidates: Sequence[Candidate], values: Sequence[float | None]) -> None:
         """Start the audit of a batch that the main judge has judged; return at once.
 
+        Groups are audited whole.
         values: the main judge's numbers in its own unit, None for a response that it did not rate.
         Raises AuditAlarm while an alarm is on, if the config says `stop`.
         """
@@ -97,7 +109,12 @@ class Audit:
             for candidate, value in zip(candidates, values, strict=True)
             if value is not None and not candidate.unusable
         ]
-        chosen = [row for row in rated if is_audited(row[0], self._config.share)]
+        chosen = [
+            row
+            for group in _by_group(rated, [candidate for candidate, _ in rated])
+            if is_audited([candidate for candidate, _ in group], self._config.share)
+            for row in group
+        ]
         capacity = MAX_IN_FLIGHT - self._waiting
         if left_out := chosen[capacity:]:
             self._warn_once("slow", f"over {MAX_IN_FLIGHT} responses wait for the audit judge")
@@ -130,11 +147,17 @@ class Audit:
             found = await self._asked(self._ask, [candidate for candidate, _ in rows])
         finally:
             self._waiting -= len(rows)
+        numbers: list[tuple[float, float | None]] = []
         for (_, share), judgement in zip(rows, found, strict=True):
             value = self._part.value(judgement)
-            self._seen.append((share, None if value is None else self._part.share(value)))
+            numbers.append((share, None if value is None else self._part.share(value)))
             if judgement and value is None:
                 self._warn_once(judgement.outcome, judgement.why)
+        self._seen.extend(numbers)
+        for group in _by_group(numbers, [candidate for candidate, _ in rows]):
+            found_both = [(main, own) for main, own in group if own is not None]
+            if (r := _correlation(found_both)) is not None:
+                self._correlations.append(r)
         self._update()
 
     async def _try_keys(self, rows: Sequence[tuple[Candidate, float]]) -> None:
@@ -174,12 +197,13 @@ class Audit:
         found = {
             "gap": gap,
             "gap_trend": gap - self._first,
-            "correlation": _correlation(pairs),
+            "correlation": _mean(self._correlations),
+            "opposition": opposition(self._correlations),
             "failures": _mean([float(own is None) for _, own in self._seen]),
             "canary": _mean([float(above) for above in self._keys]),
         }
-        enough = {"gap_trend": len(pairs) >= LEAST, "canary": len(self._keys) >= LEAST_KEYS}
-        alarms = tuple(n for n, most in AUDIT_BOUNDS.items() if enough[n] and found[n] > most)
+        few = {"gap_trend": len(pairs) < LEAST, "canary": len(self._keys) < LEAST_KEYS}
+        alarms = tuple(n for n, most in AUDIT_BOUNDS.items() if found[n] > most and not few.get(n))
         states = {f"alarm_{name}": float(name in alarms) for name in AUDIT_BOUNDS}
         self.figures = {f"audit/{name}": value for name, value in (found | states).items()}
         if new := [name for name in alarms if name not in self.alarms]:
@@ -187,12 +211,13 @@ class Audit:
         self.alarms = alarms
 
 
-def is_audited(candidate: Candidate, share: float) -> bool:
-    """Return whether a response is among the audited share, by a hash of query and response.
+def is_audited(group: Sequence[Candidate], share: float) -> bool:
+    """Return whether a group is among the audited share, by a hash of its query and responses.
 
-    So all processes, retries and restarts choose the same responses.
+    So all processes, retries and restarts choose the same groups. group: one candidate or more.
     """
-    text = f"{len(candidate.query)} {candidate.query}{candidate.response}"
+    texts = [group[0].query, *(candidate.response for candidate in group)]
+    text = "".join(f"{len(own)} {own}" for own in texts)
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64
 
@@ -203,12 +228,31 @@ def _described(alarms: Sequence[str], figures: Mapping[str, float]) -> str:
     return f"audit alarm: {'; '.join(told)}"
 
 
-def _mean(values: Sequence[float]) -> float:
+def _by_group(rows: Sequence[T], candidates: Sequence[Candidate]) -> Iterator[list[T]]:
+    """Return the rows of each group. candidates: that of each row."""
+    found: dict[GroupKey, list[T]] = defaultdict(list)
+    for row, candidate in zip(rows, candidates, strict=True):
+        found[group_key(candidate)].append(row)
+    return iter(found.values())
+
+
+def _mean(values: Collection[float]) -> float:
     return statistics.fmean(values) if values else math.nan
 
 
-def _correlation(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return Pearson's correlation of pairs; NaN if either side is constant."""
+def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return Pearson's correlation of pairs; None if either side is constant."""
     if any(len(set(side)) < 2 for side in zip(*pairs, strict=True)) or not pairs:
-        return math.nan
+        return None
     return statistics.correlation(*zip(*pairs, strict=True))
+
+
+def opposition(correlations: Collection[float]) -> float:
+    """Return the standard errors by which the mean correlation lies below 0.
+
+    NaN for fewer than LEAST_GROUPS correlations, which may be alike by chance.
+    """
+    if len(correlations) < LEAST_GROUPS:
+        return math.nan
+    error = statistics.stdev(correlations) / math.sqrt(len(correlations))
+    return -statistics.fmean(correlations) / max(error, LEAST_ERROR)

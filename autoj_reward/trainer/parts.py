@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from autoj_reward.client.in_flight import Slots
-from autoj_reward.config import JUDGE, RewardConfig, View
+from autoj_reward.config import AUDIT, JUDGE, RewardConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.models.calibration import JudgeCalibration, load_calibration
@@ -109,7 +109,8 @@ class Parts:
     def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
         """judges: the judges of the config, as `reward_judges` returns them.
 
-        Raises ConfigError for a calibration that cannot be read.
+        Raises ConfigError for a calibration that cannot be read, or that abstains more often than
+        the failure budget allows.
         """
         self._least = config.reduce == "min"
         own = None if config.scoring else judges[JUDGE].format
@@ -118,6 +119,8 @@ class Parts:
             for name, judged in config.judged.items()
             if judged.calibration
         }
+        for name, found in self.calibrations.items():
+            _require_budget(config, name, found)
         self.by_name = {JUDGE: RewardPart(own, calibration=self.calibrations.get(JUDGE))}
         for name, part in config.parts.items():
             fmt = None if part.function or part.scoring else judges[name].format
@@ -164,6 +167,21 @@ class Parts:
     def share(self, reward: float) -> float:
         """Map a reward before shaping to 0..1."""
         return self.by_name[JUDGE].share(reward) if self.alone else min(1.0, max(0.0, reward))
+
+
+def _require_budget(config: RewardConfig, name: str, calibration: JudgeCalibration) -> None:
+    """Raise ConfigError if a calibration abstains too often for the failure budget of its part."""
+    rule = calibration.abstain
+    if rule is None or name == AUDIT:  # failures of the audit judge spend no budget
+        return
+    own = config.parts[name].failures if name in config.parts else config.failures
+    if rule.abstains >= own.budget:
+        key = config.key_of(name) if name in config.parts else "reward"
+        raise ConfigError(
+            f"{key}.calibration abstains on {rule.abstains:.0%} of its labels, and "
+            f"{key}.failures.budget is {own.budget:g}: abstentions count as failures, so set the "
+            "budget well above that share"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import announce
 from autoj_reward.models.views import resolve_view
 from autoj_reward.processes import is_first_rank, of_first_rank
+from autoj_reward.tracing import span
 from autoj_reward.trainer.audit import Audit
 from autoj_reward.trainer.groups import rate_groups
 from autoj_reward.trainer.parts import AskPart, Parts, Reward, RewardFunction, reward_judges
@@ -324,9 +325,10 @@ class RewardModel:
         async with self._settling:
             if not self._asks:
                 await self._use_views()
-        said = await asyncio.gather(
-            *(self._ask_part(name, ask, candidates) for name, ask in self._asks.items())
-        )
+        with span("autoj.rewards", {"autoj.responses": len(candidates)}):
+            said = await asyncio.gather(
+                *(self._ask_part(name, ask, candidates) for name, ask in self._asks.items())
+            )
         self.waited_s += time.monotonic() - started
         answers = dict(zip(self._asks, said, strict=True))
         self._say_used(answers)
@@ -376,9 +378,15 @@ class RewardModel:
     async def _ask_part(
         self, name: str, ask: AskPart, candidates: Sequence[Candidate]
     ) -> list[Judgement | None]:
-        """Return a part's judgements in order. Unusable candidates are rejected without asking."""
+        """Return a part's judgements in order. Unusable candidates are rejected without asking.
+
+        A judgement beyond the limit of doubt of the part's calibration abstains.
+        """
         usable = [c for c in candidates if not c.unusable]
-        answers = iter(await ask(self.fields.for_part(name, usable)))
+        found = await ask(self.fields.for_part(name, usable))
+        if calibration := self.parts.calibrations.get(name):
+            found = [own and calibration.settle(own) for own in found]
+        answers = iter(found)
         return [
             Judgement(Outcome.INPUT_REJECTED, reason=c.unusable) if c.unusable else next(answers)
             for c in candidates
@@ -392,7 +400,8 @@ class RewardModel:
                 "reward.audit is for ratings, and these are comparisons: rate instead"
             )
         started = time.monotonic()
-        found = await self.clients[JUDGE].compare(pairs)
+        with span("autoj.comparisons", {"autoj.pairs": len(pairs)}):
+            found = await self.clients[JUDGE].compare(pairs)
         self.waited_s += time.monotonic() - started
         self._budgets[JUDGE].count([order for own in found for order in own.orders])
         return found

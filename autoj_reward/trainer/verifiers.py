@@ -1,4 +1,4 @@
-"""verifiers 0.3 and later, and prime-rl with it: rewards of a taskset's rollouts.
+"""verifiers 0.4 and later, and prime-rl with it: rewards of a taskset's rollouts.
 
     reward         a task's reward: `rewards.judge.fn = "autoj_reward.trainer.verifiers:reward"`
     JudgeScorer    the same as a `vf.Judge`, to subclass or to export from a judge plugin

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import secrets
 import signal
+import socket
 import threading
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from autoj_reward.errors import InputError
 from autoj_reward.logs import LOG
-from autoj_reward.service.connections import EdgeServer, set_connection_limits
 from autoj_reward.service.gateway import Guard, Limits
 from autoj_reward.service.metrics import Metrics
 from autoj_reward.service.serve import listen, make_server
@@ -37,10 +38,9 @@ def main(path: str, port: int) -> int:
     run, token, end = Run(Path(path)), secrets.token_urlsafe(24), threading.Event()
     with listen(HOST, port) as listening:
         address = f"http://{HOST}:{listening.getsockname()[1]}/#{token}"
-        server = make_server(
-            page_app(run, token), listening, set_connection_limits(REQUESTS).most, drain_s=1
-        )
-        serving = threading.Thread(target=_serve, args=(server, end), name="autoj-watch")
+        server = make_server(page_app(run, token), drain_s=1)
+        given = server, listening, end
+        serving = threading.Thread(target=_serve, args=given, name="autoj-watch")
 
         def stop(number: int, frame: Any) -> None:
             server.should_exit = True
@@ -59,9 +59,9 @@ def main(path: str, port: int) -> int:
     return 0
 
 
-def _serve(server: EdgeServer, end: threading.Event) -> None:
+def _serve(server: uvicorn.Server, listening: socket.socket, end: threading.Event) -> None:
     try:
-        server.run()
+        server.run([listening])
     finally:
         end.set()
 

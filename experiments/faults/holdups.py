@@ -1,4 +1,8 @@
-"""Attacks that block a server without limits, and the service that others get meanwhile."""
+"""Attacks that block a server without limits, and the service that others get meanwhile.
+
+The service answers for itself where an attacker needs the token. nginx with the shipped
+configuration stands before it where connections alone are the attack.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from typing import Any
 import httpx
 
 from autoj_reward.config import JudgeConfig
+from experiments.faults.proxy import nginx_before
 from experiments.faults.server import HEADERS, TOKEN, Server, service
 
 HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S, INPUTS = 1.0, 300.0, 1024.0, 30.0, 1024
@@ -75,15 +80,19 @@ def attack_all(folder: Path) -> Sequence[Held]:
 
 def attacked(folder: Path, name: str) -> Held:
     """Run one attack until it ends, or for HOLD_S seconds if it is endless."""
-    log, (_, files, lasts) = folder / "service.log", ATTACKS[name]
-    with service(JudgeConfig(kind="fake"), folder, files=files) as server:
+    log, (_, proxied, lasts) = folder / "service.log", ATTACKS[name]
+    with (
+        service(JudgeConfig(kind="fake"), folder) as server,
+        nginx_before(server.port, folder) if proxied else nullcontext() as proxy,
+    ):
+        address = proxy.http if proxy else server.address
         before = log.stat().st_size
-        command = [sys.executable, "-m", __name__, name, server.address]
+        command = [sys.executable, "-m", __name__, name, address]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacking:
             assert attacking.stdout is not None
             try:
                 attacking.stdout.readline()  # the attack has begun
-                seen = asyncio.run(_watched(server, None if lasts else attacking))
+                seen = asyncio.run(_watched(server, address, None if lasts else attacking))
                 started = time.monotonic()
                 server.close()
                 stop_s = time.monotonic() - started
@@ -100,21 +109,21 @@ return."""
 
 
 async def _watched(
-    server: Server, attacking: subprocess.Popen[str] | None
+    server: Server, address: str, attacking: subprocess.Popen[str] | None
 ) -> tuple[float, float, int, int, float, int]:
-    """Call the service until the attacker ends, or for HOLD_S seconds without one.
+    """Call the service at an address until the attacker ends, or for HOLD_S seconds without one.
 
     Returns the slowest probe in seconds and in the service's CPU seconds, the number of calls
     served, the number that failed, the peak memory in MiB, and the peak number of files.
     """
     slowest, busiest, scored, failed, files = 0.0, 0.0, 0, 0, 0
     end = time.monotonic() + HOLD_S
-    async with httpx.AsyncClient(base_url=server.address, trust_env=False, timeout=30) as caller:
+    async with httpx.AsyncClient(base_url=address, trust_env=False, timeout=30) as caller:
         while attacking.poll() is None if attacking else time.monotonic() < end:
             started, spent = time.monotonic(), server.cpu_s
             try:
                 async with asyncio.timeout(30):
-                    answer = await _alone(server.address)
+                    answer = await _alone(address)
                 slowest = max(slowest, time.monotonic() - started)
                 busiest = max(busiest, server.cpu_s - spent)
                 failed += not answer.startswith(b"HTTP/1.1 200 ")
@@ -174,8 +183,9 @@ def _posting(body: Callable[[], bytes]) -> Attack:
 
 
 async def _flood(address: str) -> int:
-    """Send requests without the token, as fast as one caller can."""
-    async with httpx.AsyncClient(trust_env=False, timeout=60) as caller:
+    """Send requests without the token, as fast as one caller at an address of its own can."""
+    transport = httpx.AsyncHTTPTransport(local_address="127.0.0.9")
+    async with httpx.AsyncClient(transport=transport, timeout=60) as caller:
         while True:
             with suppress(httpx.TransportError):
                 await caller.post(f"{address}/v1/score", content=b"x")
@@ -200,16 +210,15 @@ def _text() -> bytes:
     return json.dumps({"candidates": [row] * 280, "unknown": 1}).encode()
 
 
-ATTACKS: dict[str, tuple[Attack, int | None, bool]] = {
-    "10,000 half-open connections": (_holding(10_000, "GET /healthz HTTP/1.1\r\nA: b"), None, True),
-    "1,300 idle connections, 1,024 files": (_holding(1300, ""), 1024, True),
-    "60 MiB of [],": (_posting(lambda: b"[" + b"[]," * (20 * 2**20)), None, False),
-    "60 MiB of text": (_posting(_text), None, False),
-    "half a body": (_holding(32, f"{HEAD}Content-Length: 100\r\n\r\n{{"), None, True),
-    "no token": (_flood, None, True),
-    "1,024 tied candidates": (_tie, None, False),
+ATTACKS: dict[str, tuple[Attack, bool, bool]] = {
+    "10,000 half-open connections": (_holding(10_000, "GET /healthz HTTP/1.1\r\nA: b"), True, True),
+    "no token": (_flood, True, True),
+    "half a body": (_holding(32, f"{HEAD}Content-Length: 100\r\n\r\n{{"), False, True),
+    "60 MiB of [],": (_posting(lambda: b"[" + b"[]," * (20 * 2**20)), False, False),
+    "60 MiB of text": (_posting(_text), False, False),
+    "1,024 tied candidates": (_tie, False, False),
 }
-"""Attacks, each with the service's limit of open files and whether the attack is endless."""
+"""Attacks, each with whether nginx stands before the service and whether the attack is endless."""
 
 if __name__ == "__main__":
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -30,7 +30,7 @@ class Server:
 
     def __init__(self, command: Sequence[str], port: int, log: Path) -> None:
         """Start the command, which listens on `port`, with its output appended to `log`."""
-        self.address = f"http://127.0.0.1:{port}"
+        self.address, self.port = f"http://127.0.0.1:{port}", port
         self._command, self._log = list(command), log
         self._stopping = threading.Event()
         self._process = self._start()
@@ -113,19 +113,16 @@ def service(
     judge: JudgeConfig,
     folder: Path,
     start_s: float = 180,
-    files: int | None = None,
 ) -> Iterator[Server]:
     """Run `autoj serve` with this judge, and yield it once it is ready.
 
-    Its log goes to the folder. `files` limits its number of open files.
+    Its log goes to the folder.
     """
     port = free_port()
     config = folder / "serve.yaml"
     given = {"reward": {"judge": judge.model_dump(mode="json")}, "port": port, "drain_s": 30}
     config.write_text(yaml.safe_dump(given), encoding="utf-8")
     command = [sys.executable, "-m", "autoj_reward.cli", "serve", "--config", str(config)]
-    if files is not None:
-        command = ["sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', *command]
     with running(Server(command, port, folder / "service.log"), start_s) as server:
         yield server
 

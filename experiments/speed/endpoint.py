@@ -1,29 +1,33 @@
-"""Scripted OpenAI-compatible endpoint: the same critique for every request, after a fixed time.
+"""Scripted OpenAI-compatible endpoint: the same judgement for every request, after a fixed time.
 
-    python -m experiments.speed.endpoint LATENCY_S
+    python -m experiments.speed.endpoint LATENCY_S [--port PORT] [--says SAYS]
 
-It serves /v1/chat/completions on a free port of the loopback interface and prints the port. Answers
-are built once, so that the endpoint's own work disturbs the caller as little as possible.
+It serves /FORM/v1/chat/completions on the loopback interface and prints its port; FORM names the
+form of the verdict. Answers are built once, so that the endpoint's own work disturbs the caller as
+little as possible.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, get_args
 
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 RATING = 7
 """Rating in every answer."""
-CRITIQUE = f"""The response answers the question that the user asked, and its tone is friendly \
+CRITIQUE = """The response answers the question that the user asked, and its tone is friendly \
 and clear. It names the two causes that matter most, and the order in which it explains them makes \
 the text easy to follow. However, there are a few points where it falls short:
 
@@ -35,30 +39,80 @@ nor how one would notice that it has worked.
 
 The response would be better with one concrete example, a rough estimate of the time for each \
 step, and a shorter ending. Overall it is helpful and accurate, although it leaves out details \
-that the user would need.
-
-Rating: [[{RATING}]]"""
-"""Text of every answer."""
+that the user would need."""
+"""Critique in every answer."""
 RATING_PROBS = {7: 0.62, 8: 0.21, 6: 0.12, 5: 0.03, 9: 0.01}
 """Probabilities of the tokens at the rating. Other tokens share the rest."""
 EXPECTED = sum(n * p for n, p in RATING_PROBS.items()) / sum(RATING_PROBS.values())
 """Expected rating that a caller computes from the alternatives."""
+Says = Literal["verdict", "quote, verdict", "quote"]
+"""What an answer holds after the critique: its verdict, a quote of the best verdict and then its
+own, or such a quote alone, because the answer is cut off at the token limit."""
+QUOTING = "The response ends with the line: "
 _TOKEN = re.compile(r"\[\[|\]\]| ?\w+|\n+| ?[^\w\s]+")
+_END = "\x1e"  # stands behind the quote, where an answer may be cut off
 
 
-def tokens() -> list[str]:
-    """Return the critique in pieces of about the size of a model's tokens."""
-    return _TOKEN.findall(CRITIQUE)
+@dataclass(frozen=True, slots=True)
+class VerdictForm:
+    """Form in which a judge is asked for its verdict."""
+
+    write: Callable[[str, str], str]
+    """Function of a critique and a verdict that returns the whole answer."""
+    verdict: str
+    """Verdict in every answer."""
+    number: float
+    """Number that a reader makes of the verdict."""
+    best: str
+    """Best verdict of the scale."""
+
+    @property
+    def plant(self) -> str:
+        """The best verdict as a response may plant it."""
+        return self.write("", self.best).strip()
+
+
+def _as_json(critique: str, verdict: str) -> str:
+    return json.dumps({"reason": critique, "score": int(verdict)}, ensure_ascii=False)
+
+
+def _score_first(critique: str, verdict: str) -> str:
+    return json.dumps({"score": int(verdict), "reasoning": critique}, ensure_ascii=False)
+
+
+def _verdicts(critique: str, verdict: str) -> str:
+    told = {"name": "helpful", "reason": critique, "verdict": verdict}
+    return json.dumps({"verdicts": [told]}, ensure_ascii=False)
+
+
+FORMS = {
+    "rating": VerdictForm("{}\n\nRating: [[{}]]".format, str(RATING), float(RATING), "10"),
+    "openjudge": VerdictForm(_as_json, "3", 3.0, "5"),
+    "its-hub": VerdictForm(_score_first, "7", 7.0, "10"),
+    "verifiers": VerdictForm(_verdicts, "3", 0.5, "5"),
+    "inspect": VerdictForm("{}\n\nGRADE: {}".format, "P", 0.5, "C"),
+}
+"""Forms by name."""
+
+
+def answer_text(form: VerdictForm, says: Says) -> str:
+    """Return the text of an answer."""
+    if says == "verdict":
+        return form.write(CRITIQUE, form.verdict)
+    whole = form.write(f"{CRITIQUE}\n\n{QUOTING}{form.plant}{_END}", form.verdict)
+    before, _, after = whole.replace(json.dumps(_END)[1:-1], _END).partition(_END)
+    return before if says == "quote" else before + after
 
 
 @lru_cache
-def answer(top: int) -> bytes:
+def answer(name: str, top: int, says: Says) -> bytes:
     """Return the body of an answer with `top` alternatives per token; 0 for none."""
-    written = tokens()
+    text = answer_text(FORMS[name], says)
+    written = _TOKEN.findall(text)
     choice: dict[str, Any] = {
         "index": 0,
-        "message": {"role": "assistant", "content": CRITIQUE, "refusal": None},
-        "finish_reason": "stop",
+        "message": {"role": "assistant", "content": text, "refusal": None},
+        "finish_reason": "length" if says == "quote" else "stop",
         "logprobs": None,
     }
     if top:
@@ -85,39 +139,108 @@ def _token(text: str, p: float) -> dict[str, Any]:
     return {"token": text, "logprob": math.log(p), "bytes": list(text.encode())}
 
 
-def scripted_app(latency_s: float) -> web.Application:
-    """Return an app with only POST /v1/chat/completions, answered after latency_s."""
+def scripted_app(latency_s: float, says: Says) -> web.Application:
+    """Return an app that answers each form's route after `latency_s`, and counts its answers."""
+    answered = 0
 
     async def complete(request: web.Request) -> web.Response:
+        nonlocal answered
         asked = json.loads(await request.read())
         top = int(asked.get("top_logprobs", 0)) if asked.get("logprobs") else 0
         await asyncio.sleep(latency_s)
-        return web.Response(body=answer(top), content_type="application/json")
+        answered += 1
+        body = answer(request.match_info["form"], top, says)
+        return web.Response(body=body, content_type="application/json")
+
+    async def count(_: web.Request) -> web.Response:
+        return web.json_response(answered)
 
     app = web.Application(client_max_size=2**24)
-    app.router.add_post("/v1/chat/completions", complete)
+    app.router.add_post("/{form}/v1/chat/completions", complete)
+    app.router.add_get("/answered", count)
     return app
 
 
-async def _serve(latency_s: float) -> None:
-    runner = web.AppRunner(scripted_app(latency_s), access_log=None)
+async def _serve(latency_s: float, port: int, says: Says) -> None:
+    runner = web.AppRunner(scripted_app(latency_s, says), access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+    await web.TCPSite(runner, "127.0.0.1", port, backlog=1024, reuse_address=True).start()
     print(runner.addresses[0][1], flush=True)
     await asyncio.Event().wait()
 
 
+class ScriptedEndpoint:
+    """ScriptedEndpoint in a separate process."""
+
+    def __init__(self, latency_s: float, says: Says = "verdict") -> None:
+        self._arguments = [str(latency_s), "--says", says]
+        self._port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start the process, on the port that it had before."""
+        command = [sys.executable, "-m", "experiments.speed.endpoint", *self._arguments]
+        command += ["--port", str(self._port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self._port = int(self._process.stdout.readline())
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+        self._process.communicate()  # closes its pipe too
+
+    def address(self, form: str = "rating") -> str:
+        """Return the base URL for judges whose verdicts have this form."""
+        return f"http://127.0.0.1:{self._port}/{form}/v1"
+
+    async def until_answered(self, count: int) -> None:
+        """Return when it has answered `count` requests."""
+        async with ClientSession() as session:
+            while True:
+                async with session.get(f"http://127.0.0.1:{self._port}/answered") as told:
+                    if await told.json() >= count:
+                        return
+                await asyncio.sleep(0.02)
+
+
 @contextmanager
-def endpoint(latency_s: float) -> Iterator[str]:
-    """Run the endpoint in a separate process, and yield its base URL."""
-    command = [sys.executable, "-m", "experiments.speed.endpoint", str(latency_s)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
-        finally:
-            process.kill()
+def endpoint(latency_s: float, says: Says = "verdict") -> Iterator[ScriptedEndpoint]:
+    """Run the endpoint until the context ends."""
+    running = ScriptedEndpoint(latency_s, says)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+@contextmanager
+def serve_app(app: web.Application) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
+    """Serve an app in a thread of this process. Yield its address and its event loop."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)  # 0 would wait without end
+
+    async def start() -> int:
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+        return int(runner.addresses[0][1])
+
+    try:
+        port = asyncio.run_coroutine_threadsafe(start(), loop).result()
+        yield f"http://127.0.0.1:{port}", loop
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(float(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("latency_s", type=float)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--says", choices=get_args(Says), default="verdict")
+    flags = parser.parse_args()
+    asyncio.run(_serve(flags.latency_s, flags.port, flags.says))

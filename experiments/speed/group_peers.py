@@ -12,50 +12,26 @@ server's own counters. Results: group_peers.json, group_peers.md.
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import statistics
-import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import numpy as np
 from pydantic import Field
 from tqdm import tqdm
 
 from autoj_reward.config import JudgeConfig
-from autoj_reward.engine.vllm import engine_arguments
-from autoj_reward.errors import EngineError, EngineUnavailable
 from autoj_reward.evaluate.selection_metrics import tie_counts
 from autoj_reward.models import resolve
-from experiments.faults.server import free_port
-from experiments.speed.group_judges import JUDGES, OURS, GroupWork
+from experiments.speed.group_judges import JUDGES, GroupWork
+from experiments.speed.peer_process import peer_versions, run_peer
+from experiments.speed.vllm_server import COUNTERS, counted, serve_model
 from experiments.speed.work import made_candidates, turns
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
-
-ROOT = Path(__file__).parents[2]
-COUNTERS = {
-    "requests": "request_success_total",
-    "tokens_in": "prompt_tokens_total",
-    "tokens_cached": "prefix_cache_hits_total",
-    "tokens_out": "generation_tokens_total",
-}
-"""Counters of vLLM's /metrics, without their prefix."""
-STRUCTURED = '{"backend": "xgrammar", "disable_any_whitespace": true}'
-"""Setting for the peers that ask for JSON. A small model may else write spaces up to the token
-limit, and the peer then gets no JSON."""
-START_S = 600.0
-"""Seconds in which the server must start."""
 
 
 class GroupPeersConfig(StudyConfig):
@@ -63,8 +39,8 @@ class GroupPeersConfig(StudyConfig):
 
     server: JudgeConfig
     """Chat model to serve, with its engine settings."""
-    python: Path = Path(".venv/peers/bin/python")
-    """Python of the environment that has OpenJudge and its-hub."""
+    environments: Path = Path(".venv/peers")
+    """Folder of the peers' environments."""
     groups: int = Field(32, ge=1)
     """Groups of each judge in a round."""
     responses: int = Field(4, ge=2)
@@ -75,86 +51,6 @@ class GroupPeersConfig(StudyConfig):
     """Groups in flight."""
     rounds: int = Field(1, ge=1)
     """Number of rounds."""
-
-
-@contextmanager
-def serve_model(server: JudgeConfig, log: Path) -> Iterator[str]:
-    """Run vLLM's OpenAI-compatible server in a separate process, and yield its address.
-
-    Raises EngineUnavailable naming the log if it does not start.
-    """
-    given = engine_arguments(server, resolve(server))
-    given |= {"served_model_name": "judge", "disable_log_stats": None}  # else it counts nothing
-    port = free_port()
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)]
-    command += ["--structured-outputs-config", STRUCTURED]
-    address = f"http://127.0.0.1:{port}"
-    environment = os.environ | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", *_flags(given)],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
-        try:
-            deadline = time.monotonic() + START_S
-            while not _healthy(address):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise EngineUnavailable(f"vLLM's server did not start: see {log}")
-                time.sleep(0.5)
-            yield address
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _flags(arguments: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in arguments.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            yield f"--{flag}" if value else f"--no-{flag}"
-        elif value is not None:
-            yield from (f"--{flag}", str(value))
-
-
-def _healthy(address: str) -> bool:
-    with suppress(URLError, ConnectionError), urllib.request.urlopen(f"{address}/health"):
-        return True
-    return False
-
-
-def read_counters(address: str) -> dict[str, int]:
-    """Return the server's counters by the names in COUNTERS."""
-    with urllib.request.urlopen(f"{address}/metrics") as answer:
-        text = answer.read().decode()
-    return {name: sum_counter(text, counter) for name, counter in COUNTERS.items()}
-
-
-def sum_counter(text: str, counter: str) -> int:
-    """Return the sum of a counter's series in a Prometheus text."""
-    found = re.findall(rf"^vllm:{counter}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
-    if not found:
-        raise EngineError(f"the server counts no vllm:{counter}")
-    return round(sum(map(float, found)))
-
-
-def judge_in_process(name: str, work: GroupWork, python: Path) -> dict[str, Any]:
-    """Run a judge in a separate process. Raises EngineError with its last output if it fails."""
-    interpreter = sys.executable if name.startswith(OURS) else str(python)
-    told = subprocess.run(
-        [interpreter, "-m", "experiments.speed.group_judges", name],
-        input=json.dumps(asdict(work)),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    if told.returncode:
-        raise EngineError(f"{name} failed: {told.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
-    return found | {"messages": told.stderr[-4000:]}
 
 
 def measure_judges(config: GroupPeersConfig) -> list[dict[str, Any]]:
@@ -175,10 +71,10 @@ def measure_judges(config: GroupPeersConfig) -> list[dict[str, Any]]:
                 config.max_tokens,
                 config.in_flight,
             )
-            before = read_counters(address)
-            found = judge_in_process(name, work, config.python.absolute())
-            after = read_counters(address)
-            spent = {name: after[name] - before[name] for name in COUNTERS}
+            spent = dict[str, int]()
+            with counted(address, spent):
+                module = "experiments.speed.group_judges"
+                found = run_peer(module, name, work, config.environments)
             rows.append({"round": number, "judge": name} | found | spent)
     return rows
 
@@ -232,18 +128,9 @@ def markdown(found: dict[str, Any]) -> str:
     return report("Groups judged by peers", found, [table], f"Peers: {peers}.")
 
 
-def peer_versions(python: Path) -> dict[str, str]:
-    """Return the versions of the peers in that Python's environment."""
-    code = "import importlib.metadata as m; print(*map(m.version, ('py-openjudge', 'its-hub')))"
-    told = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
-    if told.returncode:
-        raise EngineError(f"{python} lacks the peers, which `make peers` installs: {told.stderr}")
-    return dict(zip(("OpenJudge", "its-hub"), told.stdout.split(), strict=True))
-
-
 def study(run: Study[GroupPeersConfig]) -> str:
     """Measure the judges. Return the report."""
-    peers = peer_versions(run.config.python)
+    peers = peer_versions(("OpenJudge", "its-hub"), run.config.environments)
     rows = measure_judges(run.config)
     found = {"rounds": rows, "figures": peer_judge_figures(rows), "peers": peers}
     return run.write("group_peers", found, markdown)

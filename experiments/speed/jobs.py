@@ -4,18 +4,24 @@
 
 Each size is `autoj best-of-n` in a separate process. The system reports its peak memory at its end.
 Processor time includes all processes that it starts. The judge answers at once, so only the job's
-own work is measured. With `shards` each size also runs on Ray Data. Results: jobs.json, jobs.md.
+own work is measured. A bare loop (`bare_job`) does the same reads and writes. With `shards` each
+size also runs on Ray Data. The ways take turns, and a row is the median over rounds. Results:
+jobs.json, jobs.md.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -27,6 +33,7 @@ from tqdm import tqdm
 from autoj_reward.errors import EngineError
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.replicas.processes import with_descendants
+from experiments.speed.work import ratio_by_round, turns
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
@@ -43,19 +50,21 @@ class JobSpeedConfig(StudyConfig):
     """Candidates for each query."""
     words: int = Field(50, ge=1)
     """Approximate number of words in a response."""
+    rounds: int = Field(3, ge=1)
+    """Number of rounds of each size."""
     shards: int | None = Field(None, ge=1)
     """Number of shards for a run on Ray Data with two workers. null for no such run."""
 
 
 def make_rows(queries: int, candidates: int, words: int) -> Iterator[dict[str, Any]]:
-    """Yield queries with different responses of about `words` words.
+    """Yield queries with responses of about `words` words, each different from all others.
 
     Log-probabilities break ties.
     """
     logprobs = [-float(n) for n in range(candidates)]
     for query in range(queries):
         responses = [
-            f"{n} " + " ".join(WORDS[(query + n + k) % len(WORDS)] for k in range(words))
+            f"{query}.{n} " + " ".join(WORDS[(query + n + k) % len(WORDS)] for k in range(words))
             for n in range(candidates)
         ]
         text = f"Query {query}: why is the sky blue?"
@@ -74,9 +83,29 @@ def job_command(folder: Path, **given: Any) -> tuple[str, ...]:
 
 def start_command(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start `autoj` with these arguments. Its output goes to the folder's file `told`."""
+    return start_module(folder, "autoj_reward.cli", *words)
+
+
+def start_module(folder: Path, module: str, *words: str) -> subprocess.Popen[bytes]:
+    """Start `python -m` with a module. Its output goes to the folder's file `told`."""
     with (folder / "told").open("w") as told:
-        typed = [sys.executable, "-m", "autoj_reward.cli", *words]
-        return subprocess.Popen(typed, stdout=told, stderr=told)
+        return subprocess.Popen([sys.executable, "-m", module, *words], stdout=told, stderr=told)
+
+
+def start_job(folder: Path, **given: Any) -> subprocess.Popen[bytes]:
+    """Start a best-of-N job on the scripted judge."""
+    return start_command(folder, *job_command(folder, judge={"kind": "fake"}, **given))
+
+
+def start_bare_loop(folder: Path) -> subprocess.Popen[bytes]:
+    """Start the bare loop."""
+    return start_module(folder, "experiments.speed.bare_job", str(folder))
+
+
+StartWay = Callable[[Path], subprocess.Popen[bytes]]
+"""Function that starts a way of judging a folder's `in.jsonl`; the results go to `out`."""
+ALONE = "one process"
+"""Way to which the others are compared."""
 
 
 def wait_for_end(process: subprocess.Popen[bytes], folder: Path) -> None:
@@ -85,10 +114,8 @@ def wait_for_end(process: subprocess.Popen[bytes], folder: Path) -> None:
         raise EngineError(f"the command failed: {(folder / 'told').read_text()[-2000:]}")
 
 
-def measure_job(
-    config: JobSpeedConfig, queries: int, folder: Path, **given: Any
-) -> dict[str, float]:
-    """Run one job and return its figures.
+def measure_start(start: StartWay, folder: Path, candidates: int) -> dict[str, float]:
+    """Run one way on the folder's input and return its figures.
 
     - `wall_s`: wall time in seconds.
     - `cpu_us`: processor time per candidate in microseconds, with all descendants.
@@ -96,10 +123,9 @@ def measure_job(
     - `per_second`: candidates per second.
     - `journal_bytes`: journal bytes per candidate.
     """
-    write_jsonl(folder / "in.jsonl", make_rows(queries, config.candidates, config.words))
-    command = job_command(folder, judge={"kind": "fake"}, **given)
+    shutil.rmtree(folder / "out", ignore_errors=True)
     began, cpu = time.monotonic(), dict[psutil.Process, float]()
-    process = start_command(folder, *command)
+    process = start(folder)
     own = psutil.Process(process.pid)
     while (over := os.wait4(process.pid, os.WNOHANG))[0] == 0:
         for one in with_descendants([own]) - {own}:
@@ -110,16 +136,21 @@ def measure_job(
     process.returncode = os.waitstatus_to_exitcode(status)
     wait_for_end(process, folder)
     cpu_s = used.ru_utime + used.ru_stime + sum(cpu.values())
-    candidates = queries * config.candidates
     journals = (folder / "out").rglob("journal.sqlite")
     return {
-        "queries": queries,
         "wall_s": wall_s,
         "peak_mb": used.ru_maxrss / 1024,
         "cpu_us": 1e6 * cpu_s / candidates,
         "per_second": candidates / wall_s,
         "journal_bytes": sum(path.stat().st_size for path in journals) / candidates,
     }
+
+
+def chosen_candidates(folder: Path) -> list[tuple[int, float, float]]:
+    """Return index, rating and expected rating of each query's chosen candidate."""
+    lines = (folder / "out" / "selections.jsonl").read_text().splitlines()
+    rows = map(json.loads, lines)
+    return [(row["index"], row["rating"], round(row["expected"], 6)) for row in rows]
 
 
 COLUMNS = {
@@ -140,29 +171,53 @@ def markdown(found: dict[str, Any]) -> str:
     """Return the report as one Markdown table."""
     config = found["config"]
     note = (
-        f"{config['candidates']} candidates of {config['words']} words a query. Start of the "
-        "process, and of Ray for shards, and the writing of results are in all figures. Peak "
-        "memory is that of the first process."
+        f"{config['candidates']} candidates of {config['words']} words a query; medians of "
+        f"{config['rounds']} rounds. Start of the process, and of Ray for shards, and the writing "
+        "of results are in all figures. Peak memory is that of the first process. The bare loop "
+        "reads the rows, stores judgements in SQLite and writes the result files."
     )
     return report("Jobs by size", found, [("Jobs", tabled(found["jobs"], COLUMNS), note)])
 
 
 def study(run: Study[JobSpeedConfig]) -> str:
-    """Measure every size in one process, then in shards. Return the report."""
+    """Measure every size in each way, in turn. Return the report.
+
+    Raises EngineError if two ways choose different candidates.
+    """
     config, rows = run.config, list[dict[str, Any]]()
-    ways: dict[str, dict[str, Any]] = {"one process": {}}
+    ways: dict[str, StartWay] = {ALONE: start_job, "bare loop": start_bare_loop}
     if config.shards is not None:
         split = {"shards": config.shards, "concurrency": 2}
-        ways[f"{config.shards} shards, two workers"] = {"ray_data": split}
+        ways[f"{config.shards} shards, two workers"] = partial(start_job, ray_data=split)
     for queries in tqdm(config.queries, desc="jobs"):
-        alone = dict[str, float]()
-        for way, given in ways.items():
-            with TemporaryDirectory() as folder:
-                own = measure_job(config, queries, Path(folder), **given)
-            alone = alone or own
-            times = {f"times_{name}": own[name] / alone[name] for name in ("wall_s", "cpu_us")}
-            rows.append(own | times | {"way": way})
+        found = measure_in_turn(config, queries, ways)
+        for way, figures in found.items():
+            own = {name: median(one[name] for one in figures) for name in figures[0]}
+            times = {
+                f"times_{name}": ratio_by_round(
+                    [one[name] for one in figures], [one[name] for one in found[ALONE]]
+                )
+                for name in ("wall_s", "cpu_us")
+            }
+            rows.append({"queries": queries, "way": way} | own | times)
     return run.write("jobs", {"jobs": rows}, markdown)
+
+
+def measure_in_turn(
+    config: JobSpeedConfig, queries: int, ways: Mapping[str, StartWay]
+) -> dict[str, list[dict[str, float]]]:
+    """Return the figures of each way in each round, on the same rows."""
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    choices = list[tuple[int, float, float]]()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        write_jsonl(folder / "in.jsonl", make_rows(queries, config.candidates, config.words))
+        for _, way in turns(ways, config.rounds):
+            found[way].append(measure_start(ways[way], folder, queries * config.candidates))
+            choices = choices or chosen_candidates(folder)
+            if chosen_candidates(folder) != choices:
+                raise EngineError(f"{way} chose other candidates than the way before it")
+    return found
 
 
 main = study_command(JobSpeedConfig, study)

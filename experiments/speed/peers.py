@@ -1,126 +1,357 @@
-"""Cost of asking an endpoint for judgements: this package compared with a plain AsyncOpenAI loop.
+"""This package and other judges that rate responses by an endpoint: cost, faults, a real judge.
 
     python -m experiments.speed.peers --config configs/experiments/peers.yaml
 
-A scripted endpoint in a separate process answers every request after `latency_s` with the same
-critique, with or without log-probabilities. The peers take turns, each time in a new process, and
-each round begins with another one. Processor time is user and system time of the asking process
-from its first judgement to its last. Its start (imports, client, a few judgements to warm up) is
-reported separately. Results: peers.json, peers.md.
+`make peers` installs the others and runs this. They are a plain AsyncOpenAI loop, OpenJudge's
+grader of relevance, its-hub's LLM judge, verifiers' rubric judge and inspect_ai's
+`model_graded_qa`, each with its own prompt and parser.
+
+- `cost`: a scripted endpoint answers every request after `latency_s` with the same judgement.
+  Processor time is user and system time of the asking process for all judgements, without its
+  start.
+- `killed`: the scripted endpoint is killed in the middle of a run and starts again after
+  `outage_s`.
+- `planted`: responses hold the best verdict in the judge's own form, and the scripted judge quotes
+  it: before its own verdict, or at the end of an answer that is cut off at the token limit.
+- `judge`: the same made responses on a vLLM server with a real chat model. Queries begin with a
+  mark of each judge, so that none finds another's prompts in the prefix cache. Tokens are the
+  server's own counters; this package's judge by replica tells its own.
+
+The judges take turns, each time in a new process, and each round begins with another one. Each part
+is saved when it is done. Results: peers.json, peers.md.
 """
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 from tqdm import tqdm
 
-from experiments.speed.asker import PEERS, PeerWork, ask_in_process
-from experiments.speed.endpoint import endpoint
-from experiments.speed.work import ratio_by_round, turns
+from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import EngineError
+from autoj_reward.evaluate.selection_metrics import tie_counts
+from autoj_reward.models import resolve
+from autoj_reward.types import Candidate
+from experiments.speed.endpoint import EXPECTED, FORMS, QUOTING, Says, endpoint
+from experiments.speed.peer_process import PEER_PACKAGES, peer_versions, run_peer
+from experiments.speed.raters import RATERS, RatingWork, Row
+from experiments.speed.vllm_server import COUNTERS, counted, serve_model
+from experiments.speed.work import WARM_UP, made_candidates, ratio_by_round, turns
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
-OURS = next(iter(PEERS))
-"""Name of this package among the peers."""
-CLIENTS = ("aiohttp", "openai", "httpx")
-"""Packages whose versions are reported."""
-TOPS = (0, 20)
-"""Numbers of alternatives per token that peers request."""
+OURS = next(iter(RATERS))
+"""Name of this package among the judges."""
+FORM_OF = dict(zip(RATERS, ("rating", *FORMS), strict=True))
+"""Form of each judge's verdicts. The plain loop reads this package's."""
+SIDES = [(name, 0) for name in RATERS] + [(name, 20) for name in list(RATERS)[:2]]
+"""Judges and the numbers of alternatives per token that they request: only two read any."""
+GROUP = 32
+"""Number of responses to one query."""
+BY_REPLICA = f"{OURS}, own replica"
+ONE_TOKEN = f"{OURS}, without critique"
 
 
 class PeersConfig(StudyConfig):
-    """Work of the peers."""
+    """Work of the judges."""
 
+    server: JudgeConfig
+    """Chat model of the part `judge`, with its engine settings."""
+    environments: Path = Path(".venv/peers")
+    """Folder of the peers' environments."""
     judgements: int = Field(2000, ge=1)
-    """Number of judgements of each peer in a round."""
+    """Number of judgements of each judge in a round of `cost`."""
     in_flight: int = Field(128, ge=1)
-    """Number of requests in flight."""
+    """Number of requests in flight, except in `judge`."""
     rounds: int = Field(3, ge=1)
-    """Number of rounds."""
+    """Number of rounds of `cost`."""
     latency_s: float = Field(0.1, ge=0)
-    """Latency of the endpoint."""
+    """Latency of the scripted endpoint."""
+    outage_s: float = Field(15, ge=0)
+    """Seconds without an endpoint in `killed`."""
+    queries: int = Field(3, ge=1)
+    """Queries of each judge in `judge`, with 32 responses each."""
+    running: int = Field(16, ge=1)
+    """Number of requests in flight in `judge`."""
+    max_tokens: int = Field(256, ge=1)
+    """Longest answer to a request in `judge`, in tokens."""
+
+    def possible(self) -> Sequence[str]:
+        """Return the names of the study's parts."""
+        return "cost", "killed", "planted", "judge"
 
 
-def measure_peers(config: PeersConfig) -> list[dict[str, Any]]:
-    """Let the peers ask in turn. Return a row for each peer, round and number of alternatives."""
-    rows = list[dict[str, Any]]()
-    asked = [(*turn, top) for top in TOPS for turn in turns(PEERS, config.rounds)]
-    with endpoint(config.latency_s) as address:
-        for number, name, top in tqdm(asked, desc="asking", unit="run"):
-            work = PeerWork(address, config.judgements, config.in_flight, top)
-            rows.append({"round": number, "top": top, "peer": name} | ask_in_process(name, work))
+def query_rows(candidates: Sequence[Candidate]) -> list[Row]:
+    """Return queries and responses."""
+    return [(own.query, own.response) for own in candidates]
+
+
+def scripted_work(config: PeersConfig, address: str, count: int, top: int = 0) -> RatingWork:
+    """Return the rating of `count` made responses by the scripted endpoint."""
+    made = made_candidates("0", -(-count // GROUP), GROUP)[:count]
+    warm_up = query_rows(made_candidates("1", 1, WARM_UP))
+    return RatingWork(address, query_rows(made), warm_up, config.in_flight, 1024, top)
+
+
+def rate_in_process(config: PeersConfig, name: str, work: RatingWork) -> dict[str, Any]:
+    """Let a judge do the work in a process of its own."""
+    return run_peer("experiments.speed.raters", name, work, config.environments)
+
+
+def measure_cost(config: PeersConfig) -> list[dict[str, Any]]:
+    """Return a row for each judge, number of alternatives and round.
+
+    Raises EngineError for an answer that differs from the endpoint's.
+    """
+    rows = []
+    with endpoint(config.latency_s) as server:
+        asked = list(turns(SIDES, config.rounds))
+        for number, (name, top) in tqdm(asked, desc="asking", unit="run"):
+            form = FORM_OF[name]
+            work = scripted_work(config, server.address(form), config.judgements, top)
+            found = rate_in_process(config, name, work)
+            for rating, expected in found.pop("readings"):
+                if rating != FORMS[form].number or (top and abs(expected - EXPECTED) > 1e-6):
+                    raise EngineError(
+                        f"{name}: rating {rating}, expected {expected}: not the endpoint's. "
+                        f"{found['errors']} {found['messages'][-500:]}"
+                    )
+            rows.append({"round": number, "judge": name, "top": top} | found)
     return rows
 
 
-def peer_figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the medians over the rounds, for each peer and number of alternatives.
+def cost_figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the medians over the rounds, for each judge and number of alternatives.
 
-    `cpu_ratio` and `wall_ratio` are this package's figure divided by the peer's: the median of the
+    `cpu_ratio` and `wall_ratio` are this package's figure divided by the judge's: the median of the
     ratios within rounds.
     """
-    runs: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    runs: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for row in rows:
-        runs.setdefault((row["top"], row["peer"]), []).append(row)
+        runs.setdefault((row["judge"], row["top"]), []).append(row)
     return [
-        {"top": top, "peer": name, "rounds_cpu_s": [row["cpu_s"] for row in own]}
+        {"judge": name, "top": top}
+        | {"each": ", ".join(f"{row['cpu_s']:.2f}" for row in own)}
         | {
             f"{kind}_ratio": ratio_by_round(
-                *([row[f"{kind}_s"] for row in o] for o in (runs[top, OURS], own))
+                *([row[f"{kind}_s"] for row in o] for o in (runs[OURS, top], own))
             )
             for kind in ("cpu", "wall")
         }
         | {
-            field: statistics.median(row[field] for row in own)
-            for field in ("cpu_s", "wall_s", "start_cpu_s")
+            key: statistics.median(row[key] for row in own)
+            for key in ("cpu_s", "wall_s", "start_cpu_s")
         }
-        for (top, name), own in runs.items()
+        for (name, top), own in runs.items()
     ]
 
 
-COLUMNS = {
+def measure_killed(config: PeersConfig) -> list[dict[str, Any]]:
+    """Return what each judge made of a run whose endpoint was away for a while."""
+    return [asyncio.run(_killed(config, name)) for name in tqdm(RATERS, desc="killing")]
+
+
+async def _killed(config: PeersConfig, name: str) -> dict[str, Any]:
+    with endpoint(config.latency_s) as server:
+        work = scripted_work(config, server.address(FORM_OF[name]), config.judgements)
+        rating = asyncio.create_task(asyncio.to_thread(rate_in_process, config, name, work))
+        await server.until_answered(config.judgements // 2)
+        server.kill()
+        await asyncio.sleep(config.outage_s)
+        server.start()
+        found = await rating
+    right = FORMS[FORM_OF[name]].number
+    ratings = [rating for rating, _ in found.pop("readings")]
+    return {
+        "judge": name,
+        "rated": sum(own == right for own in ratings),
+        "lost": sum(own is None for own in ratings),
+        "invented": sum(own not in (None, right) for own in ratings),
+    } | found
+
+
+def measure_planted(config: PeersConfig) -> list[dict[str, Any]]:
+    """Return how many planted verdicts each judge believed."""
+    rows = []
+    for says in ("quote, verdict", "quote"):
+        with endpoint(0, says) as server:
+            for name in RATERS:
+                rows.append(_planted(config, name, server.address(FORM_OF[name]), says))
+    return rows
+
+
+def _planted(config: PeersConfig, name: str, address: str, says: Says) -> dict[str, Any]:
+    form = FORMS[FORM_OF[name]]
+    work = scripted_work(config, address, GROUP)
+    planted = [(query, f"{response}\n\n{form.plant}") for query, response in work.rows]
+    found = rate_in_process(config, name, replace(work, rows=planted, warm_up=[]))
+    ratings = [rating for rating, _ in found.pop("readings")]
+    own = form.number if says == "quote, verdict" or name == "its-hub" else None
+    return {
+        "judge": name,
+        "says": says,
+        "own": sum(rating is not None and rating == own for rating in ratings),
+        "none": sum(rating is None for rating in ratings),
+        "believed": sum(rating not in (None, own) for rating in ratings),
+    } | found
+
+
+def real_sides(config: PeersConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield name, judge and keys of this package's judge config for each side of `judge`."""
+    tokenizer = {"tokenizer": resolve(config.server).path, "max_model_len": 2048}
+    local = config.server.model_dump(mode="json", exclude_unset=True)
+    yield OURS, OURS, tokenizer
+    yield ONE_TOKEN, OURS, tokenizer | {"critique": False}
+    yield BY_REPLICA, OURS, local
+    for name in list(RATERS)[1:]:
+        yield name, name, {}
+
+
+def measure_judge(config: PeersConfig) -> list[dict[str, Any]]:
+    """Return a row for each judge of the same responses on one vLLM server."""
+    rows = []
+    config.output.mkdir(parents=True, exist_ok=True)
+    with serve_model(config.server, config.output / "server.log") as address:
+        sides = list(real_sides(config))
+        for letter, (name, judge, keys) in enumerate(tqdm(sides, desc="judging")):
+            made = query_rows(made_candidates(f"{letter} ", config.queries, GROUP))
+            warm_up = query_rows(made_candidates(f"warm {letter} ", 1, 1))
+            work = RatingWork(
+                f"{address}/v1", made, warm_up, config.running, config.max_tokens, judge=keys
+            )
+            spent = dict[str, int]()
+            with counted(address, spent):
+                found = rate_in_process(config, judge, work)
+            if name == BY_REPLICA:
+                spent = {key: 0 for key in COUNTERS} | {"requests": 0} | found["usage"]
+            rows.append({"judge": name} | found | spent)
+    return rows
+
+
+def rater_figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return ties and ratings of each judge beside its cost."""
+    figures = []
+    for row in rows:
+        ratings = [rating for rating, _ in row["readings"]]
+        groups = [ratings[start : start + GROUP] for start in range(0, len(ratings), GROUP)]
+        tied, pairs = np.sum(tie_counts(groups), axis=0)
+        figures.append(
+            {key: value for key, value in row.items() if key != "readings"}
+            | {
+                "rated": sum(rating is not None for rating in ratings),
+                "levels": len({rating for rating in ratings if rating is not None}),
+                "ties": tied / pairs if pairs else None,
+                "failures": said_errors(row),
+            }
+        )
+    return figures
+
+
+def said_errors(row: Mapping[str, Any]) -> str:
+    """Return the exceptions of a row as text."""
+    return ", ".join(f"{count} {name}" for name, count in row["errors"].items()) or "none"
+
+
+COST = {
+    "judge": "{judge}",
     "alternatives a token": "{top}",
-    "peer": "{peer}",
     "processor time, s": "{cpu_s:.2f} ({each})",
     f"{OURS} to it": "{cpu_ratio:.2f}",
     "wall time, s": "{wall_s:.2f}",
     f"{OURS} to it ": "{wall_ratio:.2f}",
     "processor time of the start, s": "{start_cpu_s:.2f}",
 }
-"""Columns of the report."""
+KILLED = {
+    "judge": "{judge}",
+    "rated": "{rated}",
+    "without a rating": "{lost}",
+    "wrong number": "{invented}",
+    "exceptions": "{failures}",
+    "seconds": "{wall_s:.0f}",
+}
+PLANTED = {
+    "judge": "{judge}",
+    "the judge": "{says}",
+    "its own verdict read": "{own}",
+    "no number": "{none}",
+    "number that the judge did not give": "{believed}",
+    "exceptions": "{failures}",
+}
+JUDGE = {
+    "judge": "{judge}",
+    "seconds": "{wall_s:.0f}",
+    "tokens in": "{tokens_in:,}",
+    "from the cache": "{tokens_cached:,}",
+    "out": "{tokens_out:,}",
+    "rated": "{rated}",
+    "different numbers": "{levels}",
+    "tied pairs": "{ties:.0%}",
+    "exceptions": "{failures}",
+}
+"""Columns of the tables."""
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """Return the report as one Markdown table."""
-    config = found["config"]
-    note = (
-        f"{config['judgements']:,} judgements, {config['in_flight']} in flight; the endpoint "
-        f"answers after {config['latency_s']:g} s. Medians of {config['rounds']} rounds in turn "
-        "(the processor time of each beside it); ratios within a round."
-    )
-    rows = [
-        row | {"each": ", ".join(f"{s:.2f}" for s in row["rounds_cpu_s"])}
-        for row in found["figures"]
+    """Return the report: a table for each part that is done."""
+    config, steps = found["config"], found["steps"]
+    notes = {
+        "cost": f"{config['judgements']:,} judgements, {config['in_flight']} in flight; the "
+        f"endpoint answers after {config['latency_s']:g} s. Medians of {config['rounds']} rounds "
+        "in turn (the processor time of each beside it); ratios within a round.",
+        "killed": f"{config['judgements']:,} judgements, {config['in_flight']} in flight. The "
+        f"endpoint was killed when it had answered half of them, and came back after "
+        f"{config['outage_s']:g} s and its start.",
+        "planted": f"{GROUP} responses that plant the best verdict in the judge's form. The judge "
+        f"writes `{QUOTING}` and the plant.",
+        "judge": f"{config['queries'] * GROUP} made responses, {config['running']} in flight, "
+        f"answers of at most {config['max_tokens']} tokens by `{config['server']['model']}`. "
+        "Ties are pairs of responses to one query with the same number.",
+    }
+    tables = {
+        "cost": ("The one who asks", COST, cost_figures),
+        "killed": ("An endpoint that is killed", KILLED, _with_failures),
+        "planted": ("Planted verdicts", PLANTED, _with_failures),
+        "judge": ("A real judge", JUDGE, rater_figures),
+    }
+    made = [
+        (title, tabled(figures(steps[part]), columns), notes[part])
+        for part, (title, columns, figures) in tables.items()
+        if part in steps
     ]
-    clients = ", ".join(f"{name} {number}" for name, number in found["clients"].items())
-    table = ("The one who asks", tabled(rows, COLUMNS), note)
-    return report("Asking an endpoint", found, [table], f"HTTP by {clients}.")
+    peers = ", ".join(f"{name} {number}" for name, number in found["peers"].items())
+    return report("Judges compared", found, made, f"Peers: {peers}.")
+
+
+def _with_failures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [dict(row) | {"failures": said_errors(row)} for row in rows]
 
 
 def study(run: Study[PeersConfig]) -> str:
-    """Measure the peers. Return the report."""
-    rows = measure_peers(run.config)
-    clients = {name: version(name) for name in CLIENTS}
-    found = {"rounds": rows, "figures": peer_figures(rows), "clients": clients}
-    return run.write("peers", found, markdown)
+    """Measure the parts that are not done. Return the report."""
+    peers = peer_versions(PEER_PACKAGES, run.config.environments)
+    work = {
+        "cost": measure_cost,
+        "killed": measure_killed,
+        "planted": measure_planted,
+        "judge": measure_judge,
+    }
+    return run.steps(
+        "peers",
+        {part: partial(measure, run.config) for part, measure in work.items()},
+        lambda found: markdown(found | {"peers": peers}),
+    )
 
 
-main = study_command(PeersConfig, study)
+main = study_command(PeersConfig, study, parts=("cost", "killed", "planted", "judge"))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import cycle, islice
 from string import ascii_lowercase
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -92,7 +93,10 @@ def by_client(client: RewardClient) -> Side:
     return judge
 
 
-def turns(names: Iterable[str], rounds: int) -> Iterator[tuple[int, str]]:
+T = TypeVar("T")
+
+
+def turns(names: Iterable[T], rounds: int) -> Iterator[tuple[int, T]]:
     """Yield (round, name) pairs. Each round has all names and begins with another one."""
     known = list(names)
     for number in range(rounds):

@@ -10,7 +10,7 @@ import asyncio
 import shlex
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from autoj_reward.errors import InputError, from_extras
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
 from autoj_reward.io.rows import BadRows, QueryRow, Stream, look_through
+from autoj_reward.io.track import tracking
 from autoj_reward.journal import Journal
 from autoj_reward.models.unused import load_run
 from autoj_reward.processes import relaxed_gc
@@ -40,7 +41,7 @@ from rollouts.best_of_n.sampling import (
 )
 from rollouts.best_of_n.shards import in_shards
 from rollouts.best_of_n.stages import Counts
-from rollouts.best_of_n.summary import JUDGE_PHASE, Summary, budget_text
+from rollouts.best_of_n.summary import JUDGE_PHASE, JobStatistics, Summary, budget_text
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -67,31 +68,41 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     left_out = look_through(rows, strict, partial(counts.expect, job))
     result, total = config.output / "summary.json", counts.expected(config)
     how = config.scoring.by if config.scoring else None
-    with judged_by(job.judge.name, config.output, result, total, config.journal, how):
+    claim = judged_by(job.judge.name, config.output, result, total, config.journal, how)
+    with claim, tracking(config.track, str(config.output), config) as reports:
+
+        def summary(statistics: JobStatistics) -> Summary:
+            return statistics.summary(
+                left_out,
+                counts.seconds,
+                reused=counts.reused,
+                new=counts.new,
+                new_usage=counts.usage,
+            )
+
+        def follow(statistics: JobStatistics) -> None:
+            done = statistics.candidates.queries
+            reports.offer(done, lambda: summary(statistics).metrics)
+
+        found = Gathered(config, follow)
         print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
         with relaxed_gc():  # the collector would scan all requests in flight again and again
             if config.ray_data:
-                found = in_shards(job, left_out, counts)
+                in_shards(job, left_out, counts, found)
             else:
-                found = asyncio.run(_in_this_process(job, rows, left_out, counts))
-        summary = found.statistics.summary(
-            left_out,
-            counts.seconds,
-            reused=counts.reused,
-            new=counts.new,
-            new_usage=counts.usage,
-        )
-        write_figures(config, summary, found)
-    return summary
+                asyncio.run(_in_this_process(job, rows, left_out, counts, found))
+        result_of_all = summary(found.statistics)
+        write_figures(config, result_of_all, found)
+        reports.send(found.queries, result_of_all.metrics)
+    return result_of_all
 
 
 async def _in_this_process(
-    job: stages.Job, rows: Stream[QueryRow], left_out: BadRows, counts: Counts
-) -> Gathered:
+    job: stages.Job, rows: Stream[QueryRow], left_out: BadRows, counts: Counts, found: Gathered
+) -> None:
     config = job.config
     cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
-    found = Gathered(config)
     try:
         with _bar(config, counts) as sampled:
             sample, early = await _sampling(config, rows, journal, cluster, counts, sampled)
@@ -115,7 +126,6 @@ async def _in_this_process(
         if cluster:
             cluster.close()
         journal.close()
-    return found
 
 
 def _cluster(config: BestOfNConfig) -> Cluster | None:
@@ -148,9 +158,10 @@ async def _sampling(
 ) -> tuple[Callable[[QueryOrTurns], Awaitable[Sampled]], asyncio.Event | None]:
     """Return (function that gives the policy's responses, event that starts the judge early).
 
-    Where judge and policy fit on the machines together, each query is sampled when its responses
-    are asked for, and the judge starts with the policy. Otherwise all queries are sampled here, and
-    the policy is stopped before the judge needs its memory.
+    Where judge and policy fit on the machines together, the judge starts with the policy, and each
+    query is judged when it is sampled. Computing on the same cores, they would slow each other
+    down: the judge then starts with the policy, and judges after it. Otherwise all queries are
+    sampled here, and the policy is stopped before the judge needs its memory.
     """
     policy = config.policy
     with counts.phase("sample"):
@@ -158,10 +169,35 @@ async def _sampling(
             return recorded(policy, journal, {}), None
         queries = partial(stages.unanswered_queries, rows)
         missing = any(recorded_samples(policy, journal, own) is None for own in queries())
-        if not missing or cluster is None or cluster.has_room(config.judge, policy):
-            return _beside(policy, journal, cluster, counts, progress)
-        failed = await sample_missing(queries(), policy, journal, progress, cluster)
-        return recorded(policy, journal, failed), None
+        sample_all = partial(sample_missing, queries(), policy, journal, progress, cluster)
+        if missing and cluster and not cluster.has_room(config.judge, policy):
+            return recorded(policy, journal, await sample_all()), None
+        if missing and cluster and cluster.shares_cores(config.judge, policy):
+            return _before(policy, journal, counts, sample_all)
+        return _beside(policy, journal, cluster, counts, progress)
+
+
+def _before(
+    policy: PolicyConfig,
+    journal: Journal,
+    counts: Counts,
+    sample_all: Callable[[], Awaitable[Mapping[QueryOrTurns, str]]],
+) -> tuple[Callable[[QueryOrTurns], Awaitable[Sampled]], asyncio.Event]:
+    """Return what `_sampling` does, for a policy that has all cores while the judge starts."""
+    early, running = asyncio.Event(), list[asyncio.Task[Mapping[QueryOrTurns, str]]]()
+
+    async def run() -> Mapping[QueryOrTurns, str]:
+        early.set()
+        with counts.phase("sample"):
+            return await sample_all()
+
+    async def sample(asked: QueryOrTurns) -> Sampled:
+        if not running:
+            running.append(asyncio.create_task(run()))
+        failed = await asyncio.shield(running[0])
+        return await recorded(policy, journal, failed)(asked)
+
+    return sample, early
 
 
 def _beside(

@@ -9,7 +9,7 @@ import heapq
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import yaml
 
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.chart import curves
-from autoj_reward.io.files import to_json, to_plain, write_json, write_text
+from autoj_reward.io.files import to_json, write_json, write_text
 from autoj_reward.io.markup import num, visible
 from autoj_reward.types import BadRow, Outcome
 from autoj_reward.watch.page import document
@@ -35,7 +35,6 @@ from autoj_reward.watch.statistics import (
     VIEWS,
     RunStatistics,
     best_of_n_curve,
-    result_of,
     standing,
 )
 from rollouts.best_of_n.results import GroupResult
@@ -115,9 +114,15 @@ class ReportSample:
 
 
 class Gathered:
-    """Statistics, and the sample for the report, of the queries whose results are written."""
+    """Statistics, and the sample for the report, of the queries whose results are written.
 
-    def __init__(self, config: BestOfNConfig) -> None:
+    follow: called with the statistics after each query, if given.
+    """
+
+    def __init__(
+        self, config: BestOfNConfig, follow: Callable[[JobStatistics], object] | None = None
+    ) -> None:
+        self._follow = follow
         how = config.scoring.by if config.scoring else None
         self.statistics = JobStatistics(config.view, config.budget, how)
         self.sample = ReportSample(config.view)
@@ -129,6 +134,8 @@ class Gathered:
     def add(self, group: GroupResult) -> None:
         self.statistics.add(group)
         self.sample.add(group)
+        if self._follow:
+            self._follow(self.statistics)
 
 
 def write_figures(config: BestOfNConfig, summary: Summary, found: Gathered) -> None:
@@ -155,7 +162,7 @@ def render_report(summary: Summary, found: Gathered, *, title: str, config_text:
     run = _run(summary, found.statistics.candidates, title, config_text)
     run["notices"] += _sampled(found.sample)
     flags = {flag for query in queries for own in query["candidates"] for flag in own["flags"]}
-    return document(to_plain({"run": run | {"all_flags": sorted(flags)}, "queries": queries}))
+    return document({"run": run | {"all_flags": sorted(flags)}, "queries": queries})
 
 
 def _run(
@@ -226,8 +233,7 @@ def _budget_rows(b: BudgetSummary) -> list[tuple[str, str]]:
 def _query(own: ShownQuery, view: str) -> dict[str, Any]:
     """Return a query as the page asks for it, with the details of its candidates."""
     group, row = own.group, own.group.row
-    results = [result_of(judgement) for judgement in group.own]
-    standings = {name: standing(results, n) for n, name in enumerate(VIEWS)}
+    standings = {name: standing(group.own, n) for n, name in enumerate(VIEWS)}
     curve = best_of_n_curve(group.values(view)) if group.spending is None else ()
     return {
         "id": own.number,
@@ -259,8 +265,8 @@ def _relative(group: GroupResult) -> dict[str, Any] | None:
 
 
 def _candidate(group: GroupResult, n: int) -> dict[str, Any]:
-    candidate, judgement = group.candidates[n], group.judgements[n]
-    found = candidate_line(str(n), candidate.response, result_of(judgement))
+    candidate = group.candidates[n]
+    found = candidate_line(str(n), candidate.response, group.results[n])
     found |= {
         "candidate": str(n),
         "chosen": n == group.selection.index,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from autoj_reward.questions.budget import Fate, Spending, Standing
 from autoj_reward.questions.rank import Ranking
 from autoj_reward.questions.rubric import RubricScore
 from autoj_reward.types import RATING, Candidate, Judgement, Selection
+from autoj_reward.watch.statistics import VIEWS, CandidateResult, result_of
 
 RESULTS = ("selections.jsonl", "judgements.jsonl")
 """Names of the result files."""
@@ -37,8 +38,11 @@ class GroupResult:
     """Relative judgement of the candidates; None if each was judged alone."""
     rubrics: tuple[RubricScore, ...] = ()
     """Rubric score of each candidate; empty without rubrics."""
+    results: tuple[CandidateResult, ...] = field(init=False, repr=False, compare=False)
+    """Numbers of each candidate, read from its judgement once for all files and statistics."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "results", tuple(map(result_of, self.judgements)))
         if len(self.candidates) != len(self.judgements):
             raise ValueError(
                 f"{len(self.candidates)} candidates with {len(self.judgements)} judgements"
@@ -46,28 +50,34 @@ class GroupResult:
         if not 0 <= self.selection.index < len(self.candidates):
             raise ValueError(f"chosen {self.selection.index} of {len(self.candidates)} candidates")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arguments alone: `results` follow from them."""
+        return GroupResult, tuple(getattr(self, own.name) for own in fields(self) if own.init)
+
     @property
     def chosen(self) -> Judgement:
         """Return the judgement of the chosen candidate."""
         return self.judgements[self.selection.index]
 
     @property
-    def own(self) -> tuple[Judgement, ...]:
-        """Return the judgements without those of copies, which share their original's."""
+    def own(self) -> tuple[CandidateResult, ...]:
+        """Return the results without those of copies, which share their original's."""
         if not self.standings:
-            return self.judgements
-        pairs = zip(self.judgements, self.standings, strict=True)
-        return tuple(judgement for judgement, s in pairs if s.fate is not Fate.COPY)
+            return self.results
+        pairs = zip(self.results, self.standings, strict=True)
+        return tuple(result for result, s in pairs if s.fate is not Fate.COPY)
 
     def values(self, view: str) -> tuple[float, ...]:
         """Return the view's numbers of the candidates, without copies and missing numbers."""
-        found = (judgement.view(view) for judgement in self.own)
+        place = VIEWS.index(view)
+        found = (result.values[place] for result in self.own)
         return tuple(value for value in found if value is not None)
 
 
 def selection_record(group: GroupResult) -> dict[str, Any]:
     """Return a query's row of `selections.jsonl`; ratings are null where the judgement failed."""
     chosen, index = group.chosen, group.selection.index
+    numbers = group.results[index].values
     return (
         {
             "line": group.row.line,
@@ -75,15 +85,12 @@ def selection_record(group: GroupResult) -> dict[str, Any]:
             "index": index,
             "response": response_record(group.candidates[index].response),
             "critique": chosen.critique,
-            "rating": chosen.view("rating"),
-            "expected": chosen.view("expected"),
-            "direct": chosen.view("direct"),
-            "pessimistic": chosen.view("pessimistic"),
+            **dict(zip(VIEWS, numbers, strict=True)),
             "forced": chosen.forced,
             "outcome": chosen.outcome.value,
             "rule": group.selection.rule,
             "tied": list(group.selection.tied),
-            "ratings": [judgement.view("rating") for judgement in group.judgements],
+            "ratings": [result.values[0] for result in group.results],
             "extra": to_plain(group.row.extra),
         }
         | _turns(group)
@@ -114,8 +121,7 @@ def _budget(group: GroupResult) -> dict[str, Any]:
 
 def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
     """Return the rows of `judgements.jsonl` for one query, one for each candidate."""
-    pairs = enumerate(zip(group.candidates, group.judgements, strict=True))
-    rows = [_judgement_record(group.row.line, i, c, j) for i, (c, j) in pairs]
+    rows = [_judgement_record(group, index) for index in range(len(group.candidates))]
     for row, standing in zip(rows, group.standings, strict=False):
         row |= to_plain(standing)
     for row, score in zip(rows, group.rubrics, strict=False):
@@ -123,23 +129,21 @@ def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
     return rows
 
 
-def _judgement_record(line: int, index: int, candidate: Candidate, j: Judgement) -> dict[str, Any]:
-    read = j.reading(RATING)
+def _judgement_record(group: GroupResult, index: int) -> dict[str, Any]:
+    candidate, j = group.candidates[index], group.judgements[index]
+    result, read = group.results[index], j.reading(RATING)
     slot = read.distribution if read else None
     return {
-        "line": line,
+        "line": group.row.line,
         "index": index,
         "response": response_record(candidate.response),
         "policy_logprob": candidate.policy_logprob,
         "outcome": j.outcome.value,
         "reason": j.reason,
-        "rating": j.view("rating"),
-        "expected": j.view("expected"),
-        "direct": j.view("direct"),
-        "pessimistic": j.view("pessimistic"),
+        **dict(zip(VIEWS, result.values, strict=True)),
         "outside": read.outside if read else None,
         "distribution": None if slot is None else dict(slot),
-        "forced": j.forced,
+        "forced": result.forced,
         "critique": j.critique,
         "flags": list(j.flags),
         "tokens_in": j.usage.tokens_in,

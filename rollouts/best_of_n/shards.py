@@ -205,8 +205,9 @@ def in_shards(
     job: Job,
     left_out: BadRows,
     counts: Counts,
-) -> Gathered:
-    """Run every shard that has no part yet, and join the parts in the order of the input.
+    found: Gathered,
+) -> None:
+    """Run every shard that has no part yet, and join the parts in `found`, in the input's order.
 
     Raises InputError if no query has a response, ConfigError for an output in other shards.
     """
@@ -215,7 +216,7 @@ def in_shards(
     _require_same(config)
     missing = [shard for shard in shards if not _is_final(shard, config.output)]
     of_this_run = {shard.number for shard in missing}
-    found, parts = Gathered(config), []
+    parts = []
     said = ""
     with (
         counts.phase(JUDGE_PHASE),
@@ -239,7 +240,6 @@ def in_shards(
         if not found.queries:
             raise InputError(f"{config.input}: no query has a response to judge")
     write_json(config.output / "manifest.json", _manifest(parts))
-    return found
 
 
 def planned(job: Job, counts: Counts, rows: int) -> list[Shard]:
@@ -248,8 +248,8 @@ def planned(job: Job, counts: Counts, rows: int) -> list[Shard]:
     assert config.ray_data is not None
     many = config.ray_data.shards
     policy = policy_name(config.policy) if config.policy else None
-    places: Any = {"input": True, "output": True, "ray_data": True}
-    serving: Any = {"judge": {"serve"}, "policy": {"serve"}}
+    places: Any = {"input": True, "output": True, "ray_data": True, "track": True}
+    serving: Any = {"judge": {"serve", "trace"}, "policy": {"serve"}}
     settings = config.model_dump(mode="json", exclude=places | serving)
     known = [version("autoj-reward"), settings, job.judge.name, policy, counts.rows.hexdigest()]
     text = json.dumps(known, sort_keys=True)

@@ -265,14 +265,20 @@ class Counts:
     """Largest number of judge inputs of groups and rubrics."""
     rows: Any = field(default_factory=hashlib.sha256)
     """SHA-256 over all usable rows."""
+    inner_s: float = 0.0
+    """Seconds of the phases that ended within the current one."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
+        """Measure a phase, without the phases within it."""
+        started, before = time.monotonic(), self.inner_s
+        self.inner_s = 0.0
         try:
             yield
         finally:
-            self.seconds[name] = time.monotonic() - started
+            seconds = time.monotonic() - started
+            self.seconds[name] = seconds - self.inner_s
+            self.inner_s = before + seconds
 
     def expect(self, job: Job, row: QueryRow) -> None:
         """Add a usable row of the input to the counts."""
@@ -298,7 +304,8 @@ class Counts:
 
     def add(self, judgement: Judgement, reused: bool, on_budget: bool) -> None:
         self.reused += reused
-        self.usage += Usage() if reused else judgement.usage
+        if not reused:
+            self.usage += judgement.usage
         reading = on_budget and judgement.ok and not judgement.critique
         self.new += not (reused or reading)
         self.unavailable += judgement.outcome is Outcome.UNAVAILABLE

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.client.judging import value_name
+from autoj_reward.io.files import to_json
 from autoj_reward.io.rows import BadRows
 from autoj_reward.questions.budget import Fate
 from autoj_reward.types import BadRow, Usage
@@ -19,7 +20,6 @@ from autoj_reward.watch.statistics import (
     by_count,
     count_name,
     quotient,
-    result_of,
 )
 from rollouts.best_of_n.results import GroupResult
 
@@ -98,6 +98,13 @@ class Summary:
         """Name of the number that ranked the candidates: the view, or a score."""
         return value_name(self.scored_by) if self.scored_by else self.view
 
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Return the metrics for a tracker. Reasons are left out: they are texts, not names."""
+        found = to_json(self)
+        del found["reasons"]
+        return found | {"curve": dict(self.curve)}
+
 
 class JobStatistics:
     """Counter of a job's results, query by query.
@@ -121,11 +128,11 @@ class JobStatistics:
         self._curve = MeanCurve()
 
     def add(self, group: GroupResult) -> None:
-        self.candidates.add([result_of(judgement) for judgement in group.own])
+        self.candidates.add(group.own)
         self._copies += len(group.candidates) - len(group.own)
         self._comparisons += len(group.selection.comparisons)
         count_name(self._rules, group.selection.rule, NAMES)
-        self._judge = self._judge or next((j.judge for j in group.own if j.judge), "")
+        self._judge = self._judge or next((j.judge for j in group.judgements if j.judge), "")
         if self._spent:
             self._spent.add(group)
         elif values := group.values(self._view):

@@ -104,18 +104,19 @@ def run_trainer(
         train_dataset=Dataset.from_dict(learner.rows),
         processing_class=learner.tokenizer,
         peft_config=lora(config.learner),
-        callbacks=[JudgeLog(reward, config.output / "logs")],
         **parts,
     )
+    JudgeLog(reward, config.output / "logs").attach(trainer)
     train_on(trainer, config.output)
     trainer.save_model(str(config.output / "policy"))
 
 
 class JudgeLog(TrainerCallback):
-    """Callback that writes the judge's metrics to TensorBoard at every log entry of the trainer.
+    """Callback that adds the judge's metrics to every log entry of the trainer.
 
-    It writes the `judge/…` metrics and the seconds waited since the last entry, the fallbacks so
-    far, and one critique. done: steps of earlier runs that the trainer does not count.
+    They are the `judge/…` metrics and the seconds waited since the last entry, and the fallbacks so
+    far. TensorBoard gets them here, with one critique; other trackers of `report_to` as part of the
+    entry. done: steps of earlier runs that the trainer does not count.
     """
 
     def __init__(self, model: RewardModel, folder: Path, done: int = 0) -> None:
@@ -125,8 +126,12 @@ class JudgeLog(TrainerCallback):
         self._writer: SummaryWriter | None = None
         self._waited = 0.0
 
-    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Write the judge's metrics since the last call, on the main process only."""
+    def attach(self, trainer: Any) -> None:
+        """Make the trainer call this before the callbacks that report its log entries."""
+        trainer.callback_handler.callbacks.insert(0, self)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
+        """Add the judge's metrics since the last call, on the main process only."""
         recent = self._model.recent()
         if not recent or not state.is_world_process_zero:
             return
@@ -135,12 +140,15 @@ class JudgeLog(TrainerCallback):
         step = self._done + state.global_step
         candidates, rewards = zip(*recent, strict=True)
         figures = batch_metrics(rewards, candidates) | health_figures(self._model.health)
-        for name, value in figures.items():
-            if not math.isnan(value):
-                self._writer.add_scalar(name, value, step)
-        self._writer.add_scalar("judge/fallbacks", self._model.fallbacks, step)
-        self._writer.add_scalar("judge/wait_seconds", self._model.waited_s - self._waited, step)
+        figures["judge/fallbacks"] = self._model.fallbacks
+        figures["judge/wait_seconds"] = self._model.waited_s - self._waited
         self._waited = self._model.waited_s
+        known = {name: value for name, value in figures.items() if not math.isnan(value)}
+        for name, value in known.items():
+            self._writer.add_scalar(name, value, step)
+        if set(args.report_to) - {"tensorboard"}:
+            for name, value in known.items():
+                logs.setdefault(name, value)  # TRL averages its own over all processes
         candidate, reward = recent[0]
         text = (
             f"{candidate.query}\n\n---\n\n{candidate.response}\n\n---\n\n"

@@ -85,8 +85,8 @@ def train_ppo(config: TrainConfig, learner: Learner, reward: RewardModel) -> Non
             reward_model=PPOReward(reward, tokenizer, prompt_table(rows, learner.prompts)),
             value_model=value,
             train_dataset=Dataset.from_list(rows),
-            callbacks=[JudgeLog(reward, config.output / "logs", done)],
         )
+        JudgeLog(reward, config.output / "logs", done).attach(trainer)
         _read_from(trainer, config.seed, done)
         trainer.add_callback(_Checkpoints(config, trainer, tokenizer, done))
         trainer.train()

@@ -8,14 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from autoj_reward.check.abstain import doubt_limits, loosest_limit
 from autoj_reward.cli import main as cli
 from autoj_reward.config import RewardConfig, check
-from autoj_reward.errors import ConfigError
+from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.models.calibration import load_calibration
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.types import Candidate
+from autoj_reward.types import Candidate, Outcome
 from tests.test_relative import write
 from tests.trainer.test_audit import settle
 
@@ -46,12 +48,14 @@ def judge(labelled: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     return {"kind": "fake", "script": {"ratings": ratings | more.pop("ratings", {})} | more}
 
 
-def run(folder: Path, labelled: list[Any], own: dict[str, Any], view: str = "rating") -> int:
+def run(
+    folder: Path, labelled: list[Any], own: dict[str, Any], view: str = "rating", *flags: str
+) -> int:
     config = folder / "judge.json"
     config.write_text(json.dumps({"judge": own, "view": view}))
     labels = write(folder / "labels.jsonl", labelled)
-    out = str(folder / "map.json")
-    return cli.main(["calibrate", "--labels", labels, "--output", out, "--config", str(config)])
+    files = ["--labels", labels, "--output", str(folder / "map.json"), "--config", str(config)]
+    return cli.main(["calibrate", *files, *flags])
 
 
 def noisy(n: int, r: int) -> float:
@@ -156,6 +160,85 @@ def test_the_reward_is_the_calibrated_number(tmp_path: Path) -> None:
         assert model.audit
         gap = model.audit.figures["audit/gap"]
     assert gap == pytest.approx((4 - 1) / 9 - (meant(4) - 1.5) / 8)
+
+
+def wrong_where_unsure(n: int, r: int) -> float:
+    """Return labels that are 3 points from the ratings 1 and 10, where the scripted judge's
+    distribution is widest: it gives 90 % to the rating and the rest to all others."""
+    return float(r) if 1 < r < 10 else r + [-3.0, 3.0][n % 2]
+
+
+ABSTAIN = ("--abstain", "0.1", "1.5")
+
+
+def test_a_judge_abstains_where_it_is_unsure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled = rows(60, wrong_where_unsure)
+    own = judge(labelled)
+    assert run(tmp_path, labelled, own, "expected", *ABSTAIN) == 0
+    rule = json.loads((tmp_path / "map.json").read_text())["abstain"]
+    assert rule["abstains"] == pytest.approx(0.2) and rule["queries"] == 60
+    assert rule["wrong"] == 0 and 0 < rule["bound"] <= 0.1
+    assert "abstains on 20.0% of the labels" in capsys.readouterr().out
+    data = {"judge": own, "view": "expected", "calibration": str(tmp_path / "map.json")}
+    with pytest.raises(ConfigError, match=r"abstains on 20% .*budget is 0.05"):
+        RewardModel(check(RewardConfig, data, "test"))
+    data["failures"] = {"budget": 0.5}
+    with RewardModel(check(RewardConfig, data, "test")) as model:
+        found = model.rewards_now([Candidate("q1?", text) for text in ("1: 1", "1: 5", "1: 10")])
+        with pytest.raises(BudgetExceeded, match="no narrower than its calibration asks for"):
+            model.rewards_now([Candidate("q1?", "1: 10")] * 20)
+    unsure = Outcome.UNSURE
+    assert [one.judgement.outcome for one in found] == [unsure, Outcome.OK, unsure]
+    assert [one.raw is None for one in found] == [True, False, True]
+    audit = {**data, "share": 1, "canaries_every": 0}
+    del audit["failures"]
+    audited = {"judge": own, "view": "rating", "audit": audit}
+    with RewardModel(check(RewardConfig, audited, "test")) as model:
+        model.rewards_now([Candidate("q1?", text) for text in ("1: 1", "1: 5", "1: 9")])
+        settle(model)
+        assert model.audit and model.audit.figures["audit/failures"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "more", "why"),
+    [
+        (("--abstain", "2", "1"), {}, "--abstain is 2 1: give a share between 0 and 1"),
+        (("--abstain", "0.1", "0.1"), {}, "no limit of doubt keeps at most 10.0%"),
+        (ABSTAIN, {"script": {"logprobs": False}}, "the judge gave no distribution"),
+    ],
+)
+def test_an_abstention_that_cannot_be_had_is_refused(
+    flags: tuple[str, ...],
+    more: dict[str, Any],
+    why: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    labelled = rows(20, noisy)
+    own = judge(labelled)
+    own["script"] |= more.get("script", {})
+    assert run(tmp_path, labelled, own, "rating", *flags) == 1
+    assert why in capsys.readouterr().err and not (tmp_path / "map.json").exists()
+
+
+@pytest.mark.parametrize("responses", [1, 4])
+def test_the_stated_share_of_wrong_numbers_holds_on_other_queries(responses: int) -> None:
+    """A number is wrong with a probability of spread / 2; all those of a query are wrong together.
+
+    The share that is really wrong within a limit L is then L / 4 for spreads of 0 to 1.
+    """
+    rng, real = np.random.default_rng(0), []
+    queries = [str(n) for n in np.repeat(np.arange(600), responses)]
+    for _ in range(300):
+        spreads = rng.random(600)
+        wrong = rng.random(600) < spreads / 2
+        limits = doubt_limits(spreads.repeat(responses), wrong.repeat(responses), queries)
+        found = loosest_limit(limits, 0.15)
+        real.append(found.max_spread / 4 if found else 0.0)
+    assert np.mean(np.array(real) > 0.15) <= 0.05
+    assert np.mean(real) > 0.06  # it does not abstain out of mere caution
 
 
 @pytest.mark.parametrize(

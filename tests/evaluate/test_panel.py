@@ -42,8 +42,9 @@ def test_kappa_of_two_judges_and_the_labels(tmp_path: Path, capsys: Any) -> None
 
 
 def results(folder: Path, labels: str, **verdicts: str) -> list[str]:
-    """Write result files of judges, a letter for each row: `f` first, `s` second."""
-    names, files = {"f": "first", "s": "second", "-": None}, []
+    """Write result files of judges, a letter for each row, see `names`."""
+    names = {"f": "first", "s": "second", "t": "tie", "x": "failed", "-": None}
+    files = []
     for name, own in verdicts.items():
         files.append(str(folder / f"{name}.json"))
         Path(files[-1]).write_text(json.dumps({"task": "eval-p", "judge": name, "name": name}))
@@ -73,12 +74,36 @@ def test_errors_of_a_panel_go_together_or_apart(
     assert "effective votes of 3 judges: 1.800" in printed
 
 
+def test_the_majority_of_a_panel_with_and_without_a_stand_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the stand-in row 1 is split, and all fail on rows 3 and 4. It fails on row 4 too."""
+    own = {"a": "fsfxx", "b": "fxxxx", "c": "fffxx", "d": "sfsfx"}
+    *files, other = results(tmp_path, "fffff", **own)
+    out = tmp_path / "k.json"
+    command = ["evaluate", "kappa", "--results", *files, "--json", str(out)]
+    assert cli.main(command) == 0
+    alone = json.loads(out.read_text())
+    assert (alone["majority"]["agreement"], alone["majority"]["stand_in_votes"]) == (40, 0)
+    assert cli.main([*command, "--stand-in", other]) == 0
+    helped = json.loads(out.read_text())
+    # Row 1 becomes s, f, f; row 2 f, s, f; and on row 3 the stand-in votes alone.
+    assert (helped["majority"]["agreement"], helped["majority"]["stand_in_votes"]) == (80, 5)
+    assert helped["agreement"] == alone["agreement"]
+    assert helped["effective_votes"] == alone["effective_votes"]
+    assert "agreement 80.00 %, stand-in votes 5" in capsys.readouterr().out
+
+
 def test_without_labels_there_are_no_errors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files, out = results(tmp_path, "----", a="ssff", b="sfff"), tmp_path / "k.json"
     assert cli.main(["evaluate", "kappa", "--results", *files, "--json", str(out)]) == 0
     assert "error" not in out.read_text() and "effective" not in capsys.readouterr().out
+    more = results(tmp_path, "----", c="ssff")
+    command = ["evaluate", "kappa", "--results", *files, "--stand-in", *more, "--json", str(out)]
+    assert cli.main(command) == 1
+    assert "has no labels to measure the panel's vote by" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

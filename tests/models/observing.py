@@ -87,6 +87,8 @@ class World:
         monkeypatch.setattr(classifier, "check_classifier", lambda *of: 0)
         monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 8.0, "CPU": 64.0})
         monkeypatch.setattr("autoj_reward.models.hub_commit", lambda *of: str(of))
+        started = "autoj_reward.client.session.start_tracing"
+        monkeypatch.setattr(started, lambda: self.met.append("tracing"))
         of_transformers = "transformers.AutoModelForSequenceClassification.from_pretrained"
         monkeypatch.setattr(of_transformers, self._load_weights)
         monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", self._load_tokenizer)

@@ -80,6 +80,7 @@ VALUES: dict[str, Any] = {
     "max_text_chars": 1000,
     "over_long": "reject",
     "shows": "trajectory",
+    "trace": True,
     "n": 3,
     "system": "Be brief.",
     "serve.replicas": 3,

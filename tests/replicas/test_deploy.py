@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,22 +22,39 @@ from autoj_reward.config import JudgeConfig, ReplicaConfig
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
+from autoj_reward.models.unused import load_run
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.application import ApplicationConfig, build
 from autoj_reward.service.metrics import Metrics
+from autoj_reward.service.serve import REFUSE_S, EdgeConfig
 from autoj_reward.types import JudgeInput, Judgement
 from tests.judgements import rated
 from tests.rayservice import RAY_SERVICE
 
 ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "configs/serve/compose"
 
 
 def manifest() -> dict[str, Any]:
     text = (ROOT / "configs/serve/kuberay/rayservice.yaml").read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.safe_load(text)
     return found
+
+
+def compose(name: str) -> dict[str, Any]:
+    text = (COMPOSE / name).read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def served(command: list[str]) -> EdgeConfig:
+    """Return the configuration that `autoj serve` has with the arguments of an image's command."""
+    assert command[0] == "serve"
+    config, *sets = [words.split("=", 1) for words in command[1:]]
+    assert {name for name, _ in [config, *sets]} == {"--config", "--set"}
+    return load_run(EdgeConfig, str(ROOT / config[1]), [given for _, given in sets], strict=True)
 
 
 def wrong(found: dict[str, Any]) -> list[str]:
@@ -115,6 +133,35 @@ def test_the_manifests_pods_have_the_token_and_room_for_the_replicas() -> None:
     assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"] == 8
 
 
+def test_manifest_and_compose_files_name_the_images_of_this_version() -> None:
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cluster = manifest()["spec"]["rayClusterConfig"]
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    pods = [one["image"] for g in groups for one in g["template"]["spec"]["containers"]]
+    cpu, gpu = (compose(f"{name}.yaml")["services"]["judge"] for name in ("compose", "gpu"))
+    image = f"autoj-reward:{about['version']}"
+    assert (cpu["image"], gpu["image"]) == (f"{image}-cpu", f"{image}-gpu")
+    assert set(pods) == {gpu["image"]}
+
+
+def test_the_composed_service_starts_drains_and_has_its_token_from_outside() -> None:
+    found = compose("compose.yaml")
+    judge = found["services"]["judge"]
+    config = served(judge["command"])
+    assert config.host == "0.0.0.0" and judge["ports"] == [f"127.0.0.1:{config.port}:{config.port}"]
+    assert int(judge["stop_grace_period"].removesuffix("s")) > config.drain_s + REFUSE_S
+    assert judge["environment"][config.token_env].startswith(f"${{{config.token_env}:?")
+    files = [one["file"] for one in found["configs"].values() if "file" in one]
+    assert len(files) == 2 and all((COMPOSE / file).is_file() for file in files)
+
+
+def test_the_image_serves_on_the_port_that_its_health_check_asks() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    config = served(json.loads(text.rsplit("\nCMD ", 1)[1]))
+    assert f"\nEXPOSE {config.port}\n" in text and config.host == "0.0.0.0"
+    assert f'"http://127.0.0.1:{config.port}/healthz"' in text
+
+
 def test_an_endpoint_behind_the_application_is_refused() -> None:
     """The application would never make the endpoint's first contact."""
     judge = {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "serve": {"replicas": 1}}
@@ -163,7 +210,7 @@ class Handle:
         assert stream
         return self
 
-    def remote(self, items: list[JudgeInput]) -> Handle:
+    def remote(self, items: list[JudgeInput], caller: dict[str, str]) -> Handle:
         return self
 
     def cancel(self) -> None:

@@ -166,6 +166,7 @@ def test_summary_by_hand() -> None:
         "ok": 6,
         "truncated": 0,
         "no_number": 0,
+        "unsure": 0,
         "unparsable": 2,
         "input_rejected": 0,
         "unavailable": 1,

@@ -11,12 +11,11 @@ import threading
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from autoj_reward.client.backend import Backend, LocalBackend
@@ -32,6 +31,8 @@ from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service import bodies
 from autoj_reward.service.api import Service, make_app
 from autoj_reward.service.gateway import Limits
+from autoj_reward.service.routes import MAX_VALUES
+from autoj_reward.service.serve import listen, make_server
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
 from tests.judgements import compared, rated
 
@@ -104,17 +105,16 @@ def calling(app: Service) -> Iterator[Callable[..., httpx.Response]]:
 @contextmanager
 def serving(app: Service) -> Iterator[int]:
     """Serve the app in a thread on a free port of the loopback. Yields the port."""
-    config = uvicorn.Config(app.guard, port=0, log_config=None, lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
+    with listen("127.0.0.1", 0) as listening:
+        port, server = listening.getsockname()[1], make_server(app.guard, drain_s=60)
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        until(lambda: server.started)
+        try:
+            yield port
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def until(test: Callable[[], bool]) -> None:
@@ -273,6 +273,19 @@ def test_no_route_but_the_public_ones_opens_without_the_token(
     assert stub.begun == 0
 
 
+def test_a_websocket_is_no_way_in() -> None:
+    head = (
+        "GET /v1/score HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    with (
+        serving(made(Stub())) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+    ):
+        connection.sendall(head.encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
+
+
 def test_a_service_has_a_token() -> None:
     with pytest.raises(Exception, match="needs a token"):
         make_app(RewardClient(Stub()), "")
@@ -346,8 +359,12 @@ async def chunks(count: int) -> AsyncIterator[bytes]:
 @pytest.mark.parametrize(
     ("content", "status"),
     [
-        pytest.param(b"[" + b"[]," * 2_000_000, 413, id="many"),
-        pytest.param(b"[" * 100_000, 422, id="deep"),
+        pytest.param(b"[" + b"[]," * 2_000_000, 413, id="arrays"),
+        pytest.param(b"[" + b"1," * 2_000_000, 413, id="numbers"),
+        pytest.param(b"{" + b'"":0,' * 2_000_000, 413, id="names"),
+        pytest.param(b'"' * 4_000_000, 413, id="quotes"),
+        pytest.param(("[" + "[]," * 2_000_000).encode("utf-16"), 413, id="UTF-16"),
+        pytest.param(b"[" * 100_000, 400, id="deep"),
     ],
 )
 def test_a_body_that_holds_too_much_is_never_built(content: bytes, status: int) -> None:
@@ -356,14 +373,54 @@ def test_a_body_that_holds_too_much_is_never_built(content: bytes, status: int) 
     try:
         with serving(made(stub)) as port:
             url = f"http://127.0.0.1:{port}/v1/score"
-            with suppress(httpx.TransportError):  # it is not waited for the rest of it
-                answer = httpx.post(url, content=content, headers=HEADERS)
-                assert answer.status_code == status
+            assert httpx.post(url, content=content, headers=HEADERS).status_code == status
             assert httpx.post(url, json=SCORE, headers=HEADERS).status_code == 200
-        assert tracemalloc.get_traced_memory()[1] < 32 * 2**20
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(content) + 2**23
     finally:
         tracemalloc.stop()
     assert stub.begun == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]{},:" * MAX_VALUES, '"[' * MAX_VALUES, "\\" * MAX_VALUES, "\n," * MAX_VALUES],
+    ids=repr,
+)
+def test_what_stands_in_a_text_is_no_value(text: str) -> None:
+    with calling(made(Stub())) as call:
+        body = {"candidates": [{"query": "q", "response": text}] * 2}
+        answer = call("POST", "/v1/score", json=body)
+    assert answer.status_code == 200
+    assert answer.json()["judgements"][1]["rating"]["value"] == len(text)
+
+
+def test_the_largest_request_that_is_meant_to_be_read() -> None:
+    rubric = [{"criterion": f"criterion {n}", "points": 1} for n in range(12)]
+    row = {"query": "q", "response": "r", "context": {"reference": "x"}, "rubric": rubric}
+    with calling(made(scripted())) as call:
+        answer = call("POST", "/v1/score", json={"candidates": [row] * 1024})
+    assert answer.status_code != 413, answer.text
+
+
+@pytest.mark.parametrize("path", ["/v1/score", "/v1/best_of_n", "/v1/judge"])
+def test_a_value_of_many_levels(path: str) -> None:
+    """The parser takes more levels than what reads its values does."""
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    for _ in range(400):
+        call = {"type": "function", "function": {"name": "f", "arguments": call}}
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
+    row = {"query": "q", "response": messages[1:]}
+    bodies_of = {
+        "/v1/score": {"candidates": [row]},
+        "/v1/best_of_n": {"query": "q", "responses": [messages[1:]]},
+        "/v1/judge": {"items": [{"messages": messages, "responses": ["a"]}]},
+    }
+    with calling(made(Stub())) as ask:
+        answer = ask("POST", path, json=bodies_of[path])
+    assert answer.status_code in (200, 400, 422), answer.text
 
 
 def test_a_large_body_is_not_held_beside_what_is_made_of_it() -> None:

@@ -44,24 +44,30 @@ class Edge:
         self._listening = listen("127.0.0.1", 0)
         self.port = self._listening.getsockname()[1]
         config = EdgeConfig(reward=model.config, drain_s=drain_s)
-        self._edge = model.run(
-            lambda client: make_edge(config, client, model, "secret", self._listening)
-        ).result()
+        self._edge = model.run(lambda client: make_edge(config, client, model, "secret")).result()
         backend: Any = model.clients[JUDGE].backend
         self._engine = backend._replica._engine
-        self._served: Future[None] = model.run(lambda client: self._edge.server.serve())
+        self._served: Future[None] = model.run(
+            lambda client: self._edge.server.serve([self._listening])
+        )
 
     def works(self) -> bool:
         """Return whether the engine is working on an answer."""
         return bool(self._engine._turn.locked())
 
     @property
+    def connections(self) -> int:
+        """Number of open connections."""
+        return len(self._edge.server.server_state.connections)
+
+    @property
     def in_flight(self) -> float:
         return metric(self._edge.app, "autoj_requests_in_flight")
 
-    def end(self) -> None:
-        """Drain, and wait for the end."""
-        self._edge.drain()
+    def end(self, signals: int = 1) -> None:
+        """Drain as after this many signals, and wait for the end."""
+        for _ in range(signals):
+            self._edge.stop()
         self._served.result()
 
 
@@ -129,6 +135,39 @@ def test_who_still_waits_at_the_end_of_a_drain_is_told_so() -> None:
     for path, answer in found.items():
         assert answer.status_code == 503 and answer.headers["retry-after"] == "1", path
         assert answer.json()["detail"] == "this service is stopping"
+
+
+def test_a_second_signal_ends_the_drain() -> None:
+    with edge(drain_s=3600) as service, asked(service.port, "/v1/score", SCORE) as connection:
+        until(service.works)
+        service.end(signals=2)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 503 ")
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        pytest.param("POST /v1/score HTTP/1.1\r\nHost: x\r\n", b"", id="header"),
+        pytest.param(
+            "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
+            "Content-Length: 100\r\n\r\n{",
+            b"HTTP/1.1 503 ",
+            id="body",
+        ),
+    ],
+)
+def test_half_a_request_does_not_hold_up_the_end(sent: str, answer: bytes) -> None:
+    with (
+        edge(drain_s=3600) as service,
+        socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection,
+    ):
+        connection.sendall(sent.encode())
+        if answer:
+            until(lambda: service.in_flight == 1)
+        else:
+            until(lambda: bool(service.connections))
+        service.end()
+        assert connection.recv(4096)[:13] == answer
 
 
 def test_a_client_hears_that_the_service_is_stopping() -> None:

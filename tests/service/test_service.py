@@ -172,6 +172,25 @@ async def test_no_answer_waits_for_the_acknowledgement_of_its_head() -> None:
                 assert await accepted.get()
 
 
+OPEN_FILES = """
+import resource
+from autoj_reward.service.serve import allow_open_files
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 1000))
+for count in (100, 800, 4000):
+    allow_open_files(count)
+    print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+def test_as_many_files_may_be_open_as_requests_need() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", OPEN_FILES], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert told.stdout.splitlines() == ["256 1000", "800 1000", "1000 1000"], told.stderr
+    assert told.stderr.strip() == "only 1000 files may be open, 4000 are needed: ulimit -n"
+
+
 def test_what_keeps_a_service_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,8 +30,8 @@ Rater = Callable[[int, int], int]
 """Rating of a response by its quality, 1 to 10, and its padding in characters."""
 HONEST_KEYS = {":": 1, "Thought process:": 1, "": 1, "Why?": 1}
 ROOT = Path(__file__).parents[2]
-GAP = {f"audit/{name}" for name in ("gap", "gap_trend", "correlation", "failures", "canary")}
-NAMES = GAP | {f"audit/alarm_{name}" for name in AUDIT_BOUNDS}
+FIGURES = ("gap", "gap_trend", "correlation", "opposition", "failures", "canary")
+NAMES = {f"audit/{name}" for name in FIGURES} | {f"audit/alarm_{name}" for name in AUDIT_BOUNDS}
 
 
 def answer(number: int, quality: int, padding: int) -> str:
@@ -48,6 +48,10 @@ def strict(quality: int, padding: int) -> int:
 
 def pays_for_length(quality: int, padding: int) -> int:
     return min(10, quality + padding // 20)
+
+
+def opposed(quality: int, padding: int) -> int:
+    return 11 - quality
 
 
 def training(seed: int, steps: int = 20, rows: int = 16) -> list[list[tuple[int, int, int]]]:
@@ -104,9 +108,31 @@ def test_a_judge_that_pays_for_length_raises_the_alarm(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING, "autoj_reward"):
         found = train(config, steps)
     assert [alarms(own) for own in found[:4]] == [set()] * 4
-    assert alarms(found[-1]) == {"gap_trend"} and found[-1]["audit/gap_trend"] > 0.15
+    assert alarms(found[-1]) == {"gap_trend"} and found[-1]["audit/gap_trend"] > 0.25
     told = [record.message for record in caplog.records if "audit alarm" in record.message]
-    assert len(told) == 1 and "gap_trend" in told[0] and "over 0.15" in told[0]
+    assert len(told) == 1 and "gap_trend" in told[0] and "over 0.25" in told[0]
+
+
+def test_a_judge_that_prefers_worse_responses_raises_the_alarm_before_the_gap_grows() -> None:
+    """The policy stands still here. Its trainer would follow the judge."""
+    steps = training(6)
+    found = train(made(scripted(opposed, steps), {"judge": scripted(honest, steps)}), steps)
+    assert [alarms(own) for own in found[:11]] == [set()] * 11
+    assert [alarms(own) for own in found[11:]] == [{"opposition"}] * 9
+    assert found[-1]["audit/correlation"] == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_judge_that_is_chance_raises_none(seed: int) -> None:
+    steps = training(seed, steps=60)
+    rng = random.Random(seed)
+    config = made(
+        scripted(lambda quality, padding: rng.randint(1, 10), steps),
+        {"judge": scripted(honest, steps)},
+    )
+    found = train(config, steps)
+    assert not any(own["audit/alarm_opposition"] for own in found)
+    assert abs(found[-1]["audit/correlation"]) < 0.2
 
 
 @pytest.mark.parametrize("rate", [honest, strict])
@@ -135,6 +161,7 @@ def test_figures_by_hand() -> None:
     assert set(first.audit) == set(found) == NAMES
     assert found["audit/gap"] == 0  # (1/2 + 0 - 1/2) / 3
     assert found["audit/correlation"] == pytest.approx(0.5)
+    assert math.isnan(found["audit/opposition"])
     assert found["audit/failures"] == 1 / 4
     assert math.isnan(found["audit/gap_trend"]) and math.isnan(found["audit/canary"])
 
@@ -218,7 +245,7 @@ def test_an_alarm_stops_a_trainer_that_should_stop() -> None:
             await asyncio.to_thread(settle, model)
 
     with RewardModel(config) as model:
-        with pytest.raises(AuditAlarm, match=r"gap_trend is 0\.\d+, over 0\.15.*audit\.stop"):
+        with pytest.raises(AuditAlarm, match=r"gap_trend is 0\.\d+, over 0\.25.*audit\.stop"):
             asyncio.run(run(model))
         assert 4 < len(logged) < len(steps)
         assert all(set(own) >= NAMES for own in logged[:-1]) and not logged[-1]
@@ -267,11 +294,30 @@ def test_rank_0_audits_and_stops_all_ranks_where_it_judges_for_them(tmp_path: Pa
 
 
 def test_the_audited_share_is_the_same_everywhere() -> None:
-    candidates = [Candidate(f"q{n % 7}", f"answer {n}") for n in range(10_000)]
-    chosen = [one for one in candidates if is_audited(one, 0.05)]
+    groups = [
+        [Candidate(f"q{n % 7}", f"answer {n} {k}") for k in range(1 + n % 3)] for n in range(10_000)
+    ]
+    chosen = [one for one in groups if is_audited(one, 0.05)]
     assert len(chosen) == pytest.approx(500, abs=80)
     assert all(is_audited(one, 0.3) for one in chosen)
-    assert all(is_audited(one, 1.0) for one in candidates)
+    assert all(is_audited(one, 1.0) for one in groups)
+
+
+def test_groups_are_audited_whole(tmp_path: Path) -> None:
+    """Correlations are taken within groups: those of these two judges are 1, and 0 over all."""
+    groups = [(f"q{n}", [(f"{n} {k}", 1 + k + 3 * (n % 3)) for k in range(3)]) for n in range(99)]
+    ratings = {text: rating for _, rows in groups for text, rating in rows}
+    other = {text: (rating - 1) % 3 + 1 for text, rating in ratings.items()}
+    own: Any = {"kind": "fake", "script": {"ratings": ratings}}
+    log = tmp_path / "log"
+    script = {"ratings": other, "log": str(log)}
+    audit = {"judge": {"kind": "fake", "script": script}, "share": 0.3, "canaries_every": 0}
+    with RewardModel(made(own, audit)) as model:
+        model.rewards_now([Candidate(query, text) for query, rows in groups for text, _ in rows])
+        settle(model)
+        assert model.audit and model.audit.figures["audit/correlation"] == pytest.approx(1)
+    asked = [json.loads(line)[0].split()[0] for line in log.read_text().splitlines()]
+    assert 15 < len(set(asked)) < 45 and all(asked.count(name) == 3 for name in asked)
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,9 @@ def test_hatchery_adds_numbers_and_no_none(theirs: Any, named: Any) -> None:
 
 
 def test_which_of_its_trainers_await_the_function(theirs: Any) -> None:
-    """The trainer of sequence parallelism calls functions without awaiting them."""
+    """The trainer of context parallelism calls functions without awaiting them."""
     theirs(FRAMEWORKS, "axolotl", "addict")
     trainers = importlib.import_module("axolotl.core.trainers.grpo.trainer")
     assert "_calculate_rewards" not in vars(trainers.AxolotlGRPOTrainer)
-    parallel = inspect.getsource(trainers.AxolotlGRPOSequenceParallelTrainer)
+    parallel = inspect.getsource(trainers.AxolotlGRPOContextParallelTrainer)
     assert "output_reward_func = reward_func(" in parallel and "iscoroutine" not in parallel
