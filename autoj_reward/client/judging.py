@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
@@ -96,6 +96,7 @@ async def open_ask(
     progress: Progress | None = None,
     cluster: Cluster | None = None,
     say: Callable[[str], object] = announce,
+    early: asyncio.Event | None = None,
 ) -> AsyncIterator[Ask]:
     """Yield a function that judges inputs, and takes those that are in the journal from there.
 
@@ -111,34 +112,44 @@ async def open_ask(
     progress: called with each judgement in place of a progress bar.
     cluster: as for `open_judge`.
     say: called with the log line.
+    early: when it is set, the judge starts at once, before the first input.
     """
     said = label or f"judging: {spec.config.model}"
     given = partial(resolve_view, view, "choose", None) if view else accept_any_views
-    starting = asyncio.Lock()
-    opened = list[tuple[RewardClient, FirstJudgements]]()
+    opening = list[asyncio.Task[tuple[RewardClient, FirstJudgements]]]()
 
     async with AsyncExitStack() as stack:
         advance = progress or stack.enter_context(progress_bar(total, said))
 
+        async def open_client() -> tuple[RewardClient, FirstJudgements]:
+            judge = open_judge(
+                spec, journal=journal, progress=advance, require=require or given, cluster=cluster
+            )
+            reward = await stack.enter_async_context(judge)
+            return reward, FirstJudgements(reward, view, scoring, say)
+
+        def start() -> asyncio.Task[tuple[RewardClient, FirstJudgements]]:
+            if not opening:
+                opening.append(asyncio.create_task(open_client()))
+            return opening[0]
+
+        async def start_early(due: asyncio.Event) -> None:
+            await due.wait()
+            start()
+
+        stack.push_async_callback(_cancel, opening)
+        waiting = [asyncio.create_task(start_early(early))] if early else []
+        stack.push_async_callback(_cancel, waiting)
+
         async def ask(items: Sequence[JudgeInput], wanted: View | None = view) -> list[Judgement]:
-            async with starting:
-                if not opened:
-                    on_record = journal.get(spec.name, items)
-                    kept = {i for i, own in on_record.items() if not (wanted and own.lacks(wanted))}
-                    if kept >= set(items):
-                        for item in dict.fromkeys(items):
-                            advance(on_record[item], True)
-                        return [on_record[item] for item in items]
-                    judge = open_judge(
-                        spec,
-                        journal=journal,
-                        progress=advance,
-                        require=require or given,
-                        cluster=cluster,
-                    )
-                    reward = await stack.enter_async_context(judge)
-                    opened.append((reward, FirstJudgements(reward, view, scoring, say)))
-            reward, first = opened[0]
+            if not opening:
+                on_record = journal.get(spec.name, items)
+                kept = {i for i, own in on_record.items() if not (wanted and own.lacks(wanted))}
+                if kept >= set(items):
+                    for item in dict.fromkeys(items):
+                        advance(on_record[item], True)
+                    return [on_record[item] for item in items]
+            reward, first = await asyncio.shield(start())
             found = await reward.judge(items, wanted)
             first.add(
                 own.with_number(view) if view and own.rating is not None else own for own in found
@@ -146,8 +157,14 @@ async def open_ask(
             return found
 
         yield ask
-        for _, first in opened:
-            first.end()
+        for one in opening:
+            (await one)[1].end()
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def describe_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -91,7 +92,11 @@ async def open_judge(
 
     where = cluster or Cluster(gpus)
     try:
-        replicas = where.deploy_judge(spec)
+        if cluster:  # its owner may deploy and ask a policy meanwhile
+            where.start()  # here, since Ray sets its signal handlers in the main thread alone
+            replicas = await asyncio.to_thread(where.deploy_judge, spec)
+        else:
+            replicas = where.deploy_judge(spec)
         room = replicas.max_ongoing * replicas.replicas
         async with client_of(spec, replicas, room, journal, progress, require) as client:
             yield client

@@ -25,8 +25,9 @@ class Sampling:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
-    n: int = 1
-    """Number of answers."""
+    index: int = 0
+    """Number of this answer among several to one prompt, which differ in their seeds. A scripted
+    engine has no seed and goes by this number."""
     logprob: bool = False
     """Whether to return the summed log-probability of each sampled answer."""
     frequency_penalty: float = 0.0
@@ -89,11 +90,11 @@ class Generation:
     """Reason of an end that is neither the model's own nor max_tokens; else empty."""
 
 
-def require_count(found: list[Generation], n: int) -> list[Generation]:
-    """Return the answers if there are exactly n. Raises EngineUnavailable otherwise."""
-    if len(found) != n:
-        raise EngineUnavailable(f"the engine gave {len(found)} answers in place of {n}")
-    return found
+def require_one(found: list[Generation]) -> Generation:
+    """Return the only answer. Raises EngineUnavailable if there are none or several."""
+    if len(found) != 1:
+        raise EngineUnavailable(f"the engine gave {len(found)} answers in place of 1")
+    return found[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ class Engine(BaseEngine, Protocol):
         return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
-        """Return `sampling.n` answers to the prompt."""
+        """Return a list with the answer to the prompt; an endpoint's may have another length."""
 
     def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
         """Return the prompt followed by the judge's answer `own` and by `text`, as if the judge had

@@ -159,11 +159,9 @@ class FakeEngine(_Script):
         if not responses and self._checklist(prepared.prompt):
             responses = [""]  # an empty response is no part of the prompt
         if not responses:
-            query = prepared.prompt[-1].text
-            return [
-                Generation(f"{query} / answer {k} " + "word " * k, logprob=-float(k + 1))
-                for k in range(sampling.n)
-            ]
+            query, k = prepared.prompt[-1].text, sampling.index
+            text = f"{query} / answer {k} " + "word " * k
+            return [Generation(text, logprob=-float(k + 1))]
         fault, queued = await self._meet(responses)
         if fault in ("unparsable", "truncated"):
             usage, finished = Usage(queued_s=queued), fault == "unparsable"

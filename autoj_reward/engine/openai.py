@@ -227,7 +227,7 @@ class OpenAIEngine:
         body: dict[str, Any] = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
-            "n": sampling.n,
+            "n": 1,
         }
         if sampling.seed is not None:
             body["seed"] = sampling.seed

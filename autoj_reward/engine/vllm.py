@@ -219,23 +219,19 @@ class VllmEngine(_VllmModel):
             top_p=sampling.top_p,
             seed=sampling.seed,
             frequency_penalty=sampling.frequency_penalty,
-            n=sampling.n,
             logprobs=0 if sampling.logprob else None,
             structured_outputs=StructuredOutputsParams(json=schema) if schema else None,
         )
-        share = len(output.outputs)
+        [own] = output.outputs
         cached = output.num_cached_tokens or 0
         return [
             Generation(
-                text=o.text,
-                ids=tuple(o.token_ids),
-                finished=o.finish_reason == "stop",
-                logprob=o.cumulative_logprob if sampling.logprob else None,
-                usage=Usage(
-                    len(prepared.ids) // share, cached // share, len(o.token_ids), queued_s=queued
-                ),
+                text=own.text,
+                ids=tuple(own.token_ids),
+                finished=own.finish_reason == "stop",
+                logprob=own.cumulative_logprob if sampling.logprob else None,
+                usage=Usage(len(prepared.ids), cached, len(own.token_ids), queued_s=queued),
             )
-            for o in sorted(output.outputs, key=lambda o: o.index)
         ]
 
     def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:

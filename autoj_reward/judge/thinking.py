@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, require_count
+from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, require_one
 from autoj_reward.formats.schema import Thinking
 
 CUT = "thinking_cut"
@@ -78,7 +78,7 @@ async def generate_answer(
 
 
 async def _generated(engine: Engine, prepared: Prepared, sampling: Sampling) -> Generation:
-    [own] = require_count(await engine.generate(prepared, sampling), 1)
+    own = require_one(await engine.generate(prepared, sampling))
     return own
 
 

@@ -1,15 +1,25 @@
-"""Memory that an engine needs on its GPUs, checked before it starts."""
+"""Memory that an engine needs on its GPUs or on a CPU, checked before it starts."""
 
 from __future__ import annotations
+
+import math
 
 from autoj_reward.capacity.memory import GIB, ModelShape, describe_parts, find_shape
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import ConfigError, ModelError
-from autoj_reward.models.device import Device
-from autoj_reward.models.settings import kv_tokens, resolve_engine_settings, weight_gib
+from autoj_reward.models import resolve
+from autoj_reward.models.device import CPU, Device
+from autoj_reward.models.settings import (
+    CPU_KV_GIB,
+    kv_tokens,
+    resolve_engine_settings,
+    weight_gib,
+)
 
 CONTEXT_GIB = 1.5
 """GiB that CUDA, NCCL and vLLM's graphs take."""
+PROCESSES_GIB = 2.0
+"""GiB that the processes of an engine on a CPU take beside weights and KV cache."""
 
 
 def engine_parts(config: EngineConfig, device: Device) -> dict[str, float] | None:
@@ -31,6 +41,16 @@ def engine_parts(config: EngineConfig, device: Device) -> dict[str, float] | Non
     }
     left = device.memory_gib * config.gpu_memory_utilization - sum(found.values())
     return found | {"KV cache": left if config.kv_cache_gib is None else config.kv_cache_gib}
+
+
+def cpu_engine_gib(config: JudgeConfig | PolicyConfig) -> float:
+    """Return the GiB of memory that an engine takes on a CPU; infinity if the shape is unknown."""
+    try:
+        shape = find_shape(resolve(config).path)
+    except ModelError:
+        return math.inf
+    weights = weight_gib(shape, config, CPU)
+    return weights + PROCESSES_GIB + (config.kv_cache_gib or CPU_KV_GIB)
 
 
 def require_engine_memory(config: JudgeConfig | PolicyConfig, device: Device) -> None:

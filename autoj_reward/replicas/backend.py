@@ -4,7 +4,8 @@ translated."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import ray
@@ -13,8 +14,8 @@ from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayTas
 from ray.serve.exceptions import RayServeException
 
 from autoj_reward.config import View
-from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected, ReplicaLost
-from autoj_reward.journal import SampledResponses
+from autoj_reward.engine.base import Generation
+from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS, Abilities
 from autoj_reward.tracing import trace_headers
@@ -25,6 +26,29 @@ GONE = (RayActorError, NodeDiedError, ObjectLostError)
 LOST = (*GONE, RayServeException)
 """The errors of `GONE`, and those of a replica that is not ready or is full; the request may be
 retried."""
+
+
+async def _stream(handle: Any, name: str, *asked: Any) -> AsyncGenerator[Any]:
+    """Yield what a replica's `stream` yields for these arguments, with Ray's errors translated.
+
+    name: `judge` or `policy`, for errors.
+    """
+    answers = handle.stream.remote(*asked)
+    try:
+        async for batch in answers:
+            yield batch
+    except RayTaskError as error:
+        own = isinstance(error.cause, AutojError)
+        raise (error.cause if own else error.as_instanceof_cause()) from error
+    except GONE as error:
+        lost = ReplicaLost(f"a {name} replica was lost: {_first_line(error)}")
+        lost.replica = getattr(error, "actor_id", None) or ""
+        raise lost from error
+    except RayServeException as error:
+        raise EngineUnavailable(f"no {name} replica: {_first_line(error)}") from error
+    finally:
+        if ray.is_initialized():  # else the replicas have stopped with Ray
+            answers.cancel()
 
 
 class RayBackend:
@@ -51,22 +75,11 @@ class RayBackend:
         self.max_ongoing = max_ongoing
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
-        answers = self._handle.stream.remote(list(items), trace_headers())
-        try:
-            async for batch in answers:
+        asked = list(items), trace_headers()
+        async with aclosing(_stream(self._handle, "judge", *asked)) as batches:
+            async for batch in batches:
                 for answer in batch:
                     yield answer
-        except RayTaskError as error:
-            raise error.as_instanceof_cause() from error
-        except GONE as error:
-            lost = ReplicaLost(f"a judge replica was lost: {_first_line(error)}")
-            lost.replica = getattr(error, "actor_id", None) or ""
-            raise lost from error
-        except RayServeException as error:
-            raise EngineUnavailable(f"no judge replica: {_first_line(error)}") from error
-        finally:
-            if ray.is_initialized():  # else the replicas have stopped with Ray
-                answers.cancel()
 
     def shared(self, workers: int) -> RayBackend:
         """Return a client for one of `workers` processes that use the same replicas.
@@ -108,18 +121,11 @@ class RayPolicy:
     """Client of the policy replicas behind a Serve handle."""
 
     def __init__(self, handle: Any) -> None:
-        self._handle = handle
+        self._handle = handle.options(stream=True)
 
-    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
-        try:
-            sampled: SampledResponses = await self._handle.sample.remote(asked)
-        except RayTaskError as error:
-            if isinstance(error.cause, InputRejected):
-                raise InputRejected(str(error.cause)) from error
-            raise
-        except LOST as error:
-            raise EngineUnavailable(f"a policy replica was lost: {_first_line(error)}") from error
-        return sampled
+    def batches(self, asked: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
+        """Sample responses as `PolicyReplica.batches` does."""
+        return _stream(self._handle, "policy", asked)
 
 
 def _first_line(error: BaseException) -> str:

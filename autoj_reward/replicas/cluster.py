@@ -22,7 +22,7 @@ from ray.exceptions import GetTimeoutError
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, ReplicaConfig
 from autoj_reward.errors import ConfigError, ModelError
 from autoj_reward.models.device import CPU, Device, detect_device
-from autoj_reward.models.gpu_memory import require_engine_memory
+from autoj_reward.models.gpu_memory import cpu_engine_gib, require_engine_memory
 from autoj_reward.models.settings import max_ongoing, resolve_engine_settings
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import Abilities, distributions_of, views_of
@@ -46,6 +46,8 @@ TINY_SHARE = 0.001
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 PATIENCE_S = 3.0
 """Seconds that processes have to exit by themselves after Ray has stopped."""
+_STARTING = threading.Lock()
+"""Lets one thread at a time start Ray and Serve: judge and policy may be deployed by two."""
 
 
 class Cluster:
@@ -113,11 +115,12 @@ class Cluster:
         atexit.register(self._leave)
 
     def _serve(self) -> None:
-        self.start()
-        if self._connected and not self._serves:
-            self._serves = True
-            logging.getLogger("ray.serve").setLevel(logging.WARNING)
-            serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
+        with _STARTING:
+            self.start()
+            if self._connected and not self._serves:
+                self._serves = True
+                logging.getLogger("ray.serve").setLevel(logging.WARNING)
+                serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
 
     def deploy_judge(self, spec: JudgeSpec) -> RayBackend:
         """Deploy judge replicas and return a client for them once they are ready.
@@ -232,14 +235,46 @@ class Cluster:
     def require_room(self, judge: JudgeConfig, policy: PolicyConfig | None) -> None:
         """Raise ConfigError unless the cluster has GPUs for the replicas of judge and policy
         together."""
-        engines = [one for one in (judge, policy) if one and one.on_replicas]
-        gpus = [self._gpus_each(one, one.serve) * self.replicas(one, one.serve) for one in engines]
+        gpus = sum(count * each for _, count, each in self._engines(judge, policy))
         have = ray.cluster_resources().get("GPU", 0)
-        if sum(gpus) > have:
+        if gpus > have:
             raise ConfigError(
-                f"judge.serve and policy.serve ask for {sum(gpus):g} GPUs at a time and the "
+                f"judge.serve and policy.serve ask for {gpus:g} GPUs at a time and the "
                 f"cluster has {have:g}: set replicas, or num_gpus, for each"
             )
+
+    def has_room(self, judge: JudgeConfig, policy: PolicyConfig) -> bool:
+        """Return whether replicas of judge and policy fit on the cluster at the same time.
+
+        Engines on CPUs must fit in its memory; one of unknown size does not. Starts Ray.
+        """
+        self.start()
+        engines = self._engines(judge, policy)
+        have = ray.cluster_resources()
+        wanted = {
+            "GPU": sum(count * gpus for _, count, gpus in engines),
+            "CPU": sum(count * cpus_each(own.serve, gpus) for own, count, gpus in engines),
+            "memory": 2**30
+            * sum(count * cpu_engine_gib(own) for own, count, gpus in engines if not gpus),
+        }
+        return len(engines) < 2 or all(
+            amount <= have.get(name, 0) for name, amount in wanted.items()
+        )
+
+    def shares_cores(self, judge: JudgeConfig, policy: PolicyConfig) -> bool:
+        """Return whether judge and policy both run on replicas without GPUs."""
+        engines = self._engines(judge, policy)
+        return len(engines) == 2 and not any(gpus for _, _, gpus in engines)
+
+    def _engines(
+        self, judge: JudgeConfig, policy: PolicyConfig | None
+    ) -> list[tuple[JudgeConfig | PolicyConfig, int, float]]:
+        """Return (config, number of replicas, GPUs of each) for those that run on replicas."""
+        return [
+            (one, self.replicas(one, one.serve), self._gpus_each(one, one.serve))
+            for one in (judge, policy)
+            if one and one.on_replicas
+        ]
 
     def remove(self, name: str) -> None:
         """Stop the application `judge` or `policy` and free its memory."""

@@ -9,7 +9,7 @@ from typing import Any
 from ray import serve
 
 from autoj_reward.config import JudgeConfig, PolicyConfig, ReplicaConfig
-from autoj_reward.journal import SampledResponses
+from autoj_reward.engine.base import Generation
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.spec import JudgeSpec
@@ -93,8 +93,9 @@ class ServedPolicy:
         with recording():
             await self._replica.start()
 
-    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
-        return await self._replica.sample(asked)
+    async def stream(self, asked: QueryOrTurns) -> AsyncIterator[list[tuple[int, Generation]]]:
+        async for batch in self._replica.batches(asked):
+            yield batch
 
     async def check_health(self) -> None:
         await self._replica.check()

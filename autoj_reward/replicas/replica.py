@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from autoj_reward.config import PolicyConfig, View
 from autoj_reward.config.urls import without_secrets
-from autoj_reward.engine.base import Sampling, require_count
+from autoj_reward.engine.base import Generation, Sampling, require_one
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.formats.render import user_prompt
-from autoj_reward.journal import SampledResponses
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_engine
 from autoj_reward.judge.scalar import ScalarReward
@@ -24,6 +23,8 @@ from autoj_reward.models import policy_wrapper, resolve
 from autoj_reward.models.fingerprint import engine_facts
 from autoj_reward.tracing import span
 from autoj_reward.types import JudgeInput, Judgement, Outcome, QueryOrTurns
+
+T = TypeVar("T")
 
 
 def policy_name(config: PolicyConfig) -> str:
@@ -99,14 +100,10 @@ class JudgeReplica:
         Ray sends each list as one message. caller: trace headers of the calling process, if it is
         another one.
         """
-        left = {asyncio.create_task(self._one(k, item, caller)) for k, item in enumerate(items)}
-        try:
-            while left:
-                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-                yield sorted((task.result() for task in done), key=itemgetter(0))
-        finally:
-            for task in left:
-                task.cancel()
+        work = (self._one(k, item, caller) for k, item in enumerate(items))
+        async with aclosing(_as_done(work)) as found:
+            async for batch in found:
+                yield batch
 
     async def _one(
         self, index: int, item: JudgeInput, caller: Mapping[str, str] | None
@@ -175,28 +172,50 @@ class PolicyReplica:
     async def start(self) -> None:
         await self._engine.start()
 
-    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
-        """Return n responses to one query.
+    async def batches(self, asked: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
+        """Sample n responses to one query; yield lists of all (index, response) that are done by
+        then.
 
-        Raises InputRejected if the query does not fit, and EngineUnavailable if the engine returns
-        another number of responses.
+        Each response is a request of its own, with its index added to the seed. The engine's prefix
+        cache still computes the query once. Raises InputRejected if the query does not fit, and
+        EngineUnavailable if the engine does not answer.
         """
         c = self._config
         prepared = await self._engine.prepare(user_prompt(asked, c.system), c.max_tokens, "reject")
-        sampling = Sampling(c.max_tokens, c.temperature, c.top_p, c.seed, c.n, logprob=True)
-        drawn = require_count(await self._engine.generate(prepared, sampling), c.n)
-        return SampledResponses(
-            tuple(g.text for g in drawn),
-            tuple(g.logprob for g in drawn),
-            tuple(g.finished for g in drawn),
-            sum(g.usage.tokens_out for g in drawn),
-        )
+
+        async def one(index: int) -> tuple[int, Generation]:
+            seed = c.seed + index
+            sampling = Sampling(c.max_tokens, c.temperature, c.top_p, seed, index, logprob=True)
+            return index, require_one(await self._engine.generate(prepared, sampling))
+
+        async with aclosing(_as_done(map(one, range(c.n)))) as found:
+            async for batch in found:
+                yield batch
 
     async def check(self) -> None:
         await self._engine.check()
 
     async def close(self) -> None:
         await self._engine.close()
+
+
+async def _as_done(
+    work: Iterable[Coroutine[Any, Any, tuple[int, T]]],
+) -> AsyncGenerator[list[tuple[int, T]]]:
+    """Run all work concurrently; yield lists of all (index, result) that are done by then.
+
+    The first exception cancels the rest and is raised.
+    """
+    left = {asyncio.create_task(one) for one in work}
+    done = set[asyncio.Task[tuple[int, T]]]()
+    try:
+        while left:
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            yield sorted((task.result() for task in done), key=itemgetter(0))
+    finally:
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, *done, return_exceptions=True)  # no error is left unread
 
 
 def end_process() -> None:

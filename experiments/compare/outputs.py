@@ -22,7 +22,7 @@ from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import BadRow, JudgeInput
 from experiments.compare.checkers import grade_response, read_checkable
-from rollouts.best_of_n.stages import sample_missing
+from rollouts.best_of_n.sampling import sample_missing
 
 Values = Sequence[float | None]
 """Number that a rater gives to every response or row; None where it abstained."""
@@ -156,11 +156,7 @@ async def sampled_responses(
     cluster = Cluster()
     try:
         with tqdm(total=len(queries) * policy.n, desc="sampling", unit="response") as bar:
-
-            def progress(done: SampledResponses) -> None:
-                bar.update(len(done.responses))
-
-            failed = await sample_missing(queries, policy, journal, progress, cluster)
+            failed = await sample_missing(queries, policy, journal, bar.update, cluster)
     finally:
         cluster.close()
     name = policy_name(policy)

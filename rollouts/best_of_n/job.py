@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,19 +19,26 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from autoj_reward.client.judging import progress_bar, value_name
-from autoj_reward.config import BestOfNConfig
+from autoj_reward.config import BestOfNConfig, PolicyConfig
 from autoj_reward.errors import InputError, from_extras
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
 from autoj_reward.io.rows import BadRows, QueryRow, Stream, look_through
 from autoj_reward.io.track import tracking
-from autoj_reward.journal import Journal, SampledResponses
+from autoj_reward.journal import Journal
 from autoj_reward.models.unused import load_run
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.types import Judgement, QueryOrTurns
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered, write_figures
 from rollouts.best_of_n.results import GroupResult, writing_results
+from rollouts.best_of_n.sampling import (
+    Sampled,
+    Sampler,
+    recorded,
+    recorded_samples,
+    sample_missing,
+)
 from rollouts.best_of_n.shards import in_shards
 from rollouts.best_of_n.stages import Counts
 from rollouts.best_of_n.summary import JUDGE_PHASE, JobStatistics, Summary, budget_text
@@ -95,18 +104,24 @@ async def _in_this_process(
     cluster = _cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
     try:
-        with counts.phase("sample"):
-            unanswered = await _sample(config, rows, journal, cluster, counts)
-        groups = stages.grouped(config, rows, journal, unanswered, left_out)
-        with counts.phase(JUDGE_PHASE), writing_results(config.output) as record:
+        with _bar(config, counts) as sampled:
+            sample, early = await _sampling(config, rows, journal, cluster, counts, sampled)
+            with counts.phase(JUDGE_PHASE), writing_results(config.output) as record:
 
-            def add(group: GroupResult) -> None:
-                record(group)
-                found.add(group)
+                def add(group: GroupResult) -> None:
+                    record(group)
+                    found.add(group)
 
-            await _judge(job, groups, journal, cluster, counts, add)
-            if not found.queries:
-                raise InputError(f"{rows.name}: no query has a response to judge")
+                with progress_bar(counts.expected(config)) as advance:
+
+                    def progress(judgement: Judgement, reused: bool) -> None:
+                        counts.add(judgement, reused, config.budget is not None)
+                        advance(judgement, reused)
+
+                    to = journal, cluster, progress, add, left_out
+                    await stages.judge_rows(job, rows, sample, *to, early=early)
+                if not found.queries:
+                    raise InputError(f"{rows.name}: no query has a response to judge")
     finally:
         if cluster:
             cluster.close()
@@ -125,41 +140,90 @@ def _cluster(config: BestOfNConfig) -> Cluster | None:
     return Cluster()
 
 
-async def _sample(
+@contextmanager
+def _bar(config: BestOfNConfig, counts: Counts) -> Iterator[Callable[[int], object]]:
+    """Yield a callback that advances a progress bar by a number of sampled responses."""
+    total = counts.unanswered * config.policy.n if config.policy else 0
+    with tqdm(total=total, desc="sampling", unit="response", disable=not total) as bar:
+        yield bar.update
+
+
+async def _sampling(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
     journal: Journal,
     cluster: Cluster | None,
     counts: Counts,
-) -> dict[QueryOrTurns, str]:
-    """Sample responses to the queries without any; return the unanswered ones with the reason."""
-    if config.policy is None or not counts.unanswered:
-        return {}
-    total = counts.unanswered * config.policy.n
-    with tqdm(total=total, desc="sampling", unit="response") as bar:
+    progress: Callable[[int], object],
+) -> tuple[Callable[[QueryOrTurns], Awaitable[Sampled]], asyncio.Event | None]:
+    """Return (function that gives the policy's responses, event that starts the judge early).
 
-        def progress(done: SampledResponses) -> None:
-            bar.update(len(done.responses))
+    Where judge and policy fit on the machines together, the judge starts with the policy, and each
+    query is judged when it is sampled. Computing on the same cores, they would slow each other
+    down: the judge then starts with the policy, and judges after it. Otherwise all queries are
+    sampled here, and the policy is stopped before the judge needs its memory.
+    """
+    policy = config.policy
+    with counts.phase("sample"):
+        if policy is None or not counts.unanswered:
+            return recorded(policy, journal, {}), None
+        queries = partial(stages.unanswered_queries, rows)
+        missing = any(recorded_samples(policy, journal, own) is None for own in queries())
+        sample_all = partial(sample_missing, queries(), policy, journal, progress, cluster)
+        if missing and cluster and not cluster.has_room(config.judge, policy):
+            return recorded(policy, journal, await sample_all()), None
+        if missing and cluster and cluster.shares_cores(config.judge, policy):
+            return _before(policy, journal, counts, sample_all)
+        return _beside(policy, journal, cluster, counts, progress)
 
-        return await stages.sample_rows(config, rows, journal, cluster, progress)
+
+def _before(
+    policy: PolicyConfig,
+    journal: Journal,
+    counts: Counts,
+    sample_all: Callable[[], Awaitable[Mapping[QueryOrTurns, str]]],
+) -> tuple[Callable[[QueryOrTurns], Awaitable[Sampled]], asyncio.Event]:
+    """Return what `_sampling` does, for a policy that has all cores while the judge starts."""
+    early, running = asyncio.Event(), list[asyncio.Task[Mapping[QueryOrTurns, str]]]()
+
+    async def run() -> Mapping[QueryOrTurns, str]:
+        early.set()
+        with counts.phase("sample"):
+            return await sample_all()
+
+    async def sample(asked: QueryOrTurns) -> Sampled:
+        if not running:
+            running.append(asyncio.create_task(run()))
+        failed = await asyncio.shield(running[0])
+        return await recorded(policy, journal, failed)(asked)
+
+    return sample, early
 
 
-async def _judge(
-    job: stages.Job,
-    groups: Iterator[stages.Group],
+def _beside(
+    policy: PolicyConfig,
     journal: Journal,
     cluster: Cluster | None,
     counts: Counts,
-    add: Callable[[GroupResult], None],
-) -> None:
-    total, on_budget = counts.expected(job.config), job.config.budget is not None
-    with progress_bar(total) as advance:
+    progress: Callable[[int], object],
+) -> tuple[Callable[[QueryOrTurns], Awaitable[Sampled]], asyncio.Event]:
+    """Return what `_sampling` does, for a policy that runs beside the judge.
 
-        def progress(judgement: Judgement, reused: bool) -> None:
-            counts.add(judgement, reused, on_budget)
-            advance(judgement, reused)
+    The policy is stopped after the last query.
+    """
+    sampler = Sampler(policy, journal, cluster, progress)
+    started, left, stopping = time.monotonic(), counts.unanswered, list[asyncio.Task[None]]()
 
-        await stages.judge_groups(job, groups, journal, cluster, progress, add)
+    async def sample(asked: QueryOrTurns) -> Sampled:
+        nonlocal left
+        found = await sampler.sample(asked)
+        counts.seconds["sample"] = time.monotonic() - started
+        left -= 1
+        if not left:
+            stopping.append(asyncio.create_task(sampler.close()))
+        return found
+
+    return sample, sampler.needed
 
 
 def _closing_words(summary: Summary, folder: Path) -> str:

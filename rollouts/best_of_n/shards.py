@@ -37,6 +37,7 @@ from autoj_reward.types import BadRow, Judgement, QueryOrTurns, Usage
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered
 from rollouts.best_of_n.results import RESULTS, GroupResult, joining, writing_results
+from rollouts.best_of_n.sampling import recorded, sample_missing
 from rollouts.best_of_n.stages import Counts, Job
 from rollouts.best_of_n.summary import JUDGE_PHASE
 
@@ -133,10 +134,12 @@ class Records(pickle.Unpickler):
 
 
 async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[QueryOrTurns, str]:
-    """Sample responses to the shard's queries without any; see `stages.sample_rows`."""
+    """Sample responses to the shard's queries without any; see `sample_missing`."""
+    policy = job.config.policy
+    assert policy is not None
     with _journal(job.config, shard) as journal:
-        rows = stages.rows_of(job).part(shard.first, shard.last)
-        return await stages.sample_rows(job.config, rows, journal, cluster, lambda _: None)
+        queries = stages.unanswered_queries(stages.rows_of(job).part(shard.first, shard.last))
+        return await sample_missing(queries, policy, journal, lambda _: None, cluster)
 
 
 async def judge_shard(
@@ -151,7 +154,7 @@ async def judge_shard(
 
     with _placing(shard, config.output) as folder, _journal(config, shard) as journal:
         rows = stages.rows_of(job).part(shard.first, shard.last)
-        groups = stages.grouped(config, rows, journal, unanswered, left_out)
+        sample = recorded(config.policy, journal, unanswered)
         queries = judgements = 0
         with writing_results(folder) as record, filling(folder / "groups.pickle") as kept:
 
@@ -161,7 +164,8 @@ async def judge_shard(
                 kept.add(pickle.dumps(group))
                 queries, judgements = queries + 1, judgements + len(group.candidates)
 
-            await stages.judge_groups(job, groups, journal, cluster, progress, add, used.append)
+            asked = rows, sample, journal, cluster, progress, add, left_out, used.append
+            await stages.judge_rows(job, *asked)
         of = counts.reused, counts.new, counts.usage, counts.unavailable, left_out, "".join(used)
         write_json(folder / "part.json", ShardPart(shard, queries, judgements, *of))
 

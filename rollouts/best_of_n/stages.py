@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from autoj_reward.client.in_flight import Progress, run_in_order
 from autoj_reward.client.judging import open_ask
 from autoj_reward.config import (
     BestOfNConfig,
-    PolicyConfig,
     RelativeConfig,
     RubricConfig,
     Scoring,
     View,
 )
-from autoj_reward.conversation import messages_of
-from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
+from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io.rows import BadRows, QueryRow, Stream, queries
 from autoj_reward.journal import Journal, SampledResponses
@@ -38,7 +34,6 @@ from autoj_reward.questions.relative import rank_question
 from autoj_reward.questions.rubric import rubric_question
 from autoj_reward.questions.tie_break import choose
 from autoj_reward.questions.tournament import Tournament
-from autoj_reward.replicas.replica import PolicyReplica, policy_name
 from autoj_reward.types import (
     BadRow,
     Candidate,
@@ -49,6 +44,7 @@ from autoj_reward.types import (
     Usage,
 )
 from rollouts.best_of_n.results import GroupResult
+from rollouts.best_of_n.sampling import Sampled
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -68,9 +64,6 @@ class Job:
         """Return the view that ranks the candidates."""
         assert self.config.view != "auto"
         return self.config.view
-
-
-Group = tuple[QueryRow, tuple[Candidate, ...]]
 
 
 def resolve_job(config: BestOfNConfig) -> Job:
@@ -101,64 +94,31 @@ def rows_of(job: Job) -> Stream[QueryRow]:
     return queries(config.input, asked, answered=config.policy is None)
 
 
-async def sample_rows(
-    config: BestOfNConfig,
-    rows: Stream[QueryRow],
-    journal: Journal,
-    cluster: Cluster | None,
-    progress: Callable[[SampledResponses], None],
-) -> dict[QueryOrTurns, str]:
-    """Sample responses to the queries without any; return the unanswered ones with the reason."""
-    if config.policy is None:
-        return {}
-    wanted = (row.asked for row in rows.usable() if row.responses is None)
-    return await sample_missing(wanted, config.policy, journal, progress, cluster)
+def unanswered_queries(rows: Stream[QueryRow]) -> Iterator[QueryOrTurns]:
+    """Yield the queries of the rows without responses."""
+    return (row.asked for row in rows.usable() if row.responses is None)
 
 
-def grouped(
-    config: BestOfNConfig,
-    rows: Stream[QueryRow],
-    journal: Journal,
-    unanswered: Mapping[QueryOrTurns, str],
-    left_out: BadRows,
-) -> Iterator[Group]:
-    """Yield every query with its candidates.
-
-    A query that the policy did not answer is skipped and added to `left_out`.
-    """
-    policy = policy_name(config.policy) if config.policy else None
-    for row in rows.usable():
-        responses: Sequence[str] | None = row.responses
-        logprobs: Sequence[float | None] | None = row.logprobs
-        if responses is None and policy:
-            if (sampled := journal.get_samples(policy, on_record(row.asked))) is None:
-                why = unanswered.get(row.asked, "not there when the policy was asked")
-                left_out.add(BadRow(rows.name, row.line, "query", why))
-                continue
-            responses, logprobs = sampled.responses, sampled.logprobs
-        given = responses or ()
-        pairs = zip(given, logprobs or (None,) * len(given), strict=True)
-        name = str(row.line)
-        yield row, tuple(Candidate(row.query, r, lp, name, row.context) for r, lp in pairs)
-
-
-async def judge_groups(
+async def judge_rows(
     job: Job,
-    groups: Iterator[Group],
+    rows: Stream[QueryRow],
+    sample: Callable[[QueryOrTurns], Awaitable[Sampled]],
     journal: Journal,
     cluster: Cluster | None,
     progress: Progress,
     add: Callable[[GroupResult], None],
+    left_out: BadRows,
     say: Callable[[str], object] = announce,
+    early: asyncio.Event | None = None,
 ) -> None:
-    """Judge every query's candidates and choose one of them.
+    """Judge the candidates of every row and choose one of them.
 
-    add: gets the results in input order. say: gets one line that describes the judge in use. The
-    judge is started only if the journal lacks a judgement.
+    sample: gives the responses of the policy to a query without any. The row is judged as soon as
+        they are there. It is added to `left_out` if there are none.
+    add: gets the results in input order. say: gets one line that describes the judge in use.
+    early: as for `open_ask`. Without it, the judge is started only if the journal lacks a
+        judgement.
     """
-    first = next(groups, None)
-    if first is None:  # nothing is started for none
-        return
 
     def require(views: frozenset[View]) -> None:
         if job.config.budget is not None:
@@ -176,12 +136,31 @@ async def judge_groups(
         progress=progress,
         cluster=cluster,
         say=say,
+        early=early,
     ) as ask:
 
-        async def one(group: Group) -> GroupResult:
-            return await _select(job, ask, *group)
+        async def one(row: QueryRow) -> GroupResult | BadRow:
+            if row.responses is not None:
+                found: Sampled = SampledResponses(row.responses, row.logprobs or (), (), 0)
+            else:
+                found = await sample(row.asked)
+            if isinstance(found, str):
+                return BadRow(rows.name, row.line, "query", found)
+            return await _select(job, ask, row, _candidates(row, found))
 
-        await run_in_order(chain([first], groups), one, add, size=lambda group: len(group[1]))
+        def record(found: GroupResult | BadRow) -> None:
+            left_out.add(found) if isinstance(found, BadRow) else add(found)
+
+        drawn = job.config.policy.n if job.config.policy else 1
+        await run_in_order(
+            rows.usable(), one, record, size=lambda row: len(row.responses or ()) or drawn
+        )
+
+
+def _candidates(row: QueryRow, found: SampledResponses) -> tuple[Candidate, ...]:
+    logprobs = found.logprobs or (None,) * len(found.responses)
+    pairs = zip(found.responses, logprobs, strict=True)
+    return tuple(Candidate(row.query, r, lp, str(row.line), row.context) for r, lp in pairs)
 
 
 async def _select(
@@ -247,102 +226,6 @@ def _question_of_rank(
     )
 
 
-QUERIES_AT_ONCE = 16
-A = TypeVar("A", bound=QueryOrTurns)
-
-
-class Policy(Protocol):
-    """Samples responses to one query."""
-
-    async def sample(self, asked: QueryOrTurns) -> SampledResponses:
-        """Sample the configured number of responses.
-
-        Raises InputRejected if the query does not fit, and EngineUnavailable if a retry may help.
-        """
-
-
-@asynccontextmanager
-async def open_policy(config: PolicyConfig, cluster: Cluster | None) -> AsyncIterator[Policy]:
-    """Open a policy: on the cluster if its kind is `vllm`, else in this process."""
-    if config.kind != "vllm":
-        replica = PolicyReplica(config)
-        await replica.start()
-        yield replica
-        return
-    assert cluster is not None  # it is made for such a policy
-    try:
-        yield cluster.deploy_policy(config)
-    finally:
-        cluster.remove("policy")
-
-
-async def sample_missing(
-    queries: Iterable[A],
-    config: PolicyConfig,
-    journal: Journal,
-    progress: Callable[[SampledResponses], None],
-    cluster: Cluster | None,
-) -> dict[A, str]:
-    """Sample responses to every query into the journal; return the failed queries with the reason.
-
-    Queries in the journal are not sampled again, and the policy is loaded only if one is missing.
-    progress: called with the responses to each query.
-    """
-    name = policy_name(config)
-    failed: dict[A, str] = {}
-    under_way: set[A] = set()
-
-    def missing() -> Iterator[A]:
-        for query in queries:
-            if query in under_way or query in failed:
-                continue
-            if kept := journal.get_samples(name, on_record(query)):
-                progress(kept)
-            else:
-                under_way.add(query)
-                yield query
-
-    wanted = missing()
-    first = next(wanted, None)
-    if first is None:
-        return failed
-    async with open_policy(config, cluster) as policy:
-
-        async def one(query: A) -> None:
-            sampled = await _ask(policy, query, config.serve.deadline_s)
-            if isinstance(sampled, SampledResponses):
-                progress(journal.put_samples(name, on_record(query), sampled))
-            else:
-                failed[query] = sampled
-            under_way.remove(query)
-
-        await run_in_order(chain([first], wanted), one, lambda _: None, QUERIES_AT_ONCE)
-    return failed
-
-
-def on_record(asked: QueryOrTurns) -> str:
-    """Return the query as the journal of samples stores it: text, or the messages as JSON."""
-    return asked if isinstance(asked, str) else json.dumps(messages_of(asked))
-
-
-async def _ask(policy: Policy, query: QueryOrTurns, deadline_s: float) -> SampledResponses | str:
-    deadline = time.monotonic() + deadline_s
-    pause = 0.5
-    while True:
-        try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                return await policy.sample(query)
-        except InputRejected as error:
-            return str(error)
-        except TimeoutError:
-            return f"the policy gave no answer within {deadline_s:g} s"
-        except EngineUnavailable as error:
-            if time.monotonic() + pause > deadline:
-                return str(error)
-        await asyncio.sleep(pause)
-        pause = min(10.0, pause * 2)
-
-
 def _most_inputs(job: Job, how: Scoring, row: QueryRow) -> int:
     """Return the largest number of judge inputs of a row that is scored in place of a view.
 
@@ -382,14 +265,20 @@ class Counts:
     """Largest number of judge inputs of groups and rubrics."""
     rows: Any = field(default_factory=hashlib.sha256)
     """SHA-256 over all usable rows."""
+    inner_s: float = 0.0
+    """Seconds of the phases that ended within the current one."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
+        """Measure a phase, without the phases within it."""
+        started, before = time.monotonic(), self.inner_s
+        self.inner_s = 0.0
         try:
             yield
         finally:
-            self.seconds[name] = time.monotonic() - started
+            seconds = time.monotonic() - started
+            self.seconds[name] = seconds - self.inner_s
+            self.inner_s = before + seconds
 
     def expect(self, job: Job, row: QueryRow) -> None:
         """Add a usable row of the input to the counts."""

@@ -78,9 +78,10 @@ class Summary:
     cache_hit_rate: float | None
     """Share of input tokens read from the engine's prefix cache, at the rating slots too."""
     seconds: Mapping[str, float]
-    """Duration of each phase. Rates are over the phase `judge`. They count what this run asked for:
-    critiques (or ratings of a judge that writes none) and orders of comparisons, but not the cheap
-    readings on a budget."""
+    """Duration of each phase. Where the policy runs beside the judge, the phases overlap, and
+    `judge` is the time of both. Rates are over the phase `judge`. They count what this run asked
+    for: critiques (or ratings of a judge that writes none) and orders of comparisons, but not the
+    cheap readings on a budget."""
     judgements_per_second: float | None
     output_tokens_per_second: float | None
     bad_rows: tuple[BadRow, ...]

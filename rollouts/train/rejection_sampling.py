@@ -39,7 +39,8 @@ from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.common import half_precision, on_gpu
 from autoj_reward.types import QueryOrTurns
 from rollouts.best_of_n import job as best_of_n
-from rollouts.best_of_n.stages import on_record, resolve_job
+from rollouts.best_of_n.sampling import on_record
+from rollouts.best_of_n.stages import resolve_job
 from rollouts.train.learner import (
     LearnerConfig,
     load_policy,

@@ -37,7 +37,7 @@ from autoj_reward.replicas.replica import PolicyReplica
 from autoj_reward.trainer.parts import Parts, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
-from rollouts.best_of_n import stages
+from rollouts.best_of_n.sampling import Sampler, recorded_samples, sample_missing
 from tests.engine.test_openai_engine import Answer, Endpoint, completion
 from tests.tokenizers import qwen
 
@@ -66,15 +66,15 @@ class World:
         self.endpoint = Endpoint()
         self.endpoint.answer = self._answer
         self.folder = folder
-        real_post, real_ask = endpoint.Endpoint.post, stages._ask
+        real_post, real_ask = endpoint.Endpoint.post, Sampler._ask
 
         async def post(own: Any, path: str, body: Any, read: Any, *start_s: Any, **how: Any) -> Any:
             self.met.append(("patience", start_s))
             return await real_post(own, path, body, read, *start_s, **how)
 
-        async def ask(policy: Any, query: Any, deadline_s: float) -> Any:
-            self.met.append(("deadline", deadline_s))
-            return await real_ask(policy, query, deadline_s)
+        async def ask(own: Any, policy: Any, query: Any) -> Any:
+            self.met.append(("deadline", own._config.serve.deadline_s))
+            return await real_ask(own, policy, query)
 
         async def run(own: Any, ids: list[int], **sampling: Any) -> tuple[Any, float]:
             self.met.append(("vLLM", ids, sampling))
@@ -82,7 +82,7 @@ class World:
 
         monkeypatch.setattr(endpoint.Endpoint, "post", post)
         monkeypatch.setattr(endpoint, "RateLimiter", self._pace)
-        monkeypatch.setattr(stages, "_ask", ask)
+        monkeypatch.setattr(Sampler, "_ask", ask)
         monkeypatch.setattr(vllm.VllmEngine, "_run", run)
         monkeypatch.setattr(classifier, "check_classifier", lambda *of: 0)
         monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 8.0, "CPU": 64.0})
@@ -118,8 +118,7 @@ class World:
             return SimpleNamespace(outputs=[SimpleNamespace(logprobs=[found])], num_cached_tokens=0)
         ids = tuple(self.tokenizer.encode(TEXT, add_special_tokens=False))
         told = {"text": TEXT, "token_ids": ids, "finish_reason": "stop", "cumulative_logprob": -1.0}
-        outputs = [SimpleNamespace(index=k, **told) for k in range(sampling["n"])]
-        return SimpleNamespace(outputs=outputs, num_cached_tokens=0)
+        return SimpleNamespace(outputs=[SimpleNamespace(**told)], num_cached_tokens=0)
 
     def _answer(self, path: str, body: dict[str, Any]) -> Answer:
         """Answer like vLLM's server: continue an assistant's message, and return
@@ -189,9 +188,12 @@ class World:
         engine: Any = replica._engine
         if isinstance(engine, vllm._VllmModel):
             engine.tokens = PromptTokenizer(self.tokenizer, engine.wrapper, engine.marks)
-        journal, told = Journal(self.folder / f"{uuid.uuid4().hex}.sqlite"), list[Any]()
-        cluster: Any = SimpleNamespace(deploy_policy=lambda own: replica, remove=lambda name: None)
-        failed = await stages.sample_missing(QUERIES, config, journal, told.append, cluster)
+        journal, counts = Journal(self.folder / f"{uuid.uuid4().hex}.sqlite"), list[int]()
+        cluster: Any = SimpleNamespace(
+            start=lambda: None, deploy_policy=lambda own: replica, remove=lambda name: None
+        )
+        failed = await sample_missing(QUERIES, config, journal, counts.append, cluster)
+        told = [recorded_samples(config, journal, query) for query in QUERIES]
         journal.close()
         return [type(engine), resolve(config).path, told, failed]
 

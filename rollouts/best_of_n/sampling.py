@@ -1,0 +1,200 @@
+"""Sampling of a policy's responses into the journal, each query once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from autoj_reward.client.in_flight import run_in_order
+from autoj_reward.config import PolicyConfig
+from autoj_reward.conversation import messages_of
+from autoj_reward.engine.base import Generation
+from autoj_reward.errors import EngineUnavailable, InputRejected
+from autoj_reward.journal import Journal, SampledResponses
+from autoj_reward.replicas.replica import PolicyReplica, policy_name
+from autoj_reward.types import QueryOrTurns
+
+if TYPE_CHECKING:
+    from autoj_reward.replicas.cluster import Cluster
+
+QUERIES_AT_ONCE = 16
+A = TypeVar("A", bound=QueryOrTurns)
+Sampled = SampledResponses | str
+"""The responses to a query, or the reason why there are none."""
+
+
+class Policy(Protocol):
+    """Samples responses to one query."""
+
+    def batches(self, asked: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
+        """Yield lists of all (index, response) that are done by then.
+
+        Raises InputRejected if the query does not fit, and EngineUnavailable if a retry may help.
+        """
+
+
+class Sampler:
+    """Samples responses to queries into the journal.
+
+    The policy is opened for the first query that the journal lacks: on the cluster if its kind is
+    `vllm`, else in this process.
+    """
+
+    def __init__(
+        self,
+        config: PolicyConfig,
+        journal: Journal,
+        cluster: Cluster | None,
+        progress: Callable[[int], object],
+    ) -> None:
+        """progress: called with the number of further responses; it is negative where a lost
+        replica's responses are sampled again."""
+        self._config, self._journal, self._cluster = config, journal, cluster
+        self._progress, self._name = progress, policy_name(config)
+        self._drawing: dict[QueryOrTurns, asyncio.Task[Sampled]] = {}
+        self._turns, self._starting = asyncio.Semaphore(QUERIES_AT_ONCE), asyncio.Lock()
+        self._policy: Policy | None = None
+        self.failed: dict[QueryOrTurns, str] = {}
+        """The queries without responses, with the reason."""
+        self.needed = asyncio.Event()
+        """Set when the journal lacks a query's responses, just before the policy is opened."""
+
+    async def sample(self, asked: QueryOrTurns) -> Sampled:
+        """Return the responses to a query: from the journal, from a call in flight, or new ones."""
+        if asked in self.failed:
+            return self.failed[asked]
+        if (drawing := self._drawing.get(asked)) is None:
+            if kept := recorded_samples(self._config, self._journal, asked):
+                self._progress(len(kept.responses))
+                return kept
+            drawing = self._drawing[asked] = asyncio.create_task(self._sample(asked))
+        return await drawing
+
+    async def close(self) -> None:
+        """Stop the policy's replicas and free their memory."""
+        if self._cluster and self._policy:
+            await asyncio.to_thread(self._cluster.remove, "policy")
+        self._policy = None
+
+    async def _sample(self, asked: QueryOrTurns) -> Sampled:
+        try:
+            async with self._turns:
+                found = await self._ask(await self._opened(), asked)
+            if isinstance(found, str):
+                self.failed[asked] = found
+            else:
+                found = self._journal.put_samples(self._name, on_record(asked), found)
+            return found
+        finally:
+            del self._drawing[asked]
+
+    async def _opened(self) -> Policy:
+        async with self._starting:
+            if self._policy is None:
+                self.needed.set()
+                self._policy = await open_policy(self._config, self._cluster)
+        return self._policy
+
+    async def _ask(self, policy: Policy, asked: QueryOrTurns) -> Sampled:
+        deadline_s = self._config.serve.deadline_s
+        deadline, pause = time.monotonic() + deadline_s, 0.5
+        while True:
+            drawn: dict[int, Generation] = {}
+            try:
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    await self._draw(policy, asked, drawn)
+                return _together([drawn[index] for index in sorted(drawn)])
+            except InputRejected as error:
+                return str(error)
+            except TimeoutError:
+                self._progress(-len(drawn))
+                return f"the policy gave no answer within {deadline_s:g} s"
+            except EngineUnavailable as error:
+                self._progress(-len(drawn))
+                if time.monotonic() + pause > deadline:
+                    return str(error)
+            await asyncio.sleep(pause)
+            pause = min(10.0, pause * 2)
+
+    async def _draw(
+        self, policy: Policy, asked: QueryOrTurns, drawn: dict[int, Generation]
+    ) -> None:
+        async with aclosing(policy.batches(asked)) as batches:
+            async for batch in batches:
+                drawn.update(batch)
+                self._progress(len(batch))
+        if len(drawn) != self._config.n:
+            raise EngineUnavailable(
+                f"the policy gave {len(drawn)} responses in place of {self._config.n}"
+            )
+
+
+async def open_policy(config: PolicyConfig, cluster: Cluster | None) -> Policy:
+    """Open a policy: on the cluster if its kind is `vllm`, else in this process."""
+    if config.kind != "vllm":
+        replica = PolicyReplica(config)
+        await replica.start()
+        return replica
+    assert cluster is not None  # it is made for such a policy
+    cluster.start()
+    return await asyncio.to_thread(cluster.deploy_policy, config)
+
+
+async def sample_missing(
+    queries: Iterable[A],
+    config: PolicyConfig,
+    journal: Journal,
+    progress: Callable[[int], object],
+    cluster: Cluster | None,
+) -> dict[QueryOrTurns, str]:
+    """Sample responses to every query into the journal; return the failed queries with the reason.
+
+    Queries in the journal are not sampled again, and the policy is loaded only if one is missing.
+    progress: as for `Sampler`.
+    """
+    sampler = Sampler(config, journal, cluster, progress)
+    try:
+        await run_in_order(queries, sampler.sample, lambda _: None, QUERIES_AT_ONCE)
+    finally:
+        await sampler.close()
+    return sampler.failed
+
+
+def recorded_samples(
+    config: PolicyConfig, journal: Journal, asked: QueryOrTurns
+) -> SampledResponses | None:
+    """Return the responses to a query that the journal has."""
+    return journal.get_samples(policy_name(config), on_record(asked))
+
+
+def recorded(
+    config: PolicyConfig | None, journal: Journal, unanswered: Mapping[QueryOrTurns, str]
+) -> Callable[[QueryOrTurns], Awaitable[Sampled]]:
+    """Return a function that gives the responses that the journal has.
+
+    unanswered: queries that the policy did not answer, with the reason.
+    """
+
+    async def sample(asked: QueryOrTurns) -> Sampled:
+        kept = recorded_samples(config, journal, asked) if config else None
+        return kept or unanswered.get(asked, "not there when the policy was asked")
+
+    return sample
+
+
+def on_record(asked: QueryOrTurns) -> str:
+    """Return the query as the journal of samples stores it: text, or the messages as JSON."""
+    return asked if isinstance(asked, str) else json.dumps(messages_of(asked))
+
+
+def _together(drawn: list[Generation]) -> SampledResponses:
+    return SampledResponses(
+        tuple(own.text for own in drawn),
+        tuple(own.logprob for own in drawn),
+        tuple(own.finished for own in drawn),
+        sum(own.usage.tokens_out for own in drawn),
+    )
