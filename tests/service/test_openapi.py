@@ -92,8 +92,11 @@ def test_every_name_on_the_page_stands_for_a_schema() -> None:
 def test_the_page_holds(method: str, path: str, page: Any) -> None:
     from schemathesis.openapi.checks import RejectedPositiveData
 
-    # Lists of responses that are lists of messages are slow to draw.
-    @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+    # Lists of responses that are lists of messages are slow to draw, and many are too large.
+    @settings(
+        max_examples=12,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
     @given(case=page[path][method].as_strategy())
     def holds(case: Any) -> None:
         answer = case.call(headers={"Authorization": "Bearer secret"})

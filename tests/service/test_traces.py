@@ -71,18 +71,18 @@ def rewards(address: str, traced: bool, *asked: Sequence[Candidate]) -> list[Any
 
 
 def tree(spans: Sequence[ReadableSpan]) -> Any:
-    """Return the names of spans as nested lists: [name, [child, …], …]."""
+    """Return the names of spans as nested lists, each sorted: [name, [child, …], …]."""
     ids = {own.context.span_id for own in spans if own.context}
 
     def below(parent: int | None) -> list[Any]:
-        return [
+        return sorted(
             [own.name, *below(own.context.span_id)]
             for own in spans
             if own.context
             and (own.parent.span_id if own.parent and own.parent.span_id in ids else None) == parent
-        ]
+        )
 
-    return sorted(below(None))
+    return below(None)
 
 
 def test_one_trace_from_the_trainers_call_to_the_endpoint(
