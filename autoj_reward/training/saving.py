@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,9 @@ CHECKPOINT = "checkpoint-"
 
 def train_on(trainer: Any, output: Path) -> None:
     """Run the Trainer to its end, resuming from the last complete checkpoint in `output`."""
-    trainer.add_callback(_Listing())
-    trainer.train(resume_from_checkpoint=last_checkpoint(output))
+    trainer.add_callback(_Checkpoints())
+    with suppress(_AllSteps):
+        trainer.train(resume_from_checkpoint=last_checkpoint(output))
 
 
 def last_checkpoint(output: Path) -> str | None:
@@ -46,7 +48,16 @@ def last_checkpoint(output: Path) -> str | None:
     return None
 
 
-class _Listing(TrainerCallback):
+class _AllSteps(Exception):
+    """A resumed run has had all its steps."""
+
+
+class _Checkpoints(TrainerCallback):
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop a run whose checkpoint has all `max_steps`: transformers would take one more."""
+        if 0 < args.max_steps <= state.global_step:
+            raise _AllSteps
+
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """List the checkpoint's files, once on each node."""
         PartialState().wait_for_everyone()

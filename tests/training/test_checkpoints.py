@@ -32,7 +32,7 @@ class Killed(Trainer):
         super()._save_optimizer_and_scheduler(output_dir)
 
 
-def trained(output: Path, kind: Any = Trainer) -> float:
+def trained(output: Path, kind: Any = Trainer, **more: Any) -> float:
     torch.manual_seed(0)
     rows = [{"x": torch.tensor([float(n)]), "y": torch.tensor([2.0 * n])} for n in range(12)]
     model = Line()
@@ -46,6 +46,7 @@ def trained(output: Path, kind: Any = Trainer) -> float:
         report_to=[],
         use_cpu=True,
         dataloader_pin_memory=False,
+        **more,
     )
     train_on(kind(model=model, args=arguments, train_dataset=rows), output)
     return model.weight.item()
@@ -65,6 +66,14 @@ def test_a_run_killed_while_it_saves_goes_on_from_the_one_before(
     said = capsys.readouterr().err
     assert f"left out: {killed / 'checkpoint-4'}: " in said
     assert f"goes on from {killed / 'checkpoint-2'}" in said
+
+
+@pytest.mark.training
+def test_a_finished_run_takes_no_further_step(tmp_path: Path) -> None:
+    weight = trained(tmp_path, max_steps=4)
+    assert trained(tmp_path, max_steps=4) == weight
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
+    assert trained(tmp_path, max_steps=6) != weight
 
 
 def cut(name: str) -> Callable[[Path], None]:
