@@ -31,6 +31,7 @@ DATED = {
     "autoj_reward/io/http.py",
     "autoj_reward/models/identity.py",
     "autoj_reward/watch/answers.py",
+    "experiments/upstream.py",
 }
 """Files that write down when something was stored or answered, or ask how long ago
 that was."""

@@ -67,7 +67,8 @@ def test_each_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) ->
     assert end.value.code == 0
     shown = capsys.readouterr().out
     for flag, options in cli.load(MODULES[name], name.split()[-1]).flags:
-        assert options.get("metavar", flag) in shown
+        named = options.get("metavar", flag)
+        assert all(one in shown for one in ([named] if isinstance(named, str) else named))
         assert options["help"]
 
 
@@ -96,9 +97,11 @@ def test_each_function_takes_exactly_the_flags_of_its_command(
     given: list[str] = []
     for flag, options in cli.load(MODULES[name], name.split()[-1]).flags:
         value = "judge.kind=fake" if flag == "--set" else str(tmp_path / "none.yaml")
-        named = [flag] * flag.startswith("-")
-        given += named if options.get("action") == "store_true" else [*named, value]
-        given[-1] = "3" if options.get("type") in (int, float) else given[-1]
+        if options.get("type") in (int, float):
+            value = "3"
+        count = 0 if options.get("action") == "store_true" else options.get("nargs", 1)
+        values = [value] * (count if isinstance(count, int) else 1)
+        given += [*[flag] * flag.startswith("-"), *values]
     assert cli.main([*name.split(), *given]) == 1
     assert capsys.readouterr().err.startswith("autoj: error: ")
 
