@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tqdm import tqdm
 
@@ -105,7 +105,7 @@ async def _in_this_process(
     journal = Journal(config.journal or config.output / "journal.sqlite")
     try:
         with _bar(config, counts) as sampled:
-            sample, early = await _sampling(config, rows, journal, cluster, counts, sampled)
+            sample, early, free = await _sampling(config, rows, journal, cluster, counts, sampled)
             with counts.phase(JUDGE_PHASE), writing_results(config.output) as record:
 
                 def add(group: GroupResult) -> None:
@@ -119,7 +119,7 @@ async def _in_this_process(
                         advance(judgement, reused)
 
                     to = journal, cluster, progress, add, left_out
-                    await stages.judge_rows(job, rows, sample, *to, early=early)
+                    await stages.judge_rows(job, rows, sample, *to, early=early, free=free)
                 if not found.queries:
                     raise InputError(f"{rows.name}: no query has a response to judge")
     finally:
@@ -148,6 +148,17 @@ def _bar(config: BestOfNConfig, counts: Counts) -> Iterator[Callable[[int], obje
         yield bar.update
 
 
+class JobSchedule(NamedTuple):
+    """How sampling and judging follow each other."""
+
+    sample: Callable[[QueryOrTurns], Awaitable[Sampled]]
+    """Gives the policy's responses to a query."""
+    early: asyncio.Event | None = None
+    """When it is set the judge starts, before its first input."""
+    free: Callable[[], Awaitable[None]] | None = None
+    """Returns when the policy no longer needs the judge's cores."""
+
+
 async def _sampling(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
@@ -155,8 +166,8 @@ async def _sampling(
     cluster: Cluster | None,
     counts: Counts,
     progress: Callable[[int], object],
-) -> tuple[Callable[[QueryOrTurns], Awaitable[Sampled]], asyncio.Event | None]:
-    """Return (function that gives the policy's responses, event that starts the judge early).
+) -> JobSchedule:
+    """Return how sampling and judging follow each other.
 
     Where judge and policy fit on the machines together, the judge starts with the policy, and each
     query is judged when it is sampled. Computing on the same cores, they would slow each other
@@ -166,12 +177,12 @@ async def _sampling(
     policy = config.policy
     with counts.phase("sample"):
         if policy is None or not counts.unanswered:
-            return recorded(policy, journal, {}), None
+            return JobSchedule(recorded(policy, journal, {}))
         queries = partial(stages.unanswered_queries, rows)
         missing = any(recorded_samples(policy, journal, own) is None for own in queries())
         sample_all = partial(sample_missing, queries(), policy, journal, progress, cluster)
         if missing and cluster and not cluster.has_room(config.judge, policy):
-            return recorded(policy, journal, await sample_all()), None
+            return JobSchedule(recorded(policy, journal, await sample_all()))
         if missing and cluster and cluster.shares_cores(config.judge, policy):
             return _before(policy, journal, counts, sample_all)
         return _beside(policy, journal, cluster, counts, progress)
@@ -182,22 +193,23 @@ def _before(
     journal: Journal,
     counts: Counts,
     sample_all: Callable[[], Awaitable[Mapping[QueryOrTurns, str]]],
-) -> tuple[Callable[[QueryOrTurns], Awaitable[Sampled]], asyncio.Event]:
+) -> JobSchedule:
     """Return what `_sampling` does, for a policy that has all cores while the judge starts."""
-    early, running = asyncio.Event(), list[asyncio.Task[Mapping[QueryOrTurns, str]]]()
+    early = asyncio.Event()
 
     async def run() -> Mapping[QueryOrTurns, str]:
-        early.set()
         with counts.phase("sample"):
             return await sample_all()
 
-    async def sample(asked: QueryOrTurns) -> Sampled:
-        if not running:
-            running.append(asyncio.create_task(run()))
-        failed = await asyncio.shield(running[0])
-        return await recorded(policy, journal, failed)(asked)
+    async def free() -> None:
+        await asyncio.shield(running)
 
-    return sample, early
+    async def sample(asked: QueryOrTurns) -> Sampled:
+        return await recorded(policy, journal, await asyncio.shield(running))(asked)
+
+    running = asyncio.create_task(run())
+    early.set()
+    return JobSchedule(sample, early, free)
 
 
 def _beside(
@@ -206,7 +218,7 @@ def _beside(
     cluster: Cluster | None,
     counts: Counts,
     progress: Callable[[int], object],
-) -> tuple[Callable[[QueryOrTurns], Awaitable[Sampled]], asyncio.Event]:
+) -> JobSchedule:
     """Return what `_sampling` does, for a policy that runs beside the judge.
 
     The policy is stopped after the last query.
@@ -223,7 +235,7 @@ def _beside(
             stopping.append(asyncio.create_task(sampler.close()))
         return found
 
-    return sample, sampler.needed
+    return JobSchedule(sample, sampler.needed)
 
 
 def _closing_words(summary: Summary, folder: Path) -> str:

@@ -110,6 +110,7 @@ async def judge_rows(
     left_out: BadRows,
     say: Callable[[str], object] = announce,
     early: asyncio.Event | None = None,
+    free: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Judge the candidates of every row and choose one of them.
 
@@ -118,6 +119,7 @@ async def judge_rows(
     add: gets the results in input order. say: gets one line that describes the judge in use.
     early: as for `open_ask`. Without it, the judge is started only if the journal lacks a
         judgement.
+    free: returns when rows with responses may be judged; None: at once.
     """
 
     def require(views: frozenset[View]) -> None:
@@ -141,6 +143,8 @@ async def judge_rows(
 
         async def one(row: QueryRow) -> GroupResult | BadRow:
             if row.responses is not None:
+                if free:
+                    await free()
                 found: Sampled = SampledResponses(row.responses, row.logprobs or (), (), 0)
             else:
                 found = await sample(row.asked)

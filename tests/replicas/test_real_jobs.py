@@ -16,6 +16,7 @@ import pytest
 
 from tests.watched import Watched
 
+CURSOR_UP = "\x1b[A"
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 QUERY = "Name three things to do on a rainy afternoon."
@@ -64,6 +65,7 @@ def test_the_job_from_the_command_line(tmp_path: Path) -> None:
         assert any("VLLM" in title for title in job.titles) and left == []
         assert job.process.stdout is not None
         told = (job.stderr + job.process.stdout.read()).replace("\r", "\n").splitlines()
+    told = [line.removeprefix(CURSOR_UP) for line in told]  # between two progress bars
     used = [line for line in told if line.startswith("judge default:autoj-en:")]
     # Nine candidates with two critiques each.
     assert len(used) == 1 and "18 of 18 judgements ok" in used[0]
