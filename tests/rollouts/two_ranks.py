@@ -95,7 +95,7 @@ def main(work: str) -> None:
         as_on_gpus()
     setattr(policies, "beside_judge", scripted_judge)  # noqa: B010
     first: list[bool] = []
-    stopping(saving._Listing, "on_save", first)
+    stopping(saving._Checkpoints, "on_save", first)
     stopping(ppo._Checkpoints, "on_step_end", first)
     for what, config in json.loads(Path(work).read_text(encoding="utf-8")):
         first.append(True)
