@@ -295,7 +295,10 @@ def _keep_modules(wheel: Path, target: Path) -> None:
 
 
 def missing_in_release(framework: UpstreamFramework, version: str) -> list[str]:
-    """Return what a release lacks, in words. Raises EngineError if it cannot be downloaded."""
+    """Return what adapters call and a release lacks, one text for each.
+
+    Raises EngineError if the release cannot be downloaded.
+    """
     root = release_code(framework, version)
     return missing_code(root, framework.calls) if root else ["no wheel, so nothing was read"]
 

@@ -78,8 +78,7 @@ async def generate_answer(
 
 
 async def _generated(engine: Engine, prepared: Prepared, sampling: Sampling) -> Generation:
-    own = require_one(await engine.generate(prepared, sampling))
-    return own
+    return require_one(await engine.generate(prepared, sampling))
 
 
 def read_past(own: Generation, marks: Thinking, inside: bool) -> SplitAnswer:

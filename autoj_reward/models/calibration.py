@@ -78,7 +78,7 @@ class JudgeCalibration(Block):
         return replace(judgement, outcome=Outcome.UNSURE, reason=why, readings=())
 
     def share(self, label: float) -> float:
-        """Map a label to 0..1 by the scale of labels."""
+        """Return where a label lies between the lowest (0) and the highest (1) of its scale."""
         low, high = self.scale
         return (label - low) / (high - low)
 

@@ -248,8 +248,10 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def opposition(correlations: Collection[float]) -> float:
-    """Return the standard errors by which the mean correlation lies below 0.
+    """Return how strongly two judges disagree within groups.
 
+    correlations: of the two judges' numbers, one for each group. The result is the number of
+    standard errors by which their mean lies below 0; a negative one means that they agree. It is
     NaN for fewer than LEAST_GROUPS correlations, which may be alike by chance.
     """
     if len(correlations) < LEAST_GROUPS:

@@ -68,7 +68,7 @@ class VerdictForm:
 
     @property
     def plant(self) -> str:
-        """The best verdict as a response may plant it."""
+        """Text that a response may hold so that the judge reads the best verdict from it."""
         return self.write("", self.best).strip()
 
 

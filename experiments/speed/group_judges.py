@@ -174,6 +174,19 @@ class _Fallbacks(logging.Handler):
         print(message[:300].replace("\n", " "), file=sys.stderr)
 
 
+def its_hub_model(address: str, max_tokens: int) -> Any:
+    """Return its-hub's client of the endpoint, a context manager."""
+    from its_hub.core.lms.openai_lm import OpenAICompatibleLanguageModel
+
+    return OpenAICompatibleLanguageModel(
+        endpoint=address,
+        api_key=ENDPOINT_KEY,
+        model_name="judge",
+        temperature=0.0,
+        max_completion_tokens=max_tokens,
+    )
+
+
 async def by_its_hub(work: GroupWork) -> JudgedGroups:
     """Judge with its-hub's LLM judge, which scores each response alone, from 0 to 10.
 
@@ -181,18 +194,11 @@ async def by_its_hub(work: GroupWork) -> JudgedGroups:
     the scale, which it returns too.
     """
     from its_hub.api import ChatMessage
-    from its_hub.core.lms.openai_lm import OpenAICompatibleLanguageModel
     from its_hub.core.reward_models.llm_judge import LLMJudge
 
     fallbacks = _Fallbacks()
     logging.getLogger().addHandler(fallbacks)
-    async with OpenAICompatibleLanguageModel(
-        endpoint=work.address,
-        api_key=ENDPOINT_KEY,
-        model_name="judge",
-        temperature=0.0,
-        max_completion_tokens=work.max_tokens,
-    ) as model:
+    async with its_hub_model(work.address, work.max_tokens) as model:
         judge = LLMJudge(model)
 
         async def score(query: str, responses: list[str]) -> Scored:

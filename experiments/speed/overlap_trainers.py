@@ -74,7 +74,7 @@ class ScriptedPolicy:
 
 @dataclass(frozen=True)
 class OverlapWork:
-    """What each trainer does in a measurement."""
+    """Work of each trainer in a measurement: its rollouts, and the judge that rewards them."""
 
     groups: int
     generations: int

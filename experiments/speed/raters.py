@@ -27,8 +27,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-ENDPOINT_KEY = "none"
-"""Key for an endpoint that asks for none."""
+from experiments.speed.group_judges import ENDPOINT_KEY, its_hub_model
+
 TIMEOUT_S = 3600.0
 """Timeout of a request where a judge takes one. It is longer than any request of the studies."""
 CRITERION = "The response answers the query correctly and helps the user."
@@ -207,16 +207,9 @@ async def rate_by_openjudge(work: RatingWork) -> AsyncIterator[RateRows]:
 async def rate_by_its_hub(work: RatingWork) -> AsyncIterator[RateRows]:
     """Rate with its-hub's LLM judge, from 0 to 10."""
     from its_hub.api import ChatMessage
-    from its_hub.core.lms.openai_lm import OpenAICompatibleLanguageModel
     from its_hub.core.reward_models.llm_judge import LLMJudge
 
-    async with OpenAICompatibleLanguageModel(
-        endpoint=work.address,
-        api_key=ENDPOINT_KEY,
-        model_name="judge",
-        temperature=0.0,
-        max_completion_tokens=work.max_tokens,
-    ) as model:
+    async with its_hub_model(work.address, work.max_tokens) as model:
         judge = LLMJudge(model)
 
         async def rate(query: str, response: str) -> Reading:
