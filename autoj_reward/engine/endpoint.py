@@ -64,6 +64,9 @@ CONNECT_S, ANSWER_S = 10.0, 600.0
 """Timeouts in seconds for a connection and for an answer; afterwards the request is retried."""
 LONGEST_PAUSE_S, LONGEST_WAIT_S = 30.0, 600.0
 """Maximum seconds between two attempts: by exponential backoff, and by Retry-After."""
+UNREACHED_PAUSE_S = 4.0
+"""Maximum of the backoff while nothing answers at all: such an attempt burdens no server, and the
+run goes on soon after a restart."""
 TOLD_EVERY_S = 60.0
 """Minimum seconds between two warnings about an endpoint that does not answer."""
 MINUTE_S = 60.0
@@ -161,6 +164,7 @@ class Endpoint:
             if status == 429:  # the endpoint is up, and busy
                 deadline = max(deadline, started + self._deadline_s)
             self._tell(path, problem or f"status {self._said(status, data)}")
+            pause_s = min(LONGEST_PAUSE_S if status else UNREACHED_PAUSE_S, pause_s)
             pause = max(retry_after_s(headers, LONGEST_WAIT_S), pause_s * random.uniform(0.5, 1.5))
             if time.monotonic() + pause >= deadline:
                 raise EngineUnavailable(
@@ -168,7 +172,7 @@ class Endpoint:
                     f"last: {self.problem}"
                 )
             await asyncio.sleep(pause)
-            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+            pause_s *= 2
 
     async def _send(
         self, path: str, body: Mapping[str, Any]

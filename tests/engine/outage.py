@@ -90,7 +90,7 @@ def interrupted(
             endpoint.start()
 
     monkeypatch.setattr(requests.Endpoint, "_tell", counted)
-    monkeypatch.setattr(requests, "LONGEST_PAUSE_S", 0.05)
+    monkeypatch.setattr(requests, "UNREACHED_PAUSE_S", 0.05)
     try:
         yield endpoint, refused
     finally:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
@@ -417,6 +418,31 @@ async def test_retry_after_is_waited_for(endpoint: Endpoint) -> None:
         assert time.monotonic() - start >= 0.4
     assert found.text == "done"
     assert len(endpoint.requests) == 2
+
+
+@pytest.mark.parametrize(("is_up", "longest"), [(False, 6.0), (True, 45.0)])
+async def test_pauses_grow_less_while_nothing_answers_than_while_a_server_is_in_trouble(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, is_up: bool, longest: float
+) -> None:
+    pauses, at_once = list[float](), asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await at_once(0)
+        if len(pauses) == 20:
+            endpoint.answer = lambda path, body: chat("done")
+            if not is_up:
+                endpoint.listen(endpoint.server.server_port)
+
+    endpoint.script((503, "", {}))
+    if not is_up:
+        endpoint.close()
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    async with started(config(endpoint)) as engine:
+        [found] = await ask(engine)
+    assert found.text == "done"
+    assert len(pauses) == 20
+    assert longest / 3 <= min(pauses[-5:]) < max(pauses) <= longest
 
 
 @pytest.mark.parametrize("after", ["soon", "-5", ""])
