@@ -183,6 +183,8 @@ class Metrics:
         }
 
     def _counter_of(self, protocol: str, outcome: Outcome) -> Counter:
+        for each in Outcome:  # Prometheus' rate() misses the event with which a series begins
+            self._judgements.labels(protocol, each.value)
         return self._judgements.labels(protocol, outcome.value)
 
     def _route_of(self, route: str, status: int) -> tuple[Counter, Histogram]:

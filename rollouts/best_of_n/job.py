@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
@@ -33,6 +33,7 @@ from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered, write_figures
 from rollouts.best_of_n.results import GroupResult, writing_results
 from rollouts.best_of_n.sampling import (
+    JobSchedule,
     Sampled,
     Sampler,
     recorded,
@@ -105,7 +106,7 @@ async def _in_this_process(
     journal = Journal(config.journal or config.output / "journal.sqlite")
     try:
         with _bar(config, counts) as sampled:
-            sample, early, free = await _sampling(config, rows, journal, cluster, counts, sampled)
+            schedule = await _sampling(config, rows, journal, cluster, counts, sampled)
             with counts.phase(JUDGE_PHASE), writing_results(config.output) as record:
 
                 def add(group: GroupResult) -> None:
@@ -119,7 +120,7 @@ async def _in_this_process(
                         advance(judgement, reused)
 
                     to = journal, cluster, progress, add, left_out
-                    await stages.judge_rows(job, rows, sample, *to, early=early, free=free)
+                    await stages.judge_rows(job, rows, schedule, *to)
                 if not found.queries:
                     raise InputError(f"{rows.name}: no query has a response to judge")
     finally:
@@ -146,17 +147,6 @@ def _bar(config: BestOfNConfig, counts: Counts) -> Iterator[Callable[[int], obje
     total = counts.unanswered * config.policy.n if config.policy else 0
     with tqdm(total=total, desc="sampling", unit="response", disable=not total) as bar:
         yield bar.update
-
-
-class JobSchedule(NamedTuple):
-    """How sampling and judging follow each other."""
-
-    sample: Callable[[QueryOrTurns], Awaitable[Sampled]]
-    """Gives the policy's responses to a query."""
-    early: asyncio.Event | None = None
-    """When it is set the judge starts, before its first input."""
-    free: Callable[[], Awaitable[None]] | None = None
-    """Returns when the policy no longer needs the judge's cores."""
 
 
 async def _sampling(

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from autoj_reward.client.in_flight import run_in_order
 from autoj_reward.config import PolicyConfig
@@ -25,6 +25,17 @@ QUERIES_AT_ONCE = 16
 A = TypeVar("A", bound=QueryOrTurns)
 Sampled = SampledResponses | str
 """The responses to a query, or the reason why there are none."""
+
+
+class JobSchedule(NamedTuple):
+    """How a job's sampling and judging follow each other."""
+
+    sample: Callable[[QueryOrTurns], Awaitable[Sampled]]
+    """Returns the policy's responses to a query."""
+    early: asyncio.Event | None = None
+    """When it is set the judge starts, before its first input. None: it starts with that."""
+    free: Callable[[], Awaitable[None]] | None = None
+    """Returns when rows that have responses may be judged; None: at once."""
 
 
 class Policy(Protocol):

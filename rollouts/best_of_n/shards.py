@@ -37,7 +37,7 @@ from autoj_reward.types import BadRow, Judgement, QueryOrTurns, Usage
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered
 from rollouts.best_of_n.results import RESULTS, GroupResult, joining, writing_results
-from rollouts.best_of_n.sampling import recorded, sample_missing
+from rollouts.best_of_n.sampling import JobSchedule, recorded, sample_missing
 from rollouts.best_of_n.stages import Counts, Job
 from rollouts.best_of_n.summary import JUDGE_PHASE
 
@@ -154,7 +154,7 @@ async def judge_shard(
 
     with _placing(shard, config.output) as folder, _journal(config, shard) as journal:
         rows = stages.rows_of(job).part(shard.first, shard.last)
-        sample = recorded(config.policy, journal, unanswered)
+        schedule = JobSchedule(recorded(config.policy, journal, unanswered))
         queries = judgements = 0
         with writing_results(folder) as record, filling(folder / "groups.pickle") as kept:
 
@@ -164,7 +164,7 @@ async def judge_shard(
                 kept.add(pickle.dumps(group))
                 queries, judgements = queries + 1, judgements + len(group.candidates)
 
-            asked = rows, sample, journal, cluster, progress, add, left_out, used.append
+            asked = rows, schedule, journal, cluster, progress, add, left_out, used.append
             await stages.judge_rows(job, *asked)
         of = counts.reused, counts.new, counts.usage, counts.unavailable, left_out, "".join(used)
         write_json(folder / "part.json", ShardPart(shard, queries, judgements, *of))

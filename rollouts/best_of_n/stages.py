@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ from autoj_reward.types import (
     Usage,
 )
 from rollouts.best_of_n.results import GroupResult
-from rollouts.best_of_n.sampling import Sampled
+from rollouts.best_of_n.sampling import JobSchedule, Sampled
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -102,24 +102,19 @@ def unanswered_queries(rows: Stream[QueryRow]) -> Iterator[QueryOrTurns]:
 async def judge_rows(
     job: Job,
     rows: Stream[QueryRow],
-    sample: Callable[[QueryOrTurns], Awaitable[Sampled]],
+    schedule: JobSchedule,
     journal: Journal,
     cluster: Cluster | None,
     progress: Progress,
     add: Callable[[GroupResult], None],
     left_out: BadRows,
     say: Callable[[str], object] = announce,
-    early: asyncio.Event | None = None,
-    free: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Judge the candidates of every row and choose one of them.
 
-    sample: gives the responses of the policy to a query without any. The row is judged as soon as
-        they are there. It is added to `left_out` if there are none.
+    schedule: samples the responses to a query without any. The row is judged as soon as they are
+        there. It is added to `left_out` if there are none.
     add: gets the results in input order. say: gets one line that describes the judge in use.
-    early: as for `open_ask`. Without it, the judge is started only if the journal lacks a
-        judgement.
-    free: returns when rows with responses may be judged; None: at once.
     """
 
     def require(views: frozenset[View]) -> None:
@@ -138,16 +133,16 @@ async def judge_rows(
         progress=progress,
         cluster=cluster,
         say=say,
-        early=early,
+        early=schedule.early,
     ) as ask:
 
         async def one(row: QueryRow) -> GroupResult | BadRow:
             if row.responses is not None:
-                if free:
-                    await free()
+                if schedule.free:
+                    await schedule.free()
                 found: Sampled = SampledResponses(row.responses, row.logprobs or (), (), 0)
             else:
-                found = await sample(row.asked)
+                found = await schedule.sample(row.asked)
             if isinstance(found, str):
                 return BadRow(rows.name, row.line, "query", found)
             return await _select(job, ask, row, _candidates(row, found))

@@ -765,6 +765,8 @@ def test_metrics_by_hand() -> None:
     assert metric(app, "autoj_judgements_total", kind="single", outcome="ok") == 5
     assert metric(app, "autoj_judgements_total", kind="single", outcome="truncated") == 1
     assert metric(app, "autoj_judgements_total", kind="pairwise", outcome="ok") == 2
+    # A series that began with its first event would hide that event from rate().
+    assert metric(app, "autoj_judgements_total", kind="pairwise", outcome="truncated") == 0
     assert metric(app, "autoj_flagged_total", flag="empty_response") == 2
     # good = fair; "..." rates 4 and "" rates 1: five rated, ten pairs, one tie
     assert metric(app, "autoj_rated_pairs_total") == 10
