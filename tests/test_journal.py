@@ -21,7 +21,7 @@ from autoj_reward.conversation import Context, Turn
 from autoj_reward.errors import JournalError
 from autoj_reward.journal import Journal, SampledResponses, judgement_key
 from autoj_reward.journal.reading import Reader
-from autoj_reward.journal.records import digest, judgement_cell, judgement_record, packed
+from autoj_reward.journal.records import digest, judgement_cell, judgement_record, pack
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Reading, Usage, Verdict
 from tests.judgements import asked, compared, rated
 
@@ -142,7 +142,7 @@ def test_a_row_with_spaces_in_its_json_is_read(tmp_path: Path) -> None:
     journal.put("judge", ITEM, GOOD)
     [(key, judge, outcome, given, cell, at, _)] = journal._execute("SELECT * FROM judgements", ())
     given = json.dumps(json.loads(given))
-    cell = packed(json.dumps(judgement_record(cell, judge)))
+    cell = pack(json.dumps(judgement_record(cell, judge)))
     row = digest(key, judge, outcome, given, cell, at)
     sql = "UPDATE judgements SET input = '{}', judgement = x'{}', checksum = '{}'"
     damage(path, sql.format(given, cell.hex(), row))
@@ -623,7 +623,7 @@ def test_a_row_that_is_as_written_and_no_judgement_is_named(tmp_path: Path, said
     journal = Journal(path)
     journal.put("judge", ITEM, GOOD)
     [(key, *cells)] = journal._execute("SELECT * FROM judgements", ())
-    cells[3] = packed(said)
+    cells[3] = pack(said)
     row = cells[3].hex(), digest(key, *cells[:-1])
     damage(path, "UPDATE judgements SET judgement = x'{}', checksum = '{}'".format(*row))
     with pytest.raises(JournalError, match=f"damaged: the row '{key}' cannot be read"):
@@ -634,7 +634,7 @@ def test_a_row_that_is_as_written_and_no_judgement_is_named(tmp_path: Path, said
 @pytest.mark.parametrize(
     "sql",
     [
-        pytest.param(f"UPDATE texts SET body = x'{packed('s').hex()}' WHERE id = 1", id="another"),
+        pytest.param(f"UPDATE texts SET body = x'{pack('s').hex()}' WHERE id = 1", id="another"),
         pytest.param("UPDATE texts SET body = x'00' WHERE id = 1", id="bytes"),
         pytest.param("DELETE FROM texts WHERE id = 1", id="gone"),
     ],

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from autoj_reward.io.files import to_compact_json
 from autoj_reward.journal import tables
-from autoj_reward.journal.errors import BROKEN, damaged, explain_error, make_format_error
+from autoj_reward.journal.errors import BROKEN, explain_error, make_damage_error, make_format_error
 from autoj_reward.journal.records import (
     SampledResponses,
     digest,
@@ -35,8 +35,8 @@ __all__ = ["Journal", "SampledResponses", "judgement_key", "read_judgement"]
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
-Said = tuple[str, JudgeInput, Judgement]
-"""The judge's fingerprint, the input, and the judgement."""
+Judged = tuple[str, JudgeInput, Judgement]
+"""A judge's fingerprint, its input, and the judgement."""
 PATIENCE_S = 60
 """Seconds to wait while other processes hold the file."""
 DROPPED = 256
@@ -85,16 +85,15 @@ class Journal:
         """Create missing tables. Raises JournalError for a file of another format."""
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")  # several processes may open a new file at once
-            made = self._db.execute(tables.MADE).fetchone()
+            version = self._db.execute(tables.VERSION).fetchone()
             for name, columns in tables.TABLES.items():
                 self._db.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
-                found = self._db.execute(f"PRAGMA table_info({name})").fetchall()
-                known = {column[1] for column in found}
-                if tables.KEYS[name] not in known:
+                info = self._db.execute(f"PRAGMA table_info({name})").fetchall()
+                if tables.KEYS[name] not in {column[1] for column in info}:
                     raise sqlite3.DatabaseError(f"its table {name} is no journal's")
-            if made is None:
+            if version is None:
                 self._db.execute(tables.SET_FORM)
-            elif made != (tables.FORM,):
+            elif version != (tables.FORM,):
                 raise make_format_error(self.path)
             for index in tables.BY_AGE if self._most is not None else ():
                 self._db.execute(index)
@@ -102,24 +101,23 @@ class Journal:
     def get(self, judge: str, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
         """Return the judgements on record, by input. Those that are `unavailable` are left out."""
         keys = {judgement_key(judge, item): item for item in items}
-        found: dict[JudgeInput, Judgement] = {}
-        for chunk in _chunks(list(keys), 500):
+        judgements: dict[JudgeInput, Judgement] = {}
+        for chunk in _split(list(keys), 500):
             marks = ",".join("?" * len(chunk))
-            wanted = f"{tables.JUDGED} WHERE key IN ({marks})"
-            for row in self._execute(wanted, chunk):
-                judgement = self._read(row, _judgement)
+            for row in self._execute(f"{tables.JUDGED} WHERE key IN ({marks})", chunk):
+                judgement = self._read(row, _read_row)
                 if judgement.outcome is not Outcome.UNAVAILABLE and row[0] in keys:
-                    found[keys[row[0]]] = judgement
+                    judgements[keys[row[0]]] = judgement
         if len(self._missing) + len(keys) > MISSING:
             self._missing.clear()
-        self._missing |= {(judge, i): key for key, i in keys.items() if i not in found}
-        return found
+        self._missing |= {(judge, i): key for key, i in keys.items() if i not in judgements}
+        return judgements
 
     def put(self, judge: str, item: JudgeInput, judgement: Judgement) -> Judgement:
         """Store one judgement; see `put_all`."""
         return self.put_all([(judge, item, judgement)])[0]
 
-    def put_all(self, said: Sequence[Said]) -> list[Judgement]:
+    def put_all(self, judged: Sequence[Judged]) -> list[Judgement]:
         """Store judgements. All are on disk when this returns.
 
         Returns the judgement on record for each input. That is an earlier one if it was OK, or if
@@ -128,24 +126,24 @@ class Journal:
         """
         with self._writing():
             at = time.time()
-            kept = [self._put(*one, at) for one in said]
+            on_record = [self._put(*inputs, at) for inputs in judged]
             # The file itself is never replaced: other processes have it open.
             if self._most is not None and self._execute(tables.USED, ())[0][0] > self._most:
-                self._execute(tables.DROP_OLDEST, (DROPPED + len(said),))
+                self._execute(tables.DROP_OLDEST, (DROPPED + len(judged),))
                 self._execute(tables.DROP_TEXTS, ())
-        return kept
+        return on_record
 
     def _put(self, judge: str, item: JudgeInput, judgement: Judgement, at: float) -> Judgement:
-        row = self._row(judge, item, judgement, at)
+        row = self._make_row(judge, item, judgement, at)
         if self._execute(tables.PUT, row):
             return judgement
-        kept = self.get(judge, [item]).get(item, judgement)
-        if not kept.lacks("expected") or judgement.lacks("expected") or not judgement.ok:
-            return kept
+        recorded = self.get(judge, [item]).get(item, judgement)
+        if not recorded.lacks("expected") or judgement.lacks("expected") or not judgement.ok:
+            return recorded
         key, _, _, _, cell, _, _ = row  # the recorded one lacks a number, so it was judged again
         [(input_cell,)] = self._execute("SELECT input FROM judgements WHERE key = ?", (key,))
-        sealed = _sealed(key, judge, str(judgement.outcome), input_cell, cell, at)
-        self._execute(tables.REPLACE, (cell, at, sealed[-1], key))
+        row = _seal(key, judge, str(judgement.outcome), input_cell, cell, at)
+        self._execute(tables.REPLACE, (cell, at, row[-1], key))
         return judgement
 
     def finding(self, judge: str) -> dict[str, Any]:
@@ -153,26 +151,26 @@ class Journal:
         rows = self._execute(tables.FINDING, (judge,))
         return self._read(rows[0], lambda row: dict(json.loads(row[1]))) if rows else {}
 
-    def keep_finding(self, judge: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    def keep_finding(self, judge: str, finding: Mapping[str, Any]) -> dict[str, Any]:
         """Store the endpoint capabilities of a judge, and return those on record.
 
         The first ones stored count for every process that shares the file.
         """
         with self._writing():
-            row = _sealed(judge, json.dumps(dict(found), sort_keys=True), time.time())
+            row = _seal(judge, json.dumps(dict(finding), sort_keys=True), time.time())
             self._execute(tables.PUT_FINDING, row)
         return self.finding(judge)
 
-    def _row(self, judge: str, item: JudgeInput, said: Judgement, at: float) -> Row:
-        given = to_compact_json(self._texts.keep_input(item, at)).decode("ascii")
-        cells = judge, said.outcome.value, given, judgement_cell(judge, said), at
+    def _make_row(self, judge: str, item: JudgeInput, judgement: Judgement, at: float) -> Row:
+        input_cell = to_compact_json(self._texts.keep_input(item, at)).decode("ascii")
+        cells = judge, judgement.outcome.value, input_cell, judgement_cell(judge, judgement), at
         key = self._missing.pop((judge, item), None) or judgement_key(judge, item)
-        return _sealed(key, *cells)
+        return _seal(key, *cells)
 
     def get_samples(self, policy: str, query: str) -> SampledResponses | None:
         """Return the responses on record of a policy to a query, or None."""
-        wanted = f"SELECT {tables.COLUMNS['samples']} FROM samples WHERE key = ?"
-        rows = self._execute(wanted, (digest(policy, query),))
+        select = f"SELECT {tables.COLUMNS['samples']} FROM samples WHERE key = ?"
+        rows = self._execute(select, (digest(policy, query),))
         return self._read(rows[0], self._texts.read_sampled)[1] if rows else None
 
     def put_samples(self, policy: str, query: str, sampled: SampledResponses) -> SampledResponses:
@@ -180,15 +178,15 @@ class Journal:
         stored."""
         with self._writing():
             cells = self._texts.keep_samples(query, sampled)
-            row = _sealed(digest(policy, query), policy, *cells, time.time())
+            row = _seal(digest(policy, query), policy, *cells, time.time())
             self._execute(tables.PUT_SAMPLES, row)
         return self.get_samples(policy, query) or sampled
 
     def export(self) -> Iterator[dict[str, Any]]:
         """Yield every judgement as a plain record, oldest first. Rows are read lazily."""
         for row in self._rows(f"{tables.JUDGED} ORDER BY at"):
-            item, said = self._read(row, self._texts.read_judged)
-            judgement = read_judgement(said).record()
+            item, record = self._read(row, self._texts.read_judged)
+            judgement = read_judgement(record).record()
             yield {"at": row[5], "input": item.record(), **judgement, "judge": row[1]}
 
     def statistics(self) -> dict[str, Any]:
@@ -243,7 +241,7 @@ class Journal:
             problem = "is not what was written"
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             problem = f"cannot be read: {error}"
-        raise damaged(self.path, f"the row {row[0]!r} {problem}")
+        raise make_damage_error(self.path, f"the row {row[0]!r} {problem}")
 
     def close(self) -> None:
         self._db.close()
@@ -261,14 +259,15 @@ class Journal:
             raise explain_error(self.path, error) from error
 
 
-def _judgement(row: Row) -> Judgement:
+def _read_row(row: Row) -> Judgement:
     return read_judgement(judgement_record(row[4], row[1]))
 
 
-def _sealed(*cells: Any) -> Row:
+def _seal(*cells: Any) -> Row:
+    """Return a row: the cells and their checksum."""
     return (*cells, digest(*cells))
 
 
-def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
+def _split(items: list[str], size: int) -> Iterator[list[str]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]

@@ -38,10 +38,10 @@ def explain_error(path: Path, error: Exception, opening: bool = False) -> Journa
     if code == sqlite3.SQLITE_NOTADB:
         return JournalError(
             f"{start}: {error}: name another file if this is no journal; if it is one, its first "
-            f"page is damaged: {_keep(path)}"
+            f"page is damaged: {_explain_recovery(path)}"
         )
     if code == sqlite3.SQLITE_CORRUPT or isinstance(error, UnicodeDecodeError):
-        return damaged(path, str(error))
+        return make_damage_error(path, str(error))
     if code in _REMEDY:
         return JournalError(f"{start}: {error}: {_REMEDY[code]}; then {_AGAIN}")
     if opening:
@@ -49,9 +49,9 @@ def explain_error(path: Path, error: Exception, opening: bool = False) -> Journa
     return JournalError(f"{start}: {error}; {_AGAIN}")
 
 
-def damaged(path: Path, problem: str) -> JournalError:
+def make_damage_error(path: Path, problem: str) -> JournalError:
     """Return the error of a file that has been damaged."""
-    return JournalError(f"journal {path}: damaged: {problem}; {_keep(path)}")
+    return JournalError(f"journal {path}: damaged: {problem}; {_explain_recovery(path)}")
 
 
 def make_format_error(path: Path) -> JournalError:
@@ -62,7 +62,7 @@ def make_format_error(path: Path) -> JournalError:
     )
 
 
-def _keep(path: Path) -> str:
+def _explain_recovery(path: Path) -> str:
     return (
         "put back a copy of the file, or move it aside with any -wal and -shm file beside it: "
         f"`sqlite3 {path.name} .recover` reads what is left in it, and the same command judges "

@@ -35,7 +35,7 @@ USUAL = (
 
 SHORT_BYTES = 2048
 """Length in bytes below which a text is compressed with a small window."""
-KEPT = ("outcome", "reason", "critique", "readings", "usage", "judge", "flags", "thinking")
+STORED_FIELDS = ("outcome", "reason", "critique", "readings", "usage", "judge", "flags", "thinking")
 """Fields of a judgement's record that a journal stores. The others follow from the readings."""
 
 
@@ -57,12 +57,12 @@ def judgement_key(judge: str, item: JudgeInput) -> str:
 
     Optional fields that an input does not have do not enter it.
     """
-    added: list[Any] = ["direct"] if item.direct else []
-    added += [{"context": dict(item.context)}] if item.context else []
-    added += [{"turns": messages_of(item.turns)}] if item.turns else []
-    added += [{"items": [own.record() for own in item.items]}] if item.items else []
-    responses = [response_record(own) for own in item.responses]
-    return digest(judge, item.protocol, item.query, responses, item.sample, *added)
+    optional: list[Any] = ["direct"] if item.direct else []
+    optional += [{"context": dict(item.context)}] if item.context else []
+    optional += [{"turns": messages_of(item.turns)}] if item.turns else []
+    optional += [{"items": [entry.record() for entry in item.items]}] if item.items else []
+    responses = [response_record(response) for response in item.responses]
+    return digest(judge, item.protocol, item.query, responses, item.sample, *optional)
 
 
 def digest(*parts: Any) -> str:
@@ -75,23 +75,23 @@ def digest(*parts: Any) -> str:
 _UNESCAPED = json.JSONEncoder(ensure_ascii=False)
 
 
-def packed(text: str) -> bytes:
+def pack(text: str) -> bytes:
     """Return a text compressed with the dictionary USUAL."""
     body = encoded(text)
     # A short text gains nothing from a large window, which takes longer to set up than to use.
     window, memory = (-12, 4) if len(body) < SHORT_BYTES else (-zlib.MAX_WBITS, 6)
-    made = zlib.compressobj(6, zlib.DEFLATED, window, memory, zlib.Z_DEFAULT_STRATEGY, USUAL)
-    return made.compress(body) + made.flush()
+    packer = zlib.compressobj(6, zlib.DEFLATED, window, memory, zlib.Z_DEFAULT_STRATEGY, USUAL)
+    return packer.compress(body) + packer.flush()
 
 
-def unpacked(body: bytes) -> str:
-    """Return the text of `packed` bytes. Raises ValueError for damaged bytes."""
+def unpack(body: bytes) -> str:
+    """Return the text of bytes that `pack` made. Raises ValueError for damaged bytes."""
     try:
-        found = zlib.decompressobj(-zlib.MAX_WBITS, USUAL)
-        text = found.decompress(body) + found.flush()
+        unpacker = zlib.decompressobj(-zlib.MAX_WBITS, USUAL)
+        text = unpacker.decompress(body) + unpacker.flush()
     except zlib.error as error:
         raise ValueError(str(error)) from error
-    if not found.eof or found.unused_data:
+    if not unpacker.eof or unpacker.unused_data:
         raise ValueError("its end is missing, or something follows")
     return text.decode("utf-8", "surrogatepass")
 
@@ -101,20 +101,20 @@ def judgement_cell(judge: str, judgement: Judgement) -> bytes:
 
     judge: fingerprint in the row's own column; the bytes hold the judgement's only if it differs.
     """
-    kept = {name: getattr(judgement, name) for name in KEPT}
-    kept["readings"] = [reading.record() for reading in judgement.readings]
-    kept["usage"] = judgement.usage.record()
+    record = {name: getattr(judgement, name) for name in STORED_FIELDS}
+    record["readings"] = [reading.record() for reading in judgement.readings]
+    record["usage"] = judgement.usage.record()
     if judgement.judge == judge:
-        del kept["judge"]
-    return packed(to_compact_json(kept).decode("ascii"))
+        del record["judge"]
+    return pack(to_compact_json(record).decode("ascii"))
 
 
 def judgement_record(cell: bytes, judge: str) -> dict[str, Any]:
     """Return the record in a row's bytes, for `read_judgement`. The inverse of `judgement_cell`."""
-    found = json.loads(unpacked(cell))
-    if not isinstance(found, dict):
-        raise TypeError(f"{type(found).__name__} in place of an object")
-    return {"judge": judge} | found
+    record = json.loads(unpack(cell))
+    if not isinstance(record, dict):
+        raise TypeError(f"{type(record).__name__} in place of an object")
+    return {"judge": judge} | record
 
 
 def read_judgement(data: Mapping[str, Any]) -> Judgement:
@@ -127,7 +127,7 @@ def read_judgement(data: Mapping[str, Any]) -> Judgement:
         Outcome(data["outcome"]),
         data["reason"],
         data["critique"],
-        tuple(_reading(own) for own in data["readings"]),
+        tuple(_read_reading(record) for record in data["readings"]),
         Usage(**data["usage"]),
         data["judge"],
         tuple(data["flags"]),
@@ -135,7 +135,7 @@ def read_judgement(data: Mapping[str, Any]) -> Judgement:
     )
 
 
-def _reading(data: Mapping[str, Any]) -> Reading:
-    told = data["distribution"]
-    pairs = None if told is None else tuple((label, p) for label, p in told)
+def _read_reading(data: Mapping[str, Any]) -> Reading:
+    distribution = data["distribution"]
+    pairs = None if distribution is None else tuple((label, p) for label, p in distribution)
     return Reading(**{**data, "distribution": pairs})

@@ -32,7 +32,7 @@ COLUMNS = {
 FORM = 2
 """Version of the row format, stored as the file's `user_version`. The first format had no
 version."""
-MADE = """
+VERSION = """
 SELECT user_version FROM sqlite_master, pragma_user_version() WHERE name = 'judgements'
 """
 """Query of the file's format version. It returns no row for a file without the table."""

@@ -13,8 +13,8 @@ from autoj_reward.journal.records import (
     digest,
     judgement_key,
     judgement_record,
-    packed,
-    unpacked,
+    pack,
+    unpack,
 )
 from autoj_reward.journal.tables import KEEP, SEEN, TEXT
 from autoj_reward.rubric_items import BadRubric, RubricItem, read_items
@@ -36,12 +36,12 @@ class Texts:
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
-        self._kept: dict[str, tuple[float, int]] = {}
+        self._numbers: dict[str, tuple[float, int]] = {}
 
     def forget(self) -> None:
         """Clear the cache of numbers when a transaction begins: cached texts may have been
         dropped."""
-        self._kept.clear()
+        self._numbers.clear()
 
     def keep(self, text: str, at: float) -> int:
         """Store a text and return its number. Call it within a write transaction.
@@ -49,14 +49,14 @@ class Texts:
         at: time of the row that refers to it. A text that is there is not stored again; it gets the
         later time.
         """
-        kept_at, number = self._kept.get(text, (-1.0, 0))
-        if kept_at < at:
+        last_at, number = self._numbers.get(text, (-1.0, 0))
+        if last_at < at:
             key = text_digest(text)
-            known = self._execute(SEEN, (at, key))
-            number = int((known or self._execute(KEEP, (at, key, packed(text))))[0][0])
-            if len(self._kept) >= AT_HAND:
-                self._kept.clear()
-            self._kept[text] = at, number
+            rows = self._execute(SEEN, (at, key)) or self._execute(KEEP, (at, key, pack(text)))
+            number = int(rows[0][0])
+            if len(self._numbers) >= AT_HAND:
+                self._numbers.clear()
+            self._numbers[text] = at, number
         return number
 
     def read(self, number: Any) -> str:
@@ -64,7 +64,7 @@ class Texts:
         rows = self._execute(TEXT, (number,))
         if not rows:
             raise ValueError(f"its text {number!r} is missing")
-        return unpacked(rows[0][0])
+        return unpack(rows[0][0])
 
     def keep_input(self, item: JudgeInput, at: float) -> dict[str, Any]:
         """Store the texts of an input, and return its record with numbers in their place."""
@@ -73,11 +73,11 @@ class Texts:
             record["messages"] = self._keep_text(record["messages"], at)
         else:
             record["query"] = self.keep(item.query, at)
-        record["responses"] = [self._keep_text(own, at) for own in record["responses"]]
+        record["responses"] = [self._keep_text(response, at) for response in record["responses"]]
         if item.context:
             record["context"] = {name: self.keep(text, at) for name, text in item.context.items()}
-        for own in record.get("items", ()):
-            own["criterion"] = self.keep(own["criterion"], at)
+        for rubric_item in record.get("items", ()):
+            rubric_item["criterion"] = self.keep(rubric_item["criterion"], at)
         if item.points:
             record["points"] = list(item.points)
         return record
@@ -96,21 +96,21 @@ class Texts:
 
         Raises ValueError, KeyError, TypeError or AttributeError for a damaged row.
         """
-        key, judge, _, given, said, *_ = row
-        record = json.loads(given)
-        read, turns = self.read, self._read_turns(record.get("messages", ()))
+        key, judge, _, input_cell, cell, *_ = row
+        record = json.loads(input_cell)
+        turns = self._read_turns(record.get("messages", ()))
         responses = (
-            Trajectory(self._read_turns(own)) if isinstance(own, list) else read(own)
-            for own in record["responses"]
+            Trajectory(self._read_turns(number)) if isinstance(number, list) else self.read(number)
+            for number in record["responses"]
         )
         item = JudgeInput(
             record["protocol"],
-            to_plain_text(turns) if turns else read(record["query"]),
+            to_plain_text(turns) if turns else self.read(record["query"]),
             tuple(responses),
             record["sample"],
             record.get("direct", False),
             Context(
-                {n: read(text) for n, text in record.get("context", {}).items()},
+                {n: self.read(text) for n, text in record.get("context", {}).items()},
                 turns,
                 self._read_items(record.get("items", ())),
             ),
@@ -118,12 +118,12 @@ class Texts:
         )
         if judgement_key(judge, item) != key:
             raise ValueError("its texts are not what was written")
-        return item, judgement_record(said, judge)
+        return item, judgement_record(cell, judge)
 
     def _read_items(self, records: Sequence[dict[str, Any]]) -> tuple[RubricItem, ...]:
-        told = [{**own, "criterion": self.read(own["criterion"])} for own in records]
+        items = [{**record, "criterion": self.read(record["criterion"])} for record in records]
         try:
-            return read_items(told) if told else ()
+            return read_items(items) if items else ()
         except BadRubric as error:
             raise ValueError(str(error)) from error
 
@@ -132,19 +132,19 @@ class Texts:
 
         Their texts are never dropped.
         """
-        kept = as_json(sampled)
-        kept["responses"] = [self.keep(text, FOR_GOOD) for text in sampled.responses]
-        kept["digest"] = digest(query, *sampled.responses)
-        return json.dumps(self.keep(query, FOR_GOOD)), json.dumps(kept)
+        record = as_json(sampled)
+        record["responses"] = [self.keep(text, FOR_GOOD) for text in sampled.responses]
+        record["digest"] = digest(query, *sampled.responses)
+        return json.dumps(self.keep(query, FOR_GOOD)), json.dumps(record)
 
     def read_sampled(self, row: Sequence[Any]) -> tuple[str, SampledResponses]:
         """Return the query and the responses of a row of `samples`.
 
         Raises what `read_judged` raises.
         """
-        query, kept = self.read(json.loads(row[2])), json.loads(row[3])
-        responses = tuple(self.read(text) for text in kept["responses"])
-        if kept["digest"] != digest(query, *responses):
+        query, record = self.read(json.loads(row[2])), json.loads(row[3])
+        responses = tuple(self.read(text) for text in record["responses"])
+        if record["digest"] != digest(query, *responses):
             raise ValueError("its texts are not what was written")
-        numbers = tuple(kept["logprobs"]), tuple(kept["finished"]), kept["tokens_out"]
+        numbers = tuple(record["logprobs"]), tuple(record["finished"]), record["tokens_out"]
         return query, SampledResponses(responses, *numbers)

@@ -100,7 +100,7 @@ def test_reading_beside_a_writer_changes_nothing_of_its_own(record: Record, call
 
 def test_a_reader_in_the_midst_holds_up_no_writer(record: Record, caller: Caller) -> None:
     record.rate("q", "r0", 5)
-    with caller.reader._opened() as db:
+    with caller.reader._open() as db:
         rows = db.execute("SELECT key FROM judgements")
         rows.fetchone()
         record.rate("q", "r1", 5)
