@@ -56,7 +56,9 @@ def set_in_bold(text: str) -> str:
 
 def write_as_list(text: str) -> str:
     """Return a text as a list of its sentences."""
-    return "\n".join(f"- {own}" for own in re.split(r"(?<=[.!?]) |\n", text) if own.strip())
+    return "\n".join(
+        f"- {sentence}" for sentence in re.split(r"(?<=[.!?]) |\n", text) if sentence.strip()
+    )
 
 
 def add_greeting(text: str) -> str:
