@@ -116,9 +116,9 @@ def items_in(row: Mapping[str, Any], names: Sequence[str]) -> tuple[RubricItem, 
     value: Any = next((row[name] for name in names if row.get(name) is not None), None)
     if hasattr(value, "tolist"):  # numpy and torch
         value = value.tolist()
-    missing = isinstance(value, float) and math.isnan(value)  # how pandas writes a missing value
-    blank = isinstance(value, str) and not value.strip()
-    return () if value is None or missing or blank or value == [] else read_items(value)
+    is_missing = isinstance(value, float) and math.isnan(value)  # how pandas writes a missing value
+    is_blank = isinstance(value, str) and not value.strip()
+    return () if value is None or is_missing or is_blank or value == [] else read_items(value)
 
 
 def require_positive(items: Sequence[RubricItem]) -> None:
@@ -135,9 +135,9 @@ def _parse_item(value: Any, where: str) -> RubricItem:
     # Tables write a key that some items lack as null.
     fields = {ALIASES.get(name, name): field for name, field in value.items() if field is not None}
     fields.pop("title", None)
-    if unknown := sorted(map(str, set(fields) - KEYS)):
+    if unknown_keys := sorted(map(str, set(fields) - KEYS)):
         raise BadRubric(
-            f"{where}.{unknown[0]}", f"unknown key: an item has {', '.join(sorted(KEYS))}"
+            f"{where}.{unknown_keys[0]}", f"unknown key: an item has {', '.join(sorted(KEYS))}"
         )
     criterion, text_kind = _parse_criterion(fields.get("criterion"), where)
     kind = _parse_kind(fields.get("kind", text_kind), where)
@@ -188,6 +188,6 @@ def _parse_choices(value: Any, where: str) -> Choices:
 def _parse_tags(value: Any, where: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise BadRubric(f"{where}.tags", f"a list of texts, not {value!r:.60}")
-    if bad := [tag for tag in value if not isinstance(tag, str)]:
-        raise BadRubric(f"{where}.tags", f"a list of texts, not {bad[0]!r:.60} in it")
+    if bad_tags := [tag for tag in value if not isinstance(tag, str)]:
+        raise BadRubric(f"{where}.tags", f"a list of texts, not {bad_tags[0]!r:.60} in it")
     return tuple(value)

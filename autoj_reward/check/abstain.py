@@ -53,13 +53,13 @@ def doubt_limits(
     )
     limits = []
     for limit in candidate_limits.tolist():
-        within = spreads <= limit
-        counts = np.bincount(places[within], minlength=len(names))
-        misses = np.bincount(places[within & wrong], minlength=len(names))[counts > 0]
+        is_within = spreads <= limit
+        counts = np.bincount(places[is_within], minlength=len(names))
+        misses = np.bincount(places[is_within & wrong], minlength=len(names))[counts > 0]
         n, k = int((counts > 0).sum()), float((misses / counts[counts > 0]).sum())
         level = 1 - (1 - CONFIDENCE) / LEVELS
         bound = float(beta.ppf(level, k + 1, n - k)) if k < n else 1.0
-        limits.append(DoubtLimit(limit, float(1 - within.mean()), n, k / n, bound))
+        limits.append(DoubtLimit(limit, float(1 - is_within.mean()), n, k / n, bound))
     return limits
 
 

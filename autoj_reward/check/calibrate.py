@@ -102,8 +102,8 @@ def calibrate_judge(
 
     def record_ratings(group: LabelledGroup, judgements: Sequence[Judgement]) -> None:
         ratings.extend(
-            (judgement, y, group.query)
-            for judgement, y in zip(judgements, group.grades, strict=True)
+            (judgement, grade, group.query)
+            for judgement, grade in zip(judgements, group.grades, strict=True)
         )
 
     def count_inputs(group: LabelledGroup) -> int:
@@ -114,9 +114,9 @@ def calibrate_judge(
             spec, journal, groups, rate, record_ratings, "rating", count_inputs, view=view
         ).fields()
         known_ratings = [
-            (judgement, x, y, query)
-            for judgement, y, query in ratings
-            if (x := judgement.view(view)) is not None
+            (judgement, number, grade, query)
+            for judgement, grade, query in ratings
+            if (number := judgement.view(view)) is not None
         ]
         failed_count = len(ratings) - len(known_ratings)
         _require_many(
@@ -215,8 +215,8 @@ def _find_doubt_limit(
             f"{source}: the judge gave no distribution, so its doubt is unknown: leave --abstain "
             "out, or take a judge with log-probabilities"
         )
-    mapped, _ = rows.predict_held_out()
-    wrong = np.abs(mapped - rows.labels) > wrong_by
+    mapped_numbers, _ = rows.predict_held_out()
+    wrong = np.abs(mapped_numbers - rows.labels) > wrong_by
     limits = doubt_limits(rows.spreads, wrong, rows.queries)
     limit = loosest_limit(limits, max_wrong)
     if limit is None:
@@ -237,12 +237,16 @@ def _compute_errors(rows: LabelledNumbers, spec: JudgeSpec) -> ResultFields:
     """
     low, high = spec.scale or (float("inf"), float("-inf"))
     on_scale = low <= rows.scale[0] and rows.scale[1] <= high
-    mapped, constant = rows.predict_held_out()
-    predicted = {"raw": rows.numbers, "calibrated": mapped, "mean_label": constant}
+    mapped_numbers, mean_labels = rows.predict_held_out()
+    predictions_by_name = {
+        "raw": rows.numbers,
+        "calibrated": mapped_numbers,
+        "mean_label": mean_labels,
+    }
     draws, n = Draws(), len(rows.labels)
     return {
         name: to_json(draws.over(root_mean_square(predictions - rows.labels), n, rows.queries))
         if on_scale or name != "raw"
         else None
-        for name, predictions in predicted.items()
+        for name, predictions in predictions_by_name.items()
     }

@@ -207,17 +207,17 @@ def _measure_pair_calibration(duels: Sequence[LabelledDuel], draws: Draws) -> Me
     if not duel_chances:
         return Measurement(None, "the judge gives no distributions")
     chances = np.array([chance for chance, _ in duel_chances])
-    sure, right = np.maximum(chances, 1 - chances), (chances >= 0.5).astype(float)
+    confidences, hits = np.maximum(chances, 1 - chances), (chances >= 0.5).astype(float)
     # The squared errors of both orders, summed as those of three verdicts in `calibration`.
     about = f"Brier score {2 * np.mean((1 - chances) ** 2):.3f}"
     return _measure_calibration(
-        sure, right, [query for _, query in duel_chances], (0, 1), about, CENTRED, draws
+        confidences, hits, [query for _, query in duel_chances], (0, 1), about, CENTRED, draws
     )
 
 
 def _measure_calibration(
-    predicted: Array,
-    observed: Array,
+    predictions: Array,
+    observations: Array,
     queries: Sequence[int],
     scale: tuple[float, float],
     about: str,
@@ -228,7 +228,7 @@ def _measure_calibration(
     low, high = scale
 
     def error(rows: Indices) -> float | None:
-        gap = calibration_error(calibration_bins(predicted[rows], observed[rows], low, high))
+        gap = calibration_error(calibration_bins(predictions[rows], observations[rows], low, high))
         return None if gap is None else gap / (high - low)
 
     curve = [
@@ -238,7 +238,7 @@ def _measure_calibration(
             "observed": calibration_bin.observed,
             "n": calibration_bin.n,
         }
-        for calibration_bin in calibration_bins(predicted, observed, low, high)
+        for calibration_bin in calibration_bins(predictions, observations, low, high)
     ]
-    estimate = draws.over(error, len(predicted), queries)
+    estimate = draws.over(error, len(predictions), queries)
     return Measurement(estimate, about, setting, {"Calibration curve": curve})

@@ -148,8 +148,10 @@ def measure_ties(checked: Checked) -> Measurement:
     known_values = values[~np.isnan(values)]
     about = ""
     if known_values.size:
-        most = saturation(list(known_values))
-        about = f"standard deviation {known_values.std():.3g}; most frequent number in {most:.0%}"
+        mode_share = saturation(list(known_values))
+        about = (
+            f"standard deviation {known_values.std():.3g}; most frequent number in {mode_share:.0%}"
+        )
     return Measurement(estimate, about, _suggest_view(checked))
 
 
@@ -238,11 +240,13 @@ def measure_length(checked: Checked) -> Measurement:
     It is the share of rows where padding raises it less the share where it lowers it.
     """
     gains = checked.values("padded") - checked.values("flawed")
-    added = np.array(
+    added_chars = np.array(
         [len(row.case.texts["padded"]) - len(row.case.texts["flawed"]) for row in checked.rows]
     )
     is_known = ~np.isnan(gains)
-    slope = 1000 * float(gains[is_known].sum() / added[is_known].sum()) if is_known.any() else 0.0
+    slope = (
+        1000 * float(gains[is_known].sum() / added_chars[is_known].sum()) if is_known.any() else 0.0
+    )
     about = f"{slope:+.3g} points for 1,000 characters"
     setting = f"set reward.shaping.length_penalty: {slope:.2g}" if slope > 0 else ""
     return Measurement(
@@ -331,9 +335,9 @@ def _compute_net_gains(checked: Checked, attack: str, *plain: str) -> Array:
 
 def _measure_flips(checked: Checked, gaps: Array) -> Estimate:
     """Return the share of rows whose winner differs, among those with a winner at first."""
-    before = np.sign(checked.values("good") - checked.values("flawed"))
-    unknown = np.isnan(gaps) | np.isnan(before) | (before == 0)
-    return checked.rate(np.where(unknown, np.nan, np.sign(gaps) != before))
+    first_winners = np.sign(checked.values("good") - checked.values("flawed"))
+    is_unknown = np.isnan(gaps) | np.isnan(first_winners) | (first_winners == 0)
+    return checked.rate(np.where(is_unknown, np.nan, np.sign(gaps) != first_winners))
 
 
 def _suggest_view(checked: Checked) -> str:

@@ -39,13 +39,13 @@ def _fit_isotonic(numbers: Array, labels: Array) -> Knots:
     from scipy.optimize import isotonic_regression  # slow to import
 
     distinct_numbers, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-    fitted = isotonic_regression(np.bincount(places, labels) / counts, weights=counts)
+    regression = isotonic_regression(np.bincount(places, labels) / counts, weights=counts)
     return [
         (
             float(np.average(distinct_numbers[start:end], weights=counts[start:end])),
-            float(fitted.x[start]),
+            float(regression.x[start]),
         )
-        for start, end in pairwise(fitted.blocks.tolist())
+        for start, end in pairwise(regression.blocks.tolist())
     ]
 
 
@@ -61,8 +61,8 @@ def _fit_line(numbers: Array, labels: Array, scale: tuple[float, float]) -> Knot
 
 def map_numbers(knots: Knots, numbers: Array) -> Array:
     """Return the label of each number. Shapes [n]."""
-    xs, ys = zip(*knots, strict=True)
-    labels: Array = np.interp(numbers, xs, ys)
+    knot_numbers, knot_labels = zip(*knots, strict=True)
+    labels: Array = np.interp(numbers, knot_numbers, knot_labels)
     return labels
 
 
@@ -82,13 +82,13 @@ def predict_held_out(
     order = np.random.default_rng(0).permutation(len(names))
     fold_of = {names[place]: n % FOLDS for n, place in enumerate(order.tolist())}
     folds = np.array([fold_of[query] for query in queries])
-    mapped, constant = np.empty_like(labels), np.empty_like(labels)
+    mapped_numbers, mean_labels = np.empty_like(labels), np.empty_like(labels)
     for fold in np.unique(folds):
         is_held_out = folds == fold
         knots = fit_knots(numbers[~is_held_out], labels[~is_held_out], scale, isotonic)
-        mapped[is_held_out] = map_numbers(knots, numbers[is_held_out])
-        constant[is_held_out] = labels[~is_held_out].mean()
-    return mapped, constant
+        mapped_numbers[is_held_out] = map_numbers(knots, numbers[is_held_out])
+        mean_labels[is_held_out] = labels[~is_held_out].mean()
+    return mapped_numbers, mean_labels
 
 
 def root_mean_square(gaps: Array) -> Statistic:

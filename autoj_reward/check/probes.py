@@ -183,8 +183,8 @@ def compare_with_bound(
         return Finding(probe, measurement, State.FOLLOWS, cause)
     if estimate.low is None or estimate.high is None:
         return Finding(probe, measurement, State.UNCLEAR)
-    beyond = estimate.low > probe.high or estimate.high < probe.low
-    return Finding(probe, measurement, State.MISSED if beyond else State.UNCLEAR)
+    is_outside = estimate.low > probe.high or estimate.high < probe.low
+    return Finding(probe, measurement, State.MISSED if is_outside else State.UNCLEAR)
 
 
 def _explains(finding: Finding | None) -> bool:

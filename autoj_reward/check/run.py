@@ -160,10 +160,12 @@ def resolve_check_judge(check_config: CheckConfig) -> tuple[View, JudgeSpec]:
 
 
 def _build_row_case(row: CheckRow, place: int, spec: JudgeSpec, view: View) -> CheckCase:
-    again = RESAMPLED if spec.scale and spec.config.critique and spec.config.temperature else ()
-    compared = spec.compares and spec.ratings_tie is None
+    repeated_names = (
+        RESAMPLED if spec.scale and spec.config.critique and spec.config.temperature else ()
+    )
+    is_compared = spec.compares and spec.ratings_tie is None
     texts = variants(row, place)
-    return CheckCase(row.kind, row.query, texts, spec, view, compared, again)
+    return CheckCase(row.kind, row.query, texts, spec, view, is_compared, repeated_names)
 
 
 def _build_group_case(group: LabelledGroup, spec: JudgeSpec, view: View) -> CheckCase:

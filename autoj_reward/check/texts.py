@@ -37,10 +37,11 @@ FOREIGN = {
 """Responses without content in other languages."""
 
 
-def pad_text(text: str, least: int) -> str:
-    """Return a text with at least `least` characters of padding, and the rest of the last word."""
-    sentences = PADDING * (least // len(PADDING) + 1)
-    end = sentences.index(" ", least)
+def pad_text(text: str, min_chars: int) -> str:
+    """Return a text with at least `min_chars` characters of padding, which ends with a whole
+    word."""
+    sentences = PADDING * (min_chars // len(PADDING) + 1)
+    end = sentences.index(" ", min_chars)
     return f"{text} {sentences[:end]}"
 
 

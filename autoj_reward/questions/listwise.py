@@ -50,21 +50,24 @@ class Listwise:
         ]
         return _build_ranking(members, orders, answers)
 
-    async def answer_late(self, judged: Ranking, late: Candidate, ask: Ask) -> Ranking:
+    async def answer_late(
+        self, group_ranking: Ranking, late_candidate: Candidate, ask: Ask
+    ) -> Ranking:
         """Return a ranking of judged responses and of one more, which is the last in it.
 
-        judged: the answer of this question. late: a response with a text of its own. It is judged
-        beside as many of the group as one judgement takes. Its score is moved by the mean change of
-        theirs, so that it is on the scale of `judged`. It abstains if none of them gets a score.
+        group_ranking: the answer of this question. late_candidate: a response with a text of its
+        own. It is judged beside as many of the group as one judgement takes. Its score is moved by
+        the mean change of theirs, so that it is on the scale of `group_ranking`. It abstains if
+        none of them gets a score.
         """
         scores_by_response = {
             candidate.response: score
-            for candidate, score in zip(self.candidates, judged.scores, strict=True)
+            for candidate, score in zip(self.candidates, group_ranking.scores, strict=True)
             if score is not None
         }
         members = find_members(self.candidates).candidates
         anchors = [c for c in members if c.response in scores_by_response][: self.max_responses - 1]
-        ranking = await replace(self, candidates=(*anchors, late)).answer(ask)
+        ranking = await replace(self, candidates=(*anchors, late_candidate)).answer(ask)
         changes = [
             scores_by_response[candidate.response] - score
             for candidate, score in zip(anchors, ranking.scores, strict=False)

@@ -138,8 +138,8 @@ class Ranking:
                 outcome = failure.outcome if failure else Outcome.UNPARSABLE
                 judgement = Judgement(outcome, reason=self.reasons[i])
             else:
-                forced = any(self._was_forced(order, i) for order in self.orders)
-                rating = Reading(RATING, f"{score:g}", score, expected=score, forced=forced)
+                is_forced = any(self._was_forced(order, i) for order in self.orders)
+                rating = Reading(RATING, f"{score:g}", score, expected=score, forced=is_forced)
                 statistics = {
                     STANDARD_ERROR: self.errors[i],
                     ORDER_SPREAD: spread,

@@ -109,8 +109,10 @@ class RubricScore:
             )
             outcome = failure or (Outcome.UNPARSABLE if self.judgements else Outcome.INPUT_REJECTED)
             return Judgement(outcome, self.reason, self.critique, (), usage, judge, flags)
-        forced = any(judgement.forced for judgement in self.judgements)
-        rating = Reading(RATING, f"{self.score:g}", self.score, expected=self.score, forced=forced)
+        is_forced = any(judgement.forced for judgement in self.judgements)
+        rating = Reading(
+            RATING, f"{self.score:g}", self.score, expected=self.score, forced=is_forced
+        )
         readings = (rating, *self._yield_readings())
         return Judgement(Outcome.OK, "", self.critique, readings, usage, judge, flags)
 
@@ -242,14 +244,14 @@ class ScoreRubric:
         if self.how.clip:
             score = min(1.0, max(0.0, score))
         gate = self.how.gate
-        gated = gate is not None and any(
+        is_gated = gate is not None and any(
             (share >= HELD) == (item.points < 0)
             for item, share in item_shares
             if item.kind == gate.kind
         )
-        if gate and gated:
+        if gate and is_gated:
             score = min(score, gate.cap)
-        return RubricScore(score, "", tuple(verdicts), judgements, gated)
+        return RubricScore(score, "", tuple(verdicts), judgements, is_gated)
 
 
 def read_item(
@@ -265,12 +267,12 @@ def read_item(
         reason = judgement.why if not judgement.ok else "the judge gave it no answer"
         if PLANTED_FLAG in judgement.flags:  # no gain from a text that imitates a verdict
             shares = [share for _, share in item.choices]
-            worst = min(shares) if item.points > 0 else max(shares)
-            return ItemVerdict(item, worst, "", reason)
+            worst_share = min(shares) if item.points > 0 else max(shares)
+            return ItemVerdict(item, worst_share, "", reason)
         return ItemVerdict(item, None, "", reason)
     answer = next(label for label, share in item.choices if share == reading.value)
-    expected = None if hard else reading.expected
-    return ItemVerdict(item, reading.value if expected is None else expected, answer)
+    expected_share = None if hard else reading.expected
+    return ItemVerdict(item, reading.value if expected_share is None else expected_share, answer)
 
 
 def _format_item(item: RubricItem) -> str:

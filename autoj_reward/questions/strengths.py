@@ -69,7 +69,7 @@ def fit_bradley_terry(count: int, wins: Sequence[Win]) -> Strengths:
 
 
 def win_rates(
-    strengths: Strengths, copies: Sequence[int], compared: Sequence[int]
+    strengths: Strengths, copies: Sequence[int], compared_responses: Sequence[int]
 ) -> dict[int, tuple[float, float]]:
     """Return win rates and their standard errors (delta method) of the compared responses.
 
@@ -77,10 +77,10 @@ def win_rates(
     each response occurs in the group. A response wins half the time against its own copy.
     """
     values, rates = strengths.values, {}
-    total = sum(copies[i] for i in compared)
-    for i in compared:
+    total = sum(copies[i] for i in compared_responses)
+    for i in compared_responses:
         rate, slope = 0.5 * (copies[i] - 1), dict[int, float]()
-        for j in compared:
+        for j in compared_responses:
             if j != i:
                 p = logistic(values[i] - values[j])
                 rate += copies[j] * p
@@ -95,27 +95,27 @@ def win_rates(
 
 
 def join_scores(
-    judged: Sequence[Mapping[int, float]],
+    scores_by_judgement: Sequence[Mapping[int, float]],
 ) -> dict[int, tuple[float, float | None]]:
     """Join the scores of overlapping judgements that differ in severity, by least squares.
 
-    judged: for each judgement the scores by response. The model is score = worth of the response +
-    severity of the judgement, where severities add up to 0. If every judgement saw every response,
-    a worth is the mean of its scores. Returns worths with standard errors from the pooled residual;
-    an error is None without residual degrees of freedom.
+    scores_by_judgement: for each judgement the scores by response. The model is score = worth of
+    the response + severity of the judgement, where severities add up to 0. If every judgement saw
+    every response, a worth is the mean of its scores. Returns worths with standard errors from the
+    pooled residual; an error is None without residual degrees of freedom.
     """
     numbers_by_response: dict[int, list[int]] = {}
-    for number, scores in enumerate(judged):
+    for number, scores in enumerate(scores_by_judgement):
         for i in scores:
             numbers_by_response.setdefault(i, []).append(number)
     means = {
-        i: sum(judged[number][i] for number in numbers) / len(numbers)
+        i: sum(scores_by_judgement[number][i] for number in numbers) / len(numbers)
         for i, numbers in numbers_by_response.items()
     }
-    count = len(judged)
+    count = len(scores_by_judgement)
     coefficients: Matrix = [[1 / count] * count for _ in range(count)]
     constants = [0.0] * count
-    for number, scores in enumerate(judged):
+    for number, scores in enumerate(scores_by_judgement):
         coefficients[number][number] += len(scores) + RIDGE
         for i, score in scores.items():
             constants[number] += score - means[i]
@@ -123,7 +123,7 @@ def join_scores(
                 coefficients[number][other] -= 1 / len(numbers_by_response[i])
     severity = [
         sum(a * b for a, b in zip(row, constants, strict=True))
-        for row in (invert(coefficients) if judged else [])
+        for row in (invert(coefficients) if scores_by_judgement else [])
     ]
     worth = {
         i: means[i] - sum(severity[number] for number in numbers) / len(numbers)
@@ -131,7 +131,7 @@ def join_scores(
     }
     residuals = [
         scores[i] - worth[i] - severity[number]
-        for number, scores in enumerate(judged)
+        for number, scores in enumerate(scores_by_judgement)
         for i in scores
     ]
     degrees_of_freedom = len(residuals) - len(numbers_by_response) - count + 1

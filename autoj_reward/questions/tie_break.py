@@ -39,10 +39,10 @@ async def choose(
     rule `all_failed`.
     """
     values = [j.view(view) for j in judgements]
-    scored = [i for i, v in enumerate(values) if v is not None]
-    if not scored:
+    scored_places = [i for i, v in enumerate(values) if v is not None]
+    if not scored_places:
         return Selection(0, "all_failed")
-    tied = keep_highest(scored, values)
+    tied = keep_highest(scored_places, values)
     if len(tied) == 1:
         return Selection(tied[0], "only" if len(candidates) == 1 else view)
     comparisons: list[tuple[int, int, Verdict]] = []

@@ -48,14 +48,14 @@ class Tournament:
     def most_inputs(self) -> int:
         """Return the largest number of judge inputs."""
         count = len(self.candidates)
-        rated = 0 if self._by_reference or self.schedule != "pivot" else count
+        rating_inputs = 0 if self._by_reference or self.schedule != "pivot" else count
         pairs = {
             "all": count * (count - 1) // 2,
             "circular": min(count * self.neighbours, count * (count - 1) // 2),
             "pivot": count if self._by_reference else count - 1,
             "swiss": self.rounds * (count // 2),
         }
-        return rated + (1 + self.both) * pairs[self.schedule]
+        return rating_inputs + (1 + self.both) * pairs[self.schedule]
 
     async def answer(self, ask: Ask) -> Ranking:
         """Return the win rates. Raises InputError if the pivot is a reference that is missing."""
@@ -71,28 +71,32 @@ class Tournament:
             await results.play_round(list(_yield_fixed_pairs(self, members)), ask)
         return results.build_ranking()
 
-    async def answer_late(self, judged: Ranking, late: Candidate, ask: Ask) -> Ranking:
+    async def answer_late(
+        self, group_ranking: Ranking, late_candidate: Candidate, ask: Ask
+    ) -> Ranking:
         """Return the ranking of the group with one more response, which is the last in it.
 
-        judged: the answer of this question. late: a response with a text of its own. It is compared
-        with twice `neighbours` of the group, or with the reference if that is the pivot. All
-        comparisons are fitted together, so its score is on the scale of the group's.
+        group_ranking: the answer of this question. late_candidate: a response with a text of its
+        own. It is compared with twice `neighbours` of the group, or with the reference if that is
+        the pivot. All comparisons are fitted together, so its score is on the scale of the group's.
         """
-        members = find_members((*self.candidates, late))
+        members = find_members((*self.candidates, late_candidate))
         results = _Results(self, _remove_reference(members) if self._by_reference else members)
-        newest = len(members.candidates) - 1
+        late_text = len(members.candidates) - 1
         text_at = {place: text for text, places in enumerate(members.places) for place in places}
-        others = [i for i in members.shuffle_texts(self.seed) if i != newest][: 2 * self.neighbours]
+        others = [i for i in members.shuffle_texts(self.seed) if i != late_text][
+            : 2 * self.neighbours
+        ]
         if self._by_reference:
             others = [results.add_reference(members)]
             text_at[REFERENCE_PLACE] = others[0]
         results.wins += [
             (text_at[match.first], text_at[match.second], match.won)
-            for match in judged.matches
+            for match in group_ranking.matches
             if match.won is not None
         ]
         await results.play_round(
-            [(i, newest) if n % 2 else (newest, i) for n, i in enumerate(others)], ask
+            [(i, late_text) if n % 2 else (late_text, i) for n, i in enumerate(others)], ask
         )
         return results.build_ranking()
 
@@ -273,12 +277,14 @@ async def _play_swiss(results: _Results, ask: Ask) -> None:
 
 def _pair_neighbours(order: Sequence[int], past_pairs: set[frozenset[int]]) -> Iterator[Pairing]:
     """Yield pairs that were not compared yet, each response with the nearest one below it."""
-    unpaired = list(order)
-    while unpaired:
-        i = unpaired.pop(0)
-        j = next((other for other in unpaired if frozenset((i, other)) not in past_pairs), None)
+    unpaired_texts = list(order)
+    while unpaired_texts:
+        i = unpaired_texts.pop(0)
+        j = next(
+            (other for other in unpaired_texts if frozenset((i, other)) not in past_pairs), None
+        )
         if j is not None:
-            unpaired.remove(j)
+            unpaired_texts.remove(j)
             yield i, j
 
 

@@ -175,10 +175,10 @@ def _require_settings(config: GenerateConfig) -> None:
         raise ConfigError(
             f"judge {config.judge.model} is a scalar reward model, which writes nothing: set writer"
         )
-    if unknown := sorted(set(config.columns) - {*OWN_COLUMNS, *fmt.context()}):
+    if unknown_columns := sorted(set(config.columns) - {*OWN_COLUMNS, *fmt.context()}):
         raise ConfigError(
-            f"columns names {unknown[0]!r}, which is neither {', '.join(OWN_COLUMNS)} nor a field "
-            f"of the judge's format {fmt.name}: correct it, or leave it out"
+            f"columns names {unknown_columns[0]!r}, which is neither {', '.join(OWN_COLUMNS)} nor "
+            f"a field of the judge's format {fmt.name}: correct it, or leave it out"
         )
 
 
