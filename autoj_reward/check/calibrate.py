@@ -89,7 +89,7 @@ def calibrate_judge(
     journal = path_beside(output, ".journal.sqlite")
     require_apart((labels, config), [output, journal])
     view, spec = resolve_check_judge(load_check_config(config, sets))
-    groups, left_out = read_labelled_groups(labels, None)
+    groups, bad_rows = read_labelled_groups(labels, None)
     _require_labels(labels, groups)
     ratings: list[tuple[Judgement, float, str]] = []
 
@@ -132,7 +132,7 @@ def calibrate_judge(
         result = _fit_calibration(labels, rows, spec, view)
         if abstain:
             result["abstain"] = _find_doubt_limit(labels, rows, *abstain)
-        result |= {"failed": failed_count, "rows_left_out": left_out.count, "cost": cost}
+        result |= {"failed": failed_count, "rows_left_out": bad_rows.count, "cost": cost}
         write_result(output, "calibrate", spec, {"labels": labels}, {"view": view}, result)
     _print_result(result, view)
     print(f"calibration: {output}")

@@ -79,7 +79,7 @@ def check_judge(
     check_config = load_check_config(config, sets)
     view, spec = resolve_check_judge(check_config)
     rows = stratified(load_check_rows(), lambda row: row.kind, sample)
-    groups, left_out = read_labelled_groups(labels, spec.scale) if labels else ([], BadRows())
+    groups, bad_rows = read_labelled_groups(labels, spec.scale) if labels else ([], BadRows())
     groups = stratified(groups, lambda group: group.kind, sample)
     cases = [
         *(_build_row_case(row, place, spec, view) for place, row in enumerate(rows)),
@@ -106,7 +106,7 @@ def check_judge(
             "view": view,
             "rows": len(rows),
             "labelled_groups": len(groups),
-            "rows_left_out": left_out.count,
+            "rows_left_out": bad_rows.count,
             "verdict": to_json(verdict),
             "probes": [make_finding_record(finding) for finding in findings],
             "cost": cost,

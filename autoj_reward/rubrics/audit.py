@@ -128,9 +128,9 @@ def audit(
     how = settings.rubric or default_rubric(spec.max_items)
     spec = spec.that_scores(how)
     _require_settings(how, samples, most, settings.judge.temperature)
-    rows, left_out = _read_rubric_rows(source, spec, how, settings.columns)
+    rows, bad_rows = _read_rubric_rows(source, spec, how, settings.columns)
     real_responses = (
-        _read_responses(responses, {row.texts[0] for row in rows}, left_out) if responses else {}
+        _read_responses(responses, {row.texts[0] for row in rows}, bad_rows) if responses else {}
     )
     cases = [
         _build_case(row, real_responses.get(row.texts[0], ()), spec, how, samples) for row in rows
@@ -150,17 +150,17 @@ def audit(
             scoring=how,
         )
         summary = _summarize(audits, most)
-        bad_rows = [to_json(bad) for bad in left_out.first]
+        bad_records = [to_json(bad) for bad in bad_rows.first]
         result = {"judge": spec.name, "by": how.by, "samples": samples, "most": most}
         result |= {"summary": summary, "cost": cost.fields()}
-        result |= {"rows_left_out": left_out.count, "left_out": bad_rows}
+        result |= {"rows_left_out": bad_rows.count, "left_out": bad_records}
         write_json(
             folder / RESULT,
             result | {"rubrics": [_make_record(rubric_audit) for rubric_audit in audits]},
         )
         write_text(folder / TABLES, render_markdown(audits))
-        write_text(folder / PAGE, render_audit(audits, result, left_out.first))
-    print_audit(audits, summary, left_out.count, most, output)
+        write_text(folder / PAGE, render_audit(audits, result, bad_rows.first))
+    print_audit(audits, summary, bad_rows.count, most, output)
     return int(strict and bool(summary["gamed"] or summary["unknown"]))
 
 
@@ -198,9 +198,9 @@ def _read_rubric_rows(
 
 
 def _read_responses(
-    source: str, queries: set[str], left_out: BadRows
+    source: str, queries: set[str], bad_rows: BadRows
 ) -> dict[str, list[GradedResponse]]:
-    """Return the responses to these queries. Bad rows are added to `left_out`."""
+    """Return the responses to these queries. Bad rows are added to `bad_rows`."""
     responses_by_query = defaultdict[str, list[GradedResponse]](list)
 
     def read_graded(row: TextRow) -> tuple[str, GradedResponse]:
@@ -217,7 +217,7 @@ def _read_responses(
     rows: Stream[tuple[str, GradedResponse]] = text_rows(source, "query", "response").mapped(
         read_graded
     )
-    left_out.extend(look_through(rows, each=keep))
+    bad_rows.extend(look_through(rows, each=keep))
     return responses_by_query
 
 

@@ -142,7 +142,7 @@ def generate_rubrics(
     _require_settings(settings)
     rows: list[RubricRow] = []
     stream = text_rows(source, "query").mapped(lambda row: _read_rubric_row(row, settings, test))
-    left_out = look_through(stream, strict, rows.append)
+    bad_rows = look_through(stream, strict, rows.append)
     pairs = any(row.source == "pair" for row in rows)
     if dry_run:
         _print_estimate(settings, writer, rows, test)
@@ -156,7 +156,7 @@ def generate_rubrics(
         cost, results = test.run(rubrics, Path(output + JOURNAL))
         kept_rubrics = [rubric for rubric in results if rubric.dropped is None]
         write_jsonl(output, map(_make_record, kept_rubrics))
-        summary = _summarize(results, left_out)
+        summary = _summarize(results, bad_rows)
         summary |= {
             "writer": identity,
             "questions_in_this_run": question_count,
@@ -251,7 +251,7 @@ async def _write_all(
             return rubrics, teacher.asked
 
 
-def _summarize(results: Sequence[WrittenRubric], left_out: BadRows) -> dict[str, Any]:
+def _summarize(results: Sequence[WrittenRubric], bad_rows: BadRows) -> dict[str, Any]:
     """Return counts of rows, rubrics and items."""
     dropped_rubrics = [rubric for rubric in results if rubric.dropped is not None]
     written_rubrics = [rubric for rubric in results if rubric.items]
@@ -271,8 +271,8 @@ def _summarize(results: Sequence[WrittenRubric], left_out: BadRows) -> dict[str,
         "items_a_rubric": sum(item_counts) / len(item_counts) if item_counts else None,
         "duplicates_merged": sum(rubric.merged for rubric in written_rubrics),
         "dropped_rows": dropped_rows,
-        "rows_left_out": left_out.count,
-        "left_out": [to_json(bad) for bad in left_out.first],
+        "rows_left_out": bad_rows.count,
+        "left_out": [to_json(bad) for bad in bad_rows.first],
     }
 
 

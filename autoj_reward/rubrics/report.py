@@ -31,7 +31,7 @@ CHIPS = {PASS: "ok", FAIL: "bad", UNKNOWN: "bad"}
 def print_audit(
     audits: Sequence[RubricAudit],
     summary: Mapping[str, int],
-    left_out: int,
+    bad_row_count: int,
     most: float,
     output: str,
 ) -> None:
@@ -44,7 +44,7 @@ def print_audit(
     print(
         f"{plural(summary['rubrics'], 'rubric')}: {_describe_bound(summary, most)}; "
         f"{summary['constant_items']} of {plural(summary['items'], 'item')} constant, "
-        f"{summary['redundant_items']} redundant; {plural(left_out, 'row')} left out; "
+        f"{summary['redundant_items']} redundant; {plural(bad_row_count, 'row')} left out; "
         f"results: {output}"
     )
 
@@ -67,13 +67,13 @@ def render_markdown(audits: Iterable[RubricAudit]) -> str:
 
 
 def render_audit(
-    audits: Sequence[RubricAudit], result: Mapping[str, Any], left_out: Sequence[BadRow]
+    audits: Sequence[RubricAudit], result: Mapping[str, Any], bad_rows: Sequence[BadRow]
 ) -> str:
     """Return the page of `autoj rubrics audit` as HTML.
 
     It shows the bound with its result, a table of the rubrics, and a table of each rubric's items.
 
-    result: fields of `audit.json`. left_out: the first of the input rows that were left out.
+    result: fields of `audit.json`. bad_rows: the first of the input rows that were left out.
     """
     summary, most = result["summary"], result["most"]
     state = FAIL if summary["gamed"] else UNKNOWN if summary["unknown"] else PASS
@@ -96,7 +96,7 @@ def render_audit(
         heading("Rubrics", note if hidden_count else ""),
         audit_table("rubrics", ("line", "bound", "query", *RUBRIC_HEAD[1:]), rubrics),
         *(_render_rubric_section(audit, most) for audit in shown_audits),
-        _render_left_out(left_out, result["rows_left_out"]),
+        _render_left_out(bad_rows, result["rows_left_out"]),
         "</main>",
     ]
     return static_document("Audit of rubrics", "\n".join(filter(None, parts)))
@@ -178,11 +178,11 @@ def _render_item_row(number: int, item: ItemAudit) -> str:
     return table_row(f"<td>{criterion}{chips}</td>", *map(cell, _format_item_cells(item)))
 
 
-def _render_tiles(summary: Mapping[str, int], left_out: int) -> str:
+def _render_tiles(summary: Mapping[str, int], bad_row_count: int) -> str:
     """Return the counts, each as a tile."""
     counts = {name: summary[name] for name in ("rubrics", "responses", "items")}
     counts |= {"constant items": summary["constant_items"]}
-    counts |= {"redundant items": summary["redundant_items"], "rows left out": left_out}
+    counts |= {"redundant items": summary["redundant_items"], "rows left out": bad_row_count}
     return number_tiles({name: f"{count:,}" for name, count in counts.items()})
 
 
