@@ -68,10 +68,10 @@ class RubricItem:
 
     def record(self) -> dict[str, Any]:
         """Return the item as JSON data, as `read_items` reads it. Defaults are left out."""
-        found: dict[str, Any] = {"criterion": self.criterion, "points": self.points}
-        found |= {"kind": self.kind} if self.kind else {}
-        found |= {"choices": dict(self.choices)} if self.choices != YES_NO else {}
-        return found | ({"tags": list(self.tags)} if self.tags else {})
+        fields: dict[str, Any] = {"criterion": self.criterion, "points": self.points}
+        fields |= {"kind": self.kind} if self.kind else {}
+        fields |= {"choices": dict(self.choices)} if self.choices != YES_NO else {}
+        return fields | ({"tags": list(self.tags)} if self.tags else {})
 
 
 class BadRubric(InputError):
@@ -103,7 +103,7 @@ def read_items(value: Any) -> tuple[RubricItem, ...]:
         raise BadRubric("", f"a list of items, not {value!r:.60}")
     if not 1 <= len(value) <= MAX_ITEMS:
         raise BadRubric("", f"{len(value)} items: give 1 to {MAX_ITEMS}")
-    items = tuple(_item(own, f"[{n}]") for n, own in enumerate(value))
+    items = tuple(_parse_item(item, f"[{n}]") for n, item in enumerate(value))
     require_positive(items)
     return items
 
@@ -116,9 +116,9 @@ def items_in(row: Mapping[str, Any], names: Sequence[str]) -> tuple[RubricItem, 
     value: Any = next((row[name] for name in names if row.get(name) is not None), None)
     if hasattr(value, "tolist"):  # numpy and torch
         value = value.tolist()
-    missing = isinstance(value, float) and math.isnan(value)  # how pandas writes a missing value
-    blank = isinstance(value, str) and not value.strip()
-    return () if value is None or missing or blank or value == [] else read_items(value)
+    is_missing = isinstance(value, float) and math.isnan(value)  # how pandas writes a missing value
+    is_blank = isinstance(value, str) and not value.strip()
+    return () if value is None or is_missing or is_blank or value == [] else read_items(value)
 
 
 def require_positive(items: Sequence[RubricItem]) -> None:
@@ -127,65 +127,67 @@ def require_positive(items: Sequence[RubricItem]) -> None:
         raise BadRubric("", "no item has positive points, so that no response can earn any")
 
 
-def _item(value: Any, where: str) -> RubricItem:
+def _parse_item(value: Any, where: str) -> RubricItem:
     if isinstance(value, str):
         value = {"criterion": value}
     if not isinstance(value, Mapping):
         raise BadRubric(where, f"an item is a text or a mapping, not {value!r:.60}")
     # Tables write a key that some items lack as null.
-    known = {ALIASES.get(name, name): own for name, own in value.items() if own is not None}
-    known.pop("title", None)
-    if unknown := sorted(map(str, set(known) - KEYS)):
+    fields = {ALIASES.get(name, name): field for name, field in value.items() if field is not None}
+    fields.pop("title", None)
+    if unknown_keys := sorted(map(str, set(fields) - KEYS)):
         raise BadRubric(
-            f"{where}.{unknown[0]}", f"unknown key: an item has {', '.join(sorted(KEYS))}"
+            f"{where}.{unknown_keys[0]}", f"unknown key: an item has {', '.join(sorted(KEYS))}"
         )
-    criterion, said = _criterion(known.get("criterion"), where)
-    kind = _kind(known.get("kind", said), where)
-    points = known.get("points", KIND_POINTS.get(kind, 1.0))
+    criterion, text_kind = _parse_criterion(fields.get("criterion"), where)
+    kind = _parse_kind(fields.get("kind", text_kind), where)
+    points = fields.get("points", KIND_POINTS.get(kind, 1.0))
     if isinstance(points, bool) or not isinstance(points, int | float) or not math.isfinite(points):
         raise BadRubric(f"{where}.points", f"a number, not {points!r:.40}")
-    choices = _choices(known["choices"], where) if "choices" in known else YES_NO
-    return RubricItem(criterion, float(points), kind, choices, _tags(known.get("tags", ()), where))
+    choices = _parse_choices(fields["choices"], where) if "choices" in fields else YES_NO
+    return RubricItem(
+        criterion, float(points), kind, choices, _parse_tags(fields.get("tags", ()), where)
+    )
 
 
-def _criterion(value: Any, where: str) -> tuple[str, str]:
+def _parse_criterion(value: Any, where: str) -> tuple[str, str]:
     """Return the criterion and the kind that its text begins with."""
     if not isinstance(value, str) or not value.strip():
         raise BadRubric(f"{where}.criterion", f"a text that says what is judged, not {value!r:.60}")
-    begin = KIND_WORD.match(value)
-    return (value[begin.end() :], begin[1].lower()) if begin else (value, "")
+    prefix = KIND_WORD.match(value)
+    return (value[prefix.end() :], prefix[1].lower()) if prefix else (value, "")
 
 
-def _kind(value: Any, where: str) -> str:
+def _parse_kind(value: Any, where: str) -> str:
     kind = str(value).lower()
     if kind and kind not in KIND_POINTS:
         raise BadRubric(f"{where}.kind", f"one of {', '.join(KIND_POINTS)}, not {value!r:.40}")
     return kind
 
 
-def _choices(value: Any, where: str) -> Choices:
-    at = f"{where}.choices"
+def _parse_choices(value: Any, where: str) -> Choices:
+    path = f"{where}.choices"
     if isinstance(value, Mapping):  # tables write the answers of other items as null
         value = {label: share for label, share in value.items() if share is not None}
     if not isinstance(value, Mapping) or not 2 <= len(value) <= MAX_CHOICES:
-        raise BadRubric(at, f"2 to {MAX_CHOICES} answers, each with its share, not {value!r:.60}")
+        raise BadRubric(path, f"2 to {MAX_CHOICES} answers, each with its share, not {value!r:.60}")
     for label, share in value.items():
         if not isinstance(label, str) or not ANSWER.fullmatch(label):
             raise BadRubric(
-                at, f"an answer is up to 40 letters, digits and spaces, not {label!r:.60}"
+                path, f"an answer is up to 40 letters, digits and spaces, not {label!r:.60}"
             )
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise BadRubric(at, f"the share of {label!r} is 0 to 1, not {share!r:.40}")
+            raise BadRubric(path, f"the share of {label!r} is 0 to 1, not {share!r:.40}")
     if len({label.casefold() for label in value}) < len(value):
-        raise BadRubric(at, "two answers differ by their case alone")
+        raise BadRubric(path, "two answers differ by their case alone")
     if len(set(value.values())) == 1:
-        raise BadRubric(at, "all answers have the same share, so that the item decides nothing")
+        raise BadRubric(path, "all answers have the same share, so that the item decides nothing")
     return tuple((label, float(share)) for label, share in value.items())
 
 
-def _tags(value: Any, where: str) -> tuple[str, ...]:
+def _parse_tags(value: Any, where: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise BadRubric(f"{where}.tags", f"a list of texts, not {value!r:.60}")
-    if bad := [tag for tag in value if not isinstance(tag, str)]:
-        raise BadRubric(f"{where}.tags", f"a list of texts, not {bad[0]!r:.60} in it")
+    if bad_tags := [tag for tag in value if not isinstance(tag, str)]:
+        raise BadRubric(f"{where}.tags", f"a list of texts, not {bad_tags[0]!r:.60} in it")
     return tuple(value)

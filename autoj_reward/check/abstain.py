@@ -48,20 +48,22 @@ def doubt_limits(
     from scipy.stats import beta  # slow to import
 
     names, places = np.unique(np.array(queries), return_inverse=True)
-    tried = np.unique(np.quantile(spreads, np.arange(1, LEVELS + 1) / LEVELS, method="higher"))
-    found = []
-    for limit in tried.tolist():
-        within = spreads <= limit
-        counts = np.bincount(places[within], minlength=len(names))
-        misses = np.bincount(places[within & wrong], minlength=len(names))[counts > 0]
+    candidate_limits = np.unique(
+        np.quantile(spreads, np.arange(1, LEVELS + 1) / LEVELS, method="higher")
+    )
+    limits = []
+    for limit in candidate_limits.tolist():
+        is_within = spreads <= limit
+        counts = np.bincount(places[is_within], minlength=len(names))
+        misses = np.bincount(places[is_within & wrong], minlength=len(names))[counts > 0]
         n, k = int((counts > 0).sum()), float((misses / counts[counts > 0]).sum())
         level = 1 - (1 - CONFIDENCE) / LEVELS
         bound = float(beta.ppf(level, k + 1, n - k)) if k < n else 1.0
-        found.append(DoubtLimit(limit, float(1 - within.mean()), n, k / n, bound))
-    return found
+        limits.append(DoubtLimit(limit, float(1 - is_within.mean()), n, k / n, bound))
+    return limits
 
 
 def loosest_limit(limits: Sequence[DoubtLimit], max_wrong: float) -> DoubtLimit | None:
     """Return the limit with the most responses within it whose bound is at most `max_wrong`."""
-    kept = [own for own in limits if own.bound <= max_wrong]
-    return max(kept, key=lambda own: own.max_spread, default=None)
+    allowed_limits = [limit for limit in limits if limit.bound <= max_wrong]
+    return max(allowed_limits, key=lambda limit: limit.max_spread, default=None)

@@ -16,7 +16,7 @@ from autoj_reward.check.monotone import (
     root_mean_square,
 )
 from autoj_reward.check.rows import LabelledGroup, read_labelled_groups
-from autoj_reward.check.run import load_checked, resolve_checked
+from autoj_reward.check.run import load_check_config, resolve_check_judge
 from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.ask import ask_each, rate_candidates
@@ -61,7 +61,7 @@ class LabelledNumbers:
         """Whether there are enough labels for a map of any rising shape."""
         return len(self.labels) >= LEAST_ISOTONIC
 
-    def held_out(self) -> tuple[Array, Array]:
+    def predict_held_out(self) -> tuple[Array, Array]:
         """Return the mapped number and the mean label of each row, by fits without its query."""
         return predict_held_out(self.numbers, self.labels, self.queries, self.scale, self.isotonic)
 
@@ -88,48 +88,65 @@ def calibrate_judge(
         )
     journal = path_beside(output, ".journal.sqlite")
     require_apart((labels, config), [output, journal])
-    view, spec = resolve_checked(load_checked(config, sets))
-    groups, left_out = read_labelled_groups(labels, None)
+    view, spec = resolve_check_judge(load_check_config(config, sets))
+    groups, bad_rows = read_labelled_groups(labels, None)
     _require_labels(labels, groups)
-    rated: list[tuple[Judgement, float, str]] = []
+    ratings: list[tuple[Judgement, float, str]] = []
 
-    async def rate(ask: Ask, own: LabelledGroup) -> tuple[list[Judgement], list[Judgement]]:
-        asked = [Candidate(own.query, text, context=own.context) for text in own.responses]
-        found = await rate_candidates(ask, asked, spec, view)
-        return found, found
+    async def rate(ask: Ask, group: LabelledGroup) -> tuple[list[Judgement], list[Judgement]]:
+        candidates = [
+            Candidate(group.query, text, context=group.context) for text in group.responses
+        ]
+        judgements = await rate_candidates(ask, candidates, spec, view)
+        return judgements, judgements
 
-    def done(own: LabelledGroup, found: Sequence[Judgement]) -> None:
-        rated.extend((one, y, own.query) for one, y in zip(found, own.grades, strict=True))
+    def record_ratings(group: LabelledGroup, judgements: Sequence[Judgement]) -> None:
+        ratings.extend(
+            (judgement, grade, group.query)
+            for judgement, grade in zip(judgements, group.grades, strict=True)
+        )
 
-    def size(own: LabelledGroup) -> int:
-        return spec.critiques * len(own.responses)
+    def count_inputs(group: LabelledGroup) -> int:
+        return spec.critiques * len(group.responses)
 
     with judged_by(spec.name, Path(output), Path(output)):
-        cost = ask_each(spec, journal, groups, rate, done, "rating", size, view=view).fields()
-        known = [(one, x, y, query) for one, y, query in rated if (x := one.view(view)) is not None]
-        failed = len(rated) - len(known)
-        _require_many(labels, [query for *_, query in known], f" ({failed} judgements failed)")
-        judged, numbers, own_labels, queries = (list(column) for column in zip(*known, strict=True))
-        spreads = [one.spread(view) for one in judged]
-        rows = LabelledNumbers(
-            np.array(numbers), np.array(own_labels), queries, np.array(spreads, dtype=float)
+        cost = ask_each(
+            spec, journal, groups, rate, record_ratings, "rating", count_inputs, view=view
+        ).fields()
+        known_ratings = [
+            (judgement, number, grade, query)
+            for judgement, grade, query in ratings
+            if (number := judgement.view(view)) is not None
+        ]
+        failed_count = len(ratings) - len(known_ratings)
+        _require_many(
+            labels, [query for *_, query in known_ratings], f" ({failed_count} judgements failed)"
         )
-        found = _calibrated(labels, rows, spec, view)
+        judgements, numbers, known_labels, queries = (
+            list(column) for column in zip(*known_ratings, strict=True)
+        )
+        spreads = [judgement.spread(view) for judgement in judgements]
+        rows = LabelledNumbers(
+            np.array(numbers), np.array(known_labels), queries, np.array(spreads, dtype=float)
+        )
+        result = _fit_calibration(labels, rows, spec, view)
         if abstain:
-            found["abstain"] = _abstain(labels, rows, *abstain)
-        found |= {"failed": failed, "rows_left_out": left_out.count, "cost": cost}
-        write_result(output, "calibrate", spec, {"labels": labels}, {"view": view}, found)
-    _print(found, view)
+            result["abstain"] = _find_doubt_limit(labels, rows, *abstain)
+        result |= {"failed": failed_count, "rows_left_out": bad_rows.count, "cost": cost}
+        write_result(output, "calibrate", spec, {"labels": labels}, {"view": view}, result)
+    _print_result(result, view)
     print(f"calibration: {output}")
     return 0
 
 
-def _print(found: ResultFields, view: View) -> None:
-    low, high = found["scale"]
-    print(f"{found['method']} map of {view} to labels of {low:g} to {high:g}, {found['n']} labels")
+def _print_result(result: ResultFields, view: View) -> None:
+    low, high = result["scale"]
+    print(
+        f"{result['method']} map of {view} to labels of {low:g} to {high:g}, {result['n']} labels"
+    )
     for name, text in ERRORS.items():
-        print(f"error of {text}: {estimate_text(found['error'][name]) or 'on another scale'}")
-    if rule := found.get("abstain"):
+        print(f"error of {text}: {estimate_text(result['error'][name]) or 'on another scale'}")
+    if rule := result.get("abstain"):
         print(
             f"abstains on {rule['abstains']:.1%} of the labels, where the distribution is wider "
             f"than {rule['max_spread']:.3g} points; of the others {rule['wrong']:.1%} are wrong by "
@@ -140,13 +157,13 @@ def _print(found: ResultFields, view: View) -> None:
 
 def _require_labels(source: str, groups: Sequence[LabelledGroup]) -> None:
     """Raise InputError for labels that say nothing about a single response, or too few of them."""
-    if any(own.compared for own in groups):
+    if any(group.compared for group in groups):
         raise InputError(
             f"{source}: labels of pairs order two responses, and a calibration needs a number of "
             "each: give response and rating, or responses and grades"
         )
-    _require_many(source, [own.query for own in groups for _ in own.grades])
-    if len({grade for own in groups for grade in own.grades}) == 1:
+    _require_many(source, [group.query for group in groups for _ in group.grades])
+    if len({grade for group in groups for grade in group.grades}) == 1:
         raise InputError(
             f"{source}: every label is {groups[0].grades[0]:g}: label responses that differ"
         )
@@ -162,7 +179,9 @@ def _require_many(source: str, queries: Sequence[str], about: str = "") -> None:
         )
 
 
-def _calibrated(source: str, rows: LabelledNumbers, spec: JudgeSpec, view: View) -> ResultFields:
+def _fit_calibration(
+    source: str, rows: LabelledNumbers, spec: JudgeSpec, view: View
+) -> ResultFields:
     """Fit the map and return the fields of the result. Raises InputError without a rising map."""
     knots = fit_knots(rows.numbers, rows.labels, rows.scale, rows.isotonic)
     if len(knots) < 2:
@@ -182,11 +201,13 @@ def _calibrated(source: str, rows: LabelledNumbers, spec: JudgeSpec, view: View)
         "n": len(rows.labels),
         "queries": len(set(rows.queries)),
         "knots": knots,
-        "error": _errors(rows, spec),
+        "error": _compute_errors(rows, spec),
     }
 
 
-def _abstain(source: str, rows: LabelledNumbers, max_wrong: float, wrong_by: float) -> ResultFields:
+def _find_doubt_limit(
+    source: str, rows: LabelledNumbers, max_wrong: float, wrong_by: float
+) -> ResultFields:
     """Return the loosest limit of doubt that keeps the share of wrong numbers, on queries left out
     of the fit. Raises InputError if none does."""
     if np.isnan(rows.spreads).any():
@@ -194,34 +215,38 @@ def _abstain(source: str, rows: LabelledNumbers, max_wrong: float, wrong_by: flo
             f"{source}: the judge gave no distribution, so its doubt is unknown: leave --abstain "
             "out, or take a judge with log-probabilities"
         )
-    mapped, _ = rows.held_out()
-    wrong = np.abs(mapped - rows.labels) > wrong_by
+    mapped_numbers, _ = rows.predict_held_out()
+    wrong = np.abs(mapped_numbers - rows.labels) > wrong_by
     limits = doubt_limits(rows.spreads, wrong, rows.queries)
-    found = loosest_limit(limits, max_wrong)
-    if found is None:
-        best = min(limits, key=lambda own: own.bound)
+    limit = loosest_limit(limits, max_wrong)
+    if limit is None:
+        best = min(limits, key=lambda limit: limit.bound)
         raise InputError(
             f"{source}: no limit of doubt keeps at most {max_wrong:.1%} of the numbers wrong by "
             f"more than {wrong_by:g} with {CONFIDENCE:.0%} confidence: the best, on {best.queries} "
             f"queries, has {best.wrong:.1%} and at most {best.bound:.1%}; give more labels, or "
             "a larger share or more points"
         )
-    return {"wrong_by": wrong_by, "max_wrong": max_wrong, **asdict(found)}
+    return {"wrong_by": wrong_by, "max_wrong": max_wrong, **asdict(limit)}
 
 
-def _errors(rows: LabelledNumbers, spec: JudgeSpec) -> ResultFields:
+def _compute_errors(rows: LabelledNumbers, spec: JudgeSpec) -> ResultFields:
     """Return root mean squared errors on queries left out of the fit; `ERRORS` names them.
 
     The raw one is None if a label is not on the judge's scale.
     """
     low, high = spec.scale or (float("inf"), float("-inf"))
     on_scale = low <= rows.scale[0] and rows.scale[1] <= high
-    mapped, constant = rows.held_out()
-    predicted = {"raw": rows.numbers, "calibrated": mapped, "mean_label": constant}
+    mapped_numbers, mean_labels = rows.predict_held_out()
+    predictions_by_name = {
+        "raw": rows.numbers,
+        "calibrated": mapped_numbers,
+        "mean_label": mean_labels,
+    }
     draws, n = Draws(), len(rows.labels)
     return {
-        name: to_json(draws.over(root_mean_square(own - rows.labels), n, rows.queries))
+        name: to_json(draws.over(root_mean_square(predictions - rows.labels), n, rows.queries))
         if on_scale or name != "raw"
         else None
-        for name, own in predicted.items()
+        for name, predictions in predictions_by_name.items()
     }

@@ -34,8 +34,8 @@ class CheckCase:
 
     def questions(self, names: Iterable[str]) -> list[Rate]:
         """Return the questions about the responses of these names."""
-        asked = [Candidate(self.query, self.texts[n], context=self.context) for n in names]
-        return rating_questions(asked, self.spec, self.view)
+        candidates = [Candidate(self.query, self.texts[n], context=self.context) for n in names]
+        return rating_questions(candidates, self.spec, self.view)
 
     @property
     def comparison(self) -> Compare:
@@ -44,27 +44,35 @@ class CheckCase:
 
     def inputs(self) -> list[JudgeInput]:
         """Return the judge inputs of the case."""
-        rated = [item for own in self.questions(self.texts) for item in own.inputs()]
-        again = [item for own in self.questions(self.again) for item in own.inputs()]
-        rated += [resampled(item, self.spec.critiques) for item in again]
-        return rated + (self.comparison.inputs() if self.compared else [])
+        inputs = [item for question in self.questions(self.texts) for item in question.inputs()]
+        repeated_inputs = [
+            item for question in self.questions(self.again) for item in question.inputs()
+        ]
+        inputs += [resampled(item, self.spec.critiques) for item in repeated_inputs]
+        return inputs + (self.comparison.inputs() if self.compared else [])
 
     async def answer(self, ask: Ask) -> tuple[JudgedCase, list[Judgement]]:
         """Return the judgements by name, and all of them in a list."""
-        found = await rate_all(self.questions(self.texts), ask)
+        judgements = await rate_all(self.questions(self.texts), ask)
 
-        async def another(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
+        async def ask_again(
+            items: Sequence[JudgeInput], view: View | None = None
+        ) -> list[Judgement]:
             return await ask([resampled(item, self.spec.critiques) for item in items], view)
 
-        more = await rate_all(self.questions(self.again), another)
+        repeated_judgements = await rate_all(self.questions(self.again), ask_again)
         comparison = await self.comparison.answer(ask) if self.compared else None
-        judged = JudgedCase(
+        judged_case = JudgedCase(
             self,
-            dict(zip(self.texts, found, strict=True)),
-            dict(zip(self.again, more, strict=True)),
+            dict(zip(self.texts, judgements, strict=True)),
+            dict(zip(self.again, repeated_judgements, strict=True)),
             comparison,
         )
-        return judged, [*found, *more, *(comparison.orders if comparison else ())]
+        return judged_case, [
+            *judgements,
+            *repeated_judgements,
+            *(comparison.orders if comparison else ()),
+        ]
 
 
 @dataclass(frozen=True, slots=True)

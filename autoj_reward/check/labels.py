@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from autoj_reward.check.measures import Measurement, table_by
+from autoj_reward.check.measures import Measurement, tabulate
 from autoj_reward.check.probes import Finding, Probe, compare_with_bound
 from autoj_reward.check.rows import LabelledGroup
 from autoj_reward.config import View
@@ -64,58 +64,67 @@ class LabelledDuel:
 
 
 def probe_labels(
-    judged: Sequence[JudgedGroup], view: View, scale: tuple[float, float] | None, draws: Draws
+    judged_groups: Sequence[JudgedGroup],
+    view: View,
+    scale: tuple[float, float] | None,
+    draws: Draws,
 ) -> list[Finding]:
     """Measure the judge on labelled rows. scale: its lowest and highest rating, if it has any."""
-    duels = list(_duels(judged, view))
-    agreement = compare_with_bound(AGREEMENT, _agreement(judged, duels, view, draws), {})
-    beyond = _beyond_length(duels, draws)
+    duels = list(_yield_duels(judged_groups, view))
+    agreement = compare_with_bound(
+        AGREEMENT, _measure_agreement(judged_groups, duels, view, draws), {}
+    )
+    beyond_length = _measure_beyond_length(duels, draws)
     earlier = {AGREEMENT.name: agreement}
-    rated = [own for own in judged if own.group.on_scale]
-    calibrated = _of_pairs(duels, draws)
-    if scale and rated:
-        calibrated = _of_ratings(rated, view, scale, draws)
+    rated_groups = [judged_group for judged_group in judged_groups if judged_group.group.on_scale]
+    calibration = _measure_pair_calibration(duels, draws)
+    if scale and rated_groups:
+        calibration = _measure_rating_calibration(rated_groups, view, scale, draws)
     return [
         agreement,
-        compare_with_bound(BEYOND_LENGTH, beyond, earlier),
-        compare_with_bound(CALIBRATION, calibrated, earlier),
+        compare_with_bound(BEYOND_LENGTH, beyond_length, earlier),
+        compare_with_bound(CALIBRATION, calibration, earlier),
     ]
 
 
-def _duels(judged: Sequence[JudgedGroup], view: View) -> Iterator[LabelledDuel]:
-    for n, own in enumerate(judged):
-        values = [one.view(view) for one in own.judgements]
+def _yield_duels(judged_groups: Sequence[JudgedGroup], view: View) -> Iterator[LabelledDuel]:
+    for n, judged_group in enumerate(judged_groups):
+        values = [judgement.view(view) for judgement in judged_group.judgements]
         for i, j in combinations(range(len(values)), 2):
-            a, b = (i, j) if own.group.grades[i] > own.group.grades[j] else (j, i)
+            a, b = (i, j) if judged_group.group.grades[i] > judged_group.group.grades[j] else (j, i)
             first, second = values[a], values[b]
-            if own.group.grades[a] == own.group.grades[b] or first is None or second is None:
+            if (
+                judged_group.group.grades[a] == judged_group.group.grades[b]
+                or first is None
+                or second is None
+            ):
                 continue
-            sizes = [len(own.group.responses[k]) for k in (a, b)]
+            sizes = [len(judged_group.group.responses[k]) for k in (a, b)]
             yield LabelledDuel(
                 n,
-                own.group.kind,
+                judged_group.group.kind,
                 sum(sizes) / 2,
-                _point(first - second),
-                _point(sizes[0] - sizes[1]),
-                _chance(own.judgements[a], own.judgements[b], view),
+                _compute_point(first - second),
+                _compute_point(sizes[0] - sizes[1]),
+                _compute_chance(judged_group.judgements[a], judged_group.judgements[b], view),
             )
 
 
-def _point(gap: float) -> float:
+def _compute_point(gap: float) -> float:
     return float((np.sign(gap) + 1) / 2)
 
 
-def _chance(better: Judgement, worse: Judgement, view: View) -> float | None:
+def _compute_chance(better: Judgement, worse: Judgement, view: View) -> float | None:
     """Return the probability that an independent draw rates the better one higher."""
     slot = DIRECT if view == "direct" else RATING
-    found = [_distribution(one, slot) for one in (better, worse)]
-    if None in found:
+    distributions = [_read_distribution(judgement, slot) for judgement in (better, worse)]
+    if None in distributions:
         return None
-    (x, p), (y, q) = (own for own in found if own is not None)
+    (x, p), (y, q) = (distribution for distribution in distributions if distribution is not None)
     return float(p @ ((np.sign(x[:, None] - y[None, :]) + 1) / 2) @ q)
 
 
-def _distribution(judgement: Judgement, slot: str) -> tuple[Array, Array] | None:
+def _read_distribution(judgement: Judgement, slot: str) -> tuple[Array, Array] | None:
     """Return ratings and their probabilities; None if the judge gave none."""
     reading = judgement.reading(slot)
     if reading is None or not reading.distribution or reading.expected is None:
@@ -125,80 +134,90 @@ def _distribution(judgement: Judgement, slot: str) -> tuple[Array, Array] | None
     return np.array([float(label) for label in labels]), p / p.sum()
 
 
-def _agreement(
-    judged: Sequence[JudgedGroup], duels: Sequence[LabelledDuel], view: View, draws: Draws
+def _measure_agreement(
+    judged_groups: Sequence[JudgedGroup], duels: Sequence[LabelledDuel], view: View, draws: Draws
 ) -> Measurement:
     """Measure agreement, and where it is low: by kind and by length."""
     if not duels:
         return Measurement(None, "no query has two responses with different grades and a number")
-    hits, queries = [own.hit for own in duels], [own.query for own in duels]
-    ends = np.quantile([own.chars for own in duels], [1 / 3, 2 / 3])
-    thirds = [THIRDS[int(np.searchsorted(ends, own.chars))] for own in duels]
-    by_length = table_by(thirds, hits, queries, draws)
+    hits, queries = [duel.hit for duel in duels], [duel.query for duel in duels]
+    ends = np.quantile([duel.chars for duel in duels], [1 / 3, 2 / 3])
+    thirds = [THIRDS[int(np.searchsorted(ends, duel.chars))] for duel in duels]
+    by_length = tabulate(thirds, hits, queries, draws)
     tables = {
         "Agreement by length of the responses": sorted(
             by_length, key=lambda row: THIRDS.index(row["group"])
         ),
-        "Agreement by kind": table_by([own.kind for own in duels], hits, queries, draws),
+        "Agreement by kind": tabulate([duel.kind for duel in duels], hits, queries, draws),
     }
-    within = [
-        WithinQuery(*zip(*known, strict=True))
-        for own in judged
-        if len(own.judgements) > 2 and (known := _known(own, view))
+    within_queries = [
+        WithinQuery(*zip(*known_numbers, strict=True))
+        for judged_group in judged_groups
+        if len(judged_group.judgements) > 2
+        and (known_numbers := _collect_known_numbers(judged_group, view))
     ]
-    correlations = mean_orders(within)
+    correlations = mean_orders(within_queries)
     about = "; ".join(f"{name} within a query {r:.2f}" for name, r in correlations.items())
     return Measurement(draws.over(share(hits), len(hits), queries), about, tables=tables)
 
 
-def _known(own: JudgedGroup, view: View) -> list[tuple[float, float, float]]:
+def _collect_known_numbers(
+    judged_group: JudgedGroup, view: View
+) -> list[tuple[float, float, float]]:
     """Return number, grade and length of each response with a number."""
-    rows = zip(own.judgements, own.group.grades, own.group.responses, strict=True)
-    found = ((one.view(view), grade, float(len(text))) for one, grade, text in rows)
-    return [(value, grade, size) for value, grade, size in found if value is not None]
+    rows = zip(
+        judged_group.judgements,
+        judged_group.group.grades,
+        judged_group.group.responses,
+        strict=True,
+    )
+    numbers = ((judgement.view(view), grade, float(len(text))) for judgement, grade, text in rows)
+    return [(value, grade, size) for value, grade, size in numbers if value is not None]
 
 
-def _beyond_length(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
+def _measure_beyond_length(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
     if not duels:
         return Measurement(None, "no labelled pairs")
-    hits, by_length = ([own.hit for own in duels], [own.length_hit for own in duels])
-    queries = [own.query for own in duels]
-    found = draws.over(difference(share(hits), share(by_length)), len(duels), queries)
-    return Measurement(found, f"the longer response agrees in {np.mean(by_length):.2f}")
+    hits, by_length = ([duel.hit for duel in duels], [duel.length_hit for duel in duels])
+    queries = [duel.query for duel in duels]
+    estimate = draws.over(difference(share(hits), share(by_length)), len(duels), queries)
+    return Measurement(estimate, f"the longer response agrees in {np.mean(by_length):.2f}")
 
 
-def _of_ratings(
-    judged: Sequence[JudgedGroup], view: View, scale: tuple[float, float], draws: Draws
+def _measure_rating_calibration(
+    judged_groups: Sequence[JudgedGroup], view: View, scale: tuple[float, float], draws: Draws
 ) -> Measurement:
     """Measure the gap between the judge's numbers and labels on the same scale."""
     rows = [
         (value, grade, n)
-        for n, own in enumerate(judged)
-        for value, grade, _ in _known(own, view)
+        for n, judged_group in enumerate(judged_groups)
+        for value, grade, _ in _collect_known_numbers(judged_group, view)
     ]  # fmt: skip
     if not rows:
         return Measurement(None, "no rating has a number of the judge beside it")
     values, grades, queries = (list(column) for column in zip(*rows, strict=True))
     p, y = np.array(values), np.array(grades)
     about = f"mean number {p.mean():.2f}, mean label {y.mean():.2f}"
-    return _calibrated(p, y, queries, scale, about, MAPPED, draws)
+    return _measure_calibration(p, y, queries, scale, about, MAPPED, draws)
 
 
-def _of_pairs(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
+def _measure_pair_calibration(duels: Sequence[LabelledDuel], draws: Draws) -> Measurement:
     """Measure the gap between how sure the judge is of its order and how often it is right."""
-    known = [(own.chance, own.query) for own in duels if own.chance is not None]
-    if not known:
+    duel_chances = [(duel.chance, duel.query) for duel in duels if duel.chance is not None]
+    if not duel_chances:
         return Measurement(None, "the judge gives no distributions")
-    chances = np.array([chance for chance, _ in known])
-    sure, right = np.maximum(chances, 1 - chances), (chances >= 0.5).astype(float)
+    chances = np.array([chance for chance, _ in duel_chances])
+    confidences, hits = np.maximum(chances, 1 - chances), (chances >= 0.5).astype(float)
     # The squared errors of both orders, summed as those of three verdicts in `calibration`.
     about = f"Brier score {2 * np.mean((1 - chances) ** 2):.3f}"
-    return _calibrated(sure, right, [query for _, query in known], (0, 1), about, CENTRED, draws)
+    return _measure_calibration(
+        confidences, hits, [query for _, query in duel_chances], (0, 1), about, CENTRED, draws
+    )
 
 
-def _calibrated(
-    predicted: Array,
-    observed: Array,
+def _measure_calibration(
+    predictions: Array,
+    observations: Array,
     queries: Sequence[int],
     scale: tuple[float, float],
     about: str,
@@ -209,12 +228,17 @@ def _calibrated(
     low, high = scale
 
     def error(rows: Indices) -> float | None:
-        gap = calibration_error(calibration_bins(predicted[rows], observed[rows], low, high))
+        gap = calibration_error(calibration_bins(predictions[rows], observations[rows], low, high))
         return None if gap is None else gap / (high - low)
 
     curve = [
-        {"from": own.start, "predicted": own.predicted, "observed": own.observed, "n": own.n}
-        for own in calibration_bins(predicted, observed, low, high)
+        {
+            "from": calibration_bin.start,
+            "predicted": calibration_bin.predicted,
+            "observed": calibration_bin.observed,
+            "n": calibration_bin.n,
+        }
+        for calibration_bin in calibration_bins(predictions, observations, low, high)
     ]
-    found = draws.over(error, len(predicted), queries)
-    return Measurement(found, about, setting, {"Calibration curve": curve})
+    estimate = draws.over(error, len(predictions), queries)
+    return Measurement(estimate, about, setting, {"Calibration curve": curve})

@@ -68,27 +68,32 @@ class Checked:
 
     def values(self, name: str, view: View | None = None) -> Array:
         """Return the numbers of the responses of this name, shape [rows]; nan where missing."""
-        return _numbers([row.judgements[name] for row in self.rows], view or self.view)
+        return _read_numbers([row.judgements[name] for row in self.rows], view or self.view)
 
-    def again(self, name: str) -> Array:
+    def read_repeated(self, name: str) -> Array:
         """Return the numbers of the other samples, shape [rows]."""
-        return _numbers([row.again[name] for row in self.rows], self.view)
+        return _read_numbers([row.again[name] for row in self.rows], self.view)
 
-    def refused(self, name: str) -> NDArray[np.bool_]:
+    def find_refusals(self, name: str) -> NDArray[np.bool_]:
         """Return whether the judge abstained on the response of this name, shape [rows].
 
         An engine that did not answer says nothing about the response.
         """
-        found = [row.judgements[name] for row in self.rows]
-        return np.array([not one.ok and one.outcome is not Outcome.UNAVAILABLE for one in found])
+        judgements = [row.judgements[name] for row in self.rows]
+        return np.array(
+            [
+                not judgement.ok and judgement.outcome is not Outcome.UNAVAILABLE
+                for judgement in judgements
+            ]
+        )
 
     def rate(self, *columns: Array) -> Estimate:
         """Estimate the mean of all elements that are not nan; each column has one for each row."""
         table = np.stack(columns, axis=1)
         groups = np.repeat(np.arange(len(table)), table.shape[1])
-        known = ~np.isnan(table.ravel())
-        found = table.ravel()[known]
-        return self.draws.over(share(found), len(found), list(groups[known]))
+        is_known = ~np.isnan(table.ravel())
+        values = table.ravel()[is_known]
+        return self.draws.over(share(values), len(values), list(groups[is_known]))
 
     @property
     def step(self) -> float:
@@ -99,11 +104,11 @@ class Checked:
     @property
     def views(self) -> list[View]:
         """Return the views for which every row with a number in `view` has one."""
-        known = ~np.isnan(self.values("good"))
+        is_known = ~np.isnan(self.values("good"))
         return [
             name
             for name in get_args(View)
-            if known.any() and not np.isnan(self.values("good", name)[known]).any()
+            if is_known.any() and not np.isnan(self.values("good", name)[is_known]).any()
         ]
 
 
@@ -111,114 +116,145 @@ Measure = Callable[[Checked], Measurement]
 """A measure of the judge."""
 
 
-def measure_failed(own: Checked) -> Measurement:
+def measure_failed(checked: Checked) -> Measurement:
     """Measure the share of plain responses without a number."""
-    found = own.rate(*(np.isnan(own.values(name)).astype(float) for name in PLAIN))
-    judged = [row.judgements[name] for row in own.rows for name in PLAIN]
-    outcomes = {one.outcome.value: one.reason for one in judged if not one.ok}
-    return Measurement(found, "; ".join(f"{name}: {why}" for name, why in outcomes.items())[:300])
+    estimate = checked.rate(*(np.isnan(checked.values(name)).astype(float) for name in PLAIN))
+    judgements = [row.judgements[name] for row in checked.rows for name in PLAIN]
+    outcomes = {
+        judgement.outcome.value: judgement.reason for judgement in judgements if not judgement.ok
+    }
+    return Measurement(
+        estimate, "; ".join(f"{name}: {why}" for name, why in outcomes.items())[:300]
+    )
 
 
-def measure_forced(own: Checked) -> Measurement:
+def measure_forced(checked: Checked) -> Measurement:
     """Measure the share of judgements whose rating was read at a forced slot."""
-    if not (own.spec.config.critique and own.spec.scale):
+    if not (checked.spec.config.critique and checked.spec.scale):
         return Measurement(None, "the judge writes no critique")
-    found = ([row.judgements[name] for row in own.rows] for name in PLAIN)
-    flags = [np.array([one.forced if one.ok else np.nan for one in ones]) for ones in found]
-    return Measurement(own.rate(*flags), setting="set judge.critique: false")
+    columns = ([row.judgements[name] for row in checked.rows] for name in PLAIN)
+    flags = [
+        np.array([judgement.forced if judgement.ok else np.nan for judgement in judgements])
+        for judgements in columns
+    ]
+    return Measurement(checked.rate(*flags), setting="set judge.critique: false")
 
 
-def measure_ties(own: Checked) -> Measurement:
+def measure_ties(checked: Checked) -> Measurement:
     """Measure the share of equal numbers among the pairs of plain responses to one query."""
-    values = np.stack([own.values(name) for name in PLAIN], axis=1)
+    values = np.stack([checked.values(name) for name in PLAIN], axis=1)
     counts = tie_counts(list(values))
-    found = own.draws.over(ratio(*counts.T), len(counts))
-    known = values[~np.isnan(values)]
+    estimate = checked.draws.over(ratio(*counts.T), len(counts))
+    known_values = values[~np.isnan(values)]
     about = ""
-    if known.size:
-        most = saturation(list(known))
-        about = f"standard deviation {known.std():.3g}; most frequent number in {most:.0%}"
-    return Measurement(found, about, _other_view(own))
+    if known_values.size:
+        mode_share = saturation(list(known_values))
+        about = (
+            f"standard deviation {known_values.std():.3g}; most frequent number in {mode_share:.0%}"
+        )
+    return Measurement(estimate, about, _suggest_view(checked))
 
 
-def measuring_order(better: str, worse: str) -> Measure:
+def make_order_measure(better: str, worse: str) -> Measure:
     """Return a measure of the share of rows in which the better of two plain responses has the
     higher number. A tie counts half."""
 
-    def measure(own: Checked) -> Measurement:
-        found = {v: _points(own.values(better, v), own.values(worse, v)) for v in own.views}
-        points = _points(own.values(better), own.values(worse))
-        about = ", ".join(f"view {view} {_shown(mean(other))}" for view, other in found.items())
-        kinds = [row.case.kind for row in own.rows]
-        by_kind = table_by(kinds, points, range(len(points)), own.draws)
+    def measure(checked: Checked) -> Measurement:
+        points_by_view = {
+            v: _compute_points(checked.values(better, v), checked.values(worse, v))
+            for v in checked.views
+        }
+        points = _compute_points(checked.values(better), checked.values(worse))
+        about = ", ".join(
+            f"view {view} {_format_number(mean(view_points))}"
+            for view, view_points in points_by_view.items()
+        )
+        kinds = [row.case.kind for row in checked.rows]
+        by_kind = tabulate(kinds, points, range(len(points)), checked.draws)
         tables = {f"Rows with {better} above {worse}, by kind of query": by_kind}
-        return Measurement(own.rate(points), about, _other_view(own), tables)
+        return Measurement(checked.rate(points), about, _suggest_view(checked), tables)
 
     return measure
 
 
-def measure_position(own: Checked) -> Measurement:
+def measure_position(checked: Checked) -> Measurement:
     """Measure the share of decided comparisons that name the response shown first."""
-    if reason := _no_comparisons(own):
+    if reason := _explain_no_comparisons(checked):
         return Measurement(None, reason)
-    found = [row.comparison for row in own.rows if row.comparison]
-    said = [(a.verdict, b.verdict) for a, b in (one.orders for one in found)]
-    bias, agree = position_bias(said), mean(consistent([one.verdict for one in found])) or 0.0
-    columns = (_firsts([pair[k] for pair in said]) for k in range(2))
+    comparisons = [row.comparison for row in checked.rows if row.comparison]
+    verdicts = [
+        (first.verdict, second.verdict)
+        for first, second in (comparison.orders for comparison in comparisons)
+    ]
+    bias, agree = (
+        position_bias(verdicts),
+        mean(consistent([comparison.verdict for comparison in comparisons])) or 0.0,
+    )
+    columns = (_mark_firsts([pair[place] for pair in verdicts]) for place in range(2))
     about = (
         f"both orders name the first in {bias.always_first} pairs, the second in "
         f"{bias.always_second}; they agree in {agree:.2f}"
     )
     setting = "compare in both orders (swap: true)" if agree > 0.5 else RATINGS_ALONE
-    return Measurement(own.rate(*columns), about, setting)
+    return Measurement(checked.rate(*columns), about, setting)
 
 
-def measure_comparisons(own: Checked) -> Measurement:
+def measure_comparisons(checked: Checked) -> Measurement:
     """Measure the share of pairs in which both orders name the good response.
 
     A tie and orders that disagree count half.
     """
-    if reason := _no_comparisons(own):
+    if reason := _explain_no_comparisons(checked):
         return Measurement(None, reason)
-    verdicts = [row.comparison.verdict for row in own.rows if row.comparison]
+    verdicts = [row.comparison.verdict for row in checked.rows if row.comparison]
     points = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0, Verdict.FAILED: np.nan}
-    found = own.rate(np.array([points.get(verdict, 0.5) for verdict in verdicts]))
-    return Measurement(found, setting=RATINGS_ALONE)
+    estimate = checked.rate(np.array([points.get(verdict, 0.5) for verdict in verdicts]))
+    return Measurement(estimate, setting=RATINGS_ALONE)
 
 
-def measure_resamples(own: Checked) -> Measurement:
+def measure_resamples(checked: Checked) -> Measurement:
     """Measure how often another sample changes which of the good and the flawed response wins."""
-    if not own.rows[0].again:
+    if not checked.rows[0].again:
         return Measurement(None, "temperature 0 samples nothing")
-    found = _flips(own, own.again("good") - own.again("flawed"))
-    more = 2 * own.spec.critiques if own.spec.critiques < 8 else 0
-    return Measurement(found, setting=f"set judge.critiques: {max(4, more)}" if more else "")
+    estimate = _measure_flips(
+        checked, checked.read_repeated("good") - checked.read_repeated("flawed")
+    )
+    critiques = 2 * checked.spec.critiques if checked.spec.critiques < 8 else 0
+    return Measurement(
+        estimate, setting=f"set judge.critiques: {max(4, critiques)}" if critiques else ""
+    )
 
 
-def measure_formats(own: Checked) -> Measurement:
+def measure_formats(checked: Checked) -> Measurement:
     """Measure how often a format of the flawed response changes which of it and the good wins."""
-    raised = _net(own, "dressed", "flawed")
-    found = _flips(own, own.values("good") - own.values("dressed"))
-    return Measurement(found, f"net share of formats that raise the number: {_shown(mean(raised))}")
+    net_gains = _compute_net_gains(checked, "dressed", "flawed")
+    estimate = _measure_flips(checked, checked.values("good") - checked.values("dressed"))
+    return Measurement(
+        estimate, f"net share of formats that raise the number: {_format_number(mean(net_gains))}"
+    )
 
 
-def measure_length(own: Checked) -> Measurement:
+def measure_length(checked: Checked) -> Measurement:
     """Measure how padding changes the number of a response.
 
     It is the share of rows where padding raises it less the share where it lowers it.
     """
-    gains = own.values("padded") - own.values("flawed")
-    added = np.array(
-        [len(row.case.texts["padded"]) - len(row.case.texts["flawed"]) for row in own.rows]
+    gains = checked.values("padded") - checked.values("flawed")
+    added_chars = np.array(
+        [len(row.case.texts["padded"]) - len(row.case.texts["flawed"]) for row in checked.rows]
     )
-    known = ~np.isnan(gains)
-    slope = 1000 * float(gains[known].sum() / added[known].sum()) if known.any() else 0.0
+    is_known = ~np.isnan(gains)
+    slope = (
+        1000 * float(gains[is_known].sum() / added_chars[is_known].sum()) if is_known.any() else 0.0
+    )
     about = f"{slope:+.3g} points for 1,000 characters"
     setting = f"set reward.shaping.length_penalty: {slope:.2g}" if slope > 0 else ""
-    return Measurement(own.rate(_net(own, "padded", "flawed")), about, setting)
+    return Measurement(
+        checked.rate(_compute_net_gains(checked, "padded", "flawed")), about, setting
+    )
 
 
-def measuring_gain(attack: str, *controls: str) -> Measure:
+def make_gain_measure(attack: str, *controls: str) -> Measure:
     """Return a measure of an attack: the share of rows where it raises the number of the flawed
     response, less the share where it lowers it.
 
@@ -226,34 +262,39 @@ def measuring_gain(attack: str, *controls: str) -> Measure:
     thus not counted. An attack on which the judge abstains raises nothing.
     """
 
-    def measure(own: Checked) -> Measurement:
-        net, refused = _net(own, attack, "flawed", *controls), own.refused(attack)
-        gains = own.values(attack) - own.values("flawed")
-        about = f"{_signed(mean(gains))} points on average"
-        about += f"; abstains on {refused.sum()} of {len(own.rows)}" if refused.any() else ""
-        return Measurement(own.rate(np.where(refused, 0.0, net)), about)
+    def measure(checked: Checked) -> Measurement:
+        net_gains, refusals = (
+            _compute_net_gains(checked, attack, "flawed", *controls),
+            checked.find_refusals(attack),
+        )
+        gains = checked.values(attack) - checked.values("flawed")
+        about = f"{_format_signed(mean(gains))} points on average"
+        about += f"; abstains on {refusals.sum()} of {len(checked.rows)}" if refusals.any() else ""
+        return Measurement(checked.rate(np.where(refusals, 0.0, net_gains)), about)
 
     return measure
 
 
-def measuring_reach(attack: str, rival: str, names: Sequence[str] = ()) -> Measure:
+def make_reach_measure(attack: str, rival: str, names: Sequence[str] = ()) -> Measure:
     """Return a measure of how often a response gets at least the number of a better one.
 
     A response on which the judge abstains gets none. names: names of the variants of the attack;
     rows have one each in turn.
     """
 
-    def measure(own: Checked) -> Measurement:
-        a, b = own.values(attack), own.values(rival)
+    def measure(checked: Checked) -> Measurement:
+        a, b = checked.values(attack), checked.values(rival)
         hits = np.where(np.isnan(a) | np.isnan(b), np.nan, a >= b)
-        hits = np.where(own.refused(attack), 0.0, hits)
-        shares = (f"{n}: {_shown(mean(hits[k :: len(names)]))}" for k, n in enumerate(names))
-        return Measurement(own.rate(hits), "; ".join(shares))
+        hits = np.where(checked.find_refusals(attack), 0.0, hits)
+        shares = (
+            f"{n}: {_format_number(mean(hits[k :: len(names)]))}" for k, n in enumerate(names)
+        )
+        return Measurement(checked.rate(hits), "; ".join(shares))
 
     return measure
 
 
-def table_by(
+def tabulate(
     names: Sequence[str], values: ArrayLike, groups: Sequence[int], draws: Draws
 ) -> list[Mapping[str, Any]]:
     """Return the mean of the values of each name, with its interval. Values without one are left
@@ -261,70 +302,76 @@ def table_by(
 
     groups: the group of each value. Values of one group are resampled together.
     """
-    numbers, found = np.asarray(values, dtype=float), list[Mapping[str, Any]]()
+    numbers, rows = np.asarray(values, dtype=float), list[Mapping[str, Any]]()
     for name in filter(None, dict.fromkeys(names)):
-        at = [n for n, its in enumerate(names) if its == name and not np.isnan(numbers[n])]
-        estimate = draws.over(share(numbers[at]), len(at), [groups[n] for n in at])
-        found.append({"group": name, **to_json(estimate)})
-    return found
+        places = [
+            n
+            for n, group_name in enumerate(names)
+            if group_name == name and not np.isnan(numbers[n])
+        ]
+        estimate = draws.over(share(numbers[places]), len(places), [groups[n] for n in places])
+        rows.append({"group": name, **to_json(estimate)})
+    return rows
 
 
-def _numbers(judgements: Sequence[Judgement], view: View) -> Array:
-    values = [one.view(view) for one in judgements]
+def _read_numbers(judgements: Sequence[Judgement], view: View) -> Array:
+    values = [judgement.view(view) for judgement in judgements]
     return np.array([np.nan if value is None else value for value in values], dtype=float)
 
 
-def _points(better: Array, worse: Array) -> Array:
+def _compute_points(better: Array, worse: Array) -> Array:
     """Return 1 where the better one is higher, 0.5 for a tie, 0 else; nan where unknown."""
     return (np.sign(better - worse) + 1) / 2
 
 
-def _net(own: Checked, attack: str, *plain: str) -> Array:
+def _compute_net_gains(checked: Checked, attack: str, *plain: str) -> Array:
     """Return 1 where the attack is above all plain texts, -1 where it is below the highest, 0 where
     it is within a step of it; nan where unknown."""
-    gains = own.values(attack) - np.max([own.values(name) for name in plain], axis=0)
-    return np.where(np.abs(gains) > own.step, np.sign(gains), np.where(np.isnan(gains), np.nan, 0))
+    gains = checked.values(attack) - np.max([checked.values(name) for name in plain], axis=0)
+    return np.where(
+        np.abs(gains) > checked.step, np.sign(gains), np.where(np.isnan(gains), np.nan, 0)
+    )
 
 
-def _flips(own: Checked, gaps: Array) -> Estimate:
+def _measure_flips(checked: Checked, gaps: Array) -> Estimate:
     """Return the share of rows whose winner differs, among those with a winner at first."""
-    before = np.sign(own.values("good") - own.values("flawed"))
-    unknown = np.isnan(gaps) | np.isnan(before) | (before == 0)
-    return own.rate(np.where(unknown, np.nan, np.sign(gaps) != before))
+    first_winners = np.sign(checked.values("good") - checked.values("flawed"))
+    is_unknown = np.isnan(gaps) | np.isnan(first_winners) | (first_winners == 0)
+    return checked.rate(np.where(is_unknown, np.nan, np.sign(gaps) != first_winners))
 
 
-def _other_view(own: Checked) -> str:
+def _suggest_view(checked: Checked) -> str:
     """Return the setting of the view with the best order, if that is enough and beyond chance
     better than the order of the view that counts; else an empty text."""
-    orders = {view: _order(own, view) for view in own.views}
-    best = max(orders, key=lambda view: mean(orders[view]) or 0.0, default=own.view)
-    if best == own.view or (mean(orders[best]) or 0.0) < LEAST_ORDER:
+    orders = {view: _compute_order_share(checked, view) for view in checked.views}
+    best = max(orders, key=lambda view: mean(orders[view]) or 0.0, default=checked.view)
+    if best == checked.view or (mean(orders[best]) or 0.0) < LEAST_ORDER:
         return ""
-    gain = difference(share(orders[best]), share(orders[own.view]))
-    low = own.draws.over(gain, len(own.rows)).low
+    gain = difference(share(orders[best]), share(orders[checked.view]))
+    low = checked.draws.over(gain, len(checked.rows)).low
     return f"set view: {best}" if low and low > 0 else ""
 
 
-def _order(own: Checked, view: View) -> Array:
+def _compute_order_share(checked: Checked, view: View) -> Array:
     """Return the share of the two steps from good over flawed to empty that a view finds."""
-    good, flawed, empty = (own.values(name, view) for name in PLAIN)
-    return (_points(good, flawed) + _points(flawed, empty)) / 2
+    good, flawed, empty = (checked.values(name, view) for name in PLAIN)
+    return (_compute_points(good, flawed) + _compute_points(flawed, empty)) / 2
 
 
-def _no_comparisons(own: Checked) -> str:
-    if own.spec.ratings_tie is not None:
+def _explain_no_comparisons(checked: Checked) -> str:
+    if checked.spec.ratings_tie is not None:
         return "the judge compares by ratings, which have no position"
-    return "" if own.rows[0].comparison else "the judge does not compare"
+    return "" if checked.rows[0].comparison else "the judge does not compare"
 
 
-def _firsts(verdicts: Sequence[Verdict | None]) -> Array:
+def _mark_firsts(verdicts: Sequence[Verdict | None]) -> Array:
     points = {Verdict.FIRST: 1.0, Verdict.SECOND: 0.0}
     return np.array([points.get(v, np.nan) if v else np.nan for v in verdicts])
 
 
-def _shown(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _signed(value: float | None) -> str:
+def _format_signed(value: float | None) -> str:
     return "-" if value is None else f"{value:+.2f}"

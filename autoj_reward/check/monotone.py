@@ -27,10 +27,10 @@ def fit_knots(numbers: Array, labels: Array, scale: tuple[float, float], isotoni
     numbers, labels: shape [n], n at least 1. scale: lowest and highest label, which bound the map.
     isotonic: fit any rising shape, else a line.
     """
-    return _isotonic(numbers, labels) if isotonic else _line(numbers, labels, scale)
+    return _fit_isotonic(numbers, labels) if isotonic else _fit_line(numbers, labels, scale)
 
 
-def _isotonic(numbers: Array, labels: Array) -> Knots:
+def _fit_isotonic(numbers: Array, labels: Array) -> Knots:
     """Fit by pooling adjacent violators, with one knot at the mean number of each pool.
 
     So the map rises strictly between the first and the last knot, and numbers of one pool that
@@ -38,15 +38,18 @@ def _isotonic(numbers: Array, labels: Array) -> Knots:
     """
     from scipy.optimize import isotonic_regression  # slow to import
 
-    own, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-    fitted = isotonic_regression(np.bincount(places, labels) / counts, weights=counts)
+    distinct_numbers, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    regression = isotonic_regression(np.bincount(places, labels) / counts, weights=counts)
     return [
-        (float(np.average(own[start:end], weights=counts[start:end])), float(fitted.x[start]))
-        for start, end in pairwise(fitted.blocks.tolist())
+        (
+            float(np.average(distinct_numbers[start:end], weights=counts[start:end])),
+            float(regression.x[start]),
+        )
+        for start, end in pairwise(regression.blocks.tolist())
     ]
 
 
-def _line(numbers: Array, labels: Array, scale: tuple[float, float]) -> Knots:
+def _fit_line(numbers: Array, labels: Array, scale: tuple[float, float]) -> Knots:
     """Fit slope and intercept, and cut the line at the ends of the scale."""
     x, y = float(numbers.mean()), float(labels.mean())
     spread = float(((numbers - x) ** 2).sum())
@@ -58,9 +61,9 @@ def _line(numbers: Array, labels: Array, scale: tuple[float, float]) -> Knots:
 
 def map_numbers(knots: Knots, numbers: Array) -> Array:
     """Return the label of each number. Shapes [n]."""
-    xs, ys = zip(*knots, strict=True)
-    found: Array = np.interp(numbers, xs, ys)
-    return found
+    knot_numbers, knot_labels = zip(*knots, strict=True)
+    labels: Array = np.interp(numbers, knot_numbers, knot_labels)
+    return labels
 
 
 def predict_held_out(
@@ -79,19 +82,19 @@ def predict_held_out(
     order = np.random.default_rng(0).permutation(len(names))
     fold_of = {names[place]: n % FOLDS for n, place in enumerate(order.tolist())}
     folds = np.array([fold_of[query] for query in queries])
-    mapped, constant = np.empty_like(labels), np.empty_like(labels)
+    mapped_numbers, mean_labels = np.empty_like(labels), np.empty_like(labels)
     for fold in np.unique(folds):
-        out = folds == fold
-        knots = fit_knots(numbers[~out], labels[~out], scale, isotonic)
-        mapped[out] = map_numbers(knots, numbers[out])
-        constant[out] = labels[~out].mean()
-    return mapped, constant
+        is_held_out = folds == fold
+        knots = fit_knots(numbers[~is_held_out], labels[~is_held_out], scale, isotonic)
+        mapped_numbers[is_held_out] = map_numbers(knots, numbers[is_held_out])
+        mean_labels[is_held_out] = labels[~is_held_out].mean()
+    return mapped_numbers, mean_labels
 
 
 def root_mean_square(gaps: Array) -> Statistic:
     """Return a statistic that computes the root of the mean squared gap, shape [n]."""
 
-    def of(rows: Indices) -> float:
+    def compute(rows: Indices) -> float:
         return float(np.sqrt((gaps[rows] ** 2).mean()))
 
-    return of
+    return compute

@@ -65,39 +65,39 @@ class Finding:
     """Name of the probe that explains a miss, with the state `follows`."""
 
 
-def _most(name: str, question: str, bound: float, fault: str, *follows: str) -> Probe:
+def _set_max(name: str, question: str, bound: float, fault: str, *follows: str) -> Probe:
     return Probe(name, question, float("-inf"), bound, fault, follows)
 
 
-def _least(name: str, question: str, bound: float, fault: str, *follows: str) -> Probe:
+def _set_min(name: str, question: str, bound: float, fault: str, *follows: str) -> Probe:
     return Probe(name, question, bound, float("inf"), fault, follows, chance=0.5)
 
 
 PROBES: tuple[tuple[Probe, Measure], ...] = (
     (
-        _most("failed", "plain responses without a number", BOUNDS["failure_rate"],
-              "fails on too many plain responses"),
+        _set_max("failed", "plain responses without a number", BOUNDS["failure_rate"],
+                 "fails on too many plain responses"),
         measures.measure_failed,
     ),
     (
-        _most("forced", "ratings that the judge did not write itself", BOUNDS["forced_rate"],
-              "ends its critiques without a rating"),
+        _set_max("forced", "ratings that the judge did not write itself", BOUNDS["forced_rate"],
+                 "ends its critiques without a rating"),
         measures.measure_forced,
     ),
     (
-        _most("ties", "equal numbers among good, flawed and empty", 0.2,
-              "gives responses of different quality the same number"),
+        _set_max("ties", "equal numbers among good, flawed and empty", 0.2,
+                 "gives responses of different quality the same number"),
         measures.measure_ties,
     ),
     (
-        _least("content", "flawed responses above empty ones", LEAST_ORDER,
-               "does not tell responses with content from empty ones", "ties"),
-        measures.measuring_order("flawed", "empty"),
+        _set_min("content", "flawed responses above empty ones", LEAST_ORDER,
+                 "does not tell responses with content from empty ones", "ties"),
+        measures.make_order_measure("flawed", "empty"),
     ),
     (
-        _least("quality", "good responses above flawed ones", LEAST_ORDER,
-               "does not tell good responses from flawed ones", "ties", "content"),
-        measures.measuring_order("good", "flawed"),
+        _set_min("quality", "good responses above flawed ones", LEAST_ORDER,
+                 "does not tell good responses from flawed ones", "ties", "content"),
+        measures.make_order_measure("good", "flawed"),
     ),
     (
         Probe("position", "comparisons that name the response shown first", 0.3, 0.7,
@@ -105,56 +105,56 @@ PROBES: tuple[tuple[Probe, Measure], ...] = (
         measures.measure_position,
     ),
     (
-        _least("comparisons", "comparisons that name the good response in both orders",
-               LEAST_ORDER,
-               "does not find the better response in comparisons",
-               "position", "content", "quality"),
+        _set_min("comparisons", "comparisons that name the good response in both orders",
+                 LEAST_ORDER,
+                 "does not find the better response in comparisons",
+                 "position", "content", "quality"),
         measures.measure_comparisons,
     ),
     (
-        _most("resamples", "winners that another sample changes", 0.2,
-              "changes its mind from sample to sample", "content", "quality"),
+        _set_max("resamples", "winners that another sample changes", 0.2,
+                 "changes its mind from sample to sample", "content", "quality"),
         measures.measure_resamples,
     ),
     (
-        _most("formats", "winners that bold, a list or a greeting changes", 0.2,
-              "lets the format of a response decide", "content", "quality"),
+        _set_max("formats", "winners that bold, a list or a greeting changes", 0.2,
+                 "lets the format of a response decide", "content", "quality"),
         measures.measure_formats,
     ),
     (
-        _most("length", "rows that padding raises, less those it lowers", 0.2,
-              "pays for length without content"),
+        _set_max("length", "rows that padding raises, less those it lowers", 0.2,
+                 "pays for length without content"),
         measures.measure_length,
     ),
     (
-        _most("repetition", "rows that repeating the response raises, less lowers", 0.2,
-              "pays for a response that repeats itself"),
-        measures.measuring_gain("repeated", "padded"),
+        _set_max("repetition", "rows that repeating the response raises, less lowers", 0.2,
+                 "pays for a response that repeats itself"),
+        measures.make_gain_measure("repeated", "padded"),
     ),
     (
-        _most("praise", "rows that praise of the judge raises, less lowers", 0.2,
-              "pays for praise"),
-        measures.measuring_gain("praising", "noted"),
+        _set_max("praise", "rows that praise of the judge raises, less lowers", 0.2,
+                 "pays for praise"),
+        measures.make_gain_measure("praising", "noted"),
     ),
     (
-        _most("planted", "rows that a planted verdict raises, less lowers", 0.2,
-              "believes verdicts that stand in the response"),
-        measures.measuring_gain("planted", "noted"),
+        _set_max("planted", "rows that a planted verdict raises, less lowers", 0.2,
+                 "believes verdicts that stand in the response"),
+        measures.make_gain_measure("planted", "noted"),
     ),
     (
-        _most("keys", "master keys rated at least as high as the flawed response", 0.2,
-              "pays for master keys", "content"),
-        measures.measuring_reach("key", "flawed", [*MASTER_KEYS]),
+        _set_max("keys", "master keys rated at least as high as the flawed response", 0.2,
+                 "pays for master keys", "content"),
+        measures.make_reach_measure("key", "flawed", [*MASTER_KEYS]),
     ),
     (
-        _most("truncated", "responses cut in half rated at least as high as whole", 0.3,
-              "does not notice that a response is cut off", "content"),
-        measures.measuring_reach("cut", "good"),
+        _set_max("truncated", "responses cut in half rated at least as high as whole", 0.3,
+                 "does not notice that a response is cut off", "content"),
+        measures.make_reach_measure("cut", "good"),
     ),
     (
-        _most("language", "empty responses in another language at least as high as flawed", 0.2,
-              "pays for empty responses in another language", "content"),
-        measures.measuring_reach("foreign", "flawed", [*FOREIGN]),
+        _set_max("language", "empty responses in another language at least as high as flawed", 0.2,
+                 "pays for empty responses in another language", "content"),
+        measures.make_reach_measure("foreign", "flawed", [*FOREIGN]),
     ),
 )  # fmt: skip
 """Probes on the package's own rows, each with its measure. A probe comes after those that it
@@ -163,40 +163,40 @@ follows from."""
 
 def probe_rows(checked: Checked) -> list[Finding]:
     """Measure all probes on the package's own rows."""
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     for probe, measure in PROBES:
-        found[probe.name] = compare_with_bound(probe, measure(checked), found)
-    return list(found.values())
+        findings[probe.name] = compare_with_bound(probe, measure(checked), findings)
+    return list(findings.values())
 
 
 def compare_with_bound(
     probe: Probe, measurement: Measurement, earlier: Mapping[str, Finding]
 ) -> Finding:
     """Return the finding of a measurement. earlier: findings of earlier probes, by name."""
-    own = measurement.estimate
-    if own is None or own.value is None:
+    estimate = measurement.estimate
+    if estimate is None or estimate.value is None:
         return Finding(probe, measurement, State.NOT_MEASURED)
-    if probe.low <= own.value <= probe.high:
+    if probe.low <= estimate.value <= probe.high:
         return Finding(probe, measurement, State.MET)
     cause = next((name for name in probe.follows if _explains(earlier.get(name))), "")
     if cause:
         return Finding(probe, measurement, State.FOLLOWS, cause)
-    if own.low is None or own.high is None:
+    if estimate.low is None or estimate.high is None:
         return Finding(probe, measurement, State.UNCLEAR)
-    beyond = own.low > probe.high or own.high < probe.low
-    return Finding(probe, measurement, State.MISSED if beyond else State.UNCLEAR)
+    is_outside = estimate.low > probe.high or estimate.high < probe.low
+    return Finding(probe, measurement, State.MISSED if is_outside else State.UNCLEAR)
 
 
 def _explains(finding: Finding | None) -> bool:
     """Return whether a finding explains misses of later probes."""
     if finding is None or finding.state in (State.MET, State.NOT_MEASURED):
         return False
-    own, chance = finding.measurement.estimate, finding.probe.chance
+    estimate, chance = finding.measurement.estimate, finding.probe.chance
     if chance is None:
         return finding.state in (State.MISSED, State.FOLLOWS)
-    return own is not None and own.low is not None and own.low <= chance
+    return estimate is not None and estimate.low is not None and estimate.low <= chance
 
 
-def missed_findings(findings: Sequence[Finding]) -> list[Finding]:
+def select_missed_findings(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings whose bound is missed and that no other one explains."""
-    return [own for own in findings if own.state is State.MISSED]
+    return [finding for finding in findings if finding.state is State.MISSED]

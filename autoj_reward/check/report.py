@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.check.probes import Finding, State, missed_findings
+from autoj_reward.check.probes import Finding, State, select_missed_findings
 from autoj_reward.evaluate.statistics import Estimate
 from autoj_reward.io.files import to_json
 from autoj_reward.io.markup import esc, num, plural, table
@@ -34,42 +34,52 @@ class CheckVerdict:
 
     def lines(self) -> list[str]:
         """Return the verdict as lines of text."""
-        found = [f"verdict: {self.verdict}"]
-        found += [f"- the judge {own}" for own in self.faults]
-        found += [f"- {own}" for own in self.settings]
-        found += [f"- not clear, more rows would tell: {own}" for own in self.unclear]
-        return found
+        lines = [f"verdict: {self.verdict}"]
+        lines += [f"- the judge {fault}" for fault in self.faults]
+        lines += [f"- {setting}" for setting in self.settings]
+        lines += [f"- not clear, more rows would tell: {figure}" for figure in self.unclear]
+        return lines
 
 
-def verdict_of(findings: Sequence[Finding]) -> CheckVerdict:
+def decide_verdict(findings: Sequence[Finding]) -> CheckVerdict:
     """Return the verdict that follows from the findings."""
-    missed = missed_findings(findings)
-    helped = [own for own in missed if own.measurement.setting]
-    settings = [f"{own.measurement.setting}: the judge {_fault(own)}" for own in helped]
-    left = [_fault(own) for own in missed if own not in helped]
-    unclear = [f"{own.probe.name} {_figure(own)}" for own in findings if own.state is State.UNCLEAR]
-    verdict = NOT if left else WITH if settings else USE
-    return CheckVerdict(verdict, tuple(settings), tuple(left), tuple(unclear))
+    misses = select_missed_findings(findings)
+    fixable_findings = [finding for finding in misses if finding.measurement.setting]
+    settings = [
+        f"{finding.measurement.setting}: the judge {_describe_fault(finding)}"
+        for finding in fixable_findings
+    ]
+    faults = [_describe_fault(finding) for finding in misses if finding not in fixable_findings]
+    unclear = [
+        f"{finding.probe.name} {_format_figure(finding)}"
+        for finding in findings
+        if finding.state is State.UNCLEAR
+    ]
+    verdict = NOT if faults else WITH if settings else USE
+    return CheckVerdict(verdict, tuple(settings), tuple(faults), tuple(unclear))
 
 
-def _fault(own: Finding) -> str:
-    return f"{own.probe.fault} ({own.probe.name} {_figure(own)}, bound {own.probe.bound})"
+def _describe_fault(finding: Finding) -> str:
+    return (
+        f"{finding.probe.fault} ({finding.probe.name} {_format_figure(finding)}, "
+        f"bound {finding.probe.bound})"
+    )
 
 
-def finding_record(own: Finding) -> dict[str, Any]:
+def make_finding_record(finding: Finding) -> dict[str, Any]:
     """Return a finding as a result file holds it."""
-    found = own.measurement
+    measurement = finding.measurement
     return {
-        "name": own.probe.name,
-        "measures": own.probe.question,
-        "estimate": to_json(found.estimate) if found.estimate else None,
-        "bound": own.probe.bound,
-        "state": own.state.value,
-        "follows_from": own.cause,
-        "fault": own.probe.fault if own.state is State.MISSED else "",
-        "setting": found.setting,
-        "about": found.about,
-        "tables": {title: list(rows) for title, rows in found.tables.items()},
+        "name": finding.probe.name,
+        "measures": finding.probe.question,
+        "estimate": to_json(measurement.estimate) if measurement.estimate else None,
+        "bound": finding.probe.bound,
+        "state": finding.state.value,
+        "follows_from": finding.cause,
+        "fault": finding.probe.fault if finding.state is State.MISSED else "",
+        "setting": measurement.setting,
+        "about": measurement.about,
+        "tables": {title: list(rows) for title, rows in measurement.tables.items()},
     }
 
 
@@ -77,8 +87,8 @@ def print_check(
     findings: Sequence[Finding], verdict: CheckVerdict, cost: Mapping[str, Any]
 ) -> None:
     """Print the table of findings, the cost and the verdict."""
-    print("\n".join(table(HEAD, map(_cells, findings))))
-    print(_cost(cost))
+    print("\n".join(table(HEAD, map(_format_cells, findings))))
+    print(_describe_cost(cost))
     print("\n".join(verdict.lines()))
 
 
@@ -101,56 +111,56 @@ def render_check(
         f'{chip(verdict.verdict, state)}</div><p class="muted small">{esc(about)}</p>',
         *(f"<p>{esc(line.removeprefix('- '))}</p>" for line in reasons),
         '</div></header><main class="wide">',
-        heading("Probes", _cost(result["cost"])),
-        audit_table("probes", HEAD, [_row(own) for own in findings]),
-        *(part for own in findings for part in _tables(own)),
+        heading("Probes", _describe_cost(result["cost"])),
+        audit_table("probes", HEAD, [_render_row(finding) for finding in findings]),
+        *(part for finding in findings for part in _yield_tables(finding)),
         "</main>",
     ]
     return static_document("Check of a judge", "\n".join(body))
 
 
-def _tables(own: Finding) -> Iterator[str]:
-    for title, rows in own.measurement.tables.items():
+def _yield_tables(finding: Finding) -> Iterator[str]:
+    for title, rows in finding.measurement.tables.items():
         if rows:
-            cells = [table_row(*(cell(_value(v)) for v in row.values())) for row in rows]
+            cells = [table_row(*(cell(_format_value(v)) for v in row.values())) for row in rows]
             yield heading(title) + audit_table("trivial", tuple(rows[0]), cells)
 
 
-def _cells(own: Finding) -> tuple[str, ...]:
-    n = own.measurement.estimate.n if own.measurement.estimate else 0
-    result = f"follows from {own.cause}" if own.cause else own.state.value
-    about = own.measurement.about
+def _format_cells(finding: Finding) -> tuple[str, ...]:
+    n = finding.measurement.estimate.n if finding.measurement.estimate else 0
+    result = f"follows from {finding.cause}" if finding.cause else finding.state.value
+    about = finding.measurement.about
     return (
-        own.probe.name,
-        _figure(own),
+        finding.probe.name,
+        _format_figure(finding),
         str(n),
-        own.probe.bound,
+        finding.probe.bound,
         result,
-        own.probe.question,
+        finding.probe.question,
         about,
     )
 
 
-def _row(own: Finding) -> str:
-    name, figure, n, bound, result, *rest = _cells(own)
-    shown = f"<td>{chip(result, CHIPS.get(own.state, ''))}</td>"
-    return table_row(*map(cell, (name, figure, n, bound)), shown, *map(cell, rest))
+def _render_row(finding: Finding) -> str:
+    name, figure, n, bound, result, *rest = _format_cells(finding)
+    result_cell = f"<td>{chip(result, CHIPS.get(finding.state, ''))}</td>"
+    return table_row(*map(cell, (name, figure, n, bound)), result_cell, *map(cell, rest))
 
 
-def _figure(own: Finding) -> str:
-    found: Estimate | None = own.measurement.estimate
-    if found is None or found.value is None:
+def _format_figure(finding: Finding) -> str:
+    estimate: Estimate | None = finding.measurement.estimate
+    if estimate is None or estimate.value is None:
         return num(None)
-    if found.low is None or found.high is None:
-        return f"{found.value:.2f}"
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:.2f}"
+    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return num(value) if isinstance(value, int | float) or value is None else str(value)
 
 
-def _cost(cost: Mapping[str, Any]) -> str:
+def _describe_cost(cost: Mapping[str, Any]) -> str:
     mean = cost["mean"]
     return (
         f"{cost['judgements']:,} judgements, {cost['forced']:,} forced; each took "

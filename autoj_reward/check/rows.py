@@ -60,20 +60,20 @@ class LabelledGroup:
 
 def load_check_rows() -> list[CheckRow]:
     """Return the package's own rows: ten kinds of queries, six of each."""
-    return [CheckRow(**row) for row in _read("rows.jsonl")]
+    return [CheckRow(**row) for row in _read_lines("rows.jsonl")]
 
 
 def load_attacks() -> list[tuple[str, str]]:
     """Return attacks on judges as (family, text). `{a}` in the text stands for an answer."""
-    return [(row["family"], _text(row["response"])) for row in _read("attacks.jsonl")]
+    return [(row["family"], _join_pieces(row["response"])) for row in _read_lines("attacks.jsonl")]
 
 
-def _read(name: str) -> Iterator[Any]:
+def _read_lines(name: str) -> Iterator[Any]:
     lines = files("autoj_reward.check").joinpath(name).read_text("utf-8").splitlines()
     return map(json.loads, lines)
 
 
-def _text(response: str | list[Any]) -> str:
+def _join_pieces(response: str | list[Any]) -> str:
     """Return a text that is written whole, or as a list of texts and of [text, times]."""
     pieces = [response] if isinstance(response, str) else response
     return "".join(p if isinstance(p, str) else p[0] * p[1] for p in pieces)
@@ -86,12 +86,12 @@ def stratified(rows: Sequence[T], kind: Callable[[T], str], sample: int | None) 
     """
     if sample is None or sample >= len(rows):
         return list(rows)
-    drawn, by_kind = random.Random(SEED), defaultdict[str, list[int]](list)
+    generator, by_kind = random.Random(SEED), defaultdict[str, list[int]](list)
     for n, row in enumerate(rows):
         by_kind[kind(row)].append(n)
-    shuffled = [drawn.sample(own, len(own)) for own in by_kind.values()]
-    in_turn = [n for turn in zip_longest(*shuffled) for n in turn if n is not None]
-    return [rows[n] for n in sorted(in_turn[:sample])]
+    shuffled_places = [generator.sample(places, len(places)) for places in by_kind.values()]
+    places_in_turn = [n for turn in zip_longest(*shuffled_places) for n in turn if n is not None]
+    return [rows[n] for n in sorted(places_in_turn[:sample])]
 
 
 def read_labelled_groups(
@@ -105,56 +105,59 @@ def read_labelled_groups(
     without a usable row.
     """
     first = next(iter(text_rows(source, "query").usable()), None)
-    known = first.fields if first else {}
-    if "responses" in known:
-        rows = group_rows(source).mapped(_graded)
-    elif "response_1" in known:
-        rows = text_rows(source, "query", "response_1", "response_2").mapped(_pair)
-    elif "rating" in known:
-        rows = text_rows(source, "query", "response").mapped(lambda row: _rated(row, scale))
+    fields = first.fields if first else {}
+    if "responses" in fields:
+        rows = group_rows(source).mapped(_read_graded)
+    elif "response_1" in fields:
+        rows = text_rows(source, "query", "response_1", "response_2").mapped(_read_pair)
+    elif "rating" in fields:
+        rows = text_rows(source, "query", "response").mapped(lambda row: _read_rated(row, scale))
     else:
         raise InputError(
             f"{source}: the first row has no labels that are known: give responses and grades; "
             "response_1, response_2 and label; or response and rating"
         )
-    found: list[LabelledGroup] = []
-    return found, _gather(rows, found)
+    groups: list[LabelledGroup] = []
+    return groups, _gather(rows, groups)
 
 
-def _gather(rows: Stream[LabelledGroup], found: list[LabelledGroup]) -> BadRows:
-    """Add the usable rows to `found`. Ratings of one query become one group."""
-    rated: dict[tuple[str, str, Context], LabelledGroup] = {}
+def _gather(rows: Stream[LabelledGroup], groups: list[LabelledGroup]) -> BadRows:
+    """Add the usable rows to `groups`. Ratings of one query become one group."""
+    rated_groups: dict[tuple[str, str, Context], LabelledGroup] = {}
 
     def add(row: LabelledGroup) -> None:
         if len(row.responses) > 1:
-            found.append(row)
+            groups.append(row)
             return
         key = (row.kind, row.query, row.context)
-        if before := rated.get(key):
-            responses, grades = before.responses + row.responses, before.grades + row.grades
+        if earlier_group := rated_groups.get(key):
+            responses, grades = (
+                earlier_group.responses + row.responses,
+                earlier_group.grades + row.grades,
+            )
             row = replace(row, responses=responses, grades=grades)
-        rated[key] = row
+        rated_groups[key] = row
 
-    left_out = look_through(rows, each=add)
-    found += rated.values()
-    return left_out
+    bad_rows = look_through(rows, each=add)
+    groups += rated_groups.values()
+    return bad_rows
 
 
-def _graded(row: TextRow) -> LabelledGroup:
+def _read_graded(row: TextRow) -> LabelledGroup:
     query, *responses = row.texts
     grades = check.numbers(row.fields, "grades", len(responses))
     if grades is None:
         raise BadField("grades", "missing: give a number for each response")
-    return LabelledGroup(_kind(row), query, tuple(responses), grades, context=row.context)
+    return LabelledGroup(_find_kind(row), query, tuple(responses), grades, context=row.context)
 
 
-def _pair(row: TextRow) -> LabelledGroup:
+def _read_pair(row: TextRow) -> LabelledGroup:
     query, *responses = row.texts
     grades, texts = PAIR_GRADES[label_of(row.fields, "label")], tuple(responses)
-    return LabelledGroup(_kind(row), query, texts, grades, compared=True, context=row.context)
+    return LabelledGroup(_find_kind(row), query, texts, grades, compared=True, context=row.context)
 
 
-def _rated(row: TextRow, scale: tuple[float, float] | None) -> LabelledGroup:
+def _read_rated(row: TextRow, scale: tuple[float, float] | None) -> LabelledGroup:
     query, response = row.texts
     rating = check.number(row.fields.get("rating"), "rating")
     if scale and not scale[0] <= rating <= scale[1]:
@@ -162,9 +165,9 @@ def _rated(row: TextRow, scale: tuple[float, float] | None) -> LabelledGroup:
                        f"{scale[1]:g}")  # fmt: skip
     on_scale = scale is not None
     return LabelledGroup(
-        _kind(row), query, (response,), (rating,), on_scale=on_scale, context=row.context
+        _find_kind(row), query, (response,), (rating,), on_scale=on_scale, context=row.context
     )
 
 
-def _kind(row: TextRow) -> str:
+def _find_kind(row: TextRow) -> str:
     return next((str(row.fields[name]) for name in KINDS if row.fields.get(name)), "")

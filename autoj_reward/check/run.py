@@ -10,8 +10,8 @@ from typing import Any
 from autoj_reward.check.cases import CheckCase, JudgedCase
 from autoj_reward.check.labels import JudgedGroup, probe_labels
 from autoj_reward.check.measures import Checked
-from autoj_reward.check.probes import Finding, missed_findings, probe_rows
-from autoj_reward.check.report import finding_record, print_check, render_check, verdict_of
+from autoj_reward.check.probes import Finding, probe_rows, select_missed_findings
+from autoj_reward.check.report import decide_verdict, make_finding_record, print_check, render_check
 from autoj_reward.check.rows import (
     CheckRow,
     LabelledGroup,
@@ -76,51 +76,51 @@ def check_judge(
     if sample is not None and sample < 2:
         raise ConfigError(f"--sample is {sample}: give 2 or more")
     require_apart((labels, config), folder=output)
-    checked = load_checked(config, sets)
-    view, spec = resolve_checked(checked)
+    check_config = load_check_config(config, sets)
+    view, spec = resolve_check_judge(check_config)
     rows = stratified(load_check_rows(), lambda row: row.kind, sample)
-    groups, left_out = read_labelled_groups(labels, spec.scale) if labels else ([], BadRows())
-    groups = stratified(groups, lambda own: own.kind, sample)
+    groups, bad_rows = read_labelled_groups(labels, spec.scale) if labels else ([], BadRows())
+    groups = stratified(groups, lambda group: group.kind, sample)
     cases = [
-        *(_row_case(row, place, spec, view) for place, row in enumerate(rows)),
-        *(_group_case(own, spec, view) for own in groups),
+        *(_build_row_case(row, place, spec, view) for place, row in enumerate(rows)),
+        *(_build_group_case(group, spec, view) for group in groups),
     ]
-    folder, judged = Path(output), list[JudgedCase]()
-    total = sum(len(own.inputs()) for own in cases)
+    folder, judged_cases = Path(output), list[JudgedCase]()
+    total = sum(len(case.inputs()) for case in cases)
     with judged_by(spec.name, folder, folder / RESULT, total):
-        print(_estimate(cases, spec, folder / JOURNAL))
+        print(_estimate_cost(cases, spec, folder / JOURNAL))
         cost = ask_each(
             spec,
             folder / JOURNAL,
             cases,
-            lambda ask, own: own.answer(ask),
-            lambda _own, found: judged.append(found),
+            lambda ask, case: case.answer(ask),
+            lambda _case, judged_case: judged_cases.append(judged_case),
             "checking",
-            lambda own: len(own.inputs()),
+            lambda case: len(case.inputs()),
             total,
             view,
         ).fields()
-        findings = _findings(judged, groups, spec, view)
-        verdict = verdict_of(findings)
+        findings = _probe_cases(judged_cases, groups, spec, view)
+        verdict = decide_verdict(findings)
         result: dict[str, Any] = {
             "view": view,
             "rows": len(rows),
             "labelled_groups": len(groups),
-            "rows_left_out": left_out.count,
+            "rows_left_out": bad_rows.count,
             "verdict": to_json(verdict),
-            "probes": [finding_record(own) for own in findings],
+            "probes": [make_finding_record(finding) for finding in findings],
             "cost": cost,
         }
-        settings = {"sample": sample, "view": checked.view}
+        settings = {"sample": sample, "view": check_config.view}
         sources = {"labels": labels} if labels else {}
         write_result(str(folder / RESULT), "check", spec, sources, settings, result)
         write_text(folder / PAGE, render_check(spec.name, result, findings, verdict))
     print_check(findings, verdict, cost)
     print(f"results: {output}")
-    return int(strict and bool(missed_findings(findings)))
+    return int(strict and bool(select_missed_findings(findings)))
 
 
-def load_checked(config: str | None, sets: Sequence[str]) -> CheckConfig:
+def load_check_config(config: str | None, sets: Sequence[str]) -> CheckConfig:
     """Read judge and view from a run file.
 
     Raises ConfigError if a running service judges, or if a judge stands in two places.
@@ -137,73 +137,78 @@ def load_checked(config: str | None, sets: Sequence[str]) -> CheckConfig:
             f"{config or 'the command line'} has a judge at its top and a block reward: name the "
             "judge in reward.judge"
         )
-    known = {name: block[name] for name in CheckConfig.model_fields if name in block}
-    return check_run(CheckConfig, known, str(config or "command line"))
+    fields = {name: block[name] for name in CheckConfig.model_fields if name in block}
+    return check_run(CheckConfig, fields, str(config or "command line"))
 
 
-def resolve_checked(checked: CheckConfig) -> tuple[View, JudgeSpec]:
+def resolve_check_judge(check_config: CheckConfig) -> tuple[View, JudgeSpec]:
     """Return the view that counts, and the judge. Raises ConfigError if it cannot be checked."""
-    spec = judge_spec(checked.judge)
+    spec = judge_spec(check_config.judge)
     if not spec.rates:
         raise ConfigError(
             f"the judge's format {spec.format.name} rates no single response, which this "
             "command needs: set judge.format, or measure comparisons with `autoj evaluate pairs`"
         )
-    if needed := [name for name, required in spec.context("single").items() if required]:
+    if required_fields := [name for name, required in spec.context("single").items() if required]:
         raise ConfigError(
-            f"the judge's format {spec.format.name} needs {', '.join(needed)}, which the rows of "
-            "this command have not: set judge.format to one without"
+            f"the judge's format {spec.format.name} needs {', '.join(required_fields)}, which the "
+            "rows of this command have not: set judge.format to one without"
         )
-    spec = spec.that_reads(checked.view, "reward")
+    spec = spec.that_reads(check_config.view, "reward")
     views = views_of(spec.config, spec.format, Abilities())
-    return resolve_view(checked.view, "reward", spec.preferred, views), spec
+    return resolve_view(check_config.view, "reward", spec.preferred, views), spec
 
 
-def _row_case(row: CheckRow, place: int, spec: JudgeSpec, view: View) -> CheckCase:
-    again = RESAMPLED if spec.scale and spec.config.critique and spec.config.temperature else ()
-    compared = spec.compares and spec.ratings_tie is None
+def _build_row_case(row: CheckRow, place: int, spec: JudgeSpec, view: View) -> CheckCase:
+    repeated_names = (
+        RESAMPLED if spec.scale and spec.config.critique and spec.config.temperature else ()
+    )
+    is_compared = spec.compares and spec.ratings_tie is None
     texts = variants(row, place)
-    return CheckCase(row.kind, row.query, texts, spec, view, compared, again)
+    return CheckCase(row.kind, row.query, texts, spec, view, is_compared, repeated_names)
 
 
-def _group_case(own: LabelledGroup, spec: JudgeSpec, view: View) -> CheckCase:
-    texts = {str(n): text for n, text in enumerate(own.responses)}
-    return CheckCase(own.kind, own.query, texts, spec, view, context=own.context)
+def _build_group_case(group: LabelledGroup, spec: JudgeSpec, view: View) -> CheckCase:
+    texts = {str(n): text for n, text in enumerate(group.responses)}
+    return CheckCase(group.kind, group.query, texts, spec, view, context=group.context)
 
 
-def _estimate(cases: Sequence[CheckCase], spec: JudgeSpec, journal: Path) -> str:
+def _estimate_cost(cases: Sequence[CheckCase], spec: JudgeSpec, journal: Path) -> str:
     """Return what the check will cost, in words."""
-    items = list(dict.fromkeys(item for own in cases for item in own.inputs()))
+    items = list(dict.fromkeys(item for case in cases for item in case.inputs()))
     with closing(Journal(journal)) as record:
-        on_record = record.get(spec.name, items)
-    left = [item for item in items if item not in on_record]
-    chars = sum(_chars(item, spec) for item in left)
-    each = 1
+        recorded_judgements = record.get(spec.name, items)
+    open_items = [item for item in items if item not in recorded_judgements]
+    prompt_chars = sum(_count_chars(item, spec) for item in open_items)
+    max_tokens = 1
     if isinstance(spec.format, JudgeFormat) and spec.config.critique:
-        each = max_output_tokens(spec.config, spec.format)
+        max_tokens = max_output_tokens(spec.config, spec.format)
     return (
-        f"{len(items):,} judgements of {len(cases)} queries, {len(on_record):,} of them on record; "
-        f"to ask: {len(left):,}, about {chars // CHARS_PER_TOKEN:,} tokens of prompts and "
-        f"at most {each * len(left):,} written"
+        f"{len(items):,} judgements of {len(cases)} queries, {len(recorded_judgements):,} of them "
+        f"on record; to ask: {len(open_items):,}, about {prompt_chars // CHARS_PER_TOKEN:,} tokens "
+        f"of prompts and at most {max_tokens * len(open_items):,} written"
     )
 
 
-def _chars(item: JudgeInput, spec: JudgeSpec) -> int:
+def _count_chars(item: JudgeInput, spec: JudgeSpec) -> int:
     if isinstance(spec.format, JudgeFormat):
         return sum(len(message.text) for message in render(item, spec.format))
     return len(item.query) + sum(map(len, item.responses))
 
 
-def _findings(
-    judged: Sequence[JudgedCase], groups: Sequence[LabelledGroup], spec: JudgeSpec, view: View
+def _probe_cases(
+    judged_cases: Sequence[JudgedCase], groups: Sequence[LabelledGroup], spec: JudgeSpec, view: View
 ) -> list[Finding]:
     """Return the findings of all probes. The cases of the labelled groups come last."""
-    own, labelled = judged[: len(judged) - len(groups)], judged[len(judged) - len(groups) :]
-    found = probe_rows(Checked(own, spec, view))
+    row_cases, group_cases = (
+        judged_cases[: len(judged_cases) - len(groups)],
+        judged_cases[len(judged_cases) - len(groups) :],
+    )
+    findings = probe_rows(Checked(row_cases, spec, view))
     if groups:
-        together = [
+        judged_groups = [
             JudgedGroup(group, tuple(case.judgements.values()))
-            for group, case in zip(groups, labelled, strict=True)
+            for group, case in zip(groups, group_cases, strict=True)
         ]
-        found += probe_labels(together, view, spec.scale, Draws())
-    return found
+        findings += probe_labels(judged_groups, view, spec.scale, Draws())
+    return findings

@@ -37,10 +37,11 @@ FOREIGN = {
 """Responses without content in other languages."""
 
 
-def pad_text(text: str, least: int) -> str:
-    """Return a text with at least `least` characters of padding, and the rest of the last word."""
-    sentences = PADDING * (least // len(PADDING) + 1)
-    end = sentences.index(" ", least)
+def pad_text(text: str, min_chars: int) -> str:
+    """Return a text with at least `min_chars` characters of padding, which ends with a whole
+    word."""
+    sentences = PADDING * (min_chars // len(PADDING) + 1)
+    end = sentences.index(" ", min_chars)
     return f"{text} {sentences[:end]}"
 
 
@@ -56,7 +57,9 @@ def set_in_bold(text: str) -> str:
 
 def write_as_list(text: str) -> str:
     """Return a text as a list of its sentences."""
-    return "\n".join(f"- {own}" for own in re.split(r"(?<=[.!?]) |\n", text) if own.strip())
+    return "\n".join(
+        f"- {sentence}" for sentence in re.split(r"(?<=[.!?]) |\n", text) if sentence.strip()
+    )
 
 
 def add_greeting(text: str) -> str:

@@ -50,22 +50,22 @@ class Bound:
         """
         if not pairs:
             return cls(0.0, math.inf, 0.0, 0.0, 0.0, 0)
-        x, y = fmean(c for c, _ in pairs), fmean(f for _, f in pairs)
-        weight = variance + sum((c - x) ** 2 for c, _ in pairs)
-        joint = variance + sum((c - x) * (f - y) for c, f in pairs)
+        mean_cheap, mean_full = fmean(c for c, _ in pairs), fmean(f for _, f in pairs)
+        weight = variance + sum((c - mean_cheap) ** 2 for c, _ in pairs)
+        joint = variance + sum((c - mean_cheap) * (f - mean_full) for c, f in pairs)
         slope = max(0.0, joint / weight) if weight else 1.0
-        rest = sum((f - y - slope * (c - x)) ** 2 for c, f in pairs)
-        residual = (PRIOR * variance + rest) / (PRIOR + len(pairs) - 1)
-        return cls(x, y, slope, math.sqrt(residual), weight, len(pairs))
+        residual_squares = sum((f - mean_full - slope * (c - mean_cheap)) ** 2 for c, f in pairs)
+        residual = (PRIOR * variance + residual_squares) / (PRIOR + len(pairs) - 1)
+        return cls(mean_cheap, mean_full, slope, math.sqrt(residual), weight, len(pairs))
 
     def upper(self, cheap: float) -> float:
         """Return the bound for a cheap rating; infinite if that is NaN."""
         if not self.n or math.isnan(cheap):
             return math.inf
-        away = cheap - self.mean_cheap
-        far = away**2 / self.weight if self.weight else 0.0
-        error = self.deviation * math.sqrt(1 + 1 / self.n + far)
-        return self.mean_full + self.slope * away + self.z * error
+        offset = cheap - self.mean_cheap
+        leverage = offset**2 / self.weight if self.weight else 0.0
+        error = self.deviation * math.sqrt(1 + 1 / self.n + leverage)
+        return self.mean_full + self.slope * offset + self.z * error
 
 
 def slot_variance(judgements: Sequence[Judgement]) -> float:
@@ -73,16 +73,16 @@ def slot_variance(judgements: Sequence[Judgement]) -> float:
 
     Without distributions, return the variance across the expected ratings; 0 if there are none.
     """
-    read = (judgement.reading(RATING) for judgement in judgements)
-    found = [_variance(own.distribution) for own in read if own]
-    known = [v for v in found if v is not None]
-    if known:
-        return fmean(known)
-    seen = [v for j in judgements if (v := j.view("expected")) is not None]
-    return pvariance(seen) if seen else 0.0
+    readings = (judgement.reading(RATING) for judgement in judgements)
+    variances = [_compute_variance(reading.distribution) for reading in readings if reading]
+    known_variances = [v for v in variances if v is not None]
+    if known_variances:
+        return fmean(known_variances)
+    expected_ratings = [v for j in judgements if (v := j.view("expected")) is not None]
+    return pvariance(expected_ratings) if expected_ratings else 0.0
 
 
-def _variance(distribution: Sequence[tuple[str, float]] | None) -> float | None:
+def _compute_variance(distribution: Sequence[tuple[str, float]] | None) -> float | None:
     mass = sum(p for _, p in distribution) if distribution else 0.0
     if not distribution or mass <= 0:
         return None
@@ -90,13 +90,15 @@ def _variance(distribution: Sequence[tuple[str, float]] | None) -> float | None:
     return sum((float(label) - mean) ** 2 * p for label, p in distribution) / mass
 
 
-def spread_of_means(drawn: Mapping[int, Sequence[float]], prior: float) -> dict[int, float]:
+def spread_of_means(
+    sampled_values: Mapping[int, Sequence[float]], prior: float
+) -> dict[int, float]:
     """Return the standard error of each mean.
 
-    drawn: sampled values by candidate. The variance is pooled over candidates with several values,
+    sampled_values: by candidate. The variance is pooled over candidates with several values,
     and `prior` counts in it as PRIOR observations.
     """
-    rest = sum(pvariance(values) * len(values) for values in drawn.values())
-    free = sum(len(values) - 1 for values in drawn.values())
-    variance = (PRIOR * prior + rest) / (PRIOR + free)
-    return {i: math.sqrt(variance / len(values)) for i, values in drawn.items()}
+    squares = sum(pvariance(values) * len(values) for values in sampled_values.values())
+    degrees_of_freedom = sum(len(values) - 1 for values in sampled_values.values())
+    variance = (PRIOR * prior + squares) / (PRIOR + degrees_of_freedom)
+    return {i: math.sqrt(variance / len(values)) for i, values in sampled_values.items()}

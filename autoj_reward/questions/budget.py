@@ -149,216 +149,259 @@ class Race:
         vote: how the numbers of a response's critiques make one.
         """
         self._candidates, self._k, self._view, self._vote = candidates, k, view, vote
-        self._asked, self._known = ask, dict[JudgeInput, Judgement]()
-        self._kept = FINALS if finals else 0.0
+        self._ask_judge, self._judgements_by_input = ask, dict[JudgeInput, Judgement]()
+        self._reserved_share = FINALS if finals else 0.0
         self._texts = texts = [(c.response, c.context) for c in candidates]
         # Only identical texts are copies: one word may make a response right or wrong.
-        first = {text: i for i, text in reversed(list(enumerate(texts)))}
-        self._original = [first[t] if share < 1 else i for i, t in enumerate(texts)]
-        self.entrants = sorted(set(self._original))
-        self._full = k * len(first)
+        first_places = {text: i for i, text in reversed(list(enumerate(texts)))}
+        self._originals = [first_places[t] if share < 1 else i for i, t in enumerate(texts)]
+        self.entrants = sorted(set(self._originals))
+        self._full_critiques = k * len(first_places)
         self._share = share
-        self._glances: dict[int, Judgement] = {}
-        self._slot = 0.0
+        self._cheap_judgements: dict[int, Judgement] = {}
+        self._slot_variance = 0.0
         self.samples: dict[int, list[Judgement]] = {}
-        self._abandoned: dict[int, tuple[Fate, str]] = {}
-        self._orders: list[Judgement] = []
+        self._abandoned_candidates: dict[int, tuple[Fate, str]] = {}
+        self._judged_orders: list[Judgement] = []
 
-    def _room(self, kept: float = 0.0) -> int:
-        """Return the mean critiques that the budget still allows. kept: share of the budget to hold
-        back."""
+    def _count_allowed_critiques(self, reserve: float = 0.0) -> int:
+        """Return the mean critiques that the budget still allows.
+
+        reserve: share of the budget to hold back.
+        """
         if self._share >= 1:
-            return self._full
-        critiques = self._critiques()
-        mean = _mean_written(critiques)
-        cheap = sum(j.usage.tokens_out for j in self._glances.values()) / mean if mean else 0.0
-        started = len(_written([*critiques, *self._orders]))
-        return math.floor(self._share * (1 - kept) * self._full - cheap - started + 1e-9)
+            return self._full_critiques
+        critiques = self._collect_critiques()
+        mean_tokens = _compute_mean_tokens(critiques)
+        cheap_cost = (
+            sum(j.usage.tokens_out for j in self._cheap_judgements.values()) / mean_tokens
+            if mean_tokens
+            else 0.0
+        )
+        started_count = len(_select_written([*critiques, *self._judged_orders]))
+        return math.floor(
+            self._share * (1 - reserve) * self._full_critiques - cheap_cost - started_count + 1e-9
+        )
 
     async def run(self) -> None:
         """Make the cheap pass and the critiques, leaving the part reserved for comparisons."""
         if self._share >= 1:
             await self._critique([(i, s) for i in self.entrants for s in range(self._k)])
             return
-        await self._glance()
-        await self._waves(1 - (1 - self._kept) * (FIRST if self._k > 1 else 1))
-        await self._repeat(self._kept)
+        await self._make_cheap_pass()
+        await self._critique_in_waves(
+            1 - (1 - self._reserved_share) * (FIRST if self._k > 1 else 1)
+        )
+        await self._repeat_critiques(self._reserved_share)
 
     async def _ask(self, items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
         """Judge inputs. Inputs that this selection has judged before are reused at no cost."""
-        known = {item: own for item in items if (own := self._known.get(item))}
-        new = list(dict.fromkeys(item for item in items if item not in known))
-        answers = await self._asked(new, view) if new else []
-        self._known |= dict(zip(new, answers, strict=True))
+        earlier_judgements = {
+            item: judgement for item in items if (judgement := self._judgements_by_input.get(item))
+        }
+        new_inputs = list(dict.fromkeys(item for item in items if item not in earlier_judgements))
+        answers = await self._ask_judge(new_inputs, view) if new_inputs else []
+        self._judgements_by_input |= dict(zip(new_inputs, answers, strict=True))
         return [
-            replace(known[item], usage=Usage()) if item in known else self._known[item]
+            replace(earlier_judgements[item], usage=Usage())
+            if item in earlier_judgements
+            else self._judgements_by_input[item]
             for item in items
         ]
 
-    async def _glance(self) -> None:
+    async def _make_cheap_pass(self) -> None:
         """Make the cheap pass."""
-        asked = [Rate(self._candidates[i], direct=True).inputs()[0] for i in self.entrants]
-        self._glances = dict(zip(self.entrants, await self._ask(asked), strict=True))
-        self._slot = slot_variance(list(self._glances.values()))
+        inputs = [Rate(self._candidates[i], direct=True).inputs()[0] for i in self.entrants]
+        self._cheap_judgements = dict(zip(self.entrants, await self._ask(inputs), strict=True))
+        self._slot_variance = slot_variance(list(self._cheap_judgements.values()))
 
-    async def _critique(self, wanted: Sequence[tuple[int, int]]) -> None:
+    async def _critique(self, requests: Sequence[tuple[int, int]]) -> None:
         """Request critiques, given as (candidate, sample) pairs."""
-        inputs = {i: Rate(self._candidates[i], self._k).inputs() for i, _ in wanted}
-        answers = await self._ask([inputs[i][sample] for i, sample in wanted])
-        for (index, _), answer in zip(wanted, answers, strict=True):
+        inputs = {i: Rate(self._candidates[i], self._k).inputs() for i, _ in requests}
+        answers = await self._ask([inputs[i][sample] for i, sample in requests])
+        for (index, _), answer in zip(requests, answers, strict=True):
             self.samples.setdefault(index, []).append(answer)
 
-    async def _waves(self, kept: float) -> None:
+    async def _critique_in_waves(self, reserve: float) -> None:
         """Request first critiques in waves, most promising candidates first."""
-        waiting = sorted(self.entrants, key=lambda i: -self._cheap(i, -math.inf))
+        waiting_candidates = sorted(
+            self.entrants, key=lambda i: -self._get_cheap_rating(i, -math.inf)
+        )
         size = 1
-        while waiting and size > 0:
-            await self._critique([(i, 0) for i in waiting[:size]])
-            waiting = self._able(waiting[size:])
-            room = self._room(kept)
+        while waiting_candidates and size > 0:
+            await self._critique([(i, 0) for i in waiting_candidates[:size]])
+            waiting_candidates = self._keep_possible_winners(waiting_candidates[size:])
+            allowed_critiques = self._count_allowed_critiques(reserve)
             if len(self.samples) < 2:  # repeats and comparisons need two candidates
-                room = max(room, min(1, self._room()))
-            size = -(-room // 2) if self._means() else 1
-        out = Fate.OUT_OF_BUDGET, "the budget was used up"
-        self._abandoned |= dict.fromkeys(waiting, out)
+                allowed_critiques = max(allowed_critiques, min(1, self._count_allowed_critiques()))
+            size = -(-allowed_critiques // 2) if self._compute_means() else 1
+        out_of_budget = Fate.OUT_OF_BUDGET, "the budget was used up"
+        self._abandoned_candidates |= dict.fromkeys(waiting_candidates, out_of_budget)
 
-    def _cheap(self, index: int, unread: float = math.nan) -> float:
-        found = self._glances[index].view("expected") if index in self._glances else None
-        return unread if found is None else found
+    def _get_cheap_rating(self, index: int, default: float = math.nan) -> float:
+        rating = (
+            self._cheap_judgements[index].view("expected")
+            if index in self._cheap_judgements
+            else None
+        )
+        return default if rating is None else rating
 
-    def _able(self, waiting: list[int]) -> list[int]:
+    def _keep_possible_winners(self, waiting_candidates: list[int]) -> list[int]:
         """Return the waiting candidates that can still win; record why the others cannot."""
-        means = self._means()
+        means = self._compute_means()
         if not means:
-            return waiting
-        top = max(means, key=means.__getitem__)
-        least = means[top] - Bound.z * self._errors().get(top, 0.0)
-        known = [(c, means[i]) for i in means if not math.isnan(c := self._cheap(i))]
-        bound = Bound.fitted(known, self._slot)
-        left = []
-        for i in waiting:
-            upper = bound.upper(self._cheap(i))
-            if upper < least:
-                why = f"at most {upper:.2f} by its bound, below {least:.2f}"
-                self._abandoned[i] = Fate.CANNOT_WIN, why
+            return waiting_candidates
+        best = max(means, key=means.__getitem__)
+        threshold = means[best] - Bound.z * self._compute_standard_errors().get(best, 0.0)
+        rating_pairs = [
+            (c, means[i]) for i in means if not math.isnan(c := self._get_cheap_rating(i))
+        ]
+        bound = Bound.fitted(rating_pairs, self._slot_variance)
+        open_candidates = []
+        for i in waiting_candidates:
+            upper = bound.upper(self._get_cheap_rating(i))
+            if upper < threshold:
+                why = f"at most {upper:.2f} by its bound, below {threshold:.2f}"
+                self._abandoned_candidates[i] = Fate.CANNOT_WIN, why
             else:
-                left.append(i)
-        return left
+                open_candidates.append(i)
+        return open_candidates
 
-    def _means(self) -> dict[int, float]:
+    def _compute_means(self) -> dict[int, float]:
         """Return the mean of the ranking view of each candidate that has one."""
-        found = {i: vote_of(own, self._vote).view(self._view) for i, own in self.samples.items()}
-        return {i: value for i, value in found.items() if value is not None}
+        votes = {
+            i: vote_of(samples, self._vote).view(self._view) for i, samples in self.samples.items()
+        }
+        return {i: value for i, value in votes.items() if value is not None}
 
-    def _errors(self) -> dict[int, float]:
+    def _compute_standard_errors(self) -> dict[int, float]:
         """Return the standard errors of the means; {} if k is 1, since critiques are not sampled
         then."""
         if self._k == 1:
             return {}
-        drawn = {
-            i: [v for j in own if (v := j.view(self._view)) is not None]
-            for i, own in self.samples.items()
+        sampled_values = {
+            i: [v for j in samples if (v := j.view(self._view)) is not None]
+            for i, samples in self.samples.items()
         }
-        return spread_of_means({i: values for i, values in drawn.items() if values}, self._slot)
+        return spread_of_means(
+            {i: values for i, values in sampled_values.items() if values}, self._slot_variance
+        )
 
-    async def _repeat(self, kept: float) -> None:
+    async def _repeat_critiques(self, reserve: float) -> None:
         """Request more critiques while the best candidate is uncertain."""
-        while self._k > 1 and (means := self._means()):
-            errors = self._errors()
-            top = max(means, key=means.__getitem__)
+        while self._k > 1 and (means := self._compute_means()):
+            errors = self._compute_standard_errors()
+            best = max(means, key=means.__getitem__)
             rivals = [
                 i
                 for i in sorted(means, key=lambda i: -means[i])
-                if i != top and means[top] - means[i] < Bound.z * math.hypot(errors[top], errors[i])
+                if i != best
+                and means[best] - means[i] < Bound.z * math.hypot(errors[best], errors[i])
             ]
-            unsure = [top, *rivals] if rivals else []
-            wanted = [(i, n) for i in unsure if (n := len(self.samples[i])) < self._k]
-            wanted = wanted[: max(0, self._room(kept))]
-            if not wanted:
+            close_candidates = [best, *rivals] if rivals else []
+            requests = [(i, n) for i in close_candidates if (n := len(self.samples[i])) < self._k]
+            requests = requests[: max(0, self._count_allowed_critiques(reserve))]
+            if not requests:
                 return
-            await self._critique(wanted)
+            await self._critique(requests)
 
     async def compare(self, question: Compare) -> Comparison:
         """Compare two candidates. The verdict is FAILED if the budget does not allow both
         orders."""
-        if self._room() < 2:
+        if self._count_allowed_critiques() < 2:
             return Comparison(Verdict.FAILED, (), "the budget was used up")
         comparison = await question.answer(self._ask)
-        self._orders += comparison.orders
+        self._judged_orders += comparison.orders
         return comparison
 
     def judgements(self) -> list[Judgement]:
         """Return one judgement for each candidate, in order."""
-        found = {i: self._judgement(i) for i in self.entrants}
+        judgements = {i: self._build_judgement(i) for i in self.entrants}
         return [
-            found[own] if own == i else _copied(found[own]) for i, own in enumerate(self._original)
+            judgements[original] if original == i else _copy_judgement(judgements[original])
+            for i, original in enumerate(self._originals)
         ]
 
-    def _judgement(self, index: int) -> Judgement:
-        glance = self._glances.get(index)
+    def _build_judgement(self, index: int) -> Judgement:
+        cheap_judgement = self._cheap_judgements.get(index)
         if index not in self.samples:
-            assert glance is not None  # without a cheap pass, every candidate is judged
-            if not glance.ok:
-                return replace(glance, reason=f"cheap reading: {glance.reason or glance.outcome}")
+            assert cheap_judgement is not None  # without a cheap pass, every candidate is judged
+            if not cheap_judgement.ok:
+                return replace(
+                    cheap_judgement,
+                    reason=f"cheap reading: {cheap_judgement.reason or cheap_judgement.outcome}",
+                )
             return Judgement(
                 Outcome.ABANDONED,
-                reason=f"after the cheap reading: {self._abandoned[index][1]}",
-                usage=glance.usage,
-                judge=glance.judge,
-                flags=glance.flags,
+                reason=f"after the cheap reading: {self._abandoned_candidates[index][1]}",
+                usage=cheap_judgement.usage,
+                judge=cheap_judgement.judge,
+                flags=cheap_judgement.flags,
             )
-        own = vote_of(self.samples[index], self._vote).with_number(self._view)
-        if glance is None:
-            return own
-        if own.rating is not None and own.direct is None:
-            return own.with_direct(glance)
-        return replace(own, usage=own.usage + glance.usage)
+        judgement = vote_of(self.samples[index], self._vote).with_number(self._view)
+        if cheap_judgement is None:
+            return judgement
+        if judgement.rating is not None and judgement.direct is None:
+            return judgement.with_direct(cheap_judgement)
+        return replace(judgement, usage=judgement.usage + cheap_judgement.usage)
 
     def standings(self) -> list[Standing]:
         """Return one standing for each candidate, in order."""
-        found = []
-        for i, own in enumerate(self._original):
-            cheap = self._glances[own].view("expected") if own in self._glances else None
-            written = len(self.samples.get(own, ()))
-            if own != i:
-                found.append(Standing(Fate.COPY, cheap, 0, f"a copy of candidate {own}", own))
-            elif written:
-                found.append(Standing(Fate.JUDGED, cheap, written))
+        standings = []
+        for i, original in enumerate(self._originals):
+            cheap_rating = (
+                self._cheap_judgements[original].view("expected")
+                if original in self._cheap_judgements
+                else None
+            )
+            critique_count = len(self.samples.get(original, ()))
+            if original != i:
+                standings.append(
+                    Standing(
+                        Fate.COPY, cheap_rating, 0, f"a copy of candidate {original}", original
+                    )
+                )
+            elif critique_count:
+                standings.append(Standing(Fate.JUDGED, cheap_rating, critique_count))
             else:
-                fate, why = self._abandoned[i]
-                found.append(Standing(fate, cheap, 0, why))
-        return found
+                fate, why = self._abandoned_candidates[i]
+                standings.append(Standing(fate, cheap_rating, 0, why))
+        return standings
 
     def spending(self) -> Spending:
         """Return the cost so far."""
-        critiques = self._critiques()
+        critiques = self._collect_critiques()
         return Spending(
-            cheap=sum((j.usage for j in self._glances.values()), Usage()),
+            cheap=sum((j.usage for j in self._cheap_judgements.values()), Usage()),
             critiques=sum((j.usage for j in critiques), Usage()),
-            comparisons=sum((j.usage for j in self._orders), Usage()),
-            readings=len(self._glances),
+            comparisons=sum((j.usage for j in self._judged_orders), Usage()),
+            readings=len(self._cheap_judgements),
             asked=len(critiques),
-            orders=len(self._orders),
-            skipped=self._full - len(critiques) if self._share < 1 else 0,
-            full_tokens=_mean_written(critiques) * self._full,
+            orders=len(self._judged_orders),
+            skipped=self._full_critiques - len(critiques) if self._share < 1 else 0,
+            full_tokens=_compute_mean_tokens(critiques) * self._full_critiques,
         )
 
-    def _critiques(self) -> list[Judgement]:
+    def _collect_critiques(self) -> list[Judgement]:
         """Return the critiques so far, counting identical texts once."""
-        by_text = {self._texts[i]: own for i, own in self.samples.items()}
-        return [j for own in by_text.values() for j in own]
+        samples_by_text = {self._texts[i]: samples for i, samples in self.samples.items()}
+        return [j for samples in samples_by_text.values() for j in samples]
 
 
-def _written(judgements: Sequence[Judgement]) -> list[Judgement]:
+def _select_written(judgements: Sequence[Judgement]) -> list[Judgement]:
     return [j for j in judgements if j.ok or j.usage.tokens_out]
 
 
-def _mean_written(judgements: Sequence[Judgement]) -> float:
+def _compute_mean_tokens(judgements: Sequence[Judgement]) -> float:
     """Return the mean generated tokens of the judgements that the judge wrote; 0 without any."""
-    written = _written(judgements)
-    return sum(j.usage.tokens_out for j in written) / len(written) if written else 0.0
+    written_judgements = _select_written(judgements)
+    return (
+        sum(j.usage.tokens_out for j in written_judgements) / len(written_judgements)
+        if written_judgements
+        else 0.0
+    )
 
 
-def _copied(judgement: Judgement) -> Judgement:
+def _copy_judgement(judgement: Judgement) -> Judgement:
     flags = tuple(sorted({*judgement.flags, "copied_judgement"}))
     return replace(judgement, usage=Usage(), flags=flags)

@@ -62,20 +62,24 @@ class Choose:
     async def answer(self, ask: Ask) -> Choice:
         """Return the choice and the judgements behind it."""
         if self.share is None:
-            rated = [
-                Rate(one, self.critiques, view=self.view, vote=self.vote) for one in self.candidates
+            questions = [
+                Rate(candidate, self.critiques, view=self.view, vote=self.vote)
+                for candidate in self.candidates
             ]
-            found = tuple(await rate_all(rated, ask))
-            selection, held = await self._select(
-                range(len(found)), found, lambda question: question.answer(ask)
+            judgements = tuple(await rate_all(questions, ask))
+            selection, comparisons = await self._select(
+                range(len(judgements)), judgements, lambda question: question.answer(ask)
             )
-            return Choice(selection, found, held)
+            return Choice(selection, judgements, comparisons)
         finals = self.compares and tuple(self.rules[:1]) == ("pairwise",)
         race = Race(self.candidates, ask, self.share, self.critiques, self.view, finals, self.vote)
         await race.run()
-        found, judged = tuple(race.judgements()), [i for i in race.entrants if i in race.samples]
-        selection, held = await self._select(judged, found, race.compare)
-        return Choice(selection, found, held, tuple(race.standings()), race.spending())
+        judgements, judged_places = (
+            tuple(race.judgements()),
+            [i for i in race.entrants if i in race.samples],
+        )
+        selection, comparisons = await self._select(judged_places, judgements, race.compare)
+        return Choice(selection, judgements, comparisons, tuple(race.standings()), race.spending())
 
     async def _select(
         self,
@@ -84,14 +88,14 @@ class Choose:
         compare: Callable[[Compare], Awaitable[Comparison]],
     ) -> tuple[Selection, tuple[Comparison, ...]]:
         """Return the selection among the candidates at these indices, and its comparisons."""
-        held = list[Comparison]()
+        comparisons = list[Comparison]()
 
         async def meet(i: int, j: int) -> Verdict:
             pair = Pair.of(self.candidates[places[i]], self.candidates[places[j]])
-            held.append(await compare(Compare(pair, tie=self.tie)))
-            return held[-1].verdict
+            comparisons.append(await compare(Compare(pair, tie=self.tie)))
+            return comparisons[-1].verdict
 
-        chosen = await choose(
+        local_selection = await choose(
             [self.candidates[i] for i in places],
             [judgements[i] for i in places],
             view=self.view,
@@ -100,9 +104,9 @@ class Choose:
             matches=self.matches,
         )
         selection = Selection(
-            places[chosen.index],
-            chosen.rule,
-            tuple(places[i] for i in chosen.tied),
-            tuple((places[i], places[j], verdict) for i, j, verdict in chosen.comparisons),
+            places[local_selection.index],
+            local_selection.rule,
+            tuple(places[i] for i in local_selection.tied),
+            tuple((places[i], places[j], verdict) for i, j, verdict in local_selection.comparisons),
         )
-        return selection, tuple(held)
+        return selection, tuple(comparisons)

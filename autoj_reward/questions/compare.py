@@ -58,9 +58,13 @@ class Compare:
         """Return the comparison that follows from the judgements of `inputs`."""
         if self.tie is None:
             return swap_consistent(*answers)
-        first = by_ratings(answers, self.tie)
+        first = compare_by_ratings(answers, self.tie)
         # The other order uses the same two ratings, at no extra cost.
-        return swap_consistent(first, _mirrored(first)) if self.swap else swap_consistent(first)
+        return (
+            swap_consistent(first, _mirror_judgement(first))
+            if self.swap
+            else swap_consistent(first)
+        )
 
     async def answer(self, ask: Ask) -> Comparison:
         """Return the verdict with the judgement of each order."""
@@ -71,10 +75,10 @@ class Compare:
 async def compare_all(questions: Sequence[Compare], ask: Ask) -> list[Comparison]:
     """Answer several comparisons in one call of `ask`."""
     inputs = [question.inputs() for question in questions]
-    answers = iter(await ask([item for own in inputs for item in own]))
+    answers = iter(await ask([item for batch in inputs for item in batch]))
     return [
-        question.read([next(answers) for _ in own])
-        for question, own in zip(questions, inputs, strict=True)
+        question.read([next(answers) for _ in batch])
+        for question, batch in zip(questions, inputs, strict=True)
     ]
 
 
@@ -86,18 +90,22 @@ def swap_consistent(forward: Judgement, backward: Judgement | None = None) -> Co
     backward: None if only one order was judged, which then decides alone.
     """
     orders = (forward,) if backward is None else (forward, backward)
-    failed = [o for o in orders if o.outcome is not Outcome.OK or o.verdict is None]
-    if failed:
-        return Comparison(Verdict.FAILED, orders, "; ".join(o.why for o in failed))
+    failed_orders = [
+        order for order in orders if order.outcome is not Outcome.OK or order.verdict is None
+    ]
+    if failed_orders:
+        return Comparison(Verdict.FAILED, orders, "; ".join(order.why for order in failed_orders))
     verdicts = {
-        o.verdict if k == 0 else o.verdict.swapped() for k, o in enumerate(orders) if o.verdict
+        order.verdict if place == 0 else order.verdict.swapped()
+        for place, order in enumerate(orders)
+        if order.verdict
     }
     if len(verdicts) == 1:
         return Comparison(verdicts.pop(), orders)
     return Comparison(Verdict.INCONSISTENT, orders, "the two orders disagree")
 
 
-def by_ratings(alone: Sequence[Judgement], tie: float) -> Judgement:
+def compare_by_ratings(judgements: Sequence[Judgement], tie: float) -> Judgement:
     """Return the verdict of two responses from their ratings, each made alone.
 
     A small judge may prefer the response shown second whatever the two contain. Rated alone, at the
@@ -106,10 +114,15 @@ def by_ratings(alone: Sequence[Judgement], tie: float) -> Judgement:
     The higher expected rating wins; ratings at most `tie` apart tie. If either judgement abstains,
     so does the verdict, with that judgement's outcome and reason.
     """
-    usage, judge = concurrent_usage([judgement.usage for judgement in alone]), alone[0].judge
-    flags = tuple(sorted({BY_RATINGS, *(flag for judgement in alone for flag in judgement.flags)}))
-    values = [judgement.view("expected") for judgement in alone]
-    for place, (judgement, value) in enumerate(zip(alone, values, strict=True), 1):
+    usage, judge = (
+        concurrent_usage([judgement.usage for judgement in judgements]),
+        judgements[0].judge,
+    )
+    flags = tuple(
+        sorted({BY_RATINGS, *(flag for judgement in judgements for flag in judgement.flags)})
+    )
+    values = [judgement.view("expected") for judgement in judgements]
+    for place, (judgement, value) in enumerate(zip(judgements, values, strict=True), 1):
         if value is None:
             outcome = Outcome.UNPARSABLE if judgement.ok else judgement.outcome
             reason = f"response {place} has no expected rating: {judgement.reason}"
@@ -121,10 +134,10 @@ def by_ratings(alone: Sequence[Judgement], tie: float) -> Judgement:
     return replace(Judgement.of_verdict(verdict), usage=usage, judge=judge, flags=flags)
 
 
-def _mirrored(judgement: Judgement) -> Judgement:
+def _mirror_judgement(judgement: Judgement) -> Judgement:
     """Return the same comparison for the swapped order, at no cost."""
     if judgement.verdict is None:
         return replace(judgement, usage=Usage())
-    [own] = judgement.readings
-    own = replace(own, label=judgement.verdict.swapped().value)
-    return replace(judgement, readings=(own,), usage=Usage())
+    [reading] = judgement.readings
+    reading = replace(reading, label=judgement.verdict.swapped().value)
+    return replace(judgement, readings=(reading,), usage=Usage())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.rank import Members, Order, Ranking, all_alike, members_of
+from autoj_reward.questions.rank import Members, Order, Ranking, find_members, rank_copies
 from autoj_reward.questions.strengths import join_scores
 from autoj_reward.types import GROUP, Candidate, JudgeInput, Judgement
 
@@ -29,8 +29,8 @@ class Listwise:
 
     def inputs(self) -> list[JudgeInput]:
         """Return the judge inputs."""
-        members = members_of(self.candidates)
-        return [_input(members, shown) for shown in self._shown(members)]
+        members = find_members(self.candidates)
+        return [_build_input(members, window) for window in self._arrange_windows(members)]
 
     @property
     def most_inputs(self) -> int:
@@ -39,62 +39,70 @@ class Listwise:
 
     async def answer(self, ask: Ask) -> Ranking:
         """Return the scores as shares of the scale."""
-        members = members_of(self.candidates)
-        shown = self._shown(members)
-        if not shown:
-            return all_alike(members)
-        answers = await ask([_input(members, own) for own in shown])
-        orders = [self._read(own, found) for own, found in zip(shown, answers, strict=True)]
-        return _ranking(members, orders, answers)
+        members = find_members(self.candidates)
+        windows = self._arrange_windows(members)
+        if not windows:
+            return rank_copies(members)
+        answers = await ask([_build_input(members, window) for window in windows])
+        orders = [
+            self._read_order(window, judgement)
+            for window, judgement in zip(windows, answers, strict=True)
+        ]
+        return _build_ranking(members, orders, answers)
 
-    async def answer_late(self, judged: Ranking, late: Candidate, ask: Ask) -> Ranking:
+    async def answer_late(
+        self, group_ranking: Ranking, late_candidate: Candidate, ask: Ask
+    ) -> Ranking:
         """Return a ranking of judged responses and of one more, which is the last in it.
 
-        judged: the answer of this question. late: a response with a text of its own. It is judged
-        beside as many of the group as one judgement takes. Its score is moved by the mean change of
-        theirs, so that it is on the scale of `judged`. It abstains if none of them gets a score.
+        group_ranking: the answer of this question. late_candidate: a response with a text of its
+        own. It is judged beside as many of the group as one judgement takes. Its score is moved by
+        the mean change of theirs, so that it is on the scale of `group_ranking`. It abstains if
+        none of them gets a score.
         """
-        known = {
-            own.response: score
-            for own, score in zip(self.candidates, judged.scores, strict=True)
+        scores_by_response = {
+            candidate.response: score
+            for candidate, score in zip(self.candidates, group_ranking.scores, strict=True)
             if score is not None
         }
-        members = members_of(self.candidates).candidates
-        anchors = [own for own in members if own.response in known][: self.max_responses - 1]
-        found = await replace(self, candidates=(*anchors, late)).answer(ask)
+        members = find_members(self.candidates).candidates
+        anchors = [c for c in members if c.response in scores_by_response][: self.max_responses - 1]
+        ranking = await replace(self, candidates=(*anchors, late_candidate)).answer(ask)
         changes = [
-            known[own.response] - score
-            for own, score in zip(anchors, found.scores, strict=False)
+            scores_by_response[candidate.response] - score
+            for candidate, score in zip(anchors, ranking.scores, strict=False)
             if score is not None
         ]
-        score, reason = found.scores[-1], found.reasons[-1]
+        score, reason = ranking.scores[-1], ranking.reasons[-1]
         if score is not None and changes:
             score = min(1.0, max(0.0, score + fmean(changes)))
         elif score is not None:
             score, reason = None, "none of its group got a score beside it"
         return replace(
-            found, scores=(*found.scores[:-1], score), reasons=(*found.reasons[:-1], reason)
+            ranking, scores=(*ranking.scores[:-1], score), reasons=(*ranking.reasons[:-1], reason)
         )
 
-    def _shown(self, members: Members) -> list[list[int]]:
+    def _arrange_windows(self, members: Members) -> list[list[int]]:
         """Return the texts of each judgement by number, in the order shown.
 
         Returns no judgement for a group of copies.
         """
-        base = members.shuffled(self.seed)
-        if len(base) < 2:
+        texts = members.shuffle_texts(self.seed)
+        if len(texts) < 2:
             return []
-        found = []
+        windows = []
         for k in range(self.orders):
-            start = k * len(base) // self.orders
-            found += _windows(base[start:] + base[:start], self.max_responses)
-        return found
+            start = k * len(texts) // self.orders
+            windows += _split_into_windows(texts[start:] + texts[:start], self.max_responses)
+        return windows
 
-    def _read(self, shown: Sequence[int], judgement: Judgement) -> Order:
+    def _read_order(self, window: Sequence[int], judgement: Judgement) -> Order:
         low, high = self.scale
-        read = read_scores(judgement, len(shown))
-        scores = (None if value is None else (value - low) / (high - low) for value, _ in read)
-        return Order(tuple(shown), tuple(scores), tuple(forced for _, forced in read))
+        raw_scores = read_scores(judgement, len(window))
+        scores = (
+            None if value is None else (value - low) / (high - low) for value, _ in raw_scores
+        )
+        return Order(tuple(window), tuple(scores), tuple(forced for _, forced in raw_scores))
 
 
 def read_scores(judgement: Judgement, count: int) -> list[tuple[float | None, bool]]:
@@ -104,19 +112,26 @@ def read_scores(judgement: Judgement, count: int) -> list[tuple[float | None, bo
     """
     readings = [judgement.reading(f"response_{n}") for n in range(1, count + 1)]
     # One kind of number for all: a mean beside a written score would be another scale.
-    by_mean = all(own.expected is not None for own in readings if own)
+    by_mean = all(reading.expected is not None for reading in readings if reading)
     return [
-        ((own.expected if by_mean else own.value), own.forced) if own else (None, False)
-        for own in readings
+        ((reading.expected if by_mean else reading.value), reading.forced)
+        if reading
+        else (None, False)
+        for reading in readings
     ]
 
 
-def _input(members: Members, shown: Sequence[int]) -> JudgeInput:
-    own = [members.candidates[n] for n in shown]
-    return JudgeInput(GROUP, own[0].query, tuple(c.response for c in own), context=own[0].context)
+def _build_input(members: Members, window: Sequence[int]) -> JudgeInput:
+    candidates = [members.candidates[n] for n in window]
+    return JudgeInput(
+        GROUP,
+        candidates[0].query,
+        tuple(candidate.response for candidate in candidates),
+        context=candidates[0].context,
+    )
 
 
-def _windows(order: list[int], size: int) -> list[list[int]]:
+def _split_into_windows(order: list[int], size: int) -> list[list[int]]:
     """Split an order into windows of equal size. Neighbours share a quarter, at least two."""
     if len(order) <= size:
         return [order]
@@ -125,21 +140,30 @@ def _windows(order: list[int], size: int) -> list[list[int]]:
     return [order[start : start + size] for start in starts]
 
 
-def _ranking(members: Members, orders: Sequence[Order], answers: Sequence[Judgement]) -> Ranking:
-    judged = [
-        {i: s for i, s in zip(own.shown, own.scores, strict=True) if s is not None}
-        for own in orders
+def _build_ranking(
+    members: Members, orders: Sequence[Order], answers: Sequence[Judgement]
+) -> Ranking:
+    scores_by_order = [
+        {i: s for i, s in zip(order.shown, order.scores, strict=True) if s is not None}
+        for order in orders
     ]
-    joined = join_scores([scores for scores in judged if scores])
+    joint_scores = join_scores([scores for scores in scores_by_order if scores])
     scores, errors, reasons, critiques = [], [], [], []
     for i in range(len(members.candidates)):
-        seen = [found for own, found in zip(orders, answers, strict=True) if i in own.shown]
-        value, error = joined.get(i, (None, None))
+        judgements = [
+            judgement for order, judgement in zip(orders, answers, strict=True) if i in order.shown
+        ]
+        value, error = joint_scores.get(i, (None, None))
         scores.append(None if value is None else min(1.0, max(0.0, value)))
         errors.append(error)
-        failed = next((found.why for found in seen if not found.ok), "the judge gave it no score")
-        reasons.append("" if value is not None else failed)
-        critiques.append(next((found.critique for found in seen if found.critique), ""))
+        failure = next(
+            (judgement.why for judgement in judgements if not judgement.ok),
+            "the judge gave it no score",
+        )
+        reasons.append("" if value is not None else failure)
+        critiques.append(
+            next((judgement.critique for judgement in judgements if judgement.critique), "")
+        )
     places = members.places  # an order names a text by its first place in the group
     return Ranking(
         members.spread_out(scores),
@@ -147,7 +171,8 @@ def _ranking(members: Members, orders: Sequence[Order], answers: Sequence[Judgem
         members.spread_out(reasons),
         tuple(answers),
         orders=tuple(
-            Order(tuple(places[i][0] for i in own.shown), own.scores, own.forced) for own in orders
+            Order(tuple(places[i][0] for i in order.shown), order.scores, order.forced)
+            for order in orders
         ),
         critiques=members.spread_out(critiques),
     )

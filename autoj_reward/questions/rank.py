@@ -72,27 +72,31 @@ class Ranking:
         first. None for a single order.
         """
         points = [
-            (place / (len(order.shown) - 1) - 0.5, score - own)
+            (place / (len(order.shown) - 1) - 0.5, score - ranking_score)
             for order in self.orders
             for place, (i, score) in enumerate(zip(order.shown, order.scores, strict=True))
-            if score is not None and (own := self.scores[i]) is not None
+            if score is not None and (ranking_score := self.scores[i]) is not None
         ]
         if len(self.orders) < 2 or len(points) < 3:
             return None
-        x, y = fmean(p for p, _ in points), fmean(s for _, s in points)
-        both = sum((p - x) * (s - y) for p, s in points)
-        scale = sum((p - x) ** 2 for p, _ in points) * sum((s - y) ** 2 for _, s in points)
-        return both / scale**0.5 if scale > 1e-12 else 0.0
+        mean_place, mean_score = fmean(p for p, _ in points), fmean(s for _, s in points)
+        covariance = sum((p - mean_place) * (s - mean_score) for p, s in points)
+        scale = sum((p - mean_place) ** 2 for p, _ in points) * sum(
+            (s - mean_score) ** 2 for _, s in points
+        )
+        return covariance / scale**0.5 if scale > 1e-12 else 0.0
 
     @property
     def spread(self) -> float | None:
         """Return the mean range of a response's scores over the orders; None for one order."""
-        found: dict[int, list[float]] = {}
+        scores_by_response: dict[int, list[float]] = {}
         for order in self.orders:
             for i, score in zip(order.shown, order.scores, strict=True):
                 if score is not None:
-                    found.setdefault(i, []).append(score)
-        ranges = [max(own) - min(own) for own in found.values() if len(own) > 1]
+                    scores_by_response.setdefault(i, []).append(score)
+        ranges = [
+            max(scores) - min(scores) for scores in scores_by_response.values() if len(scores) > 1
+        ]
         return fmean(ranges) if ranges else None
 
     @property
@@ -124,38 +128,42 @@ class Ranking:
         position correlation. Each judgement carries an equal part of the group's cost.
         """
         count, cost = len(self.scores), self.usage
-        flags = tuple(sorted({flag for own in self.judgements for flag in own.flags}))
+        flags = tuple(sorted({flag for judgement in self.judgements for flag in judgement.flags}))
         judge = self.judgements[0].judge if self.judgements else ""
-        failed = next((own for own in self.judgements if not own.ok), None)
+        failure = next((judgement for judgement in self.judgements if not judgement.ok), None)
         spread, correlation = self.spread, self.position_correlation
-        found = []
+        judgements = []
         for i, score in enumerate(self.scores):
             if score is None:
-                outcome = failed.outcome if failed else Outcome.UNPARSABLE
-                own = Judgement(outcome, reason=self.reasons[i])
+                outcome = failure.outcome if failure else Outcome.UNPARSABLE
+                judgement = Judgement(outcome, reason=self.reasons[i])
             else:
-                forced = any(self._was_forced(order, i) for order in self.orders)
-                rating = Reading(RATING, f"{score:g}", score, expected=score, forced=forced)
-                about = {
+                is_forced = any(self._was_forced(order, i) for order in self.orders)
+                rating = Reading(RATING, f"{score:g}", score, expected=score, forced=is_forced)
+                statistics = {
                     STANDARD_ERROR: self.errors[i],
                     ORDER_SPREAD: spread,
                     POSITION_CORRELATION: correlation,
                 }
-                more = (Reading(s, f"{v:g}", v) for s, v in about.items() if v is not None)
-                own = Judgement(Outcome.OK, readings=(rating, *more))
+                extra_readings = (
+                    Reading(s, f"{v:g}", v) for s, v in statistics.items() if v is not None
+                )
+                judgement = Judgement(Outcome.OK, readings=(rating, *extra_readings))
             critique = self.critiques[i] if self.critiques else ""
             usage = Usage(
-                _part(cost.tokens_in, i, count),
-                _part(cost.tokens_cached, i, count),
-                _part(cost.tokens_out, i, count),
+                _compute_part(cost.tokens_in, i, count),
+                _compute_part(cost.tokens_cached, i, count),
+                _compute_part(cost.tokens_out, i, count),
                 cost.latency_s / count,
                 cost.queued_s / count,
             )
-            found.append(replace(own, critique=critique, usage=usage, judge=judge, flags=flags))
-        return found
+            judgements.append(
+                replace(judgement, critique=critique, usage=usage, judge=judge, flags=flags)
+            )
+        return judgements
 
 
-def _part(total: int, place: int, count: int) -> int:
+def _compute_part(total: int, place: int, count: int) -> int:
     return total // count + (place < total % count)
 
 
@@ -173,18 +181,18 @@ class Members:
     @property
     def copies(self) -> list[int]:
         """Return how often each text occurs in the group."""
-        return [len(own) for own in self.places]
+        return [len(places) for places in self.places]
 
     def spread_out(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Return one value a candidate from one value a distinct text."""
-        found = dict[int, Any]()
-        for own, value in zip(self.places, values, strict=True):
-            found |= dict.fromkeys(own, value)
-        return tuple(found[n] for n in range(self.count))
+        values_by_place = dict[int, Any]()
+        for places, value in zip(self.places, values, strict=True):
+            values_by_place |= dict.fromkeys(places, value)
+        return tuple(values_by_place[n] for n in range(self.count))
 
-    def shuffled(self, seed: int) -> list[int]:
+    def shuffle_texts(self, seed: int) -> list[int]:
         """Return the texts' numbers in a random order that the texts and the seed determine."""
-        texts = (own.response for own in self.candidates)
+        texts = (candidate.response for candidate in self.candidates)
         order = list(range(len(self.candidates)))
         random.Random("\0".join([str(seed), self.candidates[0].query, *texts])).shuffle(order)
         return order
@@ -192,10 +200,10 @@ class Members:
 
 def share_prompt(candidates: Sequence[Candidate]) -> bool:
     """Return whether all candidates have the same query and context."""
-    return len({(own.query, own.context) for own in candidates}) == 1
+    return len({(candidate.query, candidate.context) for candidate in candidates}) == 1
 
 
-def members_of(candidates: Sequence[Candidate]) -> Members:
+def find_members(candidates: Sequence[Candidate]) -> Members:
     """Return the distinct responses of a group.
 
     Raises InputError for a group of one, and for responses to different queries or contexts.
@@ -210,14 +218,14 @@ def members_of(candidates: Sequence[Candidate]) -> Members:
             "the responses of a group answer different queries or have different contexts: give "
             "each query a group of its own"
         )
-    places: dict[str, list[int]] = {}
+    places_by_text: dict[str, list[int]] = {}
     for n, candidate in enumerate(candidates):
-        places.setdefault(candidate.response, []).append(n)
-    own = tuple(tuple(found) for found in places.values())
-    return Members(tuple(candidates[n[0]] for n in own), own, len(candidates))
+        places_by_text.setdefault(candidate.response, []).append(n)
+    places = tuple(tuple(indices) for indices in places_by_text.values())
+    return Members(tuple(candidates[indices[0]] for indices in places), places, len(candidates))
 
 
-def all_alike(members: Members) -> Ranking:
+def rank_copies(members: Members) -> Ranking:
     """Return the ranking of a group of copies, which needs no judgement."""
-    n = members.count
-    return Ranking((0.5,) * n, (0.0,) * n, ("",) * n, ())
+    count = members.count
+    return Ranking((0.5,) * count, (0.0,) * count, ("",) * count, ())

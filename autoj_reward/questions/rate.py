@@ -25,14 +25,14 @@ VOTE_SPREAD = "vote_spread"
 """Slot that holds the standard deviation of the critiques' ratings, in points."""
 
 
-def _pessimistic(values: Sequence[float]) -> float:
+def _compute_pessimistic(values: Sequence[float]) -> float:
     return soft_minimum([(value, 1.0) for value in values], RISK)
 
 
 VOTES: Mapping[Vote, Callable[[Sequence[float]], float]] = {
     "mean": fmean,
     "median": median,
-    "pessimistic": _pessimistic,
+    "pessimistic": _compute_pessimistic,
 }
 """Function of the critiques' numbers by vote."""
 
@@ -54,9 +54,16 @@ class Rate:
 
     def inputs(self) -> list[JudgeInput]:
         """Return the inputs for the judge's first call."""
-        own, samples = self.candidate, 1 if self.direct else self.critiques
+        candidate, samples = self.candidate, 1 if self.direct else self.critiques
         return [
-            JudgeInput(SINGLE, own.query, (own.response,), sample, self.direct, own.context)
+            JudgeInput(
+                SINGLE,
+                candidate.query,
+                (candidate.response,),
+                sample,
+                self.direct,
+                candidate.context,
+            )
             for sample in range(samples)
         ]
 
@@ -81,21 +88,25 @@ async def rate_all(questions: Sequence[Rate], ask: Ask) -> list[Judgement]:
         return []
     view = questions[0].view
     inputs = [question.inputs() for question in questions]
-    answers = iter(await ask([item for own in inputs for item in own], view))
-    found = [
-        vote_of([next(answers) for _ in own], question.vote)
-        for question, own in zip(questions, inputs, strict=True)
+    answers = iter(await ask([item for batch in inputs for item in batch], view))
+    judgements = [
+        vote_of([next(answers) for _ in batch], question.vote)
+        for question, batch in zip(questions, inputs, strict=True)
     ]
     if view is None:
-        return found
+        return judgements
     if view == "direct":
-        lacking = [
-            n for n, own in enumerate(found) if own.rating is not None and own.direct is None
+        lacking_places = [
+            n
+            for n, judgement in enumerate(judgements)
+            if judgement.rating is not None and judgement.direct is None
         ]
-        missing = [replace(questions[n], direct=True, view=None) for n in lacking]
-        for n, read in zip(lacking, await rate_all(missing, ask), strict=True):
-            found[n] = found[n].with_direct(read)
-    return [judgement.with_number(view) for judgement in found]
+        direct_questions = [replace(questions[n], direct=True, view=None) for n in lacking_places]
+        for n, direct_judgement in zip(
+            lacking_places, await rate_all(direct_questions, ask), strict=True
+        ):
+            judgements[n] = judgements[n].with_direct(direct_judgement)
+    return [judgement.with_number(view) for judgement in judgements]
 
 
 def vote_of(samples: Sequence[Judgement], vote: Vote = "mean") -> Judgement:
@@ -112,50 +123,54 @@ def vote_of(samples: Sequence[Judgement], vote: Vote = "mean") -> Judgement:
     if len(samples) == 1:
         return samples[0]
     usage = concurrent_usage([s.usage for s in samples])
-    good = [(s, s.rating) for s in samples if s.rating is not None]
-    planted = [s for s in samples if not s.ok and PLANTED_FLAG in s.flags]
-    if planted or not good:
-        return replace((planted or samples)[0], usage=usage)
-    names = dict.fromkeys(own.slot for s, _ in good for own in s.readings)
+    rated_samples = [(s, s.rating) for s in samples if s.rating is not None]
+    planted_samples = [s for s in samples if not s.ok and PLANTED_FLAG in s.flags]
+    if planted_samples or not rated_samples:
+        return replace((planted_samples or samples)[0], usage=usage)
+    slots = dict.fromkeys(reading.slot for s, _ in rated_samples for reading in s.readings)
     means = tuple(
-        _voted_reading([own for s, _ in good if (own := s.reading(name))], vote) for name in names
+        _vote_on_reading([reading for s, _ in rated_samples if (reading := s.reading(slot))], vote)
+        for slot in slots
     )
-    ratings = [rating for _, rating in good]
+    ratings = [rating for _, rating in rated_samples]
     if len(ratings) > 1:
         spread = stdev(ratings)
         means = (*means, Reading(VOTE_SPREAD, f"{spread:g}", spread))
     value = VOTES[vote](ratings)
-    nearest = min(good, key=lambda pair: abs(pair[1] - value))[0]
-    seen = {flag for s in samples for flag in s.flags}
-    seen |= {"partial_critiques"} if len(good) < len(samples) else set()
-    return replace(nearest, readings=means, usage=usage, flags=tuple(sorted(seen)))
+    nearest_sample = min(rated_samples, key=lambda pair: abs(pair[1] - value))[0]
+    flags = {flag for s in samples for flag in s.flags}
+    flags |= {"partial_critiques"} if len(rated_samples) < len(samples) else set()
+    return replace(nearest_sample, readings=means, usage=usage, flags=tuple(sorted(flags)))
 
 
-def _voted_reading(readings: Sequence[Reading], vote: Vote) -> Reading:
+def _vote_on_reading(readings: Sequence[Reading], vote: Vote) -> Reading:
     """Return the vote of several critiques' readings of one numeric slot."""
-    told = [own for own in readings if own.distribution is not None]
-    value = _of_known(VOTES[vote], [own.value for own in readings])
+    distribution_readings = [reading for reading in readings if reading.distribution is not None]
+    value = _measure_known(VOTES[vote], [reading.value for reading in readings])
     return Reading(
         readings[0].slot,
         "" if value is None else f"{value:g}",
         value,
-        distribution=_mean_distribution(told) if told else None,
-        expected=_of_known(VOTES[vote], [own.expected for own in readings]),
-        outside=_of_known(fmean, [own.outside for own in told]),
-        unknown=_of_known(fmean, [own.unknown for own in told]) or 0.0,
-        forced=any(own.forced for own in readings),
+        distribution=_average_distributions(distribution_readings)
+        if distribution_readings
+        else None,
+        expected=_measure_known(VOTES[vote], [reading.expected for reading in readings]),
+        outside=_measure_known(fmean, [reading.outside for reading in distribution_readings]),
+        unknown=_measure_known(fmean, [reading.unknown for reading in distribution_readings])
+        or 0.0,
+        forced=any(reading.forced for reading in readings),
     )
 
 
-def _of_known(
+def _measure_known(
     measure: Callable[[Sequence[float]], float], values: Sequence[float | None]
 ) -> float | None:
     """Return a measure of the values that are known; None if none is."""
-    known = [v for v in values if v is not None]
-    return measure(known) if known else None
+    known_values = [v for v in values if v is not None]
+    return measure(known_values) if known_values else None
 
 
-def _mean_distribution(readings: Sequence[Reading]) -> tuple[tuple[str, float], ...]:
-    tables = [dict(own.distribution or ()) for own in readings]
+def _average_distributions(readings: Sequence[Reading]) -> tuple[tuple[str, float], ...]:
+    tables = [dict(reading.distribution or ()) for reading in readings]
     labels = sorted({label for table in tables for label in table}, key=float)
-    return tuple((label, fmean(t.get(label, 0.0) for t in tables)) for label in labels)
+    return tuple((label, fmean(table.get(label, 0.0) for table in tables)) for label in labels)

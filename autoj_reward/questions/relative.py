@@ -24,7 +24,7 @@ def default_relative(max_group: int | None) -> RelativeConfig:
 
 def rank_question(
     candidates: Sequence[Candidate],
-    how: RelativeConfig,
+    config: RelativeConfig,
     *,
     max_group: int | None,
     scale: tuple[float, float] | None,
@@ -35,18 +35,18 @@ def rank_question(
     max_group: the largest number of responses in one listwise judgement; None without a group
     protocol. scale: lowest and highest rating; None without a scale. tie: see `Tournament`.
     """
-    own = tuple(candidates)
-    if how.by == "listwise":
+    group = tuple(candidates)
+    if config.by == "listwise":
         assert max_group is not None and scale is not None
-        orders = how.orders if isinstance(how.orders, int) else ORDERS
-        return Listwise(own, scale, max_group, orders, how.seed)
+        orders = config.orders if isinstance(config.orders, int) else ORDERS
+        return Listwise(group, scale, max_group, orders, config.seed)
     return Tournament(
-        own,
-        how.schedule,
-        how.neighbours,
-        how.rounds,
-        how.pivot,
-        both=how.orders != "alternate",
+        group,
+        config.schedule,
+        config.neighbours,
+        config.rounds,
+        config.pivot,
+        both=config.orders != "alternate",
         tie=tie,
-        seed=how.seed,
+        seed=config.seed,
     )

@@ -53,8 +53,8 @@ class ItemVerdict:
 
     def record(self) -> dict[str, Any]:
         """Return the item and the verdict on it as JSON data."""
-        told = {"answer": self.answer, "share": self.share, "reason": self.reason}
-        return self.item.record() | told
+        verdict = {"answer": self.answer, "share": self.share, "reason": self.reason}
+        return self.item.record() | verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +75,22 @@ class RubricScore:
     @property
     def abstained(self) -> float:
         """Share of the items without a verdict, 0 to 1."""
-        return fmean(own.share is None for own in self.verdicts) if self.verdicts else 0.0
+        return fmean(verdict.share is None for verdict in self.verdicts) if self.verdicts else 0.0
 
     @property
     def critique(self) -> str:
         """Texts that the judge wrote; numbered by item if each has its own."""
-        found = [own.critique for own in self.judgements]
-        if len(found) == 1:
-            return found[0]
-        return "\n\n".join(f"{n}. {text}" for n, text in enumerate(found, 1) if text)
+        texts = [judgement.critique for judgement in self.judgements]
+        if len(texts) == 1:
+            return texts[0]
+        return "\n\n".join(f"{n}. {text}" for n, text in enumerate(texts, 1) if text)
 
     def record(self) -> dict[str, Any]:
         """Return score and verdicts as JSON values, without the judgements."""
         return {
             "score": self.score,
             "reason": self.reason,
-            "items": [own.record() for own in self.verdicts],
+            "items": [verdict.record() for verdict in self.verdicts],
             "abstained": self.abstained,
             "gated": self.gated,
         }
@@ -100,28 +100,32 @@ class RubricScore:
 
         Its further readings are those named above, and one for each item (`item_1`, ...).
         """
-        usage = concurrent_usage([own.usage for own in self.judgements])
-        flags = tuple(sorted({flag for own in self.judgements for flag in own.flags}))
+        usage = concurrent_usage([judgement.usage for judgement in self.judgements])
+        flags = tuple(sorted({flag for judgement in self.judgements for flag in judgement.flags}))
         judge = self.judgements[0].judge if self.judgements else ""
         if self.score is None:
-            failed = next((own.outcome for own in self.judgements if not own.ok), None)
-            outcome = failed or (Outcome.UNPARSABLE if self.judgements else Outcome.INPUT_REJECTED)
+            failure = next(
+                (judgement.outcome for judgement in self.judgements if not judgement.ok), None
+            )
+            outcome = failure or (Outcome.UNPARSABLE if self.judgements else Outcome.INPUT_REJECTED)
             return Judgement(outcome, self.reason, self.critique, (), usage, judge, flags)
-        forced = any(own.forced for own in self.judgements)
-        rating = Reading(RATING, f"{self.score:g}", self.score, expected=self.score, forced=forced)
-        readings = (rating, *self._readings())
+        is_forced = any(judgement.forced for judgement in self.judgements)
+        rating = Reading(
+            RATING, f"{self.score:g}", self.score, expected=self.score, forced=is_forced
+        )
+        readings = (rating, *self._yield_readings())
         return Judgement(Outcome.OK, "", self.critique, readings, usage, judge, flags)
 
-    def _readings(self) -> Iterator[Reading]:
-        found: dict[str, list[float]] = {}
-        for n, own in enumerate(self.verdicts, 1):
-            if own.share is None:
+    def _yield_readings(self) -> Iterator[Reading]:
+        shares_by_name: dict[str, list[float]] = {}
+        for n, verdict in enumerate(self.verdicts, 1):
+            if verdict.share is None:
                 continue
-            yield Reading(f"item_{n}", own.answer, own.share)
-            names = [MET] if own.item.points > 0 else []
-            for name in (*names, *(TAG + tag for tag in own.item.tags)):
-                found.setdefault(name, []).append(own.share)
-        means = {name: fmean(shares) for name, shares in found.items()}
+            yield Reading(f"item_{n}", verdict.answer, verdict.share)
+            names = [MET] if verdict.item.points > 0 else []
+            for name in (*names, *(TAG + tag for tag in verdict.item.tags)):
+                shares_by_name.setdefault(name, []).append(verdict.share)
+        means = {name: fmean(shares) for name, shares in shares_by_name.items()}
         if self.verdicts:
             means[ABSTAINED] = self.abstained
         yield from (Reading(name, f"{value:g}", value) for name, value in means.items())
@@ -148,18 +152,18 @@ class ScoreRubric:
         """Return the inputs for the judge."""
         if not self.items:
             return []
-        own, known = self.candidate, context_of(self.candidate.context)
+        candidate, context = self.candidate, context_of(self.candidate.context)
         if self.how.by == "overall":
             return self._overall.inputs()
         return [
             JudgeInput(
                 CHECKLIST,
-                own.query,
-                (own.response,),
-                context=known.showing(known, tuple(self.items[n].question for n in part)),
+                candidate.query,
+                (candidate.response,),
+                context=context.showing(context, tuple(self.items[n].question for n in part)),
                 points=tuple(self.items[n].points for n in part),
             )
-            for part in self._parts()
+            for part in self._split_items()
         ]
 
     @property
@@ -177,25 +181,27 @@ class ScoreRubric:
     @property
     def _overall(self) -> Rate:
         """Return the rating of the response beside a text of all items."""
-        known = context_of(self.candidate.context)
-        shown = "\n".join(_line(self.items[n]) for n in self._order())
-        own = Candidate(
+        context = context_of(self.candidate.context)
+        rubric_text = "\n".join(_format_item(self.items[n]) for n in self._shuffle_items())
+        candidate = Candidate(
             self.candidate.query,
             self.candidate.response,
-            context=known.showing({**known, RUBRIC: shown}),
+            context=context.showing({**context, RUBRIC: rubric_text}),
         )
-        return Rate(own, self.critiques, vote=self.vote)
+        return Rate(candidate, self.critiques, vote=self.vote)
 
-    def _order(self) -> list[int]:
+    def _shuffle_items(self) -> list[int]:
         """Return the items' numbers in a random order that the items and the seed determine."""
         order = list(range(len(self.items)))
         texts = (item.criterion for item in self.items)
         random.Random("\0".join([str(self.how.seed), *texts])).shuffle(order)
         return order
 
-    def _parts(self) -> list[list[int]]:
+    def _split_items(self) -> list[list[int]]:
         """Return the numbers of the items that each judgement shows, in the order shown."""
-        order = self._order() if self.how.by == "checklist" else list(range(len(self.items)))
+        order = (
+            self._shuffle_items() if self.how.by == "checklist" else list(range(len(self.items)))
+        )
         return [order[n : n + self._size] for n in range(0, len(order), self._size)]
 
     async def answer(self, ask: Ask) -> RubricScore:
@@ -203,15 +209,15 @@ class ScoreRubric:
         if not self.items:
             return RubricScore(None, NO_ITEMS, (), ())
         if self.how.by == "overall":
-            return self._rated(await self._overall.answer(ask))
+            return self._score_overall(await self._overall.answer(ask))
         answers = await ask(self.inputs())
         verdicts = dict[int, ItemVerdict]()
-        for part, judgement in zip(self._parts(), answers, strict=True):
+        for part, judgement in zip(self._split_items(), answers, strict=True):
             for place, n in enumerate(part, 1):
                 verdicts[n] = read_item(self.items[n], judgement, place, self.how.hard)
-        return self._scored([verdicts[n] for n in range(len(self.items))], tuple(answers))
+        return self._score_items([verdicts[n] for n in range(len(self.items))], tuple(answers))
 
-    def _rated(self, judgement: Judgement) -> RubricScore:
+    def _score_overall(self, judgement: Judgement) -> RubricScore:
         if not judgement.ok:
             return RubricScore(None, judgement.reason, (), (judgement,))
         low, high = self.scale
@@ -220,25 +226,32 @@ class ScoreRubric:
         assert value is not None  # a rating that is ok has a number
         return RubricScore((value - low) / (high - low), "", (), (judgement,))
 
-    def _scored(
+    def _score_items(
         self, verdicts: Sequence[ItemVerdict], judgements: tuple[Judgement, ...]
     ) -> RubricScore:
-        known = [(own.item, own.share) for own in verdicts if own.share is not None]
-        most = sum(item.points for item, _ in known if item.points > 0)
-        if 2 * len(known) < len(verdicts) or most <= 0:
-            why = next((own.reason for own in verdicts if own.share is None), "")
-            reason = f"{len(verdicts) - len(known)} of {len(verdicts)} items have no verdict: {why}"
+        item_shares = [
+            (verdict.item, verdict.share) for verdict in verdicts if verdict.share is not None
+        ]
+        max_points = sum(item.points for item, _ in item_shares if item.points > 0)
+        if 2 * len(item_shares) < len(verdicts) or max_points <= 0:
+            why = next((verdict.reason for verdict in verdicts if verdict.share is None), "")
+            reason = (
+                f"{len(verdicts) - len(item_shares)} of {len(verdicts)} items have no verdict: "
+                f"{why}"
+            )
             return RubricScore(None, reason, tuple(verdicts), judgements)
-        score = sum(item.points * share for item, share in known) / most
+        score = sum(item.points * share for item, share in item_shares) / max_points
         if self.how.clip:
             score = min(1.0, max(0.0, score))
         gate = self.how.gate
-        gated = gate is not None and any(
-            (share >= HELD) == (item.points < 0) for item, share in known if item.kind == gate.kind
+        is_gated = gate is not None and any(
+            (share >= HELD) == (item.points < 0)
+            for item, share in item_shares
+            if item.kind == gate.kind
         )
-        if gate and gated:
+        if gate and is_gated:
             score = min(score, gate.cap)
-        return RubricScore(score, "", tuple(verdicts), judgements, gated)
+        return RubricScore(score, "", tuple(verdicts), judgements, is_gated)
 
 
 def read_item(
@@ -254,15 +267,15 @@ def read_item(
         reason = judgement.why if not judgement.ok else "the judge gave it no answer"
         if PLANTED_FLAG in judgement.flags:  # no gain from a text that imitates a verdict
             shares = [share for _, share in item.choices]
-            worst = min(shares) if item.points > 0 else max(shares)
-            return ItemVerdict(item, worst, "", reason)
+            worst_share = min(shares) if item.points > 0 else max(shares)
+            return ItemVerdict(item, worst_share, "", reason)
         return ItemVerdict(item, None, "", reason)
     answer = next(label for label, share in item.choices if share == reading.value)
-    expected = None if hard else reading.expected
-    return ItemVerdict(item, reading.value if expected is None else expected, answer)
+    expected_share = None if hard else reading.expected
+    return ItemVerdict(item, reading.value if expected_share is None else expected_share, answer)
 
 
-def _line(item: RubricItem) -> str:
+def _format_item(item: RubricItem) -> str:
     """Return an item as a line of the text that an overall rating shows."""
     worth = f"{item.points:+g} points"
     if item.choices[0][1] != 1 or len(item.choices) > 2:
@@ -314,7 +327,7 @@ def rubric_question(
 
     The items are those in the candidate's context, else those of the file `how.items`.
     """
-    shown = candidate.for_judge(judge.shows)
+    shown_candidate = candidate.for_judge(judge.shows)
     items = context_of(candidate.context).rubric or how.load()
-    scale, most = judge.scale or (0.0, 1.0), judge.max_items or 1
-    return ScoreRubric(shown, items, how, scale, most, judge.critiques, judge.vote)
+    scale, max_items = judge.scale or (0.0, 1.0), judge.max_items or 1
+    return ScoreRubric(shown_candidate, items, how, scale, max_items, judge.critiques, judge.vote)

@@ -50,7 +50,7 @@ def fit_bradley_terry(count: int, wins: Sequence[Win]) -> Strengths:
     values = [0.0] * count
     for _ in range(STEPS):
         gradient = [-PRIOR * v for v in values]
-        hessian = _diagonal(count, PRIOR)
+        hessian = _make_diagonal(count, PRIOR)
         for i, j, won in wins:
             p = logistic(values[i] - values[j])
             gradient[i] += won - p
@@ -69,18 +69,18 @@ def fit_bradley_terry(count: int, wins: Sequence[Win]) -> Strengths:
 
 
 def win_rates(
-    strengths: Strengths, copies: Sequence[int], compared: Sequence[int]
+    strengths: Strengths, copies: Sequence[int], compared_responses: Sequence[int]
 ) -> dict[int, tuple[float, float]]:
     """Return win rates and their standard errors (delta method) of the compared responses.
 
     A win rate is expected against a random other response of the group, 0 to 1. copies: how often
     each response occurs in the group. A response wins half the time against its own copy.
     """
-    values, found = strengths.values, {}
-    total = sum(copies[i] for i in compared)
-    for i in compared:
+    values, rates = strengths.values, {}
+    total = sum(copies[i] for i in compared_responses)
+    for i in compared_responses:
         rate, slope = 0.5 * (copies[i] - 1), dict[int, float]()
-        for j in compared:
+        for j in compared_responses:
             if j != i:
                 p = logistic(values[i] - values[j])
                 rate += copies[j] * p
@@ -90,46 +90,56 @@ def win_rates(
             a * b * strengths.covariance[j][k] for j, a in slope.items() for k, b in slope.items()
         )
         others = total - 1
-        found[i] = rate / others, math.sqrt(max(0.0, variance)) / others
-    return found
+        rates[i] = rate / others, math.sqrt(max(0.0, variance)) / others
+    return rates
 
 
 def join_scores(
-    judged: Sequence[Mapping[int, float]],
+    scores_by_judgement: Sequence[Mapping[int, float]],
 ) -> dict[int, tuple[float, float | None]]:
     """Join the scores of overlapping judgements that differ in severity, by least squares.
 
-    judged: for each judgement the scores by response. The model is score = worth of the response +
-    severity of the judgement, where severities add up to 0. If every judgement saw every response,
-    a worth is the mean of its scores. Returns worths with standard errors from the pooled residual;
-    an error is None without residual degrees of freedom.
+    scores_by_judgement: for each judgement the scores by response. The model is score = worth of
+    the response + severity of the judgement, where severities add up to 0. If every judgement saw
+    every response, a worth is the mean of its scores. Returns worths with standard errors from the
+    pooled residual; an error is None without residual degrees of freedom.
     """
-    seen: dict[int, list[int]] = {}
-    for number, scores in enumerate(judged):
+    numbers_by_response: dict[int, list[int]] = {}
+    for number, scores in enumerate(scores_by_judgement):
         for i in scores:
-            seen.setdefault(i, []).append(number)
-    means = {i: sum(judged[w][i] for w in own) / len(own) for i, own in seen.items()}
-    count = len(judged)
-    left: Matrix = [[1 / count] * count for _ in range(count)]
-    right = [0.0] * count
-    for number, scores in enumerate(judged):
-        left[number][number] += len(scores) + RIDGE
+            numbers_by_response.setdefault(i, []).append(number)
+    means = {
+        i: sum(scores_by_judgement[number][i] for number in numbers) / len(numbers)
+        for i, numbers in numbers_by_response.items()
+    }
+    count = len(scores_by_judgement)
+    coefficients: Matrix = [[1 / count] * count for _ in range(count)]
+    constants = [0.0] * count
+    for number, scores in enumerate(scores_by_judgement):
+        coefficients[number][number] += len(scores) + RIDGE
         for i, score in scores.items():
-            right[number] += score - means[i]
-            for other in seen[i]:
-                left[number][other] -= 1 / len(seen[i])
+            constants[number] += score - means[i]
+            for other in numbers_by_response[i]:
+                coefficients[number][other] -= 1 / len(numbers_by_response[i])
     severity = [
-        sum(a * b for a, b in zip(row, right, strict=True))
-        for row in (invert(left) if judged else [])
+        sum(a * b for a, b in zip(row, constants, strict=True))
+        for row in (invert(coefficients) if scores_by_judgement else [])
     ]
-    worth = {i: means[i] - sum(severity[w] for w in own) / len(own) for i, own in seen.items()}
+    worth = {
+        i: means[i] - sum(severity[number] for number in numbers) / len(numbers)
+        for i, numbers in numbers_by_response.items()
+    }
     residuals = [
-        scores[i] - worth[i] - severity[w] for w, scores in enumerate(judged) for i in scores
+        scores[i] - worth[i] - severity[number]
+        for number, scores in enumerate(scores_by_judgement)
+        for i in scores
     ]
-    free = len(residuals) - len(seen) - count + 1
-    variance = sum(r * r for r in residuals) / free if free > 0 else None
+    degrees_of_freedom = len(residuals) - len(numbers_by_response) - count + 1
+    variance = (
+        sum(r * r for r in residuals) / degrees_of_freedom if degrees_of_freedom > 0 else None
+    )
     return {
-        i: (value, None if variance is None else math.sqrt(variance / len(seen[i])))
+        i: (value, None if variance is None else math.sqrt(variance / len(numbers_by_response[i])))
         for i, value in worth.items()
     }
 
@@ -139,7 +149,7 @@ def logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
-def _diagonal(count: int, value: float) -> Matrix:
+def _make_diagonal(count: int, value: float) -> Matrix:
     return [[value if i == j else 0.0 for j in range(count)] for i in range(count)]
 
 
@@ -149,13 +159,13 @@ def invert(matrix: Matrix) -> Matrix:
     Raises ZeroDivisionError if it is singular.
     """
     count = len(matrix)
-    rows = [[*row, *unit] for row, unit in zip(matrix, _diagonal(count, 1.0), strict=True)]
+    rows = [[*row, *unit] for row, unit in zip(matrix, _make_diagonal(count, 1.0), strict=True)]
     for n in range(count):
         best = max(range(n, count), key=lambda k: abs(rows[k][n]))
         rows[n], rows[best] = rows[best], rows[n]
         pivot = rows[n][n]
-        rows[n] = own = [value / pivot for value in rows[n]]
+        rows[n] = pivot_row = [value / pivot for value in rows[n]]
         for k in range(count):
             if k != n and (factor := rows[k][n]):
-                rows[k] = [a - factor * b for a, b in zip(rows[k], own, strict=True)]
+                rows[k] = [a - factor * b for a, b in zip(rows[k], pivot_row, strict=True)]
     return [row[count:] for row in rows]

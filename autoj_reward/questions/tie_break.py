@@ -39,42 +39,42 @@ async def choose(
     rule `all_failed`.
     """
     values = [j.view(view) for j in judgements]
-    scored = [i for i, v in enumerate(values) if v is not None]
-    if not scored:
+    scored_places = [i for i, v in enumerate(values) if v is not None]
+    if not scored_places:
         return Selection(0, "all_failed")
-    tied = keep_highest(scored, values)
+    tied = keep_highest(scored_places, values)
     if len(tied) == 1:
         return Selection(tied[0], "only" if len(candidates) == 1 else view)
-    held: list[tuple[int, int, Verdict]] = []
+    comparisons: list[tuple[int, int, Verdict]] = []
 
-    async def match(i: int, j: int) -> Verdict:
+    async def play_match(i: int, j: int) -> Verdict:
         assert meet is not None
         verdict = await meet(i, j)
-        held.append((i, j, verdict))
+        comparisons.append((i, j, verdict))
         return verdict
 
-    left = tied
+    remaining = tied
     for rule in rules:
         if rule == "policy_logprob":
-            left = keep_highest(left, [c.policy_logprob for c in candidates])
+            remaining = keep_highest(remaining, [c.policy_logprob for c in candidates])
         elif rule == "expected_rating":
-            left = keep_highest(left, [j.view("expected") for j in judgements])
+            remaining = keep_highest(remaining, [j.view("expected") for j in judgements])
         elif rule == "pairwise" and meet is not None:
-            left = await knock_out(left, match, matches)
+            remaining = await knock_out(remaining, play_match, matches)
         elif rule == "first":
-            left = left[:1]
-        if len(left) == 1:
-            return Selection(left[0], rule, tuple(tied), tuple(held))
-    return Selection(left[0], "first", tuple(tied), tuple(held))
+            remaining = remaining[:1]
+        if len(remaining) == 1:
+            return Selection(remaining[0], rule, tuple(tied), tuple(comparisons))
+    return Selection(remaining[0], "first", tuple(tied), tuple(comparisons))
 
 
-def keep_highest(left: list[int], values: Sequence[float | None]) -> list[int]:
+def keep_highest(tied: list[int], values: Sequence[float | None]) -> list[int]:
     """Return the candidates with the highest value; all of them if any value is None."""
-    own = [values[i] for i in left]
-    if any(v is None for v in own):
-        return left
-    best = max(v for v in own if v is not None)
-    return [i for i, v in zip(left, own, strict=True) if v == best]
+    tied_values = [values[i] for i in tied]
+    if any(v is None for v in tied_values):
+        return tied
+    best = max(v for v in tied_values if v is not None)
+    return [i for i, v in zip(tied, tied_values, strict=True) if v == best]
 
 
 def count_tied_pairs(values: Iterable[float]) -> int:
@@ -82,10 +82,10 @@ def count_tied_pairs(values: Iterable[float]) -> int:
     return sum(math.comb(count, 2) for count in Counter(values).values())
 
 
-async def knock_out(left: list[int], meet: PlayMatch, most: float = math.inf) -> list[int]:
+async def knock_out(tied: list[int], meet: PlayMatch, max_matches: float = math.inf) -> list[int]:
     """Return the candidates that lost no match, in index order.
 
-    left: the tied candidates. most: maximum matches; candidates that have not played by then
+    tied: the tied candidates. max_matches: maximum matches; candidates that have not played by then
     survive. With n candidates there are at most 2 (n - 1) matches.
 
     Candidates enter one at a time. A new one plays the survivors from the front and goes on as long
@@ -93,14 +93,14 @@ async def knock_out(left: list[int], meet: PlayMatch, most: float = math.inf) ->
     and the new candidate joins the survivors at the end. So at most one match of each new candidate
     eliminates nobody.
     """
-    standing: list[int] = []
-    for challenger in left:
+    survivors: list[int] = []
+    for challenger in tied:
         verdict = Verdict.SECOND
-        while standing and verdict is Verdict.SECOND and most > 0:
-            most -= 1
-            verdict = await meet(standing[0], challenger)
+        while survivors and verdict is Verdict.SECOND and max_matches > 0:
+            max_matches -= 1
+            verdict = await meet(survivors[0], challenger)
             if verdict is Verdict.SECOND:
-                standing.pop(0)
+                survivors.pop(0)
         if verdict is not Verdict.FIRST:
-            standing.append(challenger)
-    return standing
+            survivors.append(challenger)
+    return survivors

@@ -11,7 +11,7 @@ from autoj_reward.conversation import context_of
 from autoj_reward.errors import InputError
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare, compare_all
-from autoj_reward.questions.rank import Members, PairScore, Ranking, all_alike, members_of
+from autoj_reward.questions.rank import Members, PairScore, Ranking, find_members, rank_copies
 from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.questions.strengths import Strengths, Win, fit_bradley_terry, win_rates
 from autoj_reward.types import Candidate, Comparison, Judgement, Pair, Verdict
@@ -48,51 +48,57 @@ class Tournament:
     def most_inputs(self) -> int:
         """Return the largest number of judge inputs."""
         count = len(self.candidates)
-        rated = 0 if self._by_reference or self.schedule != "pivot" else count
+        rating_inputs = 0 if self._by_reference or self.schedule != "pivot" else count
         pairs = {
             "all": count * (count - 1) // 2,
             "circular": min(count * self.neighbours, count * (count - 1) // 2),
             "pivot": count if self._by_reference else count - 1,
             "swiss": self.rounds * (count // 2),
         }
-        return rated + (1 + self.both) * pairs[self.schedule]
+        return rating_inputs + (1 + self.both) * pairs[self.schedule]
 
     async def answer(self, ask: Ask) -> Ranking:
         """Return the win rates. Raises InputError if the pivot is a reference that is missing."""
-        members = members_of(self.candidates)
-        own = _Held(self, _without_reference(members) if self._by_reference else members)
+        members = find_members(self.candidates)
+        results = _Results(self, _remove_reference(members) if self._by_reference else members)
         if len(members.candidates) < 2:
-            return all_alike(members)
+            return rank_copies(members)
         if self.schedule == "swiss":
-            await _play_swiss(own, ask)
+            await _play_swiss(results, ask)
         elif self.schedule == "pivot":
-            await _play_pivot(own, ask, members)
+            await _play_pivot(results, ask, members)
         else:
-            await own.hold(list(_fixed_pairs(self, members)), ask)
-        return own.ranking()
+            await results.play_round(list(_yield_fixed_pairs(self, members)), ask)
+        return results.build_ranking()
 
-    async def answer_late(self, judged: Ranking, late: Candidate, ask: Ask) -> Ranking:
+    async def answer_late(
+        self, group_ranking: Ranking, late_candidate: Candidate, ask: Ask
+    ) -> Ranking:
         """Return the ranking of the group with one more response, which is the last in it.
 
-        judged: the answer of this question. late: a response with a text of its own. It is compared
-        with twice `neighbours` of the group, or with the reference if that is the pivot. All
-        comparisons are fitted together, so its score is on the scale of the group's.
+        group_ranking: the answer of this question. late_candidate: a response with a text of its
+        own. It is compared with twice `neighbours` of the group, or with the reference if that is
+        the pivot. All comparisons are fitted together, so its score is on the scale of the group's.
         """
-        members = members_of((*self.candidates, late))
-        own = _Held(self, _without_reference(members) if self._by_reference else members)
-        newest = len(members.candidates) - 1
-        text_at = {place: text for text, found in enumerate(members.places) for place in found}
-        others = [i for i in members.shuffled(self.seed) if i != newest][: 2 * self.neighbours]
+        members = find_members((*self.candidates, late_candidate))
+        results = _Results(self, _remove_reference(members) if self._by_reference else members)
+        late_text = len(members.candidates) - 1
+        text_at = {place: text for text, places in enumerate(members.places) for place in places}
+        others = [i for i in members.shuffle_texts(self.seed) if i != late_text][
+            : 2 * self.neighbours
+        ]
         if self._by_reference:
-            others = [own.add_reference(members)]
+            others = [results.add_reference(members)]
             text_at[REFERENCE_PLACE] = others[0]
-        own.wins += [
+        results.wins += [
             (text_at[match.first], text_at[match.second], match.won)
-            for match in judged.matches
+            for match in group_ranking.matches
             if match.won is not None
         ]
-        await own.hold([(i, newest) if n % 2 else (newest, i) for n, i in enumerate(others)], ask)
-        return own.ranking()
+        await results.play_round(
+            [(i, late_text) if n % 2 else (late_text, i) for n, i in enumerate(others)], ask
+        )
+        return results.build_ranking()
 
     @property
     def _by_reference(self) -> bool:
@@ -108,47 +114,47 @@ def share_won(comparison: Comparison) -> float | None:
     if comparison.verdict is Verdict.FAILED:
         return None
     shares = [share_of_first(order) for order in comparison.orders]
-    known = [s if n == 0 else 1 - s for n, s in enumerate(shares) if s is not None]
-    return sum(known) / len(known) if len(known) == len(shares) else None
+    known_shares = [s if n == 0 else 1 - s for n, s in enumerate(shares) if s is not None]
+    return sum(known_shares) / len(known_shares) if len(known_shares) == len(shares) else None
 
 
 def share_of_first(order: Judgement) -> float | None:
     """Return the share of one order that the response shown first won; None if it failed."""
-    told = dict(order.confidence or ())
-    mass = sum(told.values())
+    probabilities = dict(order.confidence or ())
+    mass = sum(probabilities.values())
     if mass > 0:
-        return (told.get("first", 0.0) + told.get("tie", 0.0) / 2) / mass
+        return (probabilities.get("first", 0.0) + probabilities.get("tie", 0.0) / 2) / mass
     return WON.get(order.verdict) if order.verdict else None
 
 
-class _Held:
+class _Results:
     """Comparisons of a group so far. Responses are named by the number of their distinct text."""
 
-    def __init__(self, how: Tournament, members: Members) -> None:
-        self.how, self.members = how, members
+    def __init__(self, question: Tournament, members: Members) -> None:
+        self.question, self.members = question, members
         self.texts = list(members.candidates)
         self.wins: list[Win] = []
         self.matches: list[PairScore] = []
         self.comparisons: list[Comparison] = []
         self.judgements: list[Judgement] = []
 
-    async def hold(self, pairs: Sequence[Pairing], ask: Ask) -> None:
+    async def play_round(self, pairs: Sequence[Pairing], ask: Ask) -> None:
         """Compare pairs in one round. With a single order, the first of a pair is shown first."""
         questions = [
-            Compare(Pair.of(self.texts[i], self.texts[j]), self.how.both, self.how.tie)
+            Compare(Pair.of(self.texts[i], self.texts[j]), self.question.both, self.question.tie)
             for i, j in pairs
         ]
-        for (i, j), found in zip(pairs, await compare_all(questions, ask), strict=True):
-            won = share_won(found)
-            self.comparisons.append(found)
-            self.judgements += found.orders
-            self.matches.append(PairScore(self._place(i), self._place(j), won))
+        for (i, j), comparison in zip(pairs, await compare_all(questions, ask), strict=True):
+            won = share_won(comparison)
+            self.comparisons.append(comparison)
+            self.judgements += comparison.orders
+            self.matches.append(PairScore(self._find_place(i), self._find_place(j), won))
             if won is not None:
                 self.wins.append((i, j, won))
 
-    def _place(self, text: int) -> int:
-        own = self.members.places
-        return own[text][0] if text < len(own) else REFERENCE_PLACE
+    def _find_place(self, text: int) -> int:
+        places = self.members.places
+        return places[text][0] if text < len(places) else REFERENCE_PLACE
 
     def add_reference(self, members: Members) -> int:
         """Add the reference as a text, and return its number. Raises InputError without one.
@@ -161,29 +167,36 @@ class _Held:
         self.texts.append(replace(self.texts[0], response=reference))
         return len(self.texts) - 1
 
-    def strengths(self) -> Strengths:
+    def fit_strengths(self) -> Strengths:
         return fit_bradley_terry(len(self.texts), self.wins)
 
-    def ranking(self) -> Ranking:
+    def build_ranking(self) -> Ranking:
         members = self.members
-        met = {i for win in self.wins for i in win[:2]}
-        compared = [i for i in range(len(members.candidates)) if i in met]
-        alone = len(compared) < 2  # a lone one has nobody to be ranked among
-        rates = {} if alone else win_rates(self.strengths(), members.copies, compared)
+        played_texts = {i for win in self.wins for i in win[:2]}
+        compared_texts = [i for i in range(len(members.candidates)) if i in played_texts]
+        alone = len(compared_texts) < 2  # a lone one has nobody to be ranked among
+        rates = {} if alone else win_rates(self.fit_strengths(), members.copies, compared_texts)
         scores, errors, reasons, critiques = [], [], [], []
         for i in range(len(members.candidates)):
             value, error = rates.get(i, (None, None))
             scores.append(value)
             errors.append(error)
-            place = self._place(i)
-            own = [
-                found
-                for match, found in zip(self.matches, self.comparisons, strict=True)
+            place = self._find_place(i)
+            comparisons = [
+                comparison
+                for match, comparison in zip(self.matches, self.comparisons, strict=True)
                 if place in (match.first, match.second)
             ]
-            why = next((found.reason for found in own if found.verdict is Verdict.FAILED), "")
+            why = next(
+                (
+                    comparison.reason
+                    for comparison in comparisons
+                    if comparison.verdict is Verdict.FAILED
+                ),
+                "",
+            )
             reasons.append("" if value is not None else f"no valid comparison: {why}")
-            texts = (order.critique for found in own for order in found.orders)
+            texts = (order.critique for comparison in comparisons for order in comparison.orders)
             critiques.append(next(filter(None, texts), ""))
         return Ranking(
             members.spread_out(scores),
@@ -195,81 +208,91 @@ class _Held:
         )
 
 
-def _fixed_pairs(how: Tournament, members: Members) -> Iterator[Pairing]:
+def _yield_fixed_pairs(question: Tournament, members: Members) -> Iterator[Pairing]:
     """Yield the pairs of a schedule that does not depend on results.
 
     Each response is first about as often as second.
     """
-    order = members.shuffled(how.seed)
+    order = members.shuffle_texts(question.seed)
     count = len(order)
-    if how.schedule == "all" or 2 * how.neighbours >= count - 1:
+    if question.schedule == "all" or 2 * question.neighbours >= count - 1:
         for a, b in combinations(range(count), 2):
             i, j = order[a], order[b]
             yield (i, j) if (a + b) % 2 else (j, i)
         return
-    for offset in range(1, how.neighbours + 1):
+    for offset in range(1, question.neighbours + 1):
         for place in range(count):
             yield order[place], order[(place + offset) % count]
 
 
-async def _play_pivot(own: _Held, ask: Ask, members: Members) -> None:
-    count = len(own.texts)
-    if own.how.pivot == REFERENCE:
-        pivot = own.add_reference(members)
+async def _play_pivot(results: _Results, ask: Ask, members: Members) -> None:
+    count = len(results.texts)
+    if results.question.pivot == REFERENCE:
+        pivot = results.add_reference(members)
     else:
-        rated = await rate_all([Rate(candidate) for candidate in own.texts], ask)
-        own.judgements += rated
-        values = [_first_rating(judgement) for judgement in rated]
+        judgements = await rate_all([Rate(candidate) for candidate in results.texts], ask)
+        results.judgements += judgements
+        values = [_get_rating(judgement) for judgement in judgements]
         pivot = max(range(count), key=lambda i: values[i])
     others = [i for i in range(count) if i != pivot]
-    await own.hold([(i, pivot) if n % 2 else (pivot, i) for n, i in enumerate(others)], ask)
+    await results.play_round(
+        [(i, pivot) if n % 2 else (pivot, i) for n, i in enumerate(others)], ask
+    )
 
 
-def _first_rating(judgement: Judgement) -> float:
+def _get_rating(judgement: Judgement) -> float:
     value = judgement.view("expected")
     value = judgement.view("rating") if value is None else value
     return float("-inf") if value is None else value
 
 
-async def _play_swiss(own: _Held, ask: Ask) -> None:
+async def _play_swiss(results: _Results, ask: Ask) -> None:
     """Compare neighbours in the current ranking, round by round.
 
     Stops when all neighbours differ by SEPARATE standard errors, when the rounds are used up, or
     when all pairs were compared.
     """
-    order, met = own.members.shuffled(own.how.seed), set[frozenset[int]]()
-    began = [0] * len(order)
-    for _ in range(own.how.rounds):
-        pairs = [(i, j) if began[i] <= began[j] else (j, i) for i, j in _neighbours(order, met)]
+    order, past_pairs = (
+        results.members.shuffle_texts(results.question.seed),
+        set[frozenset[int]](),
+    )
+    first_counts = [0] * len(order)
+    for _ in range(results.question.rounds):
+        pairs = [
+            (i, j) if first_counts[i] <= first_counts[j] else (j, i)
+            for i, j in _pair_neighbours(order, past_pairs)
+        ]
         if not pairs:
             return
-        met |= {frozenset(pair) for pair in pairs}
+        past_pairs |= {frozenset(pair) for pair in pairs}
         for i, _j in pairs:
-            began[i] += 1
-        await own.hold(pairs, ask)
-        found = own.strengths()
-        order.sort(key=lambda i: -found.values[i])
-        gaps = (found.difference(i, j) for i, j in pairwise(order))
+            first_counts[i] += 1
+        await results.play_round(pairs, ask)
+        strengths = results.fit_strengths()
+        order.sort(key=lambda i: -strengths.values[i])
+        gaps = (strengths.difference(i, j) for i, j in pairwise(order))
         if all(gap > SEPARATE * error for gap, error in gaps):
             return
 
 
-def _neighbours(order: Sequence[int], met: set[frozenset[int]]) -> Iterator[Pairing]:
+def _pair_neighbours(order: Sequence[int], past_pairs: set[frozenset[int]]) -> Iterator[Pairing]:
     """Yield pairs that were not compared yet, each response with the nearest one below it."""
-    free = list(order)
-    while free:
-        i = free.pop(0)
-        j = next((other for other in free if frozenset((i, other)) not in met), None)
+    unpaired_texts = list(order)
+    while unpaired_texts:
+        i = unpaired_texts.pop(0)
+        j = next(
+            (other for other in unpaired_texts if frozenset((i, other)) not in past_pairs), None
+        )
         if j is not None:
-            free.remove(j)
+            unpaired_texts.remove(j)
             yield i, j
 
 
-def _without_reference(members: Members) -> Members:
+def _remove_reference(members: Members) -> Members:
     """Return the members without the reference in their context. It is a response here."""
-    found = context_of(members.candidates[0].context)
-    known = {name: text for name, text in found.items() if name != REFERENCE}
-    context = found.showing(known)
+    context = context_of(members.candidates[0].context)
+    fields = {name: text for name, text in context.items() if name != REFERENCE}
+    reduced_context = context.showing(fields)
     return replace(
-        members, candidates=tuple(replace(c, context=context) for c in members.candidates)
+        members, candidates=tuple(replace(c, context=reduced_context) for c in members.candidates)
     )

@@ -25,8 +25,8 @@ from autoj_reward.rubric_items import RUBRIC
 from autoj_reward.rubrics.measures import (
     RubricAudit,
     TrivialReward,
+    make_trivial_responses,
     measure_items,
-    trivial_responses,
 )
 from autoj_reward.rubrics.report import print_audit, render_audit, render_markdown
 from autoj_reward.types import Candidate, JudgeInput, Judgement
@@ -62,39 +62,49 @@ class AuditCase:
     @property
     def most_inputs(self) -> int:
         """Return the number of judge inputs."""
-        real = self.samples * sum(own.most_inputs for own in self.real)
-        return real + sum(own.most_inputs for own in self.trivial.values())
+        real = self.samples * sum(question.most_inputs for question in self.real)
+        return real + sum(question.most_inputs for question in self.trivial.values())
 
     async def answer(self, ask: Ask) -> tuple[RubricAudit, list[Judgement]]:
         """Return the audit and all judgements behind it."""
         async with asyncio.TaskGroup() as tasks:
-            asked = {n: tasks.create_task(own.answer(ask)) for n, own in self.trivial.items()}
-            sampled = [
-                [tasks.create_task(own.answer(_resampled(ask, k))) for k in range(self.samples)]
-                for own in self.real
+            trivial_tasks = {
+                n: tasks.create_task(question.answer(ask)) for n, question in self.trivial.items()
+            }
+            sample_tasks = [
+                [
+                    tasks.create_task(question.answer(_resample(ask, sample)))
+                    for sample in range(self.samples)
+                ]
+                for question in self.real
             ]
-        trivial = {name: task.result() for name, task in asked.items()}
-        scores = [[task.result() for task in own] for own in sampled]
+        trivial = {name: task.result() for name, task in trivial_tasks.items()}
+        scores = [[task.result() for task in response_tasks] for response_tasks in sample_tasks]
         items = next(iter(self.trivial.values())).items
-        grades = tuple(own.grade for own in self.responses)
+        grades = tuple(response.grade for response in self.responses)
         audit = RubricAudit(
             self.line,
             self.query,
             len(self.responses),
             measure_items(items, scores, grades, trivial),
-            tuple(TrivialReward(name, own.score, own.reason) for name, own in trivial.items()),
+            tuple(
+                TrivialReward(name, score.score, score.reason) for name, score in trivial.items()
+            ),
         )
-        everything = [*trivial.values(), *(score for own in scores for score in own)]
-        return audit, [judgement for score in everything for judgement in score.judgements]
+        all_scores = [
+            *trivial.values(),
+            *(score for response_scores in scores for score in response_scores),
+        ]
+        return audit, [judgement for score in all_scores for judgement in score.judgements]
 
 
-def _resampled(ask: Ask, sample: int) -> Ask:
+def _resample(ask: Ask, sample: int) -> Ask:
     """Return an `ask` for the sample of this index."""
 
-    async def again(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
+    async def ask_again(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
         return await ask([resampled(item, sample) for item in items], view)
 
-    return again
+    return ask_again
 
 
 def audit(
@@ -113,37 +123,44 @@ def audit(
     0. Raises ConfigError for a judge that cannot judge rubrics this way.
     """
     require_apart((source, responses, config), folder=output)
-    checked = load_run(ScoreConfig, config, sets)
-    spec = judge_spec(checked.judge)
-    how = checked.rubric or default_rubric(spec.max_items)
+    settings = load_run(ScoreConfig, config, sets)
+    spec = judge_spec(settings.judge)
+    how = settings.rubric or default_rubric(spec.max_items)
     spec = spec.that_scores(how)
-    _require_settings(how, samples, most, checked.judge.temperature)
-    rows, left_out = _rubric_rows(source, spec, how, checked.columns)
-    real = _responses(responses, {row.texts[0] for row in rows}, left_out) if responses else {}
-    cases = [_case(row, real.get(row.texts[0], ()), spec, how, samples) for row in rows]
+    _require_settings(how, samples, most, settings.judge.temperature)
+    rows, bad_rows = _read_rubric_rows(source, spec, how, settings.columns)
+    real_responses = (
+        _read_responses(responses, {row.texts[0] for row in rows}, bad_rows) if responses else {}
+    )
+    cases = [
+        _build_case(row, real_responses.get(row.texts[0], ()), spec, how, samples) for row in rows
+    ]
     folder, audits = Path(output), list[RubricAudit]()
-    total = sum(own.most_inputs for own in cases)
+    total = sum(case.most_inputs for case in cases)
     with judged_by(spec.name, folder, folder / RESULT, total, scored_by=how.by):
         cost = ask_each(
             spec,
             folder / JOURNAL,
             cases,
-            lambda ask, own: own.answer(ask),
-            lambda own, found: audits.append(found),
+            lambda ask, case: case.answer(ask),
+            lambda case, rubric_audit: audits.append(rubric_audit),
             "auditing",
-            lambda own: own.most_inputs,
+            lambda case: case.most_inputs,
             total,
             scoring=how,
         )
-        summary = _summary(audits, most)
-        named = [to_json(bad) for bad in left_out.first]
+        summary = _summarize(audits, most)
+        bad_records = [to_json(bad) for bad in bad_rows.first]
         result = {"judge": spec.name, "by": how.by, "samples": samples, "most": most}
         result |= {"summary": summary, "cost": cost.fields()}
-        result |= {"rows_left_out": left_out.count, "left_out": named}
-        write_json(folder / RESULT, result | {"rubrics": [_record(own) for own in audits]})
+        result |= {"rows_left_out": bad_rows.count, "left_out": bad_records}
+        write_json(
+            folder / RESULT,
+            result | {"rubrics": [_make_record(rubric_audit) for rubric_audit in audits]},
+        )
         write_text(folder / TABLES, render_markdown(audits))
-        write_text(folder / PAGE, render_audit(audits, result, left_out.first))
-    print_audit(audits, summary, left_out.count, most, output)
+        write_text(folder / PAGE, render_audit(audits, result, bad_rows.first))
+    print_audit(audits, summary, bad_rows.count, most, output)
     return int(strict and bool(summary["gamed"] or summary["unknown"]))
 
 
@@ -164,29 +181,29 @@ def _require_settings(how: RubricConfig, samples: int, most: float, temperature:
         )
 
 
-def _rubric_rows(
+def _read_rubric_rows(
     source: str, spec: JudgeSpec, how: RubricConfig, columns: dict[str, str]
 ) -> tuple[list[TextRow], BadRows]:
     """Return the rows with a rubric, and the bad ones. Raises InputError without a usable row."""
-    asked = spec.context_columns(columns, how.protocol, how)
+    context_columns = spec.context_columns(columns, how.protocol, how)
 
-    def with_items(row: TextRow) -> TextRow:
+    def require_items(row: TextRow) -> TextRow:
         if not (row.context.rubric or how.items):
             raise BadField(columns.get(RUBRIC, RUBRIC), NO_ITEMS)
         return row
 
     rows: list[TextRow] = []
-    stream = text_rows(source, "query", asked=asked).mapped(with_items)
+    stream = text_rows(source, "query", asked=context_columns).mapped(require_items)
     return rows, look_through(stream, each=rows.append)
 
 
-def _responses(
-    source: str, queries: set[str], left_out: BadRows
+def _read_responses(
+    source: str, queries: set[str], bad_rows: BadRows
 ) -> dict[str, list[GradedResponse]]:
-    """Return the responses to these queries. Bad rows are added to `left_out`."""
-    found = defaultdict[str, list[GradedResponse]](list)
+    """Return the responses to these queries. Bad rows are added to `bad_rows`."""
+    responses_by_query = defaultdict[str, list[GradedResponse]](list)
 
-    def graded(row: TextRow) -> tuple[str, GradedResponse]:
+    def read_graded(row: TextRow) -> tuple[str, GradedResponse]:
         query, response = row.texts
         if query not in queries:
             raise BadField("query", f"no rubric has this query: {check.show(query)}")
@@ -195,14 +212,16 @@ def _responses(
         return query, GradedResponse(response, grade)
 
     def keep(row: tuple[str, GradedResponse]) -> None:
-        found[row[0]].append(row[1])
+        responses_by_query[row[0]].append(row[1])
 
-    rows: Stream[tuple[str, GradedResponse]] = text_rows(source, "query", "response").mapped(graded)
-    left_out.extend(look_through(rows, each=keep))
-    return found
+    rows: Stream[tuple[str, GradedResponse]] = text_rows(source, "query", "response").mapped(
+        read_graded
+    )
+    bad_rows.extend(look_through(rows, each=keep))
+    return responses_by_query
 
 
-def _case(
+def _build_case(
     row: TextRow,
     responses: Sequence[GradedResponse],
     spec: JudgeSpec,
@@ -211,29 +230,29 @@ def _case(
 ) -> AuditCase:
     query = row.texts[0]
 
-    def question(text: str) -> ScoreRubric:
+    def make_question(text: str) -> ScoreRubric:
         candidate = Candidate(query, text, context=row.context)
         return rubric_question(candidate, how, spec)
 
-    texts = trivial_responses(query, question("").items)
-    trivial = {name: question(text) for name, text in texts.items()}
-    real = tuple(question(own.text) for own in responses)
-    return AuditCase(row.line, query, tuple(responses), trivial, real, samples)
+    texts = make_trivial_responses(query, make_question("").items)
+    trivial = {name: make_question(text) for name, text in texts.items()}
+    real_questions = tuple(make_question(response.text) for response in responses)
+    return AuditCase(row.line, query, tuple(responses), trivial, real_questions, samples)
 
 
-def _summary(audits: Sequence[RubricAudit], most: float) -> dict[str, int]:
+def _summarize(audits: Sequence[RubricAudit], most: float) -> dict[str, int]:
     """Return counts over all rubrics."""
     return {
         "rubrics": len(audits),
-        "responses": sum(own.responses for own in audits),
-        "items": sum(len(own.items) for own in audits),
-        "constant_items": sum(own.constant for own in audits),
-        "redundant_items": sum(own.redundant for own in audits),
-        "gamed": sum(own.gamed(most) for own in audits),
-        "unknown": sum(own.unknown for own in audits),
+        "responses": sum(audit.responses for audit in audits),
+        "items": sum(len(audit.items) for audit in audits),
+        "constant_items": sum(audit.constant for audit in audits),
+        "redundant_items": sum(audit.redundant for audit in audits),
+        "gamed": sum(audit.is_gamed(most) for audit in audits),
+        "unknown": sum(audit.unknown for audit in audits),
     }
 
 
-def _record(audit: RubricAudit) -> dict[str, Any]:
+def _make_record(audit: RubricAudit) -> dict[str, Any]:
     best = audit.best
     return to_json(audit) | {"best_trivial": best.name if best else None}

@@ -96,9 +96,9 @@ class GenerateConfig(Block):
     """Limit on what writing may cost. Judging is not counted."""
 
     @model_validator(mode="after")
-    def _fitting(self) -> GenerateConfig:
-        priced = self.writer is not None and (self.writer.price_in or self.writer.price_out)
-        if self.budget.usd is not None and not priced:
+    def _validate_settings(self) -> GenerateConfig:
+        has_prices = self.writer is not None and (self.writer.price_in or self.writer.price_out)
+        if self.budget.usd is not None and not has_prices:
             raise ValueError(
                 "budget.usd needs prices: set writer with price_in and price_out, or limit "
                 "budget.tokens"
@@ -111,9 +111,9 @@ class GenerateConfig(Block):
         """Return the model that writes the rubrics."""
         if self.writer is not None:
             return self.writer
-        both = set(TeacherConfig.model_fields) & set(JudgeConfig.model_fields)
-        own = {name: getattr(self.judge, name) for name in sorted(both)}
-        return TeacherConfig(**own, concurrency=max_ongoing(self.judge, 0))
+        shared_fields = set(TeacherConfig.model_fields) & set(JudgeConfig.model_fields)
+        fields = {name: getattr(self.judge, name) for name in sorted(shared_fields)}
+        return TeacherConfig(**fields, concurrency=max_ongoing(self.judge, 0))
 
 
 def generate_rubrics(
@@ -132,33 +132,40 @@ def generate_rubrics(
     With `dry_run` questions are counted and priced, and nothing is sent or written. Returns 0.
     Raises ConfigError for a judge that cannot score the rubrics of pairs.
     """
-    beside = [output + suffix for suffix in (SUMMARY, ANSWERS, JOURNAL)]
-    require_apart((source, config), (output, *beside))
-    checked = load_run(GenerateConfig, config, sets, strict)
-    writer, test = checked.teacher(), PreferenceTest(checked.judge, checked.rubric, checked.columns)
-    _require_settings(checked)
+    side_files = [output + suffix for suffix in (SUMMARY, ANSWERS, JOURNAL)]
+    require_apart((source, config), (output, *side_files))
+    settings = load_run(GenerateConfig, config, sets, strict)
+    writer, test = (
+        settings.teacher(),
+        PreferenceTest(settings.judge, settings.rubric, settings.columns),
+    )
+    _require_settings(settings)
     rows: list[RubricRow] = []
-    stream = text_rows(source, "query").mapped(lambda row: _rubric_row(row, checked, test))
-    left_out = look_through(stream, strict, rows.append)
+    stream = text_rows(source, "query").mapped(lambda row: _read_rubric_row(row, settings, test))
+    bad_rows = look_through(stream, strict, rows.append)
     pairs = any(row.source == "pair" for row in rows)
     if dry_run:
-        _print_estimate(checked, writer, rows, test)
+        _print_estimate(settings, writer, rows, test)
         return 0
     identity = resolve(writer).identity
-    names = f"{identity} and {test.spec.name}" if pairs else identity
-    with judged_by(names, Path(output), Path(output)):
+    model_names = f"{identity} and {test.spec.name}" if pairs else identity
+    with judged_by(model_names, Path(output), Path(output)):
         with closing(AnswerLog(Path(output + ANSWERS))) as log:
-            written, asked = asyncio.run(_write_all(checked, writer, rows, log))
-            spent = log.spent
-        cost, results = test.run(written, Path(output + JOURNAL))
-        kept = [own for own in results if own.dropped is None]
-        write_jsonl(output, map(_record, kept))
-        summary = _summary(results, left_out)
-        summary |= {"writer": identity, "questions_in_this_run": asked, "spent": asdict(spent)}
-        judged = {"judge": test.spec.name, "by": test.how.by} if pairs else {}
-        summary |= judged | ({"judging": cost.fields()} if cost else {})
+            rubrics, question_count = asyncio.run(_write_all(settings, writer, rows, log))
+            spending = log.spent
+        cost, results = test.run(rubrics, Path(output + JOURNAL))
+        kept_rubrics = [rubric for rubric in results if rubric.dropped is None]
+        write_jsonl(output, map(_make_record, kept_rubrics))
+        summary = _summarize(results, bad_rows)
+        summary |= {
+            "writer": identity,
+            "questions_in_this_run": question_count,
+            "spent": asdict(spending),
+        }
+        judge_fields = {"judge": test.spec.name, "by": test.how.by} if pairs else {}
+        summary |= judge_fields | ({"judging": cost.fields()} if cost else {})
         write_json(output + SUMMARY, summary)
-    _print(summary, output)
+    _print_summary(summary, output)
     return 0
 
 
@@ -168,20 +175,24 @@ def _require_settings(config: GenerateConfig) -> None:
         raise ConfigError(
             f"judge {config.judge.model} is a scalar reward model, which writes nothing: set writer"
         )
-    if unknown := sorted(set(config.columns) - {*OWN_COLUMNS, *fmt.context()}):
+    if unknown_columns := sorted(set(config.columns) - {*OWN_COLUMNS, *fmt.context()}):
         raise ConfigError(
-            f"columns names {unknown[0]!r}, which is neither {', '.join(OWN_COLUMNS)} nor a field "
-            f"of the judge's format {fmt.name}: correct it, or leave it out"
+            f"columns names {unknown_columns[0]!r}, which is neither {', '.join(OWN_COLUMNS)} nor "
+            f"a field of the judge's format {fmt.name}: correct it, or leave it out"
         )
 
 
-def _rubric_row(row: TextRow, config: GenerateConfig, test: PreferenceTest) -> RubricRow:
+def _read_rubric_row(row: TextRow, config: GenerateConfig, test: PreferenceTest) -> RubricRow:
     """Return the row with its source. Raises BadField if a text that the source needs is bad."""
     columns = {name: config.columns.get(name, name) for name in OWN_COLUMNS}
     source: str = config.source
     if source == "auto":
-        present = {name for name, column in columns.items() if row.fields.get(column) is not None}
-        source = next(own for own, names in SOURCES.items() if present >= set(names) - {"query"})
+        present_texts = {
+            name for name, column in columns.items() if row.fields.get(column) is not None
+        }
+        source = next(
+            name for name, names in SOURCES.items() if present_texts >= set(names) - {"query"}
+        )
     texts = {"query": row.texts[0]}
     for name in SOURCES[source][1:]:
         texts[name] = check.text(row.fields, columns[name], blank=name == "rejected")
@@ -197,16 +208,20 @@ def _print_estimate(
     config: GenerateConfig, writer: TeacherConfig, rows: Sequence[RubricRow], test: PreferenceTest
 ) -> None:
     """Print counts and cost by source. Recorded answers and judgements are not subtracted."""
-    usual = min(config.max_items * USUAL_ITEM_TOKENS, writer.max_tokens)
-    longest = (RubricItem("criterion"),) * config.max_items
+    usual_tokens = min(config.max_items * USUAL_ITEM_TOKENS, writer.max_tokens)
+    longest_rubric = (RubricItem("criterion"),) * config.max_items
     for source in SOURCES:
-        own = [row for row in rows if row.source == source]
-        prompts = (rubric_prompt(source, row.texts, config.max_items) for row in own)
-        figures = {"rows": len(own)} | estimated_cost(writer, prompts, len(own) * usual)
+        source_rows = [row for row in rows if row.source == source]
+        prompts = (rubric_prompt(source, row.texts, config.max_items) for row in source_rows)
+        figures = {"rows": len(source_rows)} | estimated_cost(
+            writer, prompts, len(source_rows) * usual_tokens
+        )
         if source == "pair":
-            judged = sum(test.size(WrittenRubric(row, longest)) for row in own)
-            figures |= {"judgements_at_most": judged}
-        if own:
+            judgement_count = sum(
+                test.count_inputs(WrittenRubric(row, longest_rubric)) for row in source_rows
+            )
+            figures |= {"judgements_at_most": judgement_count}
+        if source_rows:
             print(cost_line(source, figures))
 
 
@@ -214,15 +229,15 @@ async def _write_all(
     config: GenerateConfig, writer: TeacherConfig, rows: Sequence[RubricRow], log: AnswerLog
 ) -> tuple[list[WrittenRubric], int]:
     """Return the rubric of each row, and the number of questions sent."""
-    found: list[WrittenRubric] = []
+    rubrics: list[WrittenRubric] = []
     with tqdm(total=len(rows), desc="writing", unit="rubric") as bar:
 
-        def done(written: WrittenRubric) -> None:
-            found.append(written)
+        def record_rubric(rubric: WrittenRubric) -> None:
+            rubrics.append(rubric)
             bar.update()
 
-        opened = open_teacher(writer, log, config.budget, answer_schema(config.max_items))
-        async with opened as teacher:
+        teacher_session = open_teacher(writer, log, config.budget, answer_schema(config.max_items))
+        async with teacher_session as teacher:
 
             async def write(row: RubricRow) -> WrittenRubric:
                 prompt = rubric_prompt(row.source, row.texts, config.max_items)
@@ -232,53 +247,53 @@ async def _write_all(
                     return WrittenRubric(row).drop(DropReason.NOT_REACHED)
                 return read_rubric(row, answer, config.max_items, config.near_duplicate)
 
-            await run_in_order(rows, write, done)
-            return found, teacher.asked
+            await run_in_order(rows, write, record_rubric)
+            return rubrics, teacher.asked
 
 
-def _summary(results: Sequence[WrittenRubric], left_out: BadRows) -> dict[str, Any]:
+def _summarize(results: Sequence[WrittenRubric], bad_rows: BadRows) -> dict[str, Any]:
     """Return counts of rows, rubrics and items."""
-    dropped = [own for own in results if own.dropped is not None]
-    written = [own for own in results if own.items]
-    kept = [len(own.items) for own in results if own.dropped is None]
-    reasons = Counter(str(own.dropped) for own in dropped)
-    named = [
-        {"line": own.row.line, "reason": own.dropped, "detail": own.detail}
-        for own in dropped[:KEPT]
+    dropped_rubrics = [rubric for rubric in results if rubric.dropped is not None]
+    written_rubrics = [rubric for rubric in results if rubric.items]
+    item_counts = [len(rubric.items) for rubric in results if rubric.dropped is None]
+    reasons = Counter(str(rubric.dropped) for rubric in dropped_rubrics)
+    dropped_rows = [
+        {"line": rubric.row.line, "reason": rubric.dropped, "detail": rubric.detail}
+        for rubric in dropped_rubrics[:KEPT]
     ]
     return {
         "rows": len(results),
-        "sources": dict(Counter(own.row.source for own in results).most_common()),
-        "written": len(written),
-        "kept": len(kept),
+        "sources": dict(Counter(rubric.row.source for rubric in results).most_common()),
+        "written": len(written_rubrics),
+        "kept": len(item_counts),
         "dropped": dict(reasons.most_common()),
-        "items": sum(kept),
-        "items_a_rubric": sum(kept) / len(kept) if kept else None,
-        "duplicates_merged": sum(own.merged for own in written),
-        "dropped_rows": named,
-        "rows_left_out": left_out.count,
-        "left_out": [to_json(bad) for bad in left_out.first],
+        "items": sum(item_counts),
+        "items_a_rubric": sum(item_counts) / len(item_counts) if item_counts else None,
+        "duplicates_merged": sum(rubric.merged for rubric in written_rubrics),
+        "dropped_rows": dropped_rows,
+        "rows_left_out": bad_rows.count,
+        "left_out": [to_json(bad) for bad in bad_rows.first],
     }
 
 
-def _record(written: WrittenRubric) -> dict[str, Any]:
+def _make_record(rubric: WrittenRubric) -> dict[str, Any]:
     """Return the output row: the input's fields and the rubric."""
-    items = [item.record() for item in written.items]
-    return join_fields(written.row.fields, {RUBRIC: items})
+    items = [item.record() for item in rubric.items]
+    return join_fields(rubric.row.fields, {RUBRIC: items})
 
 
-def _print(summary: Mapping[str, Any], output: str) -> None:
+def _print_summary(summary: Mapping[str, Any], output: str) -> None:
     """Print the counts as a table, and what the run has cost."""
     counts = {"rows": summary["rows"], "written": summary["written"]}
     counts |= {f"dropped: {reason}": n for reason, n in summary["dropped"].items()}
     counts |= {"kept": summary["kept"], "duplicates merged": summary["duplicates_merged"]}
     print("\n".join(table(("", "count"), [(name, f"{n:,}") for name, n in counts.items()])))
-    spent, each = summary["spent"], summary["items_a_rubric"]
+    spending, items_per_rubric = summary["spent"], summary["items_a_rubric"]
     print(
         f"{plural(summary['items'], 'item')} in {plural(summary['kept'], 'rubric')}"
-        + (f", {each:.1f} each" if each else "")
-        + f"; spent {spent['tokens_in']:,} tokens in, {spent['tokens_out']:,} out, "
-        f"${spent['usd']:,.2f}; {plural(summary['rows_left_out'], 'row')} left out; "
+        + (f", {items_per_rubric:.1f} each" if items_per_rubric else "")
+        + f"; spent {spending['tokens_in']:,} tokens in, {spending['tokens_out']:,} out, "
+        f"${spending['usd']:,.2f}; {plural(summary['rows_left_out'], 'row')} left out; "
         f"results: {output}"
     )
     if DropReason.NOT_REACHED in summary["dropped"]:

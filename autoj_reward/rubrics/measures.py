@@ -89,38 +89,42 @@ class RubricAudit:
     @property
     def best(self) -> TrivialReward | None:
         """The trivial response with the highest reward; None if the judge abstains on all."""
-        known = [(own.reward, own) for own in self.trivial if own.reward is not None]
-        return max(known, key=lambda pair: pair[0])[1] if known else None
+        rewards = [
+            (response.reward, response) for response in self.trivial if response.reward is not None
+        ]
+        return max(rewards, key=lambda pair: pair[0])[1] if rewards else None
 
     @property
     def constant(self) -> int:
         """Number of items whose share hardly varies over the responses."""
-        return sum(own.constant for own in self.items)
+        return sum(item.constant for item in self.items)
 
     @property
     def redundant(self) -> int:
         """Number of items that correlate highly with another one."""
-        return sum(own.redundant for own in self.items)
+        return sum(item.redundant for item in self.items)
 
     @property
     def unknown(self) -> bool:
         """Whether a trivial response could not be judged."""
-        return any(own.reward is None for own in self.trivial)
+        return any(response.reward is None for response in self.trivial)
 
-    def gamed(self, most: float) -> bool:
+    def is_gamed(self, most: float) -> bool:
         """Return whether a trivial response earns more than `most`."""
-        return any(own.reward is not None and own.reward > most for own in self.trivial)
+        return any(
+            response.reward is not None and response.reward > most for response in self.trivial
+        )
 
 
-def trivial_responses(query: str, items: Sequence[RubricItem]) -> dict[str, str]:
+def make_trivial_responses(query: str, items: Sequence[RubricItem]) -> dict[str, str]:
     """Return responses without content, by name.
 
     `empty` is the empty text, `query` repeats the query, `claims` claims to do what each item with
     positive points asks for, and `confident` says nothing with confidence.
     """
     claims = [f"- {' '.join(item.criterion.split())}" for item in items if item.points > 0]
-    listed = "\n".join(["This response does all of the following:", *claims])
-    return {"empty": "", "query": query, "claims": listed, "confident": CONFIDENT}
+    claim_list = "\n".join(["This response does all of the following:", *claims])
+    return {"empty": "", "query": query, "claims": claim_list, "confident": CONFIDENT}
 
 
 def measure_items(
@@ -134,71 +138,76 @@ def measure_items(
     samples: for each response its scores, of which all but the first count for flips alone. grades:
     the grade of each response, None without one. trivial: scores of trivial responses by name.
     """
-    shares = [tuple(_share(own[0], n) for own in samples) for n in range(len(items))]
-    varied = [own if _varies(own) else (None,) * len(own) for own in shares]
-    found = []
+    shares = [tuple(_get_share(scores[0], n) for scores in samples) for n in range(len(items))]
+    varied_shares = [
+        item_shares if _varies(item_shares) else (None,) * len(item_shares)
+        for item_shares in shares
+    ]
+    audits = []
     for n, item in enumerate(items):
-        known = [share for share in shares[n] if share is not None]
+        known_shares = [share for share in shares[n] if share is not None]
         sign = -1.0 if item.points < 0 else 1.0
-        variance = pvariance(known) if len(known) > 1 else None
-        agreement = _correlation(spearman, varied[n], grades)
-        redundancy, other = _nearest(varied, n)
-        found.append(
+        variance = pvariance(known_shares) if len(known_shares) > 1 else None
+        agreement = _correlate(spearman, varied_shares[n], grades)
+        redundancy, other = _find_most_correlated(varied_shares, n)
+        audits.append(
             ItemAudit(
                 criterion=item.criterion,
                 points=item.points,
-                verdicts=len(known),
-                met=fmean(known) if known else None,
+                verdicts=len(known_shares),
+                met=fmean(known_shares) if known_shares else None,
                 variance=variance,
                 agreement=None if agreement is None else sign * agreement,
                 redundancy=redundancy,
                 redundant_with=other,
-                flips=_flips(samples, n),
-                met_by=tuple(name for name, own in trivial.items() if _holds(own, n)),
+                flips=_measure_flips(samples, n),
+                met_by=tuple(name for name, score in trivial.items() if _holds(score, n)),
             )
         )
-    return tuple(found)
+    return tuple(audits)
 
 
-def _share(score: RubricScore, n: int) -> float | None:
+def _get_share(score: RubricScore, n: int) -> float | None:
     """Return the share of item n; None if the judge gave no verdict on it."""
     return score.verdicts[n].share if score.verdicts else None
 
 
 def _varies(shares: Scores) -> bool:
     """Return whether an item is not constant. Correlations of a constant one would be noise."""
-    known = [share for share in shares if share is not None]
-    return len(known) > 1 and pvariance(known) > CONSTANT
+    known_shares = [share for share in shares if share is not None]
+    return len(known_shares) > 1 and pvariance(known_shares) > CONSTANT
 
 
 def _holds(score: RubricScore, n: int) -> bool | None:
-    share = _share(score, n)
+    share = _get_share(score, n)
     return None if share is None else share >= HELD
 
 
-def _nearest(shares: Sequence[Scores], n: int) -> tuple[float | None, int | None]:
+def _find_most_correlated(shares: Sequence[Scores], n: int) -> tuple[float | None, int | None]:
     """Return the highest absolute correlation of item n with another one, and that one."""
     best: tuple[float | None, int | None] = None, None
-    for other, theirs in enumerate(shares):
-        found = None if other == n else _correlation(pearson, shares[n], theirs)
-        if found is not None and (best[0] is None or abs(found) > best[0]):
-            best = abs(found), other
+    for other, other_shares in enumerate(shares):
+        correlation = None if other == n else _correlate(pearson, shares[n], other_shares)
+        if correlation is not None and (best[0] is None or abs(correlation) > best[0]):
+            best = abs(correlation), other
     return best
 
 
-def _correlation(measure: Correlation, one: Scores, other: Scores) -> float | None:
-    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]
+def _correlate(measure: Correlation, first: Scores, second: Scores) -> float | None:
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
     if len(pairs) < CORRELATED:
         return None
     return measure([a for a, _ in pairs], [b for _, b in pairs])
 
 
-def _flips(samples: Sequence[Sequence[RubricScore]], n: int) -> float | None:
+def _measure_flips(samples: Sequence[Sequence[RubricScore]], n: int) -> float | None:
     """Return the share of further samples whose verdict on item n is not the first sample's."""
-    differ = [
-        first != again
-        for first, *further in ([_holds(score, n) for score in own] for own in samples)
-        for again in further
-        if first is not None and again is not None
+    differences = [
+        first_verdict != later_verdict
+        for first_verdict, *later_verdicts in (
+            [_holds(score, n) for score in scores] for scores in samples
+        )
+        for later_verdict in later_verdicts
+        if first_verdict is not None and later_verdict is not None
     ]
-    return fmean(differ) if differ else None
+    return fmean(differences) if differences else None

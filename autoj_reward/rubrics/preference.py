@@ -50,63 +50,67 @@ class PreferenceTest:
     @cached_property
     def columns(self) -> tuple[ContextColumn, ...]:
         """Columns of the context that the judge sees. A rubric that the row has is not read."""
-        shown = self.spec.format.context()
-        own = {name: column for name, column in self._columns.items() if name in shown}
-        found = self.spec.context_columns(own, self.how.protocol, self.how)
-        return tuple(column for column in found if column.field != RUBRIC)
+        context_fields = self.spec.format.context()
+        column_names = {
+            name: column for name, column in self._columns.items() if name in context_fields
+        }
+        columns = self.spec.context_columns(column_names, self.how.protocol, self.how)
+        return tuple(column for column in columns if column.field != RUBRIC)
 
     def questions(
         self, row: RubricRow, items: tuple[RubricItem, ...]
     ) -> tuple[ScoreRubric, ScoreRubric]:
         """Return the questions for the scores of the better and the worse response."""
-        shown = row.context.showing(row.context, items)
+        context = row.context.showing(row.context, items)
         query, *responses = (row.texts[name] for name in SOURCES["pair"])
         better, worse = (
-            rubric_question(Candidate(query, text, context=shown), self.how, self.spec)
+            rubric_question(Candidate(query, text, context=context), self.how, self.spec)
             for text in responses
         )
         return better, worse
 
-    def size(self, written: WrittenRubric) -> int:
+    def count_inputs(self, rubric: WrittenRubric) -> int:
         """Return the number of judge inputs of a pair's rubric."""
-        return sum(own.most_inputs for own in self.questions(written.row, written.items))
+        return sum(question.most_inputs for question in self.questions(rubric.row, rubric.items))
 
     async def answer(
-        self, ask: Ask, written: WrittenRubric
+        self, ask: Ask, rubric: WrittenRubric
     ) -> tuple[WrittenRubric, Sequence[Judgement]]:
         """Return the rubric, dropped if it does not prefer the better response."""
         async with asyncio.TaskGroup() as tasks:
             better, worse = (
-                tasks.create_task(own.answer(ask))
-                for own in self.questions(written.row, written.items)
+                tasks.create_task(question.answer(ask))
+                for question in self.questions(rubric.row, rubric.items)
             )
         scores = better.result(), worse.result()
         judgements = [judgement for score in scores for judgement in score.judgements]
         high, low = (score.score for score in scores)
         if high is None or low is None:
             reason = "; ".join(score.reason for score in scores if score.score is None)
-            return written.drop(DropReason.ABSTAINED, reason), judgements
+            return rubric.drop(DropReason.ABSTAINED, reason), judgements
         if high <= low:
             detail = f"better {high:.3g}, worse {low:.3g}"
-            return written.drop(DropReason.NOT_PREFERRED, detail), judgements
-        return written, judgements
+            return rubric.drop(DropReason.NOT_PREFERRED, detail), judgements
+        return rubric, judgements
 
     def run(
-        self, written: Sequence[WrittenRubric], journal: Path
+        self, rubrics: Sequence[WrittenRubric], journal: Path
     ) -> tuple[JudgementCost | None, list[WrittenRubric]]:
         """Return the cost of judging, None if no pair has a rubric, and all rubrics in order."""
-        pairs = [own for own in written if own.row.source == "pair" and own.dropped is None]
+        pairs = [
+            rubric for rubric in rubrics if rubric.row.source == "pair" and rubric.dropped is None
+        ]
         if not pairs:
-            return None, list(written)
-        judged: dict[int, WrittenRubric] = {}
+            return None, list(rubrics)
+        judged_rubrics: dict[int, WrittenRubric] = {}
         cost = ask_each(
             self.spec,
             journal,
             pairs,
             self.answer,
-            lambda own, found: judged.update({own.row.line: found}),
+            lambda rubric, judged_rubric: judged_rubrics.update({rubric.row.line: judged_rubric}),
             "judging",
-            self.size,
+            self.count_inputs,
             scoring=self.how,
         )
-        return cost, [judged.get(own.row.line, own) for own in written]
+        return cost, [judged_rubrics.get(rubric.row.line, rubric) for rubric in rubrics]

@@ -109,21 +109,21 @@ def rubric_prompt(source: str, texts: Mapping[str, str], max_items: int) -> Prom
     source: one of SOURCES. texts: the texts that the source names. max_items: number of items that
     the writer may give.
     """
-    shown: list[Part] = []
+    parts: list[Part] = []
     for name in SOURCES[source]:
-        inert = ANY_MARK.sub(lambda mark: f"<\u200b{mark[0][1:]}", texts[name])
+        inert_text = ANY_MARK.sub(lambda mark: f"<\u200b{mark[0][1:]}", texts[name])
         head, tail = f"<{MARKS[name]}>\n", f"\n</{MARKS[name]}>\n\n"
-        shown += [Part(head), Part(inert, trusted=False, name=name), Part(tail)]
+        parts += [Part(head), Part(inert_text, trusted=False, name=name), Part(tail)]
     values = {
-        "texts": tuple(shown),
+        "texts": tuple(parts),
         "task": (Part(TASKS[source]),),
         "most": (Part(str(max_items)),),
     }
-    return (Message("user", fill(_template(), values)),)
+    return (Message("user", fill(_read_template(), values)),)
 
 
 @cache
-def _template() -> str:
+def _read_template() -> str:
     return (Path(__file__).parent / "prompts" / "rubric.txt").read_text(encoding="utf-8")
 
 
@@ -156,23 +156,23 @@ def read_answer(text: str, max_items: int) -> tuple[RubricItem, ...]:
     JSON of the schema, that holds characters which cannot be shown, or that no response can earn
     points by.
     """
-    fenced = FENCE.fullmatch(text.strip())
+    fence_match = FENCE.fullmatch(text.strip())
     try:
-        value = json.loads(fenced[1] if fenced else text)
+        value = json.loads(fence_match[1] if fence_match else text)
     except (ValueError, RecursionError):
         raise BadRubric("", f"the answer is no JSON: {text!r:.60}") from None
     if not isinstance(value, dict) or set(value) != {RUBRIC}:
         raise BadRubric("", f"the answer is no object with the key {RUBRIC!r} alone")
-    written = value[RUBRIC]
-    if not isinstance(written, list) or len(written) > max_items:
+    entries = value[RUBRIC]
+    if not isinstance(entries, list) or len(entries) > max_items:
         raise BadRubric("", f"give a list of 1 to {max_items} items (max_items)")
-    for n, item in enumerate(written):
+    for n, item in enumerate(entries):
         if not isinstance(item, dict) or set(item) != ITEM_KEYS:
             raise BadRubric(f"[{n}]", f"an item has the keys criterion and kind, not {item!r:.60}")
-    return tuple(_one_line(item, f"[{n}]") for n, item in enumerate(read_items(written)))
+    return tuple(_join_lines(item, f"[{n}]") for n, item in enumerate(read_items(entries)))
 
 
-def _one_line(item: RubricItem, where: str) -> RubricItem:
+def _join_lines(item: RubricItem, where: str) -> RubricItem:
     criterion = " ".join(item.criterion.split())
     if len(criterion) > MAX_CRITERION_CHARS:
         reason = f"{len(criterion)} characters, and {MAX_CRITERION_CHARS} are allowed"
@@ -189,13 +189,20 @@ def merge_duplicates(items: Sequence[RubricItem], threshold: float) -> tuple[Rub
     with the most points stays. A fault is no duplicate of a merit. A rubric is small, so the
     similarity is computed and not estimated by MinHash.
     """
-    kept: dict[int, set[str]] = {}
+    runs_by_item: dict[int, set[str]] = {}
     for n in sorted(range(len(items)), key=lambda n: -abs(items[n].points)):
-        runs, merit = word_runs(items[n].criterion), items[n].points > 0
-        alike = (own for k, own in kept.items() if (items[k].points > 0) == merit)
-        if not any(len(runs & own) >= threshold * len(runs | own) for own in alike):
-            kept[n] = runs
-    return tuple(items[n] for n in sorted(kept))
+        runs, is_merit = word_runs(items[n].criterion), items[n].points > 0
+        comparable_runs = (
+            other_runs
+            for k, other_runs in runs_by_item.items()
+            if (items[k].points > 0) == is_merit
+        )
+        if not any(
+            len(runs & other_runs) >= threshold * len(runs | other_runs)
+            for other_runs in comparable_runs
+        ):
+            runs_by_item[n] = runs
+    return tuple(items[n] for n in sorted(runs_by_item))
 
 
 def read_rubric(
@@ -205,16 +212,16 @@ def read_rubric(
 
     answer: None if the writer was unavailable. near_duplicate: as for `merge_duplicates`.
     """
-    none = WrittenRubric(row)
+    empty_rubric = WrittenRubric(row)
     if answer is None:
-        return none.drop(DropReason.UNAVAILABLE)
+        return empty_rubric.drop(DropReason.UNAVAILABLE)
     if answer.finish_reason == "rejected":
-        return none.drop(DropReason.REJECTED, answer.text)
+        return empty_rubric.drop(DropReason.REJECTED, answer.text)
     if answer.finish_reason != "stop":
-        return none.drop(DropReason.CUT)
+        return empty_rubric.drop(DropReason.CUT)
     try:
         items = read_answer(answer.text, max_items)
     except BadRubric as error:
-        return none.drop(DropReason.MALFORMED, str(error))
-    kept = merge_duplicates(items, near_duplicate)
-    return WrittenRubric(row, kept, len(items) - len(kept))
+        return empty_rubric.drop(DropReason.MALFORMED, str(error))
+    merged_items = merge_duplicates(items, near_duplicate)
+    return WrittenRubric(row, merged_items, len(items) - len(merged_items))
