@@ -12,7 +12,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from autoj_reward.io.markup import data_block, esc, hashed
+from autoj_reward.io.markup import data_block, esc, hash_source
 
 SCRIPTS = (
     "base.js", "embedded.js", "charts.js", "overview.js", "queries.js", "relative.js",
@@ -37,7 +37,7 @@ def _load_parts() -> tuple[str, str]:
 def _make_policy() -> str:
     """Return a Content-Security-Policy that allows only this page's script and style, and no
     requests."""
-    style, script = map(hashed, _load_parts())
+    style, script = map(hash_source, _load_parts())
     return (
         f"default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -63,7 +63,9 @@ def static_document(title: str, body: str) -> str:
     title: plain text. body: HTML in which every text is escaped.
     """
     style = _load_parts()[0]
-    policy = f"default-src 'none'; style-src '{hashed(style)}'; base-uri 'none'; form-action 'none'"
+    policy = (
+        f"default-src 'none'; style-src '{hash_source(style)}'; base-uri 'none'; form-action 'none'"
+    )
     return Template(_read("static.html")).substitute(
         title=esc(title), style=style, body=body, policy=policy
     )
