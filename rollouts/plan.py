@@ -89,8 +89,8 @@ def main(
     flags = check(PlanConfig, keys, "command line")
     if flags.gpu == "cpu":
         raise ConfigError("--config plans GPUs: name one, or custom with its figures")
-    if stated := FROM_THE_FILE & set(keys):
-        raise ConfigError(f"a run file states {', '.join(sorted(stated))} itself: use --set")
+    if stated_keys := FROM_THE_FILE & set(keys):
+        raise ConfigError(f"a run file states {', '.join(sorted(stated_keys))} itself: use --set")
     machine, data = find_machine(flags), read_config(config, sets)
     rows = plan(data, machine, place_of(machine, accelerate, processes), flags)
     if not rows:
@@ -255,8 +255,8 @@ LOADS: dict[str, Callable[[TrainConfig, ModelShape, int], Training]] = {
 
 def render_run_plan(rows: Sequence[Row], machine: Machine, flags: PlanConfig) -> str:
     """Return the plan as Markdown."""
-    planned = any(row.rate for row in rows)
-    columns = rate_columns(flags) if planned else []
+    has_rates = any(row.rate for row in rows)
+    columns = rate_columns(flags) if has_rates else []
     cells = [
         [
             row.what,
@@ -272,5 +272,5 @@ def render_run_plan(rows: Sequence[Row], machine: Machine, flags: PlanConfig) ->
     head = ["what", "GPUs", f"GiB of {machine.memory_gib:g} on each", "fits"]
     head += ["sequences at once", *columns, "parts"]
     faults = [f"- {row.what}: {row.fault}" for row in rows if row.fault]
-    below = [assumed(flags)] if planned else []
-    return "\n".join([*table(head, cells), *([""] if below or faults else []), *below, *faults])
+    notes = [assumed(flags)] if has_rates else []
+    return "\n".join([*table(head, cells), *([""] if notes or faults else []), *notes, *faults])

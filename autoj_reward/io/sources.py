@@ -262,8 +262,8 @@ def _check_columns(source: str, schema: Any, required: tuple[str, ...]) -> None:
     Messages count as a query and a response.
     """
     columns = schema.names
-    talks = any(f.name in CONVERSATIONS and "list<" in str(f.type) for f in schema)
-    message_columns = ("query", "response") if talks else ()
+    has_messages = any(f.name in CONVERSATIONS and "list<" in str(f.type) for f in schema)
+    message_columns = ("query", "response") if has_messages else ()
     missing = [name for name in required if name not in (*columns, *message_columns)]
     if missing:
         have = ", ".join(columns) or "none"

@@ -79,8 +79,8 @@ class GroupSampler:
         instructions, for the fault `off_topic`.
         """
         config = self.config
-        counted = [(self.count(o.text), o.system, o) for o in row.outputs if o.text.strip()]
-        usable = [(n, output) for n, _, output in sorted(counted) if n <= config.longest]
+        counted_outputs = [(self.count(o.text), o.system, o) for o in row.outputs if o.text.strip()]
+        usable = [(n, output) for n, _, output in sorted(counted_outputs) if n <= config.longest]
         if any_length := config.any_length > 0 and rng.random() < config.any_length:
             rng.shuffle(usable)
         start = rng.randrange(config.size)
@@ -96,8 +96,10 @@ class GroupSampler:
                 texts = [output.text for _, output in window]
                 groups.append(Ranked(row.source, row.line, row.query, tuple(texts), tuple(scores)))
         groups.sort(key=lambda group: max(group.scores) - min(group.scores), reverse=True)
-        chosen = rng.sample(groups[: 2 * config.per_query], min(config.per_query, len(groups)))
-        return [_add_fault(group, others, rng) for group in chosen]
+        chosen_groups = rng.sample(
+            groups[: 2 * config.per_query], min(config.per_query, len(groups))
+        )
+        return [_add_fault(group, others, rng) for group in chosen_groups]
 
 
 def _read_group(line: int, value: Any) -> Ranked:
@@ -157,8 +159,8 @@ def ranked_groups(
             yield False, group
     for row in rows_of("validation"):
         usable = [output for output in row.outputs if count(output.text) <= groups.longest]
-        drawn = rng.sample(usable, min(VALIDATED, len(usable)))
-        texts, scores = [output.text for output in drawn], [output.score for output in drawn]
+        sample = rng.sample(usable, min(VALIDATED, len(usable)))
+        texts, scores = [output.text for output in sample], [output.score for output in sample]
         yield True, Ranked(row.source, row.line, row.query, tuple(texts), tuple(scores))
 
 

@@ -70,11 +70,13 @@ class _Checkpoints(TrainerCallback):
 
 def _is_whole(folder: Path) -> bool:
     try:
-        listed = json.loads((folder / FILE_LIST).read_text(encoding="utf-8"))
+        listed_sizes = json.loads((folder / FILE_LIST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return (
-        bool(listed) and isinstance(listed, dict) and listed.items() <= _list_sizes(folder).items()
+        bool(listed_sizes)
+        and isinstance(listed_sizes, dict)
+        and listed_sizes.items() <= _list_sizes(folder).items()
     )
 
 
@@ -132,8 +134,8 @@ def slim_adapter(folder: Path, base: str) -> None:
     from safetensors.torch import load_file, save_file
 
     weights = folder / "adapter_model.safetensors"
-    halved = {name: value.half() for name, value in load_file(weights).items()}
-    save_file(halved, weights, metadata={"format": "pt"})
+    half_weights = {name: value.half() for name, value in load_file(weights).items()}
+    save_file(half_weights, weights, metadata={"format": "pt"})
     # A path into this machine's cache would mean nothing elsewhere.
     path = folder / "adapter_config.json"
     facts = json.loads(path.read_text(encoding="utf-8"))

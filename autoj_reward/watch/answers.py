@@ -187,11 +187,11 @@ class Answers:
 
     def _describe_row(self, row: dict[str, Any], view: int) -> dict[str, Any]:
         with self._run.lock:
-            judged = self._run.index.rows(row["id"], 4 * CANDIDATES)
-        entry = self._run.texts([judged[0].place]).get(judged[0].place)
-        results = [candidate.result() for candidate in group_by_candidate(judged)]
+            judged_rows = self._run.index.rows(row["id"], 4 * CANDIDATES)
+        entry = self._run.texts([judged_rows[0].place]).get(judged_rows[0].place)
+        results = [candidate.result() for candidate in group_by_candidate(judged_rows)]
         rated = [value for result in results if (value := result.values[view]) is not None]
-        values = sorted(rated or scores_in_group(judged, results))
+        values = sorted(rated or scores_in_group(judged_rows, results))
         text = excerpt(entry.item.query) if entry else ""
         return row | {"text": text, "values": values}
 
@@ -200,10 +200,12 @@ class Answers:
         rows = self._read_rows(number)
         ranked = ranking_of([(row.responses, row.mark) for row in rows])
         candidates = _sort_candidates(_list_candidates(rows, ranked), view)
-        listed = candidates[: CANDIDATES // 2] + candidates[CANDIDATES // 2 :][-CANDIDATES // 2 :]
+        listed_candidates = (
+            candidates[: CANDIDATES // 2] + candidates[CANDIDATES // 2 :][-CANDIDATES // 2 :]
+        )
         by_id = {row.id: row for row in rows}
-        first = [by_id[candidate.rows[0]] for candidate in listed]
-        texts = self._run.texts([row.place for row in (*first, *rows[:1])])
+        first_rows = [by_id[candidate.rows[0]] for candidate in listed_candidates]
+        texts = self._run.texts([row.place for row in (*first_rows, *rows[:1])])
         item = next((entry.item for entry in texts.values()), None)
         return {
             "id": number,
@@ -218,7 +220,7 @@ class Answers:
                     _find_response(candidate, row, texts.get(row.place)),
                     candidate.result(),
                 )
-                for candidate, row in zip(listed, first, strict=True)
+                for candidate, row in zip(listed_candidates, first_rows, strict=True)
             ],
             "relative": ranking_data(ranked[1], list(map(str, ranked[0])), POINTS)
             if ranked
@@ -230,30 +232,31 @@ class Answers:
         names = [name for key in ("one", "two") if (name := parameters.get(key, ""))]
         pair_rows = {str(row.id): row for row in rows if set(map(str, row.responses)) == set(names)}
         by_candidate = {name: [r for r in rows if name in map(str, r.responses)] for name in names}
-        alone = {
+        lone_rows = {
             name: [r for r in candidate_rows if r.mark.kind in ALONE]
             for name, candidate_rows in by_candidate.items()
         }
-        picked = {name: (alone[name] or by_candidate[name])[:SAID] for name in names}
-        compared = [row for row in pair_rows.values() if row.mark.kind == COMPARISON][:SAID]
-        checked = {
+        shown_rows = {name: (lone_rows[name] or by_candidate[name])[:SAID] for name in names}
+        comparison_rows = [row for row in pair_rows.values() if row.mark.kind == COMPARISON][:SAID]
+        checklist_rows = {
             name: [row for row in candidate_rows if row.mark.kind == CHECKLIST][:CHECKED]
-            for name, candidate_rows in alone.items()
+            for name, candidate_rows in lone_rows.items()
         }
         places = [
             row.place
-            for selected in (picked, checked)
-            for candidate_rows in selected.values()
+            for rows_by_name in (shown_rows, checklist_rows)
+            for candidate_rows in rows_by_name.values()
             for row in candidate_rows
         ]
-        texts = self._run.texts([*places, *(row.place for row in compared)])
+        texts = self._run.texts([*places, *(row.place for row in comparison_rows)])
         return {
             "candidates": [
-                _describe_candidate(name, picked[name], checked[name], texts) for name in names
+                _describe_candidate(name, shown_rows[name], checklist_rows[name], texts)
+                for name in names
             ],
             "comparisons": [
                 _describe_comparison(row, entry)
-                for row in compared
+                for row in comparison_rows
                 if (entry := texts.get(row.place))
             ],
         }
@@ -299,10 +302,13 @@ def _describe_comparison(row: JudgedRow, entry: Entry) -> dict[str, Any]:
 
 
 def _describe_candidate(
-    name: str, rows: list[JudgedRow], checked: list[JudgedRow], texts: Mapping[Any, Entry]
+    name: str, rows: list[JudgedRow], checklist_rows: list[JudgedRow], texts: Mapping[Any, Entry]
 ) -> dict[str, Any]:
-    """Return a candidate in full. rows: its judgements. checked: those of rubric items."""
-    items = [texts[row.place] for row in checked if row.place in texts]
+    """Return a candidate in full.
+
+    rows: its judgements. checklist_rows: those of rubric items.
+    """
+    items = [texts[row.place] for row in checklist_rows if row.place in texts]
     entries = [(row, texts[row.place]) for row in rows if row.place in texts]
     response = ""
     if entries:

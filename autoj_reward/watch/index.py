@@ -226,12 +226,12 @@ class Index:
     def settle(self) -> None:
         """Update the statistics and standings of queries with new judgements."""
         self._db.execute("BEGIN")
-        for query_id, before in self._counted.items():
-            self._settle(query_id, before)
+        for query_id, old_results in self._counted.items():
+            self._settle(query_id, old_results)
         self._db.execute("COMMIT")
         self._counted.clear()
 
-    def _settle(self, query_id: int, before: list[CandidateResult]) -> None:
+    def _settle(self, query_id: int, old_results: list[CandidateResult]) -> None:
         rows = self.rows(query_id)
         results = [candidate.result() for candidate in group_by_candidate(rows)]
         outcomes = flags = 0
@@ -252,14 +252,14 @@ class Index:
                 query_id,
             ),
         ).fetchone()
-        if before:
-            self.statistics[judge].add(before, -1)
+        if old_results:
+            self.statistics[judge].add(old_results, -1)
         if results:
             self.statistics[judge].add(results)
-        scored = scores_in_group(rows, results)
+        group_scores = scores_in_group(rows, results)
         for view in range(len(VIEWS)):
             self._db.execute("DELETE FROM standings WHERE asked = ? AND view = ?", (query_id, view))
-            new = standing(results, view) or (standing_of(scored) if scored else None)
+            new = standing(results, view) or (standing_of(group_scores) if group_scores else None)
             if new:
                 marks = ", ".join("?" * (2 + len(new)))
                 self._db.execute(f"INSERT INTO standings VALUES ({marks})", (query_id, view, *new))

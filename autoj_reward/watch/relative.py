@@ -21,22 +21,24 @@ Scores = dict[int, tuple[float, float | None]]
 
 
 def ranking_of(
-    judged: Sequence[tuple[tuple[int, ...], Mark]],
+    judgements: Sequence[tuple[tuple[int, ...], Mark]],
 ) -> tuple[tuple[int, ...], Ranking] | None:
     """Return the responses of a query that were judged beside others, with their ranking.
 
     It is fitted as a job fits it: to the orders of listwise judgements, or else to comparisons. The
-    scores of orders are points of the judge's scale. judged: the responses of each judgement by
-    hash, in the order shown. Returns None if every response was judged alone, and for more than
-    MOST responses.
+    scores of orders are points of the judge's scale. judgements: the responses of each by hash,
+    in the order shown. Returns None if every response was judged alone, and for more than MOST
+    responses.
     """
-    beside = [(responses, mark) for responses, mark in judged if mark.kind in (GROUP, COMPARISON)]
-    names = tuple(dict.fromkeys(name for responses, _ in beside for name in responses))
+    joint_judgements = [
+        (responses, mark) for responses, mark in judgements if mark.kind in (GROUP, COMPARISON)
+    ]
+    names = tuple(dict.fromkeys(name for responses, _ in joint_judgements for name in responses))
     if not 2 <= len(names) <= MOST:
         return None
     places = {name: n for n, name in enumerate(names)}
     orders, pairs = list[Order](), dict[tuple[int, int], list[float | None]]()
-    for responses, mark in beside:
+    for responses, mark in joint_judgements:
         order = tuple(places[name] for name in responses)
         scores = tuple(score for score, _ in mark.scores)
         if mark.kind == GROUP:
@@ -53,11 +55,11 @@ def ranking_of(
 
 
 def _join_orders(orders: Sequence[Order]) -> Scores:
-    judged = [
+    scores_by_order = [
         {i: score for i, score in zip(order.shown, order.scores, strict=True) if score is not None}
         for order in orders
     ]
-    return join_scores([scores for scores in judged if scores])
+    return join_scores([scores for scores in scores_by_order if scores])
 
 
 def _fit_win_rates(count: int, matches: Sequence[PairScore]) -> Scores:
@@ -80,8 +82,8 @@ def ranking_data(ranking: Ranking, names: Sequence[str], unit: str = SHARES) -> 
     """
     scores = [-1.0 if score is None else score for score in ranking.scores]
     best = sorted(range(len(names)), key=lambda i: -scores[i])
-    listed = {*best[: MOST // 2], *best[MOST // 2 :][-MOST // 2 :]}
-    listed_names = {i: names[i] for i in best if i in listed} | {-1: REFERENCE}
+    listed_places = {*best[: MOST // 2], *best[MOST // 2 :][-MOST // 2 :]}
+    listed_names = {i: names[i] for i in best if i in listed_places} | {-1: REFERENCE}
     return {
         "unit": unit if ranking.orders else WINS,
         "total": len(names),

@@ -153,13 +153,17 @@ def _find_journals(path: Path) -> list[Path]:
     """Return the journals of a run: one, or one for each shard or round."""
     if path.suffix == ".sqlite":
         return [path]
-    beside = Path(f"{path}.journal.sqlite")
+    file_journal = Path(f"{path}.journal.sqlite")
     if not path.is_dir():
-        return [beside] if beside.is_file() else []
+        return [file_journal] if file_journal.is_file() else []
     journals = {journal for pattern in JOURNALS for journal in path.glob(pattern)}
-    trained = ((_read(path / "config.json") or {}).get("reward") or {}).get("journal")
-    claimed = (_read(path / CLAIM) or {}).get("journal")
-    journals |= {Path(n) for n in (trained, claimed) if isinstance(n, str) and Path(n).is_file()}
+    trainer_journal = ((_read(path / "config.json") or {}).get("reward") or {}).get("journal")
+    claimed_journal = (_read(path / CLAIM) or {}).get("journal")
+    journals |= {
+        Path(n)
+        for n in (trainer_journal, claimed_journal)
+        if isinstance(n, str) and Path(n).is_file()
+    }
     return sorted(journals)
 
 
@@ -240,11 +244,11 @@ class Curves:
             return
         try:
             history = json.loads(path.read_text(encoding="utf-8"))["log_history"]
-            logged = [(entry.pop("step"), entry) for entry in history]
+            log_entries = [(entry.pop("step"), entry) for entry in history]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return  # incomplete; it is read again at the next call
         self._state = stamp
-        for step, entry in logged:
+        for step, entry in log_entries:
             for name, value in entry.items():
                 if isinstance(value, int | float):
                     self._keep(name, step, float(value))

@@ -46,7 +46,7 @@ def main(path: str, port: int) -> int:
             server.should_exit = True
             end.set()
 
-        before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+        old_handlers = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
         serving.start()
         print(f"{path}: {address}", flush=True)
         try:
@@ -54,7 +54,7 @@ def main(path: str, port: int) -> int:
         finally:
             server.should_exit = True
             serving.join()
-            for number, handler in before.items():
+            for number, handler in old_handlers.items():
                 signal.signal(number, handler)
     return 0
 

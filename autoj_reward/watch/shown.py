@@ -180,14 +180,14 @@ def rubric_line(verdict: ItemVerdict, points: float | None) -> dict[str, Any]:
     }
 
 
-def rubric_on_record(judged: Iterable[tuple[JudgeInput, Judgement]]) -> list[dict[str, Any]]:
+def rubric_on_record(judgements: Iterable[tuple[JudgeInput, Judgement]]) -> list[dict[str, Any]]:
     """Return the rubric items of a response and the verdicts on them, most points first.
 
-    judged: inputs and judgements of the response as a journal has them. Those without items are
-    skipped, and so are further samples. A journal has the points of the first run that asked.
+    judgements: those of the response with their inputs, as a journal has them. Those without items
+    are skipped, and so are further samples. A journal has the points of the first run that asked.
     """
     lines = []
-    for item, judgement in judged:
+    for item, judgement in judgements:
         rubric_items = item.items if item.protocol == CHECKLIST and item.sample == 0 else ()
         for place, rubric_item in enumerate(rubric_items, 1):
             points = item.points[place - 1] if item.points else None

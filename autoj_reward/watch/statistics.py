@@ -265,8 +265,8 @@ class Histogram:
         while len(self._counts) > self._most:
             span = max(self._counts) - min(self._counts)
             self.width = max(2 * self.width, 2.0 ** math.ceil(math.log2(span / self._most)))
-            before, self._counts = self._counts, Counter()
-            for old, count in before.items():
+            old_counts, self._counts = self._counts, Counter()
+            for old, count in old_counts.items():
                 self._counts[self._find_bar(old)] += count
 
     def _find_bar(self, value: float) -> float:
@@ -306,16 +306,18 @@ def best_of_n_curve(
     sampled. N = 1 gives the mean and N = n the maximum; without values the curve is empty. Raises
     ValueError for a size outside 1..n or a value that is not finite.
     """
-    ordered = sorted(values)
-    n = len(ordered)
-    if not all(math.isfinite(value) for value in ordered):
-        raise ValueError(f"values must be finite, not {ordered}")
+    sorted_values = sorted(values)
+    n = len(sorted_values)
+    if not all(math.isfinite(value) for value in sorted_values):
+        raise ValueError(f"values must be finite, not {sorted_values}")
     curve = []
     for size in default_sizes(n) if sizes is None or not n else sizes:
         if not 1 <= size <= n:
             raise ValueError(f"size {size} is outside 1..{n}, the number of values")
-        best = math.fsum(v * w for v, w in zip(ordered, _compute_weights(n, size), strict=True))
-        curve.append((size, min(max(best, ordered[0]), ordered[-1])))
+        best = math.fsum(
+            v * w for v, w in zip(sorted_values, _compute_weights(n, size), strict=True)
+        )
+        curve.append((size, min(max(best, sorted_values[0]), sorted_values[-1])))
     return tuple(curve)
 
 

@@ -67,9 +67,9 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     config = job.config
     rows, counts = stages.rows_of(job), Counts()
     left_out = look_through(rows, strict, partial(counts.expect, job))
-    result, total = config.output / "summary.json", counts.expected(config)
+    summary_path, total = config.output / "summary.json", counts.expected(config)
     scored_by = config.scoring.by if config.scoring else None
-    claim = judged_by(job.judge.name, config.output, result, total, config.journal, scored_by)
+    claim = judged_by(job.judge.name, config.output, summary_path, total, config.journal, scored_by)
     with claim, tracking(config.track, str(config.output), config) as reports:
 
         def summarize(statistics: JobStatistics) -> Summary:
@@ -92,10 +92,10 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
                 run_in_shards(job, left_out, counts, results)
             else:
                 asyncio.run(_run_in_this_process(job, rows, left_out, counts, results))
-        result_of_all = summarize(results.statistics)
-        write_figures(config, result_of_all, results)
-        reports.send(results.queries, result_of_all.metrics)
-    return result_of_all
+        summary = summarize(results.statistics)
+        write_figures(config, summary, results)
+        reports.send(results.queries, summary.metrics)
+    return summary
 
 
 async def _run_in_this_process(

@@ -295,19 +295,19 @@ def _describe_candidate(group: GroupResult, n: int) -> dict[str, Any]:
 def _list_details(group: GroupResult, view: str) -> list[dict[str, Any]]:
     """Return the judgements of each candidate; most texts are cut short."""
     values = [judgement.view(view) for judgement in group.judgements]
-    rated = [value for value in values if value is not None]
-    ends = {min(rated), max(rated)} if rated else set()
+    rated_values = [value for value in values if value is not None]
+    ends = {min(rated_values), max(rated_values)} if rated_values else set()
     details = []
     for n, (candidate, judgement) in enumerate(
         zip(group.candidates, group.judgements, strict=True)
     ):
         most = LONG if n == group.selection.index or values[n] in ends else SHORT
-        judged = [judgement_details(judgement, most=most)]
+        judgements = [judgement_details(judgement, most=most)]
         details.append(
             {
                 "name": str(n),
                 "response": displayed_text(candidate.response, most),
-                "judgements": judged,
+                "judgements": judgements,
                 "rubric": [
                     rubric_line(verdict, verdict.item.points)
                     for score in group.rubrics[n : n + 1]

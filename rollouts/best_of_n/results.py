@@ -108,16 +108,16 @@ def _record_turns(group: GroupResult) -> dict[str, Any]:
 
 
 def _record_budget(group: GroupResult) -> dict[str, Any]:
-    spent = group.spending
-    if spent is None:
+    spending = group.spending
+    if spending is None:
         return {}
     return {
         "fates": [standing.fate.value for standing in group.standings],
         "cheap": [standing.cheap for standing in group.standings],
-        "critiques": spent.asked,
-        "critiques_skipped": spent.skipped,
-        "tokens_written": spent.usage.tokens_out,
-        "full_tokens": spent.full_tokens,
+        "critiques": spending.asked,
+        "critiques_skipped": spending.skipped,
+        "tokens_written": spending.usage.tokens_out,
+        "full_tokens": spending.full_tokens,
     }
 
 

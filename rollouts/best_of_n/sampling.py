@@ -78,12 +78,12 @@ class Sampler:
         """Return the responses to a query: from the journal, from a call in flight, or new ones."""
         if query in self.failed:
             return self.failed[query]
-        if (drawing := self._drawing.get(query)) is None:
+        if (task := self._drawing.get(query)) is None:
             if samples := recorded_samples(self._config, self._journal, query):
                 self._progress(len(samples.responses))
                 return samples
-            drawing = self._drawing[query] = asyncio.create_task(self._sample(query))
-        return await drawing
+            task = self._drawing[query] = asyncio.create_task(self._sample(query))
+        return await task
 
     async def close(self) -> None:
         """Stop the policy's replicas and free their memory."""
@@ -114,33 +114,33 @@ class Sampler:
         deadline_s = self._config.serve.deadline_s
         deadline, pause = time.monotonic() + deadline_s, 0.5
         while True:
-            drawn: dict[int, Generation] = {}
+            generations: dict[int, Generation] = {}
             try:
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    await self._draw(policy, query, drawn)
-                return _join_generations([drawn[index] for index in sorted(drawn)])
+                    await self._draw(policy, query, generations)
+                return _join_generations([generations[index] for index in sorted(generations)])
             except InputRejected as error:
                 return str(error)
             except TimeoutError:
-                self._progress(-len(drawn))
+                self._progress(-len(generations))
                 return f"the policy gave no answer within {deadline_s:g} s"
             except EngineUnavailable as error:
-                self._progress(-len(drawn))
+                self._progress(-len(generations))
                 if time.monotonic() + pause > deadline:
                     return str(error)
             await asyncio.sleep(pause)
             pause = min(10.0, pause * 2)
 
     async def _draw(
-        self, policy: Policy, query: QueryOrTurns, drawn: dict[int, Generation]
+        self, policy: Policy, query: QueryOrTurns, generations: dict[int, Generation]
     ) -> None:
         async with aclosing(policy.batches(query)) as batches:
             async for batch in batches:
-                drawn.update(batch)
+                generations.update(batch)
                 self._progress(len(batch))
-        if len(drawn) != self._config.n:
+        if len(generations) != self._config.n:
             raise EngineUnavailable(
-                f"the policy gave {len(drawn)} responses in place of {self._config.n}"
+                f"the policy gave {len(generations)} responses in place of {self._config.n}"
             )
 
 
@@ -202,10 +202,10 @@ def on_record(query: QueryOrTurns) -> str:
     return query if isinstance(query, str) else json.dumps(messages_of(query))
 
 
-def _join_generations(drawn: list[Generation]) -> SampledResponses:
+def _join_generations(generations: list[Generation]) -> SampledResponses:
     return SampledResponses(
-        tuple(generation.text for generation in drawn),
-        tuple(generation.logprob for generation in drawn),
-        tuple(generation.finished for generation in drawn),
-        sum(generation.usage.tokens_out for generation in drawn),
+        tuple(generation.text for generation in generations),
+        tuple(generation.logprob for generation in generations),
+        tuple(generation.finished for generation in generations),
+        sum(generation.usage.tokens_out for generation in generations),
     )

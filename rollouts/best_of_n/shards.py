@@ -221,11 +221,11 @@ def run_in_shards(
     with (
         counts.phase(JUDGE_PHASE),
         open_joined_results(config.output) as join,
-        closing(_run_stages(job, missing, counts.unanswered > 0)) as arriving,
+        closing(_run_stages(job, missing, counts.unanswered > 0)) as finished_shards,
     ):
         for shard in tqdm(shards, desc="judging", unit="shard"):
             if shard.number in of_this_run:
-                next(arriving)
+                next(finished_shards)
             if (part := part_of(shard, config.output)) is None:
                 where = shard.part(config.output)
                 raise OutputError(f"{where} is gone or another's: start the same command again")

@@ -78,8 +78,8 @@ def resolve_job(config: BestOfNConfig) -> Job:
     if config.scoring:
         judge = judge.that_scores(config.scoring)
         return Job(config.model_copy(update={"view": "rating", "judge": judge.config}), judge)
-    preferred = None if config.budget is not None else judge.preferred
-    view = resolve_view(config.view, "choose", preferred)
+    preferred_view = None if config.budget is not None else judge.preferred
+    view = resolve_view(config.view, "choose", preferred_view)
     judge = judge.that_reads(view, "choose", config.tie_break)
     return Job(config.model_copy(update={"view": view, "judge": judge.config}), judge)
 

@@ -120,7 +120,7 @@ def load_learner(config: TrainConfig) -> Learner:
     # Trainers drop a batch that is not full, so fewer prompts than a batch would train nothing.
     rows *= math.ceil(config.batch_size / len(rows))
     columns = {
-        column.column: tuple(about.get(column.field) for _, about in rows)
+        column.column: tuple(context.get(column.field) for _, context in rows)
         for column in context_columns
     }
     return Learner(path, tokenizer, tuple(prompt for prompt, _ in rows), columns)

@@ -233,9 +233,9 @@ def build_value_model(base: Any, learner: LearnerConfig) -> Any:
     )
     inject_adapter_in_model(adapter, value, ADAPTER)
     for parameter_name, parameter in value.named_parameters():
-        learned = ".lora_" in parameter_name or parameter is value.score.weight
-        parameter.requires_grad_(learned)
-        if learned:  # updates would vanish in half precision
+        is_trained = ".lora_" in parameter_name or parameter is value.score.weight
+        parameter.requires_grad_(is_trained)
+        if is_trained:  # updates would vanish in half precision
             parameter.data = parameter.data.float()
     return value
 
@@ -246,5 +246,5 @@ def save_value(value: Any, folder: Path, learner: LearnerConfig) -> None:
         value.save_pretrained(folder)
         return
     folder.mkdir(parents=True)
-    learned = {n: p.detach().cpu() for n, p in value.named_parameters() if p.requires_grad}
-    save_file(learned, folder / WEIGHTS)
+    trained_weights = {n: p.detach().cpu() for n, p in value.named_parameters() if p.requires_grad}
+    save_file(trained_weights, folder / WEIGHTS)

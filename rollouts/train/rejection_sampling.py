@@ -220,25 +220,25 @@ def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) 
     selections = list(_read_lines(job.output / "selections.jsonl"))
     finished = _read_finished(job, map(_read_query, selections))
     sft, pairs, cut = [], [], 0
-    for chosen in selections:
-        best = chosen[job.view]
-        rated = [j for j in judged[chosen["line"]] if j[job.view] is not None]
+    for choice in selections:
+        best = choice[job.view]
+        rated = [j for j in judged[choice["line"]] if j[job.view] is not None]
         if best is None or best - sum(j[job.view] for j in rated) / len(rated) < better_by:
             continue
-        if not chosen["response"].strip():
+        if not choice["response"].strip():
             continue
-        ended = finished.get(_read_query(chosen)) or (True,) * len(judged[chosen["line"]])
-        if not ended[chosen["index"]]:
+        ended = finished.get(_read_query(choice)) or (True,) * len(judged[choice["line"]])
+        if not ended[choice["index"]]:
             cut += 1
             continue
-        source = _describe_source(chosen, best, rated) | {"policy": policy, "round": number}
-        prompt, answer = _make_prompt(job, _read_query(chosen)), _make_answer(chosen["response"])
+        source = _describe_source(choice, best, rated) | {"policy": policy, "round": number}
+        prompt, answer = _make_prompt(job, _read_query(choice)), _make_answer(choice["response"])
         sft.append({"prompt": prompt, "completion": answer, "source": source})
         worst = min((j for j in rated if ended[j["index"]]), key=lambda j: float(j[job.view]))
         if worst[job.view] < best:
-            beaten = {"rejected_index": worst["index"], "rejected_value": worst[job.view]}
+            rejected_source = {"rejected_index": worst["index"], "rejected_value": worst[job.view]}
             pair = {"prompt": prompt, "chosen": answer, "rejected": _make_answer(worst["response"])}
-            pairs.append(pair | {"source": source | beaten})
+            pairs.append(pair | {"source": source | rejected_source})
     return TrainingRows(tuple(sft), tuple(pairs), cut)
 
 
@@ -257,14 +257,14 @@ def _read_finished(
     return {query: sampled.finished for query, sampled in samples.items() if sampled}
 
 
-def _describe_source(chosen: Row, best: float, rated: list[Row]) -> Row:
-    about = {name: chosen[name] for name in ("line", "index", "rule")}
-    return about | {"value": best, "of": len(rated), "judge": rated[0]["judge"]}
+def _describe_source(choice: Row, best: float, rated: list[Row]) -> Row:
+    fields = {name: choice[name] for name in ("line", "index", "rule")}
+    return fields | {"value": best, "of": len(rated), "judge": rated[0]["judge"]}
 
 
-def _read_query(chosen: Row) -> QueryOrTurns:
+def _read_query(choice: Row) -> QueryOrTurns:
     """Return the query or conversation that the responses of a selection answer."""
-    return turns_of(chosen["messages"]) if "messages" in chosen else str(chosen["query"])
+    return turns_of(choice["messages"]) if "messages" in choice else str(choice["query"])
 
 
 def _make_prompt(job: BestOfNConfig, query: QueryOrTurns) -> list[dict[str, str]]:

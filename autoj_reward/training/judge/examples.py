@@ -62,7 +62,7 @@ def make_examples(config: TrainJudgeConfig, builder: ExampleBuilder) -> Examples
         validates: bool | None = None,
     ) -> None:
         try:
-            if row.query in measured:
+            if row.query in measured_queries:
                 raise InputRejected("its query is among those of data.exclude, which measure")
             example = build()
             if example.tokens > config.max_length:
@@ -79,7 +79,7 @@ def make_examples(config: TrainJudgeConfig, builder: ExampleBuilder) -> Examples
             validates = is_held_out(row.query, config.data.held_out)
         splits[validates].setdefault(part, []).append(example)
 
-    measured = excluded_queries(config.data, builder.format)
+    measured_queries = excluded_queries(config.data, builder.format)
     for row in tqdm(rated, desc="rated rows", disable=None):
         make("rated", row, lambda row=row: builder.rated(row))  # type: ignore[misc]
         if config.mix.direct and not is_held_out(row.query, config.data.held_out):

@@ -288,10 +288,10 @@ class ExampleBuilder:
         opening: str,
         labels: Sequence[str],
     ) -> TreeSlot:
-        context, spelled = slot_tokens(self.tokens, prepared, output, keep, opening, labels)
-        prefixes = {ids[:n] for ids in spelled.values() for n in range(len(ids))}
+        context, label_tokens = slot_tokens(self.tokens, prepared, output, keep, opening, labels)
+        prefixes = {ids[:n] for ids in label_tokens.values() for n in range(len(ids))}
         nodes = {p: tree.tokens.add([*context, *p])[-1] for p in sorted(prefixes)}
-        return TreeSlot(tuple(spelled.values()), nodes)
+        return TreeSlot(tuple(label_tokens.values()), nodes)
 
 
 def shorten(critique: str, limit: int, count: Callable[[str], int]) -> str:

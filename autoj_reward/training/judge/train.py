@@ -105,10 +105,12 @@ def train_judge(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     # autocast narrows what LoRA reads; PEFT would widen it to the adapter's float32 before
     with disable_input_dtype_casting(model, active=arguments.bf16):
         train_on(trainer, config.output)
-    validated = [
+    validation_entries = [
         entry for entry in trainer.state.log_history if any(k.startswith("eval_") for k in entry)
     ]
-    validation = {k: v for k, v in (validated or [{}])[-1].items() if k.startswith("eval_")}
+    validation = {
+        k: v for k, v in (validation_entries or [{}])[-1].items() if k.startswith("eval_")
+    }
     results = {
         "examples": examples.counts(),
         "left_out": {Path(name).name: n for name, n in bad_by_source(examples.bad).items()},

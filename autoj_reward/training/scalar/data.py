@@ -136,7 +136,7 @@ def read_chosen_pairs(config: TrainScalarConfig, tokenizer: Any) -> ChosenPairs:
     is left to train on; or if margins are asked for and no row has one.
     """
     fmt, tokens = load_format(config.format), PromptTokenizer(tokenizer, "chat")
-    measured = excluded_queries(config.data, fmt)
+    measured_queries = excluded_queries(config.data, fmt)
     splits: tuple[list[ChosenPair], list[ChosenPair]] = ([], [])
     ties: Counter[str] = Counter()
     bad: list[BadRow] = []
@@ -152,7 +152,7 @@ def read_chosen_pairs(config: TrainScalarConfig, tokenizer: Any) -> ChosenPairs:
             ties[Path(row.source).name] += 1
             continue
         try:
-            if row.query in measured:
+            if row.query in measured_queries:
                 raise InputRejected("its query is among those of data.exclude, which measure")
             pair = _tokenize(row, tokens, config.max_length)
         except InputRejected as error:
