@@ -98,7 +98,7 @@ class Sampler:
             if isinstance(samples, str):
                 self.failed[query] = samples
             else:
-                samples = self._journal.put_samples(self._name, on_record(query), samples)
+                samples = self._journal.put_samples(self._name, encode_query(query), samples)
             return samples
         finally:
             del self._drawing[query]
@@ -179,7 +179,7 @@ def recorded_samples(
     config: PolicyConfig, journal: Journal, query: QueryOrTurns
 ) -> SampledResponses | None:
     """Return the responses to a query that the journal has."""
-    return journal.get_samples(policy_name(config), on_record(query))
+    return journal.get_samples(policy_name(config), encode_query(query))
 
 
 def make_journal_sampler(
@@ -197,7 +197,7 @@ def make_journal_sampler(
     return sample
 
 
-def on_record(query: QueryOrTurns) -> str:
+def encode_query(query: QueryOrTurns) -> str:
     """Return the query as the journal of samples stores it: text, or the messages as JSON."""
     return query if isinstance(query, str) else json.dumps(messages_of(query))
 

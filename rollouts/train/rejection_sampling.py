@@ -39,7 +39,7 @@ from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.common import half_precision, on_gpu
 from autoj_reward.types import QueryOrTurns
 from rollouts.best_of_n import job as best_of_n
-from rollouts.best_of_n.sampling import on_record
+from rollouts.best_of_n.sampling import encode_query
 from rollouts.best_of_n.stages import resolve_job
 from rollouts.train.learner import (
     LearnerConfig,
@@ -253,7 +253,7 @@ def _read_finished(
         return {}
     name = policy_name(job.policy)
     with closing(Journal(job.journal or job.output / "journal.sqlite")) as journal:
-        samples = {query: journal.get_samples(name, on_record(query)) for query in queries}
+        samples = {query: journal.get_samples(name, encode_query(query)) for query in queries}
     return {query: sampled.finished for query, sampled in samples.items() if sampled}
 
 
