@@ -97,7 +97,7 @@ class Stream(Generic[T]):
         self.name = "<stdin>" if source == "-" else source
         self._source, self._build, self._required = source, build, tuple(required)
         self._first, self._last = 0, sys.maxsize
-        self._of: Stream[Any] | None = None
+        self._original: Stream[Any] | None = None
         if source == "-":
             stdin_copy = NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115, it lives as long as this
             weakref.finalize(self, stdin_copy.close)
@@ -133,7 +133,7 @@ class Stream(Generic[T]):
 
     def _copy(self) -> Stream[T]:
         stream = copy.copy(self)
-        stream._of = self  # keeps the temporary file that both read
+        stream._original = self  # keeps the temporary file that both read
         return stream
 
     def usable(self) -> Iterator[T]:

@@ -66,7 +66,7 @@ class Sampler:
         replica's responses are sampled again."""
         self._config, self._journal, self._cluster = config, journal, cluster
         self._progress, self._name = progress, policy_name(config)
-        self._drawing: dict[QueryOrTurns, asyncio.Task[Sampled]] = {}
+        self._tasks: dict[QueryOrTurns, asyncio.Task[Sampled]] = {}
         self._turns, self._starting = asyncio.Semaphore(QUERIES_AT_ONCE), asyncio.Lock()
         self._policy: Policy | None = None
         self.failed: dict[QueryOrTurns, str] = {}
@@ -78,11 +78,11 @@ class Sampler:
         """Return the responses to a query: from the journal, from a call in flight, or new ones."""
         if query in self.failed:
             return self.failed[query]
-        if (task := self._drawing.get(query)) is None:
+        if (task := self._tasks.get(query)) is None:
             if samples := recorded_samples(self._config, self._journal, query):
                 self._progress(len(samples.responses))
                 return samples
-            task = self._drawing[query] = asyncio.create_task(self._sample(query))
+            task = self._tasks[query] = asyncio.create_task(self._sample(query))
         return await task
 
     async def close(self) -> None:
@@ -101,7 +101,7 @@ class Sampler:
                 samples = self._journal.put_samples(self._name, encode_query(query), samples)
             return samples
         finally:
-            del self._drawing[query]
+            del self._tasks[query]
 
     async def _get_policy(self) -> Policy:
         async with self._starting:
