@@ -89,14 +89,14 @@ def main(
     flags = check(PlanConfig, keys, "command line")
     if flags.gpu == "cpu":
         raise ConfigError("--config plans GPUs: name one, or custom with its figures")
-    if stated := FROM_THE_FILE & set(keys):
-        raise ConfigError(f"a run file states {', '.join(sorted(stated))} itself: use --set")
+    if stated_keys := FROM_THE_FILE & set(keys):
+        raise ConfigError(f"a run file states {', '.join(sorted(stated_keys))} itself: use --set")
     machine, data = find_machine(flags), read_config(config, sets)
     rows = plan(data, machine, place_of(machine, accelerate, processes), flags)
     if not rows:
         raise ConfigError(f"{config}: no model in it whose shape is known, so nothing to plan")
-    found = [asdict(row) for row in rows]
-    print(json.dumps(found, indent=2) if flags.as_json else render_run_plan(rows, machine, flags))
+    records = [asdict(row) for row in rows]
+    print(json.dumps(records, indent=2) if flags.as_json else render_run_plan(rows, machine, flags))
     return 0 if any(row.fault is None for row in rows) else 1
 
 
@@ -106,21 +106,21 @@ def place_of(machine: Machine, accelerate: str | None, processes: int | None) ->
     accelerate: path of accelerate's config; it says whether weights are sharded. processes: number
     of GPUs, in place of that in the config.
     """
-    told: dict[str, Any] = {}
+    launch: dict[str, Any] = {}
     if accelerate is not None:
-        told = read_config(accelerate, ())
-    gpus = processes or int(told.get("num_processes", 1))
-    return TrainingDevices(machine.memory_gib, gpus, told.get("distributed_type") == "FSDP")
+        launch = read_config(accelerate, ())
+    gpus = processes or int(launch.get("num_processes", 1))
+    return TrainingDevices(machine.memory_gib, gpus, launch.get("distributed_type") == "FSDP")
 
 
 def plan(
     data: Mapping[str, Any], machine: Machine, place: TrainingDevices, flags: PlanConfig
 ) -> list[Row]:
     """Return a row for each engine, and for each trainer that could run the file."""
-    return [*_engines(data, machine, flags), *_trainings(data, place)]
+    return [*_plan_engines(data, machine, flags), *_plan_trainings(data, place)]
 
 
-def _engines(
+def _plan_engines(
     data: Mapping[str, Any], machine: Machine, flags: PlanConfig, where: str = ""
 ) -> Iterator[Row]:
     for key, value in data.items():
@@ -128,31 +128,31 @@ def _engines(
             continue
         name = f"{where}{key}"
         if key in ENGINES and data.get("service") is None:
-            yield from _engine(name, ENGINES[key].model_validate(value), machine, flags)
+            yield from _plan_engine(name, ENGINES[key].model_validate(value), machine, flags)
         elif key not in ENGINES:
-            yield from _engines(value, machine, flags, f"{name}.")
+            yield from _plan_engines(value, machine, flags, f"{name}.")
 
 
-def _engine(
+def _plan_engine(
     name: str, config: JudgeConfig | PolicyConfig, machine: Machine, flags: PlanConfig
 ) -> Iterator[Row]:
     device = Device("cuda", machine.memory_gib, machine.capability)
-    found = engine_parts(config, device) if config.kind == "vllm" else None
-    if found is None:
+    parts = engine_parts(config, device) if config.kind == "vllm" else None
+    if parts is None:
         return
     rate = None
     try:
         require_engine_memory(config, device)
         if isinstance(config, JudgeConfig):
-            rate = _rate(config, found["KV cache"], device, machine, flags)
+            rate = _estimate_rate(config, parts["KV cache"], device, machine, flags)
     except (ConfigError, ModelError) as error:
-        yield Row(name, config.tensor_parallel, found, str(error))
+        yield Row(name, config.tensor_parallel, parts, str(error))
         return
     sequences = rate["sequences"] if rate else resolve_engine_settings(config, device).max_sequences
-    yield Row(name, config.tensor_parallel, found, None, sequences, rate)
+    yield Row(name, config.tensor_parallel, parts, None, sequences, rate)
 
 
-def _rate(
+def _estimate_rate(
     config: JudgeConfig, kv_cache_gib: float, device: Device, machine: Machine, flags: PlanConfig
 ) -> dict[str, Any] | None:
     """Return the rate of a judge's engine; None without a known peak of its number type."""
@@ -172,7 +172,7 @@ def _rate(
     return rate_of(find_shape(config.model), machine, serving, work, flags)
 
 
-def _trainings(data: Mapping[str, Any], place: TrainingDevices) -> Iterator[Row]:
+def _plan_trainings(data: Mapping[str, Any], place: TrainingDevices) -> Iterator[Row]:
     makers: list[tuple[str, type[Block], Callable[[Any], Any]]] = [
         ("train judge", TrainJudgeConfig, lambda c: memory_load(c, sequences_of(c))),
         ("train scalar", TrainScalarConfig, lambda c: memory_load(c, 2)),
@@ -202,53 +202,61 @@ def training_load(config: TrainConfig, algorithm: str, gpus: int) -> Training:
     return LOADS[algorithm](config, find_shape(config.learner.model), gpus)
 
 
-def _grouped(config: TrainConfig, shape: ModelShape, gpus: int) -> Training:
+def _estimate_grouped(config: TrainConfig, shape: ModelShape, gpus: int) -> Training:
     """GRPO and RLOO sample a whole step at once, and keep the first policy beside full weights."""
-    sampled, kept = config.batch_size // gpus, config.kl > 0
-    return _load(config, shape, config.device_batch_size, sampled, kept)
+    sampled, keeps_reference = config.batch_size // gpus, config.kl > 0
+    return _estimate_load(config, shape, config.device_batch_size, sampled, keeps_reference)
 
 
-def _pairs(config: TrainConfig, shape: ModelShape, gpus: int) -> Training:
+def _estimate_pairs(config: TrainConfig, shape: ModelShape, gpus: int) -> Training:
     """Online DPO samples two responses a prompt, a device's batch at a time."""
     both = 2 * config.device_batch_size
-    return _load(config, shape, both, both)
+    return _estimate_load(config, shape, both, both)
 
 
-def _with_value(config: TrainConfig, shape: ModelShape, gpus: int) -> Training:
+def _estimate_with_value(config: TrainConfig, shape: ModelShape, gpus: int) -> Training:
     """PPO trains a value model beside the policy, and keeps the logits of all that a process
     samples for a step, once as they come and once padded."""
-    found = _load(config, shape, config.device_batch_size, config.batch_size // gpus)
-    return replace(found, learners=2, scores=2)
+    load = _estimate_load(config, shape, config.device_batch_size, config.batch_size // gpus)
+    return replace(load, learners=2, scores=2)
 
 
-def _load(
-    config: TrainConfig, shape: ModelShape, sequences: int, sampled: int, kept: bool = True
+def _estimate_load(
+    config: TrainConfig,
+    shape: ModelShape,
+    sequences: int,
+    sampled: int,
+    keeps_reference: bool = True,
 ) -> Training:
-    """kept: the first policy stays beside the one that learns, unless that is an adapter on it."""
+    """Return the memory load of a training step.
+
+    keeps_reference: the first policy stays beside the one that learns, unless that is an adapter on
+    it.
+    """
     learner = config.learner
     return Training(
         shape,
         sequences=sequences,
         length=learner.max_prompt_tokens + learner.max_response_tokens,
         lora_rank=learner.lora_rank,
-        references=int(kept and learner.lora_rank is None),
+        references=int(keeps_reference and learner.lora_rank is None),
         sampled=sampled,
         written=learner.max_response_tokens,
     )
 
 
 LOADS: dict[str, Callable[[TrainConfig, ModelShape, int], Training]] = {
-    "grpo": _grouped,
-    "rloo": _grouped,
-    "online-dpo": _pairs,
-    "ppo": _with_value,
+    "grpo": _estimate_grouped,
+    "rloo": _estimate_grouped,
+    "online-dpo": _estimate_pairs,
+    "ppo": _estimate_with_value,
 }
 
 
 def render_run_plan(rows: Sequence[Row], machine: Machine, flags: PlanConfig) -> str:
     """Return the plan as Markdown."""
-    planned = any(row.rate for row in rows)
-    columns = rate_columns(flags) if planned else []
+    has_rates = any(row.rate for row in rows)
+    columns = rate_columns(flags) if has_rates else []
     cells = [
         [
             row.what,
@@ -264,5 +272,5 @@ def render_run_plan(rows: Sequence[Row], machine: Machine, flags: PlanConfig) ->
     head = ["what", "GPUs", f"GiB of {machine.memory_gib:g} on each", "fits"]
     head += ["sequences at once", *columns, "parts"]
     faults = [f"- {row.what}: {row.fault}" for row in rows if row.fault]
-    below = [assumed(flags)] if planned else []
-    return "\n".join([*table(head, cells), *([""] if below or faults else []), *below, *faults])
+    notes = [assumed(flags)] if has_rates else []
+    return "\n".join([*table(head, cells), *([""] if notes or faults else []), *notes, *faults])

@@ -72,7 +72,9 @@ class PreviewRow:
     @property
     def candidates(self) -> list[Candidate]:
         """Return the candidates, which are one group."""
-        return [Candidate(self.query, own, context=self.context) for own in self.responses]
+        return [
+            Candidate(self.query, response, context=self.context) for response in self.responses
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,54 +112,56 @@ def main(
         raise ConfigError("this run file names no rows: give them by --input FILE")
     with TemporaryDirectory() as folder:
         journal = Path(folder) / "journal.sqlite"
-        with RewardModel(_observed(run.reward, journal)) as model:
+        with RewardModel(_add_journal(run.reward, journal)) as model:
             preview = Preview(run, model, Reader(journal))
             rows = preview_rows(name, model.fields.asked, responses, run.pairwise)
-            shown = 0
-            for row in _first(rows, count):
+            shown_rows = 0
+            for row in _take_first(rows, count):
                 if isinstance(row, BadRow):
                     print(f"left out {visible(row)}\n")
                     continue
-                shown += 1
+                shown_rows += 1
                 print("\n".join(preview.lines(row)), flush=True)
-    if not shown:
+    if not shown_rows:
         raise InputError(f"{name}: no row to show; those that were read are named above")
     return 0
 
 
 def preview_run(config: str | None, sets: Sequence[str]) -> PreviewRun:
     """Read a run file of any of KINDS. Raises ConfigError for one that is wrong or has no judge."""
-    given = set(read_config(config, sets))
-    kind = max(KINDS, key=lambda one: len(given & set(one.model_fields)))
+    keys = set(read_config(config, sets))
+    kind = max(KINDS, key=lambda config_class: len(keys & set(config_class.model_fields)))
     checked = load_run(kind, config, sets)
     if isinstance(checked, RejectionSamplingConfig):
         checked = job_of_round(checked, checked.policy.model, 1)
     match checked:
         case RewardConfig():
-            return PreviewRun(_scored(checked), None, "reward")
+            return PreviewRun(_add_default_scoring(checked), None, "reward")
         case EdgeConfig():
-            return PreviewRun(_scored(checked.reward), None, "reward")
+            return PreviewRun(_add_default_scoring(checked.reward), None, "reward")
         case TrainConfig():
             source, pairwise = checked.input, checked.pairwise
-            return PreviewRun(_scored(checked.reward), source, "reward", pairwise=pairwise)
+            return PreviewRun(
+                _add_default_scoring(checked.reward), source, "reward", pairwise=pairwise
+            )
         case BestOfNConfig():
             job = resolve_job(checked).config
             number = "score" if job.scoring else job.view
             view = "auto" if job.scoring else job.view
-            found = RewardConfig(
+            reward = RewardConfig(
                 judge=job.judge,
                 view=view,
                 columns=job.columns,
                 relative=job.relative,
                 rubric=job.rubric,
             )
-            return PreviewRun(found, job.input, number)
+            return PreviewRun(reward, job.input, number)
     assert isinstance(checked, ScoreConfig)
-    found = RewardConfig(judge=checked.judge, columns=checked.columns, rubric=checked.rubric)
-    return PreviewRun(_scored(found), None, "reward", swap=checked.swap)
+    reward = RewardConfig(judge=checked.judge, columns=checked.columns, rubric=checked.rubric)
+    return PreviewRun(_add_default_scoring(reward), None, "reward", swap=checked.swap)
 
 
-def _scored(config: RewardConfig) -> RewardConfig:
+def _add_default_scoring(config: RewardConfig) -> RewardConfig:
     """Return the config with the default way of scoring if the judge cannot rate one response.
 
     Its format may only rank groups, answer rubric items, or compare.
@@ -170,7 +174,7 @@ def _scored(config: RewardConfig) -> RewardConfig:
     return config.model_copy(update={"relative": default_relative(spec.max_group)})
 
 
-def _observed(config: RewardConfig, journal: Path) -> RewardConfig:
+def _add_journal(config: RewardConfig, journal: Path) -> RewardConfig:
     """Return the config with a new journal, which records what the judge is asked, without an audit
     and with failure budgets that never end the preview."""
     parts = {
@@ -183,39 +187,44 @@ def _observed(config: RewardConfig, journal: Path) -> RewardConfig:
 
 
 def preview_rows(
-    source: str, asked: Sequence[ContextColumn], given: Sequence[str], pairwise: bool = False
+    source: str,
+    context_columns: Sequence[ContextColumn],
+    default_responses: Sequence[str],
+    pairwise: bool = False,
 ) -> Stream[PreviewRow]:
     """Stream rows for any job or trainer: a response, a pair, a group, or a prompt alone.
 
     The response is in `response`, in TRL's `completion`, or in the last turn of `messages`. A row
-    without one has the responses `given`, and is bad if there are none. asked: context columns to
-    read. pairwise: whether two responses are a pair.
+    without one gets the `default_responses`, and is bad if there are none. context_columns: columns
+    to read. pairwise: whether two responses are a pair.
     """
 
     def build(line: int, value: Any) -> PreviewRow:
         fields = checks.own_fields(value)
-        texts = _responses(fields)
-        read, turns = with_query(fields, rated=texts is None and _has_response(fields))
-        if isinstance(read.get("prompt"), str):  # as trainers name the query
-            read = {"query": read["prompt"]} | read
-        query = checks.text(read, "query", blank=False)
-        if texts is None and (own := own_response(read)) is not None:
-            texts = (checks.response({"response": own}, "response"),)
-        if not (texts or given):
+        texts = _read_responses(fields)
+        query_fields, turns = with_query(fields, rated=texts is None and _has_response(fields))
+        if isinstance(query_fields.get("prompt"), str):  # as trainers name the query
+            query_fields = {"query": query_fields["prompt"]} | query_fields
+        query = checks.text(query_fields, "query", blank=False)
+        if texts is None and (response := own_response(query_fields)) is not None:
+            texts = (checks.response({"response": response}, "response"),)
+        if not (texts or default_responses):
             raise BadField(
                 "response",
                 "none given: the policy would write it. Name rows with responses by --input, or "
                 "give a text to judge by --response",
             )
-        compared = "response_1" in fields or (pairwise and len(texts or given) == 2)
-        columns = [replace(one, required=one.required and not compared) for one in asked]
+        compared = "response_1" in fields or (pairwise and len(texts or default_responses) == 2)
+        columns = [
+            replace(column, required=column.required and not compared) for column in context_columns
+        ]
         context = checks.context(fields, columns).after(turns)
-        return PreviewRow(line, query, texts or tuple(given), compared, context)
+        return PreviewRow(line, query, texts or tuple(default_responses), compared, context)
 
     return Stream(source, build)
 
 
-def _responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
+def _read_responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
     """Return the responses of a pair or group; None for a row with at most one response."""
     if "response_1" in fields:
         return checks.response(fields, "response_1"), checks.response(fields, "response_2")
@@ -231,7 +240,7 @@ def _has_response(fields: dict[str, Any]) -> bool:
     return isinstance(last, dict) and last.get("role") == "assistant"
 
 
-def _first(rows: Stream[PreviewRow], count: int) -> Iterator[PreviewRow | BadRow]:
+def _take_first(rows: Stream[PreviewRow], count: int) -> Iterator[PreviewRow | BadRow]:
     """Yield rows until `count` usable ones have come; at most as many bad ones more."""
     usable = bad = 0
     for row in rows:
@@ -257,7 +266,7 @@ class Preview:
     def __init__(self, run: PreviewRun, model: RewardModel, journal: Reader) -> None:
         """journal: the journal of the model."""
         self._run, self._model, self._journal = run, model, journal
-        self._seen: dict[str, float] = {}
+        self._seen_times: dict[str, float] = {}
         self._judges: dict[str, PreviewJudge] = {}
         for name, client in model.clients.items():
             spec, served = model.judges[name], model.config.judged[name].service is not None
@@ -269,85 +278,92 @@ class Preview:
     def lines(self, row: PreviewRow) -> list[str]:
         """Judge a row and return its description, line by line."""
         if row.compared:
-            ending = self._comparison(row)
+            ending = self._compare(row)
         else:
             rewards = self._model.rewards_now(row.candidates)
-            ending = self._rewards(row.candidates, rewards)
-        found = [f"=== row {row.line} ==="]
-        entries = self._new_entries()
+            ending = self._describe_rewards(row.candidates, rewards)
+        lines = [f"=== row {row.line} ==="]
+        entries = self._read_new_entries()
         for entry in entries:
-            found += self._judged(entry)
-        found += [] if entries else ["the judge was asked the same for a row above"]
-        return [*found, *ending, ""]
+            lines += self._describe_judgement(entry)
+        lines += [] if entries else ["the judge was asked the same for a row above"]
+        return [*lines, *ending, ""]
 
-    def _new_entries(self) -> list[Entry]:
+    def _read_new_entries(self) -> list[Entry]:
         """Return the judgements that are new on record. A repeated input is judged once."""
-        found: list[Entry] = []
-        while new := self._journal.newer(256, lambda keys: self._seen):
-            self._seen |= {entry.key: entry.at for entry in new}
-            found += new
-        return found
+        entries: list[Entry] = []
+        while new := self._journal.newer(256, lambda keys: self._seen_times):
+            self._seen_times |= {entry.key: entry.at for entry in new}
+            entries += new
+        return entries
 
-    def _judged(self, entry: Entry) -> list[str]:
+    def _describe_judgement(self, entry: Entry) -> list[str]:
         judge = self._judges.get(entry.judge) or next(iter(self._judges.values()))
-        own, kind = entry.judgement, f"{entry.item.protocol}{judge.about}"
-        found = [f"--- prompt ({kind}), untrusted texts in {OPEN} {CLOSE} ---"]
-        found.append(prompt_text(entry.item, judge.spec, judge.tokens))
-        if own.thinking:
-            found += ["--- the judge thinks ---", visible(own.thinking)]
-        if own.critique:
-            found += ["--- the judge writes ---", visible(own.critique)]
-        return [*found, "--- what is read ---", *_read(own)]
+        judgement, kind = entry.judgement, f"{entry.item.protocol}{judge.about}"
+        lines = [f"--- prompt ({kind}), untrusted texts in {OPEN} {CLOSE} ---"]
+        lines.append(prompt_text(entry.item, judge.spec, judge.tokens))
+        if judgement.thinking:
+            lines += ["--- the judge thinks ---", visible(judgement.thinking)]
+        if judgement.critique:
+            lines += ["--- the judge writes ---", visible(judgement.critique)]
+        return [*lines, "--- what is read ---", *_describe_readings(judgement)]
 
-    def _rewards(self, candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> list[str]:
-        name, found = self._run.number, list[str]()
+    def _describe_rewards(
+        self, candidates: Sequence[Candidate], rewards: Sequence[Reward]
+    ) -> list[str]:
+        name, lines = self._run.number, list[str]()
         for n, reward in enumerate(rewards, 1):
             line = f"{name} of response {n}: " if len(rewards) > 1 else f"{name}: "
             if reward.value is None:
                 line += f"none, since {visible(reward.judgement.why)}"
             else:
-                line += f"{reward.value:g}" + _before_shaping(reward)
-            found.append(line + (f" ({_parts(reward.parts)})" if reward.parts else ""))
+                line += f"{reward.value:g}" + _describe_shaping(reward)
+            lines.append(line + (f" ({_describe_parts(reward.parts)})" if reward.parts else ""))
         if name == "reward" and any(reward.value is None for reward in rewards):
             filled = self._model.numbers(rewards, candidates)
-            said = ", ".join(f"{number:g}" for number in filled)
-            found.append(f"with the fallback, for trainers that need a number: {said}")
-        return found
+            numbers = ", ".join(f"{number:g}" for number in filled)
+            lines.append(f"with the fallback, for trainers that need a number: {numbers}")
+        return lines
 
-    def _comparison(self, row: PreviewRow) -> list[str]:
+    def _compare(self, row: PreviewRow) -> list[str]:
         first, second = row.responses
         pair = Pair(row.query, first, second, row.context)
         swap = self._run.swap
-        [found] = self._model.run(lambda client: client.compare([pair], swap=swap)).result()
-        return [f"verdict: {found.verdict}" + (f", {found.reason}" if found.reason else "")]
+        [comparison] = self._model.run(lambda client: client.compare([pair], swap=swap)).result()
+        return [
+            f"verdict: {comparison.verdict}"
+            + (f", {comparison.reason}" if comparison.reason else "")
+        ]
 
 
-def _read(judgement: Judgement) -> list[str]:
+def _describe_readings(judgement: Judgement) -> list[str]:
     """Return what was read at each slot, or why there is nothing."""
-    found = [_reading(reading) for reading in judgement.readings]
+    lines = [_describe_reading(reading) for reading in judgement.readings]
     if not judgement.ok:
-        found.append(visible(judgement.why))
+        lines.append(visible(judgement.why))
     if judgement.flags:
-        found.append(f"flags: {', '.join(judgement.flags)}")
-    return found
+        lines.append(f"flags: {', '.join(judgement.flags)}")
+    return lines
 
 
-def _reading(reading: Reading) -> str:
+def _describe_reading(reading: Reading) -> str:
     line = f"{reading.slot}: {reading.label}" + (" (forced)" if reading.forced else "")
     if reading.expected is not None:
         line += f", expected {reading.expected:.3f}"
     if reading.distribution is None:
         return f"{line}; no probabilities"
     likeliest = sorted(reading.distribution, key=lambda pair: -pair[1])[:LABELS]
-    shown = ", ".join(f"{visible(label)} {p:.3f}" for label, p in likeliest)
-    return f"{line}; probabilities: {shown}; none of the labels {reading.outside or 0:.3f}"
+    probabilities = ", ".join(f"{visible(label)} {p:.3f}" for label, p in likeliest)
+    return f"{line}; probabilities: {probabilities}; none of the labels {reading.outside or 0:.3f}"
 
 
-def _before_shaping(reward: Reward) -> str:
+def _describe_shaping(reward: Reward) -> str:
     shaped = reward.raw is not None and reward.raw != reward.value
     return f", before shaping {reward.raw:g}" if shaped else ""
 
 
-def _parts(parts: Mapping[str, float | None]) -> str:
-    said = (f"{name} {'abstains' if v is None else f'{v:g}'}" for name, v in parts.items())
-    return ", ".join(said)
+def _describe_parts(parts: Mapping[str, float | None]) -> str:
+    texts = (
+        f"{name} {'abstains' if value is None else f'{value:g}'}" for name, value in parts.items()
+    )
+    return ", ".join(texts)

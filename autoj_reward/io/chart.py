@@ -35,7 +35,7 @@ def scale(low: float, high: float, start: float, end: float) -> Scale:
     return lambda value: start + (value - low) / span * (end - start)
 
 
-def padded(values: Sequence[float]) -> tuple[float, float]:
+def add_margin(values: Sequence[float]) -> tuple[float, float]:
     """Return (minimum, maximum) of the values, each moved outwards by a margin."""
     pad = 0.06 * ((max(values) - min(values)) or 1.0)
     return min(values) - pad, max(values) + pad
@@ -121,7 +121,7 @@ def curves(
     across: Scale = math.log2 if log_x else float
     xs, ys = [x for x, _ in points], [y for _, y in points]
     kinds = list(dict.fromkeys(name.split()[0] for name in series))
-    (low, high), frame = padded(ys), Frame(right=150 if len(kinds) > 1 else 14)
+    (low, high), frame = add_margin(ys), Frame(right=150 if len(kinds) > 1 else 14)
     place, y = frame.x(across(min(xs)), across(max(xs))), frame.y(low, high)
     marks = sorted(set(xs)) if log_x else ticks(min(xs), max(xs))
 
@@ -161,7 +161,7 @@ def scatter(points: Sequence[tuple[str, float, float]], x_name: str, y_name: str
     """
     if not points:
         raise ValueError("no points")
-    wide, tall = padded([x for _, x, _ in points]), padded([y for _, _, y in points])
+    wide, tall = add_margin([x for _, x, _ in points]), add_margin([y for _, _, y in points])
     frame = Frame()
     x, y = frame.x(*wide), frame.y(*tall)
     body = [frame.y_axis(ticks(*tall), y)]

@@ -50,7 +50,7 @@ def own_fields(value: Any) -> dict[str, Any]:
     """Return all fields of a row in order, each in its JSON form."""
     if not isinstance(value, dict):
         raise BadField("", f"not a JSON object: {show(value)}; write one object a line")
-    return {_writable(k, k): _writable(v, k) for k, v in value.items()}
+    return {_to_json_form(k, k): _to_json_form(v, k) for k, v in value.items()}
 
 
 def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
@@ -60,7 +60,7 @@ def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
     """
     if name not in fields:
         raise BadField(name, f"missing; the row has {show(list(fields))}")
-    value = _checked(fields[name], name)
+    value = _require_text(fields[name], name)
     if not blank and not value.strip():
         raise BadField(name, f"blank: {show(value)}")
     return value
@@ -68,51 +68,51 @@ def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
 
 def response(fields: dict[str, Any], name: str) -> str:
     """Return a required response: a text, or messages of the assistant and of tools."""
-    return _response(fields[name], name) if name in fields else text(fields, name)
+    return _read_response(fields[name], name) if name in fields else text(fields, name)
 
 
-def _response(value: Any, name: str) -> str:
+def _read_response(value: Any, name: str) -> str:
     if not isinstance(value, list):
-        return _checked(value, name)
+        return _require_text(value, name)
     try:
-        found = response_of(value)
+        content = response_of(value)
     except BadMessages as error:
         raise BadField(f"{name}{error.where}", error.reason) from None
     if not any(message["role"] == "assistant" for message in value):
         raise BadField(name, f"no turn of the assistant's: {show(value)}")
-    return _checked(found, name)
+    return _require_text(content, name)
 
 
-def context(fields: dict[str, Any], asked: Sequence[ContextColumn]) -> Context:
+def context(fields: dict[str, Any], columns: Sequence[ContextColumn]) -> Context:
     """Return the requested context fields of a row.
 
     A number becomes its text. A missing or null column gives no field, but makes the row bad if the
     field is required.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     rubric: tuple[RubricItem, ...] = ()
-    for one in asked:
-        if one.items:
-            rubric = _items(fields, one)
+    for column in columns:
+        if column.items:
+            rubric = _read_items(fields, column)
             continue
-        value = fields.get(one.column)
-        if value is None and one.required:
-            what = "null" if one.column in fields else "missing"
-            named = "" if one.column == one.field else f" ({one.column!r} holds it)"
-            reason = f"{what}, and the judge's format needs {one.field!r}{named}"
-            raise BadField(one.column, f"{reason}; the row has {show(list(fields))}")
+        value = fields.get(column.column)
+        if value is None and column.required:
+            problem = "null" if column.column in fields else "missing"
+            hint = "" if column.column == column.field else f" ({column.column!r} holds it)"
+            reason = f"{problem}, and the judge's format needs {column.field!r}{hint}"
+            raise BadField(column.column, f"{reason}; the row has {show(list(fields))}")
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
         if value is not None:
-            found[one.field] = text({one.column: value}, one.column, blank=False)
-    return Context(found, rubric=rubric)
+            texts[column.field] = text({column.column: value}, column.column, blank=False)
+    return Context(texts, rubric=rubric)
 
 
-def _items(fields: dict[str, Any], one: ContextColumn) -> tuple[RubricItem, ...]:
+def _read_items(fields: dict[str, Any], column: ContextColumn) -> tuple[RubricItem, ...]:
     try:
-        return items_in(fields, one.names)
+        return items_in(fields, column.names)
     except BadRubric as error:
-        name = next(name for name in one.names if fields.get(name) is not None)
+        name = next(name for name in column.names if fields.get(name) is not None)
         raise BadField(f"{name}{error.where}", error.reason) from None
 
 
@@ -125,7 +125,7 @@ def responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
         raise BadField("responses", f"not a list: {show(value)}")
     if not 1 <= len(value) <= MAX_RESPONSES:
         raise BadField("responses", f"{len(value)} responses; give 1 to {MAX_RESPONSES}")
-    return tuple(_response(item, f"responses[{i}]") for i, item in enumerate(value))
+    return tuple(_read_response(item, f"responses[{i}]") for i, item in enumerate(value))
 
 
 def numbers(fields: dict[str, Any], name: str, count: int | None) -> tuple[float, ...] | None:
@@ -153,7 +153,7 @@ def number(value: Any, name: str) -> float:
         raise BadField(name, f"too large a number: {show(value)}") from None
 
 
-def _checked(value: Any, name: str) -> str:
+def _require_text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise BadField(name, f"not a string: {show(value)}")
     if "\0" in value:
@@ -161,29 +161,29 @@ def _checked(value: Any, name: str) -> str:
     return value
 
 
-def _writable(value: Any, field: str, depth: int = 0) -> Any:
+def _to_json_form(value: Any, field: str, depth: int = 0) -> Any:
     """Return a value in its JSON form: dates, times and decimals become text, tuples
     become lists."""
     if depth > MAX_DEPTH:
         raise BadField(field, f"nested more than {MAX_DEPTH} levels deep")
     match value:
         case str():
-            return _encodable(value, field)
+            return _require_encodable(value, field)
         case float() if not math.isfinite(value):
             raise BadField(field, f"{value} is not a finite number; write null if it is missing")
         case None | bool() | int() | float():
             return value
         case dict():
             items = value.items()
-            return {_writable(k, field): _writable(v, field, depth + 1) for k, v in items}
+            return {_to_json_form(k, field): _to_json_form(v, field, depth + 1) for k, v in items}
         case list() | tuple():
-            return [_writable(item, field, depth + 1) for item in value]
+            return [_to_json_form(item, field, depth + 1) for item in value]
         case date() | time() | timedelta() | Decimal():
             return str(value)
     raise BadField(field, f"{type(value).__name__} has no JSON form: {show(value)}; drop it")
 
 
-def _encodable(value: str, field: str) -> str:
+def _require_encodable(value: str, field: str) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:

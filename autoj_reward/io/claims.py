@@ -33,7 +33,7 @@ START = b'{"judge": '
 """First bytes of a claim."""
 LOCK = "hhqqi4x"
 """Layout of Linux' `struct flock`."""
-_KEPT: dict[Path, int] = {}
+_HELD_CLAIMS: dict[Path, int] = {}
 """Claims that this process holds until it ends, with their file descriptors."""
 
 
@@ -45,15 +45,15 @@ def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
     """
     path = claim_path(folder, in_folder=True)
     # Among several training processes, rank 0 holds the claim for all.
-    if path not in _KEPT and os.environ.get("RANK", "0") == "0":
-        _KEPT[path] = _locked(path, folder)
-    kept = folder / "config.json"
-    own = config.model_dump_json(indent=1, exclude=changeable)
-    if kept.is_file() and kept.read_bytes() != own.encode():
+    if path not in _HELD_CLAIMS and os.environ.get("RANK", "0") == "0":
+        _HELD_CLAIMS[path] = _open_locked(path, folder)
+    config_path = folder / "config.json"
+    config_text = config.model_dump_json(indent=1, exclude=changeable)
+    if config_path.is_file() and config_path.read_bytes() != config_text.encode():
         raise ConfigError(
             f"{folder} holds a run of another config: name another output, or move it away"
         )
-    write_text(kept, own)
+    write_text(config_path, config_text)
 
 
 @contextmanager
@@ -75,18 +75,18 @@ def judged_by(
     Raises OutputError if nothing can be written.
     """
     path = claim_path(output, in_folder=output != result)
-    held = _locked(path, output)
+    descriptor = _open_locked(path, output)
     try:
-        known = _read(held, path).get("judge")
-        if known and known != judge and result.exists():
+        recorded_judge = _read(descriptor, path).get("judge")
+        if recorded_judge and recorded_judge != judge and result.exists():
             raise ConfigError(
-                f"{output} holds the results of the judge {known}, and this run's is {judge}: name "
-                "another output, or move this one away"
+                f"{output} holds the results of the judge {recorded_judge}, and this run's is "
+                f"{judge}: name another output, or move this one away"
             )
-        _write(held, path, judge, total, journal, scored_by)
+        _write(descriptor, path, judge, total, journal, scored_by)
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def claim_path(output: Path, in_folder: bool) -> Path:
@@ -106,49 +106,49 @@ def holder(path: Path) -> int | None:
     """
     question = struct.pack(LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
-        looked_at = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            answer = fcntl.fcntl(looked_at, fcntl.F_GETLK, question)
+            answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, question)
         finally:
-            os.close(looked_at)
+            os.close(descriptor)
     except OSError:
         return None
     kind, *_, process = struct.unpack(LOCK, answer)
     return None if kind == fcntl.F_UNLCK else process
 
 
-def _locked(path: Path, output: Path) -> int:
+def _open_locked(path: Path, output: Path) -> int:
     """Return the file descriptor of a claim, locked for this process."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # A link's target must not be overwritten, and opening a pipe must not block.
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        held = os.open(path, flags, 0o666)
+        descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if os.path.lexists(path) and error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise _odd(path) from error
+            raise _make_claim_error(path) from error
         raise cannot_write(output, error) from error
     try:
-        found = os.fstat(held)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            raise _odd(path)
-        _lock(held, path, output)
-        _write(held, path, _read(held, path).get("judge", ""))
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise _make_claim_error(path)
+        _lock(descriptor, path, output)
+        _write(descriptor, path, _read(descriptor, path).get("judge", ""))
     except BaseException:
-        os.close(held)
+        os.close(descriptor)
         raise
-    return held
+    return descriptor
 
 
-def _lock(held: int, path: Path, output: Path) -> None:
+def _lock(descriptor: int, path: Path, output: Path) -> None:
     try:
-        fcntl.lockf(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
-            holder = _read(held, path)
-            who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
+            content = _read(descriptor, path)
+            other_run = f"process {content.get('pid', '?')} on {content.get('host', '?')}"
             raise ConfigError(
-                f"{output}: another run is at work there ({who}): wait for its end, or name "
+                f"{output}: another run is at work there ({other_run}): wait for its end, or name "
                 "another output"
             ) from error
         print(
@@ -157,21 +157,21 @@ def _lock(held: int, path: Path, output: Path) -> None:
         )
 
 
-def _read(held: int, path: Path) -> dict[str, Any]:
+def _read(descriptor: int, path: Path) -> dict[str, Any]:
     """Return a claim's content; {} if it is new, or was cut off on a full disk."""
-    text = os.pread(held, MAX_CLAIM_BYTES, 0).rstrip(b"\0")
+    text = os.pread(descriptor, MAX_CLAIM_BYTES, 0).rstrip(b"\0")
     if not text.startswith(START) and not START.startswith(text):
-        raise _odd(path)
+        raise _make_claim_error(path)
     try:
-        found: dict[str, Any] = json.loads(text)
+        content: dict[str, Any] = json.loads(text)
     except ValueError:
         return {}
     except RecursionError as error:
-        raise _odd(path) from error
-    return found
+        raise _make_claim_error(path) from error
+    return content
 
 
-def _odd(path: Path) -> OutputError:
+def _make_claim_error(path: Path) -> OutputError:
     return OutputError(
         f"{path}: this is no claim of a run, which is a small file of its own: move it away, or "
         "name another output"
@@ -179,19 +179,19 @@ def _odd(path: Path) -> OutputError:
 
 
 def _write(
-    held: int,
+    descriptor: int,
     path: Path,
     judge: str,
     total: int = 0,
     journal: Path | None = None,
     scored_by: str | None = None,
 ) -> None:
-    own = {"judge": judge, "pid": os.getpid(), "host": socket.gethostname(), "total": total}
-    own |= {"scored_by": scored_by} if scored_by else {}
-    own |= {"journal": str(journal.absolute())} if journal else {}
-    text = json.dumps(own)
+    content = {"judge": judge, "pid": os.getpid(), "host": socket.gethostname(), "total": total}
+    content |= {"scored_by": scored_by} if scored_by else {}
+    content |= {"journal": str(journal.absolute())} if journal else {}
+    text = json.dumps(content)
     try:
-        os.pwrite(held, text.encode(), 0)
-        os.truncate(held, len(text))
+        os.pwrite(descriptor, text.encode(), 0)
+        os.truncate(descriptor, len(text))
     except OSError as error:
         raise cannot_write(path, error) from error

@@ -44,53 +44,53 @@ StrPath = str | os.PathLike[str]
 
 
 def require_apart(
-    read: Iterable[StrPath | None],
-    written: Iterable[StrPath | None] = (),
+    inputs: Iterable[StrPath | None],
+    outputs: Iterable[StrPath | None] = (),
     folder: StrPath | None = None,
 ) -> None:
     """Raise OutputError if a command would overwrite its inputs, under any of their names and
     links.
 
-    read: input files and folders; None and names that do not exist here are skipped. written:
+    inputs: input files and folders; None and names that do not exist here are skipped. outputs:
     output files. folder: output folder, in which no input may lie. No file is opened.
     """
-    files = [name for one in written if one is not None for name in _companions(one)]
-    own, entries = os.path.realpath(folder) if folder is not None else None, list[Path]()
+    files = [name for path in outputs if path is not None for name in _list_companions(path)]
+    real_folder, entries = os.path.realpath(folder) if folder is not None else None, list[Path]()
     with suppress(OSError):
-        entries += Path(own).iterdir() if own else ()
-    for given in read:
-        source = "/dev/stdin" if given == "-" else given
+        entries += Path(real_folder).iterdir() if real_folder else ()
+    for path in inputs:
+        source = "/dev/stdin" if path == "-" else path
         if not source or not os.path.exists(source):
             continue
         real = os.path.realpath(source)
-        if own and Path(real).is_relative_to(own):
+        if real_folder and Path(real).is_relative_to(real_folder):
             raise OutputError(
-                f"{folder}: the input {given} lies in this output folder, whose files the run "
+                f"{folder}: the input {path} lies in this output folder, whose files the run "
                 "replaces: move the input, or name another output"
             )
-        names = _companions(source)
+        names = _list_companions(source)
         for output in (*files, *entries):
             inside = output in files and Path(os.path.realpath(output)).is_relative_to(real)
             if inside or any(_is_same(name, output) for name in names):
                 raise OutputError(
-                    f"{output}: the run would write over its input {given}: name another output"
+                    f"{output}: the run would write over its input {path}: name another output"
                 )
 
 
-def _companions(path: StrPath) -> list[Path]:
-    own = Path(path)
-    return [own.with_name(form.format(own.name)) for form in COMPANIONS] if own.name else [own]
+def _list_companions(path: StrPath) -> list[Path]:
+    base = Path(path)
+    return [base.with_name(form.format(base.name)) for form in COMPANIONS] if base.name else [base]
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(first: Path, second: Path) -> bool:
     with suppress(OSError):
-        return one.samefile(other)
-    return os.path.realpath(one) == os.path.realpath(other)
+        return first.samefile(second)
+    return os.path.realpath(first) == os.path.realpath(second)
 
 
 def write_jsonl(path: StrPath, records: Iterable[Any]) -> None:
     """Write one JSON object per line, atomically. Raises OutputError."""
-    _write(path, map(_line, records))
+    _write(path, map(_format_line, records))
 
 
 class OutputFile:
@@ -100,12 +100,12 @@ class OutputFile:
         self._path, self._file = path, file
 
     def add(self, data: bytes) -> None:
-        with _explained(self._path):
+        with _explain_errors(self._path):
             self._file.write(data)
 
     def line(self, record: Any) -> None:
         """Append a record as a JSON line."""
-        self.add(_line(record))
+        self.add(_format_line(record))
 
 
 @contextmanager
@@ -114,14 +114,14 @@ def filling(path: StrPath) -> Iterator[OutputFile]:
 
     Only one process may write a target at a time. Raises OutputError.
     """
-    target = _target(path)
+    target = _resolve_target(path)
     part = target.with_name(f".{target.name}.part")
 
-    def opened() -> BinaryIO:
+    def open_part() -> BinaryIO:
         part.unlink(missing_ok=True)  # left by a killed process, or a link to another file
         return part.open("xb")
 
-    with _replacing(path, part, opened) as file:
+    with _replace_file(path, part, open_part) as file:
         yield OutputFile(path, file)
 
 
@@ -142,38 +142,38 @@ def cannot_write(path: StrPath, error: OSError) -> OutputError:
     return OutputError(f"cannot write {os.fspath(path)}: {error.strerror or str(error)}: {remedy}")
 
 
-def _line(record: Any) -> bytes:
+def _format_line(record: Any) -> bytes:
     plain = record if isinstance(record, dict) else to_json(record)
     return to_compact_json(plain, finite=True) + b"\n"
 
 
-def _target(path: StrPath) -> Path:
+def _resolve_target(path: StrPath) -> Path:
     # Links are followed: replacing one would detach it from its target.
     return Path(os.path.realpath(path))
 
 
 def _write(path: StrPath, chunks: Iterable[bytes]) -> None:
-    temporary = _target(path).with_name(f".{secrets.token_hex(6)}.tmp")
-    with _replacing(path, temporary, lambda: temporary.open("xb")) as file:
+    temporary = _resolve_target(path).with_name(f".{secrets.token_hex(6)}.tmp")
+    with _replace_file(path, temporary, lambda: temporary.open("xb")) as file:
         for chunk in chunks:
-            with _explained(path):
+            with _explain_errors(path):
                 file.write(chunk)
 
 
 @contextmanager
-def _replacing(
-    path: StrPath, temporary: Path, opened: Callable[[], BinaryIO]
+def _replace_file(
+    path: StrPath, temporary: Path, open_file: Callable[[], BinaryIO]
 ) -> Iterator[BinaryIO]:
     """Yield a temporary file beside the target, which then is flushed to disk and replaces the
     target."""
-    target = _target(path)
-    with _explained(path):
+    target = _resolve_target(path)
+    with _explain_errors(path):
         target.parent.mkdir(parents=True, exist_ok=True)
         _refuse_special(target)
-        file = opened()
+        file = open_file()
     try:
         yield file
-        with _explained(path):
+        with _explain_errors(path):
             file.flush()
             os.fsync(file.fileno())
             file.close()
@@ -186,7 +186,7 @@ def _replacing(
 
 
 @contextmanager
-def _explained(path: StrPath) -> Iterator[None]:
+def _explain_errors(path: StrPath) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -271,14 +271,14 @@ def as_json(value: Any) -> Any:
     kind = type(value)
     if hasattr(kind, "record"):
         return value.record()
-    if names := _names(kind):
+    if names := _list_fields(kind):
         return {name: as_json(getattr(value, name)) for name in names}
-    if kind is tuple and value and _names(type(value[0])):
-        return [as_json(one) for one in value]
+    if kind is tuple and value and _list_fields(type(value[0])):
+        return [as_json(record) for record in value]
     return value
 
 
-def _names(kind: type) -> tuple[str, ...]:
+def _list_fields(kind: type) -> tuple[str, ...]:
     if kind not in _FIELDS:
         _FIELDS[kind] = tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
     return _FIELDS[kind]

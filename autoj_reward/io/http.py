@@ -49,15 +49,15 @@ def session(
     to use the proxy of HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, which is looked up now.
     `~/.netrc` is never read, and no cookies are kept.
     """
-    known = {"Authorization": base.authorization} if base.authorization else {}
+    default_headers = {"Authorization": base.authorization} if base.authorization else {}
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=0, ttl_dns_cache=DNS_S, keepalive_timeout=KEEP_ALIVE_S
         ),
-        headers=known | dict(headers or {}),
+        headers=default_headers | dict(headers or {}),
         timeout=aiohttp.ClientTimeout(total=total_s, connect=connect_s),
         cookie_jar=aiohttp.DummyCookieJar(),
-        proxy=_proxy(base.root) if proxies else None,
+        proxy=_find_proxy(base.root) if proxies else None,
         trust_env=False,
     )
 
@@ -71,8 +71,8 @@ def post(
     """Send a JSON body, and the current trace. Redirects are returned as answers, not followed."""
     text = json.dumps(body, separators=(",", ":")).encode()
     data = text if len(text) < LARGE_BODY_BYTES else BytesIO(text)
-    sent = JSON | trace_headers() | dict(headers or {})
-    return client.post(url, data=data, headers=sent, allow_redirects=False)
+    all_headers = JSON | trace_headers() | dict(headers or {})
+    return client.post(url, data=data, headers=all_headers, allow_redirects=False)
 
 
 def read_json(body: bytes) -> Any:
@@ -92,8 +92,8 @@ def read_json(body: bytes) -> Any:
 
 def error_text(error: BaseException) -> str:
     """Return an error's type and message, without secrets in addresses."""
-    said = without_secrets(str(error))
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = without_secrets(str(error))
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def retry_after_s(headers: Mapping[str, str], cap_s: float, now: float | None = None) -> float:
@@ -102,26 +102,26 @@ def retry_after_s(headers: Mapping[str, str], cap_s: float, now: float | None = 
     `Retry-After` holds seconds or a date. Returns 0 without the header, or if it is malformed. now:
     seconds since the epoch.
     """
-    asked = headers.get("Retry-After", "").strip()
+    value = headers.get("Retry-After", "").strip()
     try:
-        seconds = float(asked)
+        seconds = float(value)
     except ValueError:
-        seconds = _seconds_until(asked, time.time() if now is None else now)
+        seconds = _count_seconds_until(value, time.time() if now is None else now)
     return 0.0 if math.isnan(seconds) else min(cap_s, max(0.0, seconds))
 
 
-def _seconds_until(date: str, now: float) -> float:
+def _count_seconds_until(date: str, now: float) -> float:
     try:
         return parsedate_to_datetime(date).timestamp() - now
     except (ValueError, TypeError, OverflowError):
         return 0.0
 
 
-def _proxy(url: str) -> str | None:
+def _find_proxy(url: str) -> str | None:
     """Return the environment's proxy for an address, or None."""
     parts = urlsplit(url)
-    found = getproxies()
-    proxy = found.get(parts.scheme) or found.get("all")
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.netloc):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"

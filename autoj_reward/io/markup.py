@@ -30,15 +30,15 @@ def page(package: str, name: str, **parts: str) -> str:
     folder = files(package)
     script = folder.joinpath(f"{name}.js").read_text("utf-8")
     text = Template(folder.joinpath(f"{name}.html").read_text("utf-8"))
-    return text.substitute(parts, script=script, script_hash=hashed(script))
+    return text.substitute(parts, script=script, script_hash=hash_source(script))
 
 
-def hashed(text: str) -> str:
+def hash_source(text: str) -> str:
     """Return the hash source of a script or style for a Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _visible(match: re.Match[str]) -> str:
+def _make_visible(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:
         return chr(0x2400 + code)
@@ -50,7 +50,7 @@ def visible(text: object) -> str:
 
     The result is not safe in HTML; see `esc`.
     """
-    return _UNSEEN.sub(_visible, str(text).replace("\r\n", "\n"))
+    return _UNSEEN.sub(_make_visible, str(text).replace("\r\n", "\n"))
 
 
 def esc(text: object) -> str:
@@ -88,7 +88,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return the lines of a Markdown table. Bars in cells are escaped; line breaks become
     spaces."""
     lines = (head, ["---"] * len(head), *rows)
-    return ["| " + " | ".join(map(_cell, line)) + " |" for line in lines]
+    return ["| " + " | ".join(map(_escape_cell, line)) + " |" for line in lines]
 
 
 def section(title: str, rows: Table, note: str = "") -> list[str]:
@@ -99,5 +99,5 @@ def section(title: str, rows: Table, note: str = "") -> list[str]:
     return [f"## {title}", "", *table(rows[0], rows[1:]), "", *([note, ""] if note else [])]
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return " ".join(text.splitlines()).replace("|", "\\|")

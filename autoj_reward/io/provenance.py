@@ -41,13 +41,13 @@ def memory_here() -> float:
 
 def installed_versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that measurements depend on."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def as_typed() -> str:

@@ -27,7 +27,7 @@ from autoj_reward.conversation import (
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
-from autoj_reward.io.sources import CONVERSATIONS, numbered
+from autoj_reward.io.sources import CONVERSATIONS, number_rows
 from autoj_reward.types import BadRow, QueryOrTurns
 
 T = TypeVar("T")
@@ -97,17 +97,17 @@ class Stream(Generic[T]):
         self.name = "<stdin>" if source == "-" else source
         self._source, self._build, self._required = source, build, tuple(required)
         self._first, self._last = 0, sys.maxsize
-        self._of: Stream[Any] | None = None
+        self._original: Stream[Any] | None = None
         if source == "-":
-            copy = NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115, it lives as long as this
-            weakref.finalize(self, copy.close)
-            shutil.copyfileobj(sys.stdin.buffer, copy)
-            copy.flush()
-            self._source = copy.name
+            stdin_copy = NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115, it lives as long as this
+            weakref.finalize(self, stdin_copy.close)
+            shutil.copyfileobj(sys.stdin.buffer, stdin_copy)
+            stdin_copy.flush()
+            self._source = stdin_copy.name
 
     def __iter__(self) -> Iterator[T | BadRow]:
         empty = True
-        rows = numbered(self._source, self._required)
+        rows = number_rows(self._source, self._required)
         for line, load in islice(rows, self._first, self._last):
             empty = False
             try:
@@ -116,25 +116,25 @@ class Stream(Generic[T]):
                 row = BadRow(self.name, line, why.field, why.reason)
             yield row
         if empty:
-            wanted = f" with {', '.join(self._required)}" if self._required else ""
-            raise InputError(f"{self.name} has no rows; give it at least one{wanted}")
+            needed = f" with {', '.join(self._required)}" if self._required else ""
+            raise InputError(f"{self.name} has no rows; give it at least one{needed}")
 
     def part(self, first: int, last: int) -> Stream[T]:
         """Return a stream of rows first..last-1, counted from 0."""
-        own = self._again()
-        own._first, own._last = first, last
-        return own
+        stream = self._copy()
+        stream._first, stream._last = first, last
+        return stream
 
-    def mapped(self, made: Callable[[T], S]) -> Stream[S]:
-        """Return a stream with `made` applied to each usable row."""
-        own, build = cast("Stream[S]", self._again()), self._build
-        own._build = lambda line, value: made(build(line, value))
-        return own
+    def mapped(self, transform: Callable[[T], S]) -> Stream[S]:
+        """Return a stream with `transform` applied to each usable row."""
+        stream, build = cast("Stream[S]", self._copy()), self._build
+        stream._build = lambda line, value: transform(build(line, value))
+        return stream
 
-    def _again(self) -> Stream[T]:
-        own = copy.copy(self)
-        own._of = self  # keeps the temporary file that both read
-        return own
+    def _copy(self) -> Stream[T]:
+        stream = copy.copy(self)
+        stream._original = self  # keeps the temporary file that both read
+        return stream
 
     def usable(self) -> Iterator[T]:
         """Return an iterator over the usable rows only."""
@@ -193,13 +193,13 @@ def require_none(left_out: BadRows, usable: int) -> None:
         raise InputError("\n".join(lines))
 
 
-def read_queries(source: str, asked: Sequence[ContextColumn] = ()) -> Rows[QueryRow]:
+def read_queries(source: str, context_columns: Sequence[ContextColumn] = ()) -> Rows[QueryRow]:
     """Read all rows of `queries` at once."""
-    return read_all(queries(source, asked))
+    return read_all(queries(source, context_columns))
 
 
 def queries(
-    source: str, asked: Sequence[ContextColumn] = (), answered: bool = False
+    source: str, context_columns: Sequence[ContextColumn] = (), answered: bool = False
 ) -> Stream[QueryRow]:
     """Stream queries with their responses, log-probabilities and requested context, if the row has
     them.
@@ -214,27 +214,27 @@ def queries(
     or lists of messages.
     `logprobs` are as many finite numbers.
 
-    asked: the context columns to read. answered: whether a row without responses is bad, since no
+    context_columns: those to read. answered: whether a row without responses is bad, since no
     policy can sample them. Reading raises InputError if the source as a whole cannot be read, lacks
     a required column, or has no row. All rows may turn out bad.
     """
 
     def build(line: int, value: Any) -> QueryRow:
         fields = check.own_fields(value)
-        read, turns = with_query(fields)
-        query = check.text(read, "query", blank=False)
+        query_fields, turns = with_query(fields)
+        query = check.text(query_fields, "query", blank=False)
         responses = check.responses(fields)
         if answered and responses is None:
             raise BadField("responses", "none given, and the config has no policy")
         logprobs = check.numbers(fields, "logprobs", None if responses is None else len(responses))
         extra = {k: v for k, v in fields.items() if k not in ("query", "responses", "logprobs")}
-        known = check.context(fields, asked).after(turns)
-        return QueryRow(line, query, responses, logprobs, extra, known)
+        context = check.context(fields, context_columns).after(turns)
+        return QueryRow(line, query, responses, logprobs, extra, context)
 
     return Stream(source, build, ("query",))
 
 
-def group_rows(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
+def group_rows(source: str, context_columns: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
     """Stream groups. The texts of a row are its `query`, then its two or more `responses`.
 
     Sources and errors are as for `queries`.
@@ -242,12 +242,12 @@ def group_rows(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextR
 
     def build(line: int, value: Any) -> TextRow:
         fields = check.own_fields(value)
-        read, turns = with_query(fields)
-        query = check.text(read, "query", blank=False)
+        query_fields, turns = with_query(fields)
+        query = check.text(query_fields, "query", blank=False)
         responses = check.responses(fields) or ()
         if len(responses) < 2:
             raise BadField("responses", f"{len(responses)} given: a group has two or more")
-        context = check.context(fields, asked).after(turns)
+        context = check.context(fields, context_columns).after(turns)
         return TextRow(line, (query, *responses), fields, context)
 
     return Stream(source, build, ("responses",))
@@ -264,14 +264,16 @@ def text_rows(source: str, *names: str, asked: Sequence[ContextColumn] = ()) -> 
     def build(line: int, value: Any) -> TextRow:
         alone = len(names) == 1 and isinstance(value, str)
         fields = check.own_fields({names[0]: value} if alone else value)
-        read, turns = with_query(fields, "response" in names) if "query" in names else (fields, ())
-        found = tuple(
-            check.response(read, name)
+        query_fields, turns = (
+            with_query(fields, "response" in names) if "query" in names else (fields, ())
+        )
+        texts = tuple(
+            check.response(query_fields, name)
             if name.startswith("response")
-            else check.text(read, name, blank=name != "query")
+            else check.text(query_fields, name, blank=name != "query")
             for name in names
         )
-        return TextRow(line, found, fields, check.context(fields, asked).after(turns))
+        return TextRow(line, texts, fields, check.context(fields, asked).after(turns))
 
     return Stream(source, build, names)
 
@@ -286,17 +288,17 @@ def with_query(
     response of its own, the last assistant turn. That turn then becomes `response`. TRL's
     `completion` counts as a response. Raises BadField with the index of a bad message.
     """
-    name = next((one for one in CONVERSATIONS if fields.get(one) is not None), "")
+    name = next((column for column in CONVERSATIONS if fields.get(column) is not None), "")
     if fields.get("query") is not None or not isinstance(fields.get(name), list):
         return fields, ()
-    own = own_response(fields) if rated else None
+    row_response = own_response(fields) if rated else None
     try:
-        turns, said = before_response(fields[name], not rated or own is not None)
+        turns, final_turn = before_response(fields[name], not rated or row_response is not None)
     except BadMessages as error:
         raise BadField(f"{name}{error.where}", error.reason) from None
     for n, turn in enumerate(turns):
         check.text({f"{name}[{n}].content": turn.text}, f"{name}[{n}].content")
-    response = {"response": said if own is None else own} if rated else {}
+    response = {"response": final_turn if row_response is None else row_response} if rated else {}
     return fields | {"query": to_plain_text(turns)} | response, turns
 
 
@@ -307,8 +309,8 @@ def own_response(fields: dict[str, Any]) -> Any:
     """
     if fields.get("response") is not None:
         return fields["response"]
-    given = fields.get("completion")
-    return check.response(fields, "completion") if isinstance(given, list) else given
+    completion = fields.get("completion")
+    return check.response(fields, "completion") if isinstance(completion, list) else completion
 
 
 def require_clean(rows: Rows[Any]) -> None:
@@ -357,5 +359,5 @@ def join_fields(fields: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]
     clash = {k: v for k, v in fields.items() if k in added}
     if clash and "overwritten" in fields:
         clash["overwritten"] = fields["overwritten"]
-    own = {k: v for k, v in fields.items() if k not in clash}
-    return own | ({"overwritten": clash} if clash else {}) | added
+    input_fields = {k: v for k, v in fields.items() if k not in clash}
+    return input_fields | ({"overwritten": clash} if clash else {}) | added

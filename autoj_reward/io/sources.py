@@ -39,7 +39,7 @@ HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def numbered(source: str, required: tuple[str, ...]) -> Numbered:
+def number_rows(source: str, required: tuple[str, ...]) -> Numbered:
     """Yield the number and the loading function of each row.
 
     required: columns that a table must have. Raises InputError if the source is missing, unreadable
@@ -47,15 +47,15 @@ def numbered(source: str, required: tuple[str, ...]) -> Numbered:
     """
     suffix = Path(source.lower().removesuffix(".gz")).suffix
     if source.startswith("hf://"):
-        return _dataset(source, required, hub_dataset(source).load)
+        return _read_dataset(source, required, hub_dataset(source).load)
     if Path(source).is_dir():
-        return _dataset(source, required, partial(_load_saved, source))
+        return _read_dataset(source, required, partial(_load_saved, source))
     if suffix == ".parquet":
-        return _parquet(source, required)
+        return _read_parquet(source, required)
     if suffix == ".json" and _is_array(source):
-        return _array(source)
+        return _read_array(source)
     if source == "-" or suffix in TEXT_SUFFIXES:
-        return _lines(source)
+        return _read_lines(source)
     raise InputError(
         f"cannot tell the format of {source!r}; give a {', '.join(TEXT_SUFFIXES)} (also with .gz)"
         " or .parquet file, a saved dataset's folder, hf://owner/name?split=train,"
@@ -72,7 +72,7 @@ class _Place:
 
 
 @contextmanager
-def _readable(source: str, errors: tuple[type[Exception], ...]) -> Iterator[_Place]:
+def _explain_errors(source: str, errors: tuple[type[Exception], ...]) -> Iterator[_Place]:
     """Turn these exceptions of opening and reading a source into InputError."""
     place = _Place()
     try:
@@ -85,15 +85,15 @@ def _readable(source: str, errors: tuple[type[Exception], ...]) -> Iterator[_Pla
         raise InputError(f"{source} needs pyarrow and datasets; install them: {error}") from error
     except errors as error:
         after = f" after line {place.line}" if place.line else ""
-        what = f"{type(error).__name__}: {error}"
-        raise InputError(f"{source} cannot be read{after}; check what it is: {what}") from error
+        message = f"{type(error).__name__}: {error}"
+        raise InputError(f"{source} cannot be read{after}; check what it is: {message}") from error
 
 
-def _lines(source: str) -> Numbered:
+def _read_lines(source: str) -> Numbered:
     """Yield every line that is not blank; the first may begin with a byte order mark."""
     with (
-        _readable(source, DAMAGED) as place,
-        nullcontext(sys.stdin.buffer) if source == "-" else _opened(source) as stream,
+        _explain_errors(source, DAMAGED) as place,
+        nullcontext(sys.stdin.buffer) if source == "-" else _open_source(source) as stream,
     ):
         for number, raw in enumerate(stream, 1):
             place.line = number
@@ -102,30 +102,30 @@ def _lines(source: str) -> Numbered:
                 yield number, partial(_decode, line.rstrip(b"\r\n"))
 
 
-def _opened(source: str) -> BinaryIO:
+def _open_source(source: str) -> BinaryIO:
     if source.lower().endswith(".gz"):
         return cast(BinaryIO, gzip.open(source, "rb"))
     return open(source, "rb")
 
 
 def _is_array(source: str) -> bool:
-    with _readable(source, DAMAGED), _opened(source) as stream:
+    with _explain_errors(source, DAMAGED), _open_source(source) as stream:
         return stream.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
 
 
-def _array(source: str) -> Numbered:
+def _read_array(source: str) -> Numbered:
     """Yield the items of one JSON array, numbered from 1."""
-    with _readable(source, DAMAGED):
-        with _opened(source) as stream:
+    with _explain_errors(source, DAMAGED):
+        with _open_source(source) as stream:
             text = stream.read().decode("utf-8-sig")
         at = _skip(text, text.index("[") + 1)
         number, more = 0, text[at : at + 1] != "]"
         while more:
             number += 1
             try:
-                load, at = _item(text, at)
+                load, at = _parse_item(text, at)
             except RecursionError as error:
-                where = f"{source}:{_line(text, at)}"
+                where = f"{source}:{_find_line_number(text, at)}"
                 raise InputError(f"{where}: row {number} is nested too deeply") from error
             yield number, load
             at = _skip(text, at)
@@ -137,27 +137,27 @@ def _array(source: str) -> Numbered:
             raise json.JSONDecodeError("Extra data", text, end)
 
 
-def _item(text: str, at: int) -> tuple[Callable[[], Any], int]:
+def _parse_item(text: str, at: int) -> tuple[Callable[[], Any], int]:
     """Return (loading function, end position) of the JSON value that begins at `at`."""
     try:
         item, end = _UNIQUE.raw_decode(text, at)
     except BadField as error:
         _, end = _PLAIN.raw_decode(text, at)
-        reason = f"{error.reason}, in the row that begins on line {_line(text, at)}"
+        reason = f"{error.reason}, in the row that begins on line {_find_line_number(text, at)}"
         return partial(_refuse, error.field, reason), end
-    return partial(_same, item), end
+    return partial(_return_item, item), end
 
 
 def _skip(text: str, at: int) -> int:
-    found = SPACE.match(text, at)
-    return found.end() if found else at
+    match = SPACE.match(text, at)
+    return match.end() if match else at
 
 
-def _line(text: str, at: int) -> int:
+def _find_line_number(text: str, at: int) -> int:
     return text.count("\n", 0, at) + 1
 
 
-def _same(item: Any) -> Any:
+def _return_item(item: Any) -> Any:
     return item
 
 
@@ -179,7 +179,7 @@ def _decode(line: bytes) -> Any:
         raise BadField("", f"invalid JSON: {error}") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
@@ -188,26 +188,26 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-_PLAIN, _UNIQUE = json.JSONDecoder(), json.JSONDecoder(object_pairs_hook=_unique)
+_PLAIN, _UNIQUE = json.JSONDecoder(), json.JSONDecoder(object_pairs_hook=_reject_duplicates)
 
 
-def _parquet(source: str, required: tuple[str, ...]) -> Numbered:
-    with _readable(source, ANY):
+def _read_parquet(source: str, required: tuple[str, ...]) -> Numbered:
+    with _explain_errors(source, ANY):
         from pyarrow.parquet import ParquetFile
 
         with ParquetFile(source) as file:
             _check_columns(source, file.schema_arrow, required)
-            yield from _cells(file.iter_batches(batch_size=BATCH_ROWS))
+            yield from _read_batches(file.iter_batches(batch_size=BATCH_ROWS))
 
 
-def _dataset(source: str, required: tuple[str, ...], load: Callable[[], Any]) -> Numbered:
-    with _readable(source, ANY):
+def _read_dataset(source: str, required: tuple[str, ...], load: Callable[[], Any]) -> Numbered:
+    with _explain_errors(source, ANY):
         dataset = load()
         if isinstance(dataset, dict):
             splits = ", ".join(dataset)
             raise InputError(f"{source} holds the splits {splits}; name one: {source}/SPLIT")
         _check_columns(source, dataset.features.arrow_schema, required)
-        yield from _cells(dataset.with_format("arrow").iter(batch_size=BATCH_ROWS))
+        yield from _read_batches(dataset.with_format("arrow").iter(batch_size=BATCH_ROWS))
 
 
 def _load_saved(source: str) -> Any:
@@ -245,15 +245,15 @@ def hub_dataset(source: str) -> HubDataset:
     """
     address, _, parameters = source.removeprefix("hf://").partition("?")
     pairs = [part.partition("=") for part in parameters.split("&")] if parameters else []
-    given = {unquote(key): unquote(value) for key, _, value in pairs}
-    known = set(given) <= {"split", "config", "revision"} and len(given) == len(pairs)
-    if not known or not all(given.values()) or not HUB_NAME.fullmatch(address):
+    values = {unquote(key): unquote(value) for key, _, value in pairs}
+    has_known_keys = set(values) <= {"split", "config", "revision"} and len(values) == len(pairs)
+    if not has_known_keys or not all(values.values()) or not HUB_NAME.fullmatch(address):
         raise InputError(
             f"bad dataset address {source!r};"
             " write hf://owner/name?split=train&config=main&revision=main"
         )
-    split = given.get("split", "train")
-    return HubDataset(address, split, given.get("config"), given.get("revision"))
+    split = values.get("split", "train")
+    return HubDataset(address, split, values.get("config"), values.get("revision"))
 
 
 def _check_columns(source: str, schema: Any, required: tuple[str, ...]) -> None:
@@ -262,9 +262,9 @@ def _check_columns(source: str, schema: Any, required: tuple[str, ...]) -> None:
     Messages count as a query and a response.
     """
     columns = schema.names
-    talks = any(f.name in CONVERSATIONS and "list<" in str(f.type) for f in schema)
-    said = ("query", "response") if talks else ()
-    missing = [name for name in required if name not in (*columns, *said)]
+    has_messages = any(f.name in CONVERSATIONS and "list<" in str(f.type) for f in schema)
+    message_columns = ("query", "response") if has_messages else ()
+    missing = [name for name in required if name not in (*columns, *message_columns)]
     if missing:
         have = ", ".join(columns) or "none"
         raise InputError(f"{source} has no column {', '.join(missing)}; its columns are {have}")
@@ -272,15 +272,15 @@ def _check_columns(source: str, schema: Any, required: tuple[str, ...]) -> None:
         raise InputError(f"{source} has columns of the same name: {', '.join(columns)}; rename one")
 
 
-def _cells(batches: Any) -> Numbered:
+def _read_batches(batches: Any) -> Numbered:
     number = 0
     for batch in batches:
         for index in range(batch.num_rows):
             number += 1
-            yield number, partial(_row, batch, index)
+            yield number, partial(_read_row, batch, index)
 
 
-def _row(batch: Any, index: int) -> dict[str, Any]:
+def _read_row(batch: Any, index: int) -> dict[str, Any]:
     """Return one row of an Arrow table. NaN cells become None, since pandas writes missing values
     so."""
     try:

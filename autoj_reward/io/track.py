@@ -120,16 +120,16 @@ def flat_metrics(metrics: Mapping[str, Any], above: str = "") -> Iterator[tuple[
 
 def _start_mlflow(mlflow: Any, name: str, settings: Mapping[str, Any]) -> Functions:
     mlflow.start_run(run_name=name)
-    known = [(key, str(value)[:CHARACTERS]) for key, value in _leaves(settings)]
-    for n in range(0, len(known), PARAMETERS):
-        mlflow.log_params(dict(known[n : n + PARAMETERS]))
+    parameters = [(key, str(value)[:CHARACTERS]) for key, value in _list_leaves(settings)]
+    for n in range(0, len(parameters), PARAMETERS):
+        mlflow.log_params(dict(parameters[n : n + PARAMETERS]))
     return mlflow.log_metrics, lambda ok: mlflow.end_run("FINISHED" if ok else "FAILED")
 
 
-def _leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _list_leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{above}{key}.")
+            yield from _list_leaves(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", value
 

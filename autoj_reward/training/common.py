@@ -76,7 +76,7 @@ class FineTuningConfig(Block):
     """Seed of data order and initialisation."""
 
     @model_validator(mode="after")
-    def _whole_batches(self) -> FineTuningConfig:
+    def _require_whole_batches(self) -> FineTuningConfig:
         if self.batch_size % self.device_batch_size:
             raise ValueError(
                 f"batch_size {self.batch_size} is no multiple of device_batch_size "
@@ -93,8 +93,8 @@ def claim_output(
     files: data files beside the config's own. adapter: folder of the adapter to continue from.
     Raises OutputError if an input of the run lies in the folder, ConfigError as of `claim`.
     """
-    read = (config.model, adapter, *data_files(config.data, *files))
-    require_apart(read, folder=config.output)
+    inputs = (config.model, adapter, *data_files(config.data, *files))
+    require_apart(inputs, folder=config.output)
     claim(config.output, config, changeable={"output", "save_steps"})
 
 
@@ -112,7 +112,7 @@ def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
     several GPUs.
     """
     passes = accumulation(config.batch_size, config.device_batch_size)
-    if (gpus := _gpus()) > 1 and "LOCAL_RANK" not in os.environ:
+    if (gpus := _count_gpus()) > 1 and "LOCAL_RANK" not in os.environ:
         raise ConfigError(
             f"{gpus} GPUs and one process: start it with accelerate launch, or show it "
             "one GPU by CUDA_VISIBLE_DEVICES"
@@ -165,7 +165,7 @@ def memory_load(config: FineTuningConfig, sequences: int) -> Training:
     )
 
 
-def _gpus() -> int:
+def _count_gpus() -> int:
     import torch
 
     return int(torch.cuda.device_count())
@@ -173,7 +173,7 @@ def _gpus() -> int:
 
 def on_gpu() -> bool:
     """Return whether this machine has a GPU to train on."""
-    return _gpus() > 0
+    return _count_gpus() > 0
 
 
 def weights_dtype(config: FineTuningConfig) -> Any:
@@ -283,16 +283,16 @@ def linear_layers(model: Any) -> list[str]:
 def set_own_pad(tokenizer: Any) -> None:
     """Set an unused special token as pad token if it is missing or equals the end of sequence."""
     if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):
-        tokenizer.pad_token = _unused_token(tokenizer)
+        tokenizer.pad_token = _find_unused_token(tokenizer)
 
 
-def _unused_token(tokenizer: Any) -> str:
+def _find_unused_token(tokenizer: Any) -> str:
     """Return a special token that is neither the end of sequence nor part of the chat template."""
-    shown = tokenizer.apply_chat_template(
+    rendered_text = tokenizer.apply_chat_template(
         [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}], tokenize=False
     )
     for token in tokenizer.all_special_tokens:
-        if token not in shown and token != tokenizer.eos_token:
+        if token not in rendered_text and token != tokenizer.eos_token:
             return str(token)
     raise ConfigError(
         f"the tokenizer of {tokenizer.name_or_path} has no token to pad with but its end of "

@@ -78,28 +78,31 @@ class GroupSampler:
         with the widest range of scores, and some get a faulty response. others: responses to other
         instructions, for the fault `off_topic`.
         """
-        own = self.config
-        counted = [(self.count(o.text), o.system, o) for o in row.outputs if o.text.strip()]
-        usable = [(n, output) for n, _, output in sorted(counted) if n <= own.longest]
-        if any_length := own.any_length > 0 and rng.random() < own.any_length:
+        config = self.config
+        counted_outputs = [(self.count(o.text), o.system, o) for o in row.outputs if o.text.strip()]
+        usable = [(n, output) for n, _, output in sorted(counted_outputs) if n <= config.longest]
+        if any_length := config.any_length > 0 and rng.random() < config.any_length:
             rng.shuffle(usable)
-        start = rng.randrange(own.size)
+        start = rng.randrange(config.size)
         windows = [
-            usable[at : at + own.size] for at in range(start, len(usable) - own.size + 1, own.size)
+            usable[at : at + config.size]
+            for at in range(start, len(usable) - config.size + 1, config.size)
         ]
-        found = []
+        groups = []
         for window in windows:
             scores = [output.score for _, output in window]
-            near = any_length or window[-1][0] <= own.ratio * window[0][0] + 8
+            near = any_length or window[-1][0] <= config.ratio * window[0][0] + 8
             if near and max(scores) - min(scores) >= SPREAD:
                 texts = [output.text for _, output in window]
-                found.append(Ranked(row.source, row.line, row.query, tuple(texts), tuple(scores)))
-        found.sort(key=lambda group: max(group.scores) - min(group.scores), reverse=True)
-        chosen = rng.sample(found[: 2 * own.per_query], min(own.per_query, len(found)))
-        return [_with_fault(group, others, rng) for group in chosen]
+                groups.append(Ranked(row.source, row.line, row.query, tuple(texts), tuple(scores)))
+        groups.sort(key=lambda group: max(group.scores) - min(group.scores), reverse=True)
+        chosen_groups = rng.sample(
+            groups[: 2 * config.per_query], min(config.per_query, len(groups))
+        )
+        return [_add_fault(group, others, rng) for group in chosen_groups]
 
 
-def _group(line: int, value: Any) -> Ranked:
+def _read_group(line: int, value: Any) -> Ranked:
     """Read a row of a file of groups."""
     row = check.own_fields(value)
     responses = check.responses(row) or ()
@@ -111,12 +114,12 @@ def _group(line: int, value: Any) -> Ranked:
 
 def read_groups(source: str) -> list[Ranked]:
     """Read the groups of a file. Raises InputError if a row is not a group."""
-    own = read_rows(source, _group, ("query", "responses", "scores"))
-    require_clean(own)
-    return [replace(group, source=source) for group in own.rows]
+    rows = read_rows(source, _read_group, ("query", "responses", "scores"))
+    require_clean(rows)
+    return [replace(group, source=source) for group in rows.rows]
 
 
-def _with_fault(group: Ranked, others: Sequence[str], rng: random.Random) -> Ranked:
+def _add_fault(group: Ranked, others: Sequence[str], rng: random.Random) -> Ranked:
     if rng.random() >= FAULTY:
         return group
     good = max(zip(group.scores, group.responses, strict=True))[1]
@@ -156,8 +159,8 @@ def ranked_groups(
             yield False, group
     for row in rows_of("validation"):
         usable = [output for output in row.outputs if count(output.text) <= groups.longest]
-        drawn = rng.sample(usable, min(VALIDATED, len(usable)))
-        texts, scores = [output.text for output in drawn], [output.score for output in drawn]
+        sample = rng.sample(usable, min(VALIDATED, len(usable)))
+        texts, scores = [output.text for output in sample], [output.score for output in sample]
         yield True, Ranked(row.source, row.line, row.query, tuple(texts), tuple(scores))
 
 
@@ -170,20 +173,20 @@ def loop(text: str, rng: random.Random) -> str:
     return (start + unit * (2 + (len(text) - len(start)) // len(unit))).rstrip()
 
 
-def broken_off(text: str, rng: random.Random) -> str:
+def break_off(text: str, rng: random.Random) -> str:
     """Return the first part of the text, ending inside a word or sentence."""
     part = text[: max(1, round(len(text) * rng.uniform(0.25, 0.7)))]
     return part.rstrip(" .!?\n") or part
 
 
-def shuffled(text: str, rng: random.Random) -> str:
+def shuffle_words(text: str, rng: random.Random) -> str:
     """Return the words of the text in random order."""
     words = text.split()
     rng.shuffle(words)
     return " ".join(words)
 
 
-def scrambled(text: str, rng: random.Random) -> str:
+def scramble_words(text: str, rng: random.Random) -> str:
     """Return the text with the letters of each word in random order."""
     return " ".join("".join(rng.sample(word, len(word))) for word in text.split())
 
@@ -195,9 +198,9 @@ def echo(query: str, text: str) -> str:
 
 FAULTS: dict[str, Callable[[str, random.Random], str]] = {
     "loop": loop,
-    "broken_off": broken_off,
-    "shuffled": shuffled,
-    "scrambled": scrambled,
+    "broken_off": break_off,
+    "shuffled": shuffle_words,
+    "scrambled": scramble_words,
 }
 
 

@@ -35,10 +35,12 @@ def train_on(trainer: Any, output: Path) -> None:
 
 def last_checkpoint(output: Path) -> str | None:
     """Return the newest complete checkpoint in `output`, or None. Incomplete ones are reported."""
-    found = [
+    checkpoints = [
         path for path in output.glob(f"{CHECKPOINT}*") if path.name[len(CHECKPOINT) :].isdigit()
     ]
-    for folder in sorted(found, key=lambda path: int(path.name[len(CHECKPOINT) :]), reverse=True):
+    for folder in sorted(
+        checkpoints, key=lambda path: int(path.name[len(CHECKPOINT) :]), reverse=True
+    ):
         if _is_whole(folder):
             print(f"goes on from {folder}", file=sys.stderr)
             return str(folder)
@@ -63,18 +65,22 @@ class _Checkpoints(TrainerCallback):
         PartialState().wait_for_everyone()
         folder = Path(args.output_dir) / f"{CHECKPOINT}{state.global_step}"
         if state.is_local_process_zero:
-            write_json(folder / FILE_LIST, _sizes(folder))
+            write_json(folder / FILE_LIST, _list_sizes(folder))
 
 
 def _is_whole(folder: Path) -> bool:
     try:
-        listed = json.loads((folder / FILE_LIST).read_text(encoding="utf-8"))
+        listed_sizes = json.loads((folder / FILE_LIST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return bool(listed) and isinstance(listed, dict) and listed.items() <= _sizes(folder).items()
+    return (
+        bool(listed_sizes)
+        and isinstance(listed_sizes, dict)
+        and listed_sizes.items() <= _list_sizes(folder).items()
+    )
 
 
-def _sizes(folder: Path) -> dict[str, int]:
+def _list_sizes(folder: Path) -> dict[str, int]:
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != FILE_LIST)
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
 
@@ -102,16 +108,16 @@ def save_weights(
 
 
 def write_record(
-    trainer: Any, config: FineTuningConfig, command: str, seconds: float, found: Mapping[str, Any]
+    trainer: Any, config: FineTuningConfig, command: str, seconds: float, entries: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Write `training.json` and return it: results, command, config, versions and machine.
 
-    seconds: wall time since the last start. found: entries on data and validation.
+    seconds: wall time since the last start. entries: on data and validation.
     """
     record = {
         "command": command,
         "config": json.loads(config.model_dump_json(exclude={"data": {"folder"}, "output": True})),
-        **found,
+        **entries,
         "steps": trainer.state.global_step,
         "history": trainer.state.log_history,
         "seconds_since_last_start": round(seconds),
@@ -128,8 +134,8 @@ def slim_adapter(folder: Path, base: str) -> None:
     from safetensors.torch import load_file, save_file
 
     weights = folder / "adapter_model.safetensors"
-    halved = {name: value.half() for name, value in load_file(weights).items()}
-    save_file(halved, weights, metadata={"format": "pt"})
+    half_weights = {name: value.half() for name, value in load_file(weights).items()}
+    save_file(half_weights, weights, metadata={"format": "pt"})
     # A path into this machine's cache would mean nothing elsewhere.
     path = folder / "adapter_config.json"
     facts = json.loads(path.read_text(encoding="utf-8"))

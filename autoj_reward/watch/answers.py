@@ -28,8 +28,8 @@ from autoj_reward.watch.index import (
     Filter,
     IndexedCandidate,
     JudgedRow,
+    group_by_candidate,
     scores_in_group,
-    standers,
 )
 from autoj_reward.watch.relative import POINTS, ranking_data, ranking_of
 from autoj_reward.watch.run import Run
@@ -62,7 +62,7 @@ STRETCH = 25
 SEARCHED = 5000
 """Maximum judgements of one query that are searched."""
 
-Given = Mapping[str, str]
+Parameters = Mapping[str, str]
 """Query parameters of a request, by name."""
 
 
@@ -71,22 +71,22 @@ class Answers:
 
     def __init__(self, run: Run, now: Callable[[], float] = time.time) -> None:
         self._run, self._now = run, now
-        self._about = {
-            "run": self._figures,
-            "queries": self._queries,
-            "query": self._query,
-            "pair": self._pair,
-            "curves": self._curves,
+        self._endpoints = {
+            "run": self._answer_run,
+            "queries": self._answer_queries,
+            "query": self._answer_query,
+            "pair": self._answer_pair,
+            "curves": self._answer_curves,
         }
 
-    def answer(self, name: str, given: Given) -> dict[str, Any]:
+    def answer(self, name: str, parameters: Parameters) -> dict[str, Any]:
         """Return the answer of the endpoint `name`."""
-        if name not in self._about:
-            raise InputError(f"{name[:80]!r}: ask for one of {', '.join(self._about)}")
-        return self._about[name](given)
+        if name not in self._endpoints:
+            raise InputError(f"{name[:80]!r}: ask for one of {', '.join(self._endpoints)}")
+        return self._endpoints[name](parameters)
 
-    def _figures(self, given: Given) -> dict[str, Any]:
-        run, judge = self._run, self._judge(given)
+    def _answer_run(self, parameters: Parameters) -> dict[str, Any]:
+        run, judge = self._run, self._read_judge(parameters)
         state = run.state()
         with run.lock:
             index = run.index
@@ -110,11 +110,11 @@ class Answers:
             "scored_by": run.scored_by(),
             "all_flags": flags,
             "journal": journal,
-            "training": self._training(),
+            "training": self._describe_training(),
             **figures,
         }
 
-    def _training(self) -> dict[str, Any] | None:
+    def _describe_training(self) -> dict[str, Any] | None:
         curves, config = self._run.curves, self._run.config() or {}
         if curves is None or not (curves.step or curves.without_events or "steps" in config):
             return None
@@ -125,31 +125,31 @@ class Answers:
             "without_events": curves.without_events,
         }
 
-    def _curves(self, given: Given) -> dict[str, Any]:
+    def _answer_curves(self, parameters: Parameters) -> dict[str, Any]:
         curves = self._run.curves
-        told = curves.told() if curves else {}
-        return {"curves": {visible(name): points for name, points in told.items()}}
+        points_by_name = curves.list_points() if curves else {}
+        return {"curves": {visible(name): points for name, points in points_by_name.items()}}
 
-    def _queries(self, given: Given) -> dict[str, Any]:
-        wanted = Filter(
-            self._judge(given),
-            self._view(given),
-            _one_of(given, "order", tuple(ORDERS), "newest"),
-            given.get("outcome", ""),
-            given.get("flag", ""),
+    def _answer_queries(self, parameters: Parameters) -> dict[str, Any]:
+        query_filter = Filter(
+            self._read_judge(parameters),
+            self._read_view(parameters),
+            _read_choice(parameters, "order", tuple(ORDERS), "newest"),
+            parameters.get("outcome", ""),
+            parameters.get("flag", ""),
         )
-        start, text = _number(given, "start"), given.get("search", "")[:200]
+        start, text = _read_number(parameters, "start"), parameters.get("search", "")[:200]
         with self._run.lock:
-            total = self._run.index.count(wanted)
-        rows, following = self._search(wanted, text, start)
+            total = self._run.index.count(query_filter)
+        rows, following = self._search(query_filter, text, start)
         return {
             "total": total,
             "next": following,
-            "rows": [self._line(row, wanted.view) for row in rows],
+            "rows": [self._describe_row(row, query_filter.view) for row in rows],
         }
 
     def _search(
-        self, wanted: Filter, text: str, start: int
+        self, query_filter: Filter, text: str, start: int
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Return (matching queries, position at which to continue).
 
@@ -157,53 +157,55 @@ class Answers:
         empty text matches all queries. The position is None when all queries have been searched.
         """
         if not text:
-            rows = self._stretch(wanted, start, PAGE)
+            rows = self._list_queries(query_filter, start, PAGE)
             return rows, start + PAGE if len(rows) == PAGE else None
-        until, found, needle = time.monotonic() + SEARCH_S, list[dict[str, Any]](), text.casefold()
+        until, hits, needle = time.monotonic() + SEARCH_S, list[dict[str, Any]](), text.casefold()
         while time.monotonic() < until:
-            stretch = self._stretch(wanted, start, STRETCH)
+            stretch = self._list_queries(query_filter, start, STRETCH)
             for row in stretch:
                 start += 1
                 if self._holds(row["id"], needle):
-                    found.append(row)
-                if len(found) == PAGE:
-                    return found, start
+                    hits.append(row)
+                if len(hits) == PAGE:
+                    return hits, start
             if len(stretch) < STRETCH:
-                return found, None
-        return found, start
+                return hits, None
+        return hits, start
 
-    def _stretch(self, wanted: Filter, start: int, most: int) -> list[dict[str, Any]]:
+    def _list_queries(self, query_filter: Filter, start: int, most: int) -> list[dict[str, Any]]:
         with self._run.lock:
-            return self._run.index.queries(wanted, start, most)
+            return self._run.index.queries(query_filter, start, most)
 
-    def _holds(self, asked: int, needle: str) -> bool:
+    def _holds(self, query_id: int, needle: str) -> bool:
         with self._run.lock:
-            places = self._run.index.places(asked, SEARCHED)
+            places = self._run.index.places(query_id, SEARCHED)
         for n in range(0, len(places), 200):
             entries = self._run.texts(places[n : n + 200]).values()
-            if any(needle in text.casefold() for text in _texts(entries)):
+            if any(needle in text.casefold() for text in _list_texts(entries)):
                 return True
         return False
 
-    def _line(self, row: dict[str, Any], view: int) -> dict[str, Any]:
+    def _describe_row(self, row: dict[str, Any], view: int) -> dict[str, Any]:
         with self._run.lock:
-            judged = self._run.index.rows(row["id"], 4 * CANDIDATES)
-        entry = self._run.texts([judged[0].place]).get(judged[0].place)
-        results = [own.result() for own in standers(judged)]
-        rated = [value for own in results if (value := own.values[view]) is not None]
-        values = sorted(rated or scores_in_group(judged, results))
+            judged_rows = self._run.index.rows(row["id"], 4 * CANDIDATES)
+        entry = self._run.texts([judged_rows[0].place]).get(judged_rows[0].place)
+        results = [candidate.result() for candidate in group_by_candidate(judged_rows)]
+        rated = [value for result in results if (value := result.values[view]) is not None]
+        values = sorted(rated or scores_in_group(judged_rows, results))
         text = excerpt(entry.item.query) if entry else ""
         return row | {"text": text, "values": values}
 
-    def _query(self, given: Given) -> dict[str, Any]:
-        number, view = _number(given, "id"), self._view(given)
-        rows = self._rows(number)
+    def _answer_query(self, parameters: Parameters) -> dict[str, Any]:
+        number, view = _read_number(parameters, "id"), self._read_view(parameters)
+        rows = self._read_rows(number)
         ranked = ranking_of([(row.responses, row.mark) for row in rows])
-        found = _ordered(_standing(rows, ranked), view)
-        listed = found[: CANDIDATES // 2] + found[CANDIDATES // 2 :][-CANDIDATES // 2 :]
+        candidates = _sort_candidates(_list_candidates(rows, ranked), view)
+        listed_candidates = (
+            candidates[: CANDIDATES // 2] + candidates[CANDIDATES // 2 :][-CANDIDATES // 2 :]
+        )
         by_id = {row.id: row for row in rows}
-        first = [by_id[own.rows[0]] for own in listed]
-        texts = self._run.texts([row.place for row in (*first, *rows[:1])])
+        first_rows = [by_id[candidate.rows[0]] for candidate in listed_candidates]
+        texts = self._run.texts([row.place for row in (*first_rows, *rows[:1])])
         item = next((entry.item for entry in texts.values()), None)
         return {
             "id": number,
@@ -211,59 +213,72 @@ class Answers:
             "context": {visible(k): displayed_text(v) for k, v in item.context.items()}
             if item
             else {},
-            "total": len(found),
+            "total": len(candidates),
             "candidates": [
                 candidate_line(
-                    str(own.response),
-                    _response(own, row, texts.get(row.place)),
-                    own.result(),
+                    str(candidate.response),
+                    _find_response(candidate, row, texts.get(row.place)),
+                    candidate.result(),
                 )
-                for own, row in zip(listed, first, strict=True)
+                for candidate, row in zip(listed_candidates, first_rows, strict=True)
             ],
             "relative": ranking_data(ranked[1], list(map(str, ranked[0])), POINTS)
             if ranked
             else None,
         }
 
-    def _pair(self, given: Given) -> dict[str, Any]:
-        rows = self._rows(_number(given, "id"))
-        names = [name for key in ("one", "two") if (name := given.get(key, ""))]
-        both = {str(row.id): row for row in rows if set(map(str, row.responses)) == set(names)}
-        of = {name: [r for r in rows if name in map(str, r.responses)] for name in names}
-        alone = {name: [r for r in own if r.mark.kind in ALONE] for name, own in of.items()}
-        picked = {name: (alone[name] or of[name])[:SAID] for name in names}
-        compared = [row for row in both.values() if row.mark.kind == COMPARISON][:SAID]
-        checked = {
-            name: [row for row in own if row.mark.kind == CHECKLIST][:CHECKED]
-            for name, own in alone.items()
+    def _answer_pair(self, parameters: Parameters) -> dict[str, Any]:
+        rows = self._read_rows(_read_number(parameters, "id"))
+        names = [name for key in ("one", "two") if (name := parameters.get(key, ""))]
+        pair_rows = {str(row.id): row for row in rows if set(map(str, row.responses)) == set(names)}
+        by_candidate = {name: [r for r in rows if name in map(str, r.responses)] for name in names}
+        lone_rows = {
+            name: [r for r in candidate_rows if r.mark.kind in ALONE]
+            for name, candidate_rows in by_candidate.items()
         }
-        wanted = [row.place for some in (picked, checked) for own in some.values() for row in own]
-        texts = self._run.texts([*wanted, *(row.place for row in compared)])
+        shown_rows = {name: (lone_rows[name] or by_candidate[name])[:SAID] for name in names}
+        comparison_rows = [row for row in pair_rows.values() if row.mark.kind == COMPARISON][:SAID]
+        checklist_rows = {
+            name: [row for row in candidate_rows if row.mark.kind == CHECKLIST][:CHECKED]
+            for name, candidate_rows in lone_rows.items()
+        }
+        places = [
+            row.place
+            for rows_by_name in (shown_rows, checklist_rows)
+            for candidate_rows in rows_by_name.values()
+            for row in candidate_rows
+        ]
+        texts = self._run.texts([*places, *(row.place for row in comparison_rows)])
         return {
-            "candidates": [_said(name, picked[name], checked[name], texts) for name in names],
+            "candidates": [
+                _describe_candidate(name, shown_rows[name], checklist_rows[name], texts)
+                for name in names
+            ],
             "comparisons": [
-                _compared(row, entry) for row in compared if (entry := texts.get(row.place))
+                _describe_comparison(row, entry)
+                for row in comparison_rows
+                if (entry := texts.get(row.place))
             ],
         }
 
-    def _rows(self, number: int) -> list[JudgedRow]:
+    def _read_rows(self, number: int) -> list[JudgedRow]:
         with self._run.lock:
             rows = self._run.index.rows(number, JUDGED)
         if not rows:
             raise InputError(f"id: no query {number}")
         return rows
 
-    def _judge(self, given: Given) -> int:
+    def _read_judge(self, parameters: Parameters) -> int:
         with self._run.lock:
             timelines = self._run.index.timelines
             latest = max(range(len(timelines)), key=lambda n: timelines[n].last, default=0)
-        judge = _number(given, "judge", latest)
+        judge = _read_number(parameters, "judge", latest)
         if judge and judge >= len(timelines):
             raise InputError(f"judge: no judge {judge}")
         return judge
 
-    def _view(self, given: Given) -> int:
-        return VIEWS.index(_one_of(given, "view", VIEWS, "rating"))
+    def _read_view(self, parameters: Parameters) -> int:
+        return VIEWS.index(_read_choice(parameters, "view", VIEWS, "rating"))
 
 
 def as_text(answer: dict[str, Any]) -> str:
@@ -271,90 +286,96 @@ def as_text(answer: dict[str, Any]) -> str:
     return json.dumps(to_plain(answer), allow_nan=False)
 
 
-def _texts(entries: Iterable[Entry]) -> Iterable[str]:
+def _list_texts(entries: Iterable[Entry]) -> Iterable[str]:
     for entry in entries:
         yield from entry.item.untrusted
         yield from (entry.judgement.critique, entry.judgement.thinking, entry.judgement.reason)
 
 
-def _response(own: IndexedCandidate, row: JudgedRow, entry: Entry | None) -> str:
-    return entry.item.responses[row.responses.index(own.response)] if entry else ""
+def _find_response(candidate: IndexedCandidate, row: JudgedRow, entry: Entry | None) -> str:
+    return entry.item.responses[row.responses.index(candidate.response)] if entry else ""
 
 
-def _compared(row: JudgedRow, entry: Entry) -> dict[str, Any]:
-    one, two = map(str, row.responses)
-    return {"one": one, "two": two} | comparison_details(entry.judgement)
+def _describe_comparison(row: JudgedRow, entry: Entry) -> dict[str, Any]:
+    first, second = map(str, row.responses)
+    return {"one": first, "two": second} | comparison_details(entry.judgement)
 
 
-def _said(
-    name: str, rows: list[JudgedRow], checked: list[JudgedRow], texts: Mapping[Any, Entry]
+def _describe_candidate(
+    name: str, rows: list[JudgedRow], checklist_rows: list[JudgedRow], texts: Mapping[Any, Entry]
 ) -> dict[str, Any]:
-    """Return a candidate in full. rows: its judgements. checked: those of rubric items."""
-    items = [texts[row.place] for row in checked if row.place in texts]
-    known = [(row, texts[row.place]) for row in rows if row.place in texts]
+    """Return a candidate in full.
+
+    rows: its judgements. checklist_rows: those of rubric items.
+    """
+    items = [texts[row.place] for row in checklist_rows if row.place in texts]
+    entries = [(row, texts[row.place]) for row in rows if row.place in texts]
     response = ""
-    if known:
-        row, entry = known[0]
+    if entries:
+        row, entry = entries[0]
         response = entry.item.responses[list(map(str, row.responses)).index(name)]
     return {
         "name": name,
         "response": displayed_text(response),
         "judgements": [
-            judgement_details(e.judgement, row.mark.kind, e.item.sample) | {"about": _about(e.item)}
-            for row, e in known
+            judgement_details(e.judgement, row.mark.kind, e.item.sample)
+            | {"about": _quote_criterion(e.item)}
+            for row, e in entries
             if row.mark.kind != COMPARISON
         ],
         "rubric": rubric_on_record((e.item, e.judgement) for e in items),
     }
 
 
-def _about(item: JudgeInput) -> str:
+def _quote_criterion(item: JudgeInput) -> str:
     """Return the criterion of the rubric item that an input asks about; empty unless it is one."""
     return excerpt(item.items[0].criterion) if len(item.items) == 1 else ""
 
 
-def _standing(
+def _list_candidates(
     rows: list[JudgedRow], ranked: tuple[tuple[int, ...], Ranking] | None
 ) -> list[IndexedCandidate]:
     """Return the rated candidates, followed by those that were only judged beside others.
 
     The latter have their score in `ranked`, if no candidate was rated alone.
     """
-    found = standers(rows)
-    scores = dict(zip(ranked[0], ranked[1].scores, strict=True)) if ranked and not found else {}
-    names = {own.response for own in found}
+    candidates = group_by_candidate(rows)
+    scores = (
+        dict(zip(ranked[0], ranked[1].scores, strict=True)) if ranked and not candidates else {}
+    )
+    names = {candidate.response for candidate in candidates}
     for row in rows:
         for name in row.responses:
             if name not in names:
                 names.add(name)
                 alone = IndexedCandidate(name, [row.id], [row.mark], scores.get(name))
-                found.append(alone)
-    return found
+                candidates.append(alone)
+    return candidates
 
 
-def _ordered(found: list[IndexedCandidate], view: int) -> list[IndexedCandidate]:
+def _sort_candidates(candidates: list[IndexedCandidate], view: int) -> list[IndexedCandidate]:
     """Return the candidates, best first in the view.
 
     Equal values are ordered by expected rating. Candidates without a value come last.
     """
 
-    def rank(own: IndexedCandidate) -> tuple[bool, float, float]:
-        values = own.result().values
+    def rank(candidate: IndexedCandidate) -> tuple[bool, float, float]:
+        values = candidate.result().values
         value, expected = values[view], values[VIEWS.index("expected")]
         return value is None, -(value or 0.0), -(expected or 0.0)
 
-    return sorted(found, key=rank)
+    return sorted(candidates, key=rank)
 
 
-def _number(given: Given, name: str, default: int = 0) -> int:
-    text = given.get(name, str(default))
+def _read_number(parameters: Parameters, name: str, default: int = 0) -> int:
+    text = parameters.get(name, str(default))
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise InputError(f"{name}: {text[:40]!r} is no number")
     return int(text)
 
 
-def _one_of(given: Given, name: str, known: tuple[str, ...], default: str) -> str:
-    value = given.get(name, default)
-    if value not in known:
-        raise InputError(f"{name}: {value[:40]!r} is none of {', '.join(known)}")
+def _read_choice(parameters: Parameters, name: str, choices: tuple[str, ...], default: str) -> str:
+    value = parameters.get(name, default)
+    if value not in choices:
+        raise InputError(f"{name}: {value[:40]!r} is none of {', '.join(choices)}")
     return value

@@ -122,7 +122,7 @@ class IndexedCandidate:
         """
         ratings = [mark for mark in self.marks if mark.kind == RATING]
         others = [mark for mark in self.marks if mark.kind != RATING]
-        direct = _mean([mark.direct for mark in others])
+        direct = _average([mark.direct for mark in others])
         if not ratings:
             ok = [mark for mark in others if mark.outcome == Outcome.OK]
             failed = [mark for mark in others if mark.outcome != Outcome.OK]
@@ -133,24 +133,24 @@ class IndexedCandidate:
                 (self.score, None, direct, None),
                 any(mark.forced for mark in others),
                 tuple(sorted({flag for mark in others for flag in mark.flags})),
-                sum(map(_usage, others), Usage()),
+                sum(map(_restore_usage, others), Usage()),
             )
-        found = result_of(vote_of([_judgement(mark) for mark in ratings]))
-        value, expected, own, pessimistic = found.values
-        values = value, expected, direct if own is None else own, pessimistic
-        return found._replace(values=values)
+        result = result_of(vote_of([_restore_judgement(mark) for mark in ratings]))
+        value, expected, voted_direct, pessimistic = result.values
+        values = value, expected, direct if voted_direct is None else voted_direct, pessimistic
+        return result._replace(values=values)
 
 
-def standers(rows: Iterable[JudgedRow]) -> list[IndexedCandidate]:
+def group_by_candidate(rows: Iterable[JudgedRow]) -> list[IndexedCandidate]:
     """Return the candidates of a query's judgements; comparisons do not make candidates."""
-    found: dict[int, IndexedCandidate] = {}
+    candidates: dict[int, IndexedCandidate] = {}
     for row in rows:
         if row.mark.kind in ALONE:
             name = row.responses[0]
-            own = found.setdefault(name, IndexedCandidate(name))
-            own.rows.append(row.id)
-            own.marks.append(row.mark)
-    return list(found.values())
+            candidate = candidates.setdefault(name, IndexedCandidate(name))
+            candidate.rows.append(row.id)
+            candidate.marks.append(row.mark)
+    return list(candidates.values())
 
 
 def scores_in_group(rows: Sequence[JudgedRow], results: Sequence[CandidateResult]) -> list[float]:
@@ -159,10 +159,10 @@ def scores_in_group(rows: Sequence[JudgedRow], results: Sequence[CandidateResult
     Returns [] without such a judgement. Also returns [] if responses were rated alone, since the
     page then shows their ratings.
     """
-    if any(value is not None for own in results for value in own.values):
+    if any(value is not None for result in results for value in result.values):
         return []
-    found = ranking_of([(row.responses, row.mark) for row in rows])
-    return [score for score in found[1].scores if score is not None] if found else []
+    ranked = ranking_of([(row.responses, row.mark) for row in rows])
+    return [score for score in ranked[1].scores if score is not None] if ranked else []
 
 
 class Index:
@@ -196,40 +196,44 @@ class Index:
         for flag in mark.flags:
             self.flags.setdefault(flag, 1 << min(len(self.flags), FLAGS))
         where = "WHERE key = ? AND journal = ?"
-        old = self._rows(where, (entry.key, journal))
+        old = self._select_rows(where, (entry.key, journal))
         for row in old:
             self.timelines[judge].add(row.mark, -1)
         self.timelines[judge].add(mark)
         item = entry.item
-        asked = self._asked(judge, _name(entry.judge, item.query, *sorted(item.context.items())))
-        responses = json.dumps([_name(response_record(own)) for own in item.responses])
-        if asked not in self._counted:
-            self._counted[asked] = self._results(asked)
+        query_id = self._find_query_id(
+            judge, _hash_parts(entry.judge, item.query, *sorted(item.context.items()))
+        )
+        responses = json.dumps(
+            [_hash_parts(response_record(response)) for response in item.responses]
+        )
+        if query_id not in self._counted:
+            self._counted[query_id] = self._list_results(query_id)
         number = old[0].id if old else None
         flat = mark._asdict() | {name: json.dumps(getattr(mark, name)) for name in AS_JSON}
-        self._db.execute(PUT, (number, journal, entry.key, asked, responses, *flat.values()))
+        self._db.execute(PUT, (number, journal, entry.key, query_id, responses, *flat.values()))
 
-    def _asked(self, judge: int, name: int) -> int:
-        found = self._db.execute("SELECT id FROM asked WHERE name = ?", (name,)).fetchone()
-        if not found:
-            put = "INSERT INTO asked (name, judge) VALUES (?, ?) RETURNING id"
-            found = self._db.execute(put, (name, judge)).fetchone()
-        return int(found[0])
+    def _find_query_id(self, judge: int, name: int) -> int:
+        row = self._db.execute("SELECT id FROM asked WHERE name = ?", (name,)).fetchone()
+        if not row:
+            statement = "INSERT INTO asked (name, judge) VALUES (?, ?) RETURNING id"
+            row = self._db.execute(statement, (name, judge)).fetchone()
+        return int(row[0])
 
-    def _results(self, asked: int) -> list[CandidateResult]:
-        return [own.result() for own in standers(self.rows(asked))]
+    def _list_results(self, query_id: int) -> list[CandidateResult]:
+        return [candidate.result() for candidate in group_by_candidate(self.rows(query_id))]
 
     def settle(self) -> None:
         """Update the statistics and standings of queries with new judgements."""
         self._db.execute("BEGIN")
-        for asked, before in self._counted.items():
-            self._settle(asked, before)
+        for query_id, old_results in self._counted.items():
+            self._settle(query_id, old_results)
         self._db.execute("COMMIT")
         self._counted.clear()
 
-    def _settle(self, asked: int, before: list[CandidateResult]) -> None:
-        rows = self.rows(asked)
-        results = [own.result() for own in standers(rows)]
+    def _settle(self, query_id: int, old_results: list[CandidateResult]) -> None:
+        rows = self.rows(query_id)
+        results = [candidate.result() for candidate in group_by_candidate(rows)]
         outcomes = flags = 0
         for row in rows:
             outcomes |= OUTCOMES[row.mark.outcome]
@@ -245,106 +249,110 @@ class Index:
                 sum(row.mark.outcome != "ok" for row in rows),
                 outcomes,
                 flags,
-                asked,
+                query_id,
             ),
         ).fetchone()
-        if before:
-            self.statistics[judge].add(before, -1)
+        if old_results:
+            self.statistics[judge].add(old_results, -1)
         if results:
             self.statistics[judge].add(results)
-        scored = scores_in_group(rows, results)
+        group_scores = scores_in_group(rows, results)
         for view in range(len(VIEWS)):
-            self._db.execute("DELETE FROM standings WHERE asked = ? AND view = ?", (asked, view))
-            new = standing(results, view) or (standing_of(scored) if scored else None)
+            self._db.execute("DELETE FROM standings WHERE asked = ? AND view = ?", (query_id, view))
+            new = standing(results, view) or (standing_of(group_scores) if group_scores else None)
             if new:
                 marks = ", ".join("?" * (2 + len(new)))
-                self._db.execute(f"INSERT INTO standings VALUES ({marks})", (asked, view, *new))
+                self._db.execute(f"INSERT INTO standings VALUES ({marks})", (query_id, view, *new))
 
-    def rows(self, asked: int, most: int = -1) -> list[JudgedRow]:
+    def rows(self, query_id: int, most: int = -1) -> list[JudgedRow]:
         """Return a query's judgements in order of arrival, at most `most`; -1 means all."""
-        return self._rows("WHERE asked = ? ORDER BY id LIMIT ?", (asked, most))
+        return self._select_rows("WHERE asked = ? ORDER BY id LIMIT ?", (query_id, most))
 
-    def _rows(self, where: str, values: Sequence[Any]) -> list[JudgedRow]:
-        found = self._db.execute(
+    def _select_rows(self, where: str, values: Sequence[Any]) -> list[JudgedRow]:
+        records = self._db.execute(
             f"SELECT id, journal, key, responses, {MARK} FROM judged {where}", values
         )
         return [
-            JudgedRow(i, TextPlace(journal, key), tuple(json.loads(responses)), _mark(mark))
-            for i, journal, key, responses, *mark in found
+            JudgedRow(i, TextPlace(journal, key), tuple(json.loads(responses)), _restore_mark(mark))
+            for i, journal, key, responses, *mark in records
         ]
 
-    def queries(self, wanted: Filter, start: int, most: int) -> list[dict[str, Any]]:
+    def queries(self, query_filter: Filter, start: int, most: int) -> list[dict[str, Any]]:
         """Return at most `most` queries from position `start` on, with their standing in
         the view."""
-        where, values = self._where(wanted)
-        found = self._db.execute(
+        where, values = self._build_where(query_filter)
+        cursor = self._db.execute(
             f"SELECT id, last, judged, candidates, failed, {STANDING} FROM asked LEFT JOIN"
             f" standings ON asked.id = standings.asked AND view = ? WHERE {where}"
-            f" ORDER BY {ORDERS[wanted.order]}, id LIMIT ? OFFSET ?",
-            (wanted.view, *values, most, start),
+            f" ORDER BY {ORDERS[query_filter.order]}, id LIMIT ? OFFSET ?",
+            (query_filter.view, *values, most, start),
         )
-        names = [column[0] for column in found.description]
-        return [dict(zip(names, row, strict=True)) for row in found]
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
 
-    def count(self, wanted: Filter) -> int:
+    def count(self, query_filter: Filter) -> int:
         """Return the number of queries that pass the filter."""
-        where, values = self._where(wanted)
-        found = self._db.execute(f"SELECT count(*) FROM asked WHERE {where}", values).fetchone()
-        return int(found[0])
+        where, values = self._build_where(query_filter)
+        row = self._db.execute(f"SELECT count(*) FROM asked WHERE {where}", values).fetchone()
+        return int(row[0])
 
-    def _where(self, wanted: Filter) -> tuple[str, list[int]]:
-        parts, values = ["judge = ?"], [wanted.judge]
-        if wanted.outcome:
+    def _build_where(self, query_filter: Filter) -> tuple[str, list[int]]:
+        parts, values = ["judge = ?"], [query_filter.judge]
+        if query_filter.outcome:
             parts.append("outcomes & ?")
-            values.append(OUTCOMES.get(wanted.outcome, 0))
-        if wanted.flag:
+            values.append(OUTCOMES.get(query_filter.outcome, 0))
+        if query_filter.flag:
             parts.append("flags & ?")
-            values.append(self.flags.get(wanted.flag, 0))
+            values.append(self.flags.get(query_filter.flag, 0))
         return " AND ".join(parts), values
 
-    def known(self, journal: int, keys: Sequence[str]) -> dict[str, float]:
+    def find_times(self, journal: int, keys: Sequence[str]) -> dict[str, float]:
         """Return {key: time} of the given keys of a journal that are in the index."""
         marks = ", ".join("?" * len(keys))
         where = f"SELECT key, at FROM judged WHERE key IN ({marks}) AND journal = ?"
         return dict(self._db.execute(where, (*keys, journal)).fetchall())
 
-    def places(self, asked: int, most: int) -> list[TextPlace]:
+    def places(self, query_id: int, most: int) -> list[TextPlace]:
         """Return the text locations of at most `most` judgements of a query."""
         where = "SELECT journal, key FROM judged WHERE asked = ? LIMIT ?"
-        found = self._db.execute(where, (asked, most))
-        return [TextPlace(*row) for row in found]
+        cursor = self._db.execute(where, (query_id, most))
+        return [TextPlace(*row) for row in cursor]
 
     def close(self) -> None:
         self._db.close()
 
 
-def _judgement(mark: Mark) -> Judgement:
+def _restore_judgement(mark: Mark) -> Judgement:
     """Return a judgement with what aggregation needs of an indexed rating.
 
     Distributions are not kept. A certain rating with the same soft minimum stands for each.
     """
     readings = list[Reading]()
     if mark.rating is not None:
-        own, low = mark.rating, mark.pessimistic
-        told = None if low is None else ((repr(low), 1.0),)
-        readings.append(Reading(RATING, "", own, told, mark.expected, forced=mark.forced))
+        rating, low = mark.rating, mark.pessimistic
+        distribution = None if low is None else ((repr(low), 1.0),)
+        readings.append(
+            Reading(RATING, "", rating, distribution, mark.expected, forced=mark.forced)
+        )
         if mark.direct is not None:
             readings.append(Reading(DIRECT, "", mark.direct, expected=mark.direct))
-    said = tuple(readings)
+    all_readings = tuple(readings)
     outcome = Outcome(mark.outcome)
-    return Judgement(outcome, mark.reason, readings=said, usage=_usage(mark), flags=mark.flags)
+    return Judgement(
+        outcome, mark.reason, readings=all_readings, usage=_restore_usage(mark), flags=mark.flags
+    )
 
 
-def _usage(mark: Mark) -> Usage:
+def _restore_usage(mark: Mark) -> Usage:
     return Usage(mark.tokens_in, mark.tokens_cached, mark.tokens_out, mark.latency_s, mark.queued_s)
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+def _average(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers else None
 
 
-def _mark(values: Sequence[Any]) -> Mark:
+def _restore_mark(values: Sequence[Any]) -> Mark:
     flat = Mark(*values)
     lists = {name: json.loads(getattr(flat, name)) for name in AS_JSON}
     return flat._replace(
@@ -354,7 +362,7 @@ def _mark(values: Sequence[Any]) -> Mark:
     )
 
 
-def _name(*parts: Any) -> int:
+def _hash_parts(*parts: Any) -> int:
     """Return a 64-bit hash of the parts, never 0."""
     text = json.dumps(parts).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True) or 1

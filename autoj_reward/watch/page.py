@@ -12,7 +12,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from autoj_reward.io.markup import data_block, esc, hashed
+from autoj_reward.io.markup import data_block, esc, hash_source
 
 SCRIPTS = (
     "base.js", "embedded.js", "charts.js", "overview.js", "queries.js", "relative.js",
@@ -28,16 +28,16 @@ def _read(name: str) -> str:
 
 
 @cache
-def _parts() -> tuple[str, str]:
+def _load_parts() -> tuple[str, str]:
     """Return the contents of the style and script elements."""
     return _read("page.css"), '"use strict";\n' + "\n".join(map(_read, SCRIPTS))
 
 
 @cache
-def _policy() -> str:
+def _make_policy() -> str:
     """Return a Content-Security-Policy that allows only this page's script and style, and no
     requests."""
-    style, script = map(hashed, _parts())
+    style, script = map(hash_source, _load_parts())
     return (
         f"default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -50,8 +50,8 @@ def document(data: Any = None) -> str:
     data: JSON-compatible values for an embedded page. No text in them can break out of its element.
     None makes the page that fetches its data from a server.
     """
-    style, script = _parts()
-    policy = "" if data is None else _policy()
+    style, script = _load_parts()
+    policy = "" if data is None else _make_policy()
     return Template(_read("page.html")).substitute(
         style=style, script=script, data=data_block(data), policy=policy
     )
@@ -62,8 +62,10 @@ def static_document(title: str, body: str) -> str:
 
     title: plain text. body: HTML in which every text is escaped.
     """
-    style = _parts()[0]
-    policy = f"default-src 'none'; style-src '{hashed(style)}'; base-uri 'none'; form-action 'none'"
+    style = _load_parts()[0]
+    policy = (
+        f"default-src 'none'; style-src '{hash_source(style)}'; base-uri 'none'; form-action 'none'"
+    )
     return Template(_read("static.html")).substitute(
         title=esc(title), style=style, body=body, policy=policy
     )
@@ -72,7 +74,7 @@ def static_document(title: str, body: str) -> str:
 def headers() -> dict[str, str]:
     """Return HTTP headers that allow only this page's script, and requests only to this server."""
     return {
-        "Content-Security-Policy": f"{_policy()}; connect-src 'self'; frame-ancestors 'none'",
+        "Content-Security-Policy": f"{_make_policy()}; connect-src 'self'; frame-ancestors 'none'",
         "Referrer-Policy": "no-referrer",
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",

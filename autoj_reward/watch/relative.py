@@ -21,55 +21,57 @@ Scores = dict[int, tuple[float, float | None]]
 
 
 def ranking_of(
-    judged: Sequence[tuple[tuple[int, ...], Mark]],
+    judgements: Sequence[tuple[tuple[int, ...], Mark]],
 ) -> tuple[tuple[int, ...], Ranking] | None:
     """Return the responses of a query that were judged beside others, with their ranking.
 
     It is fitted as a job fits it: to the orders of listwise judgements, or else to comparisons. The
-    scores of orders are points of the judge's scale. judged: the responses of each judgement by
-    hash, in the order shown. Returns None if every response was judged alone, and for more than
-    MOST responses.
+    scores of orders are points of the judge's scale. judgements: the responses of each by hash,
+    in the order shown. Returns None if every response was judged alone, and for more than MOST
+    responses.
     """
-    beside = [(own, mark) for own, mark in judged if mark.kind in (GROUP, COMPARISON)]
-    names = tuple(dict.fromkeys(name for own, _ in beside for name in own))
+    joint_judgements = [
+        (responses, mark) for responses, mark in judgements if mark.kind in (GROUP, COMPARISON)
+    ]
+    names = tuple(dict.fromkeys(name for responses, _ in joint_judgements for name in responses))
     if not 2 <= len(names) <= MOST:
         return None
     places = {name: n for n, name in enumerate(names)}
     orders, pairs = list[Order](), dict[tuple[int, int], list[float | None]]()
-    for own, mark in beside:
-        shown = tuple(places[name] for name in own)
+    for responses, mark in joint_judgements:
+        order = tuple(places[name] for name in responses)
         scores = tuple(score for score, _ in mark.scores)
         if mark.kind == GROUP:
-            orders.append(Order(shown, scores, tuple(forced for _, forced in mark.scores)))
-        elif shown[0] != shown[1]:
-            low, high = sorted(shown)
-            pairs.setdefault((low, high), []).append(scores[shown.index(low)])
-    matches = tuple(PairScore(i, j, _mean(won)) for (i, j), won in pairs.items())
-    found = _joined(orders) if orders else _won(len(names), matches)
-    pair = [found.get(n, (None, None)) for n in range(len(names))]
+            orders.append(Order(order, scores, tuple(forced for _, forced in mark.scores)))
+        elif order[0] != order[1]:
+            low, high = sorted(order)
+            pairs.setdefault((low, high), []).append(scores[order.index(low)])
+    matches = tuple(PairScore(i, j, _average_shares(won)) for (i, j), won in pairs.items())
+    estimates = _join_orders(orders) if orders else _fit_win_rates(len(names), matches)
+    pair = [estimates.get(n, (None, None)) for n in range(len(names))]
     scores, errors = tuple(score for score, _ in pair), tuple(error for _, error in pair)
     reasons = ("",) * len(names)
     return names, Ranking(scores, errors, reasons, (), orders=tuple(orders), matches=matches)
 
 
-def _joined(orders: Sequence[Order]) -> Scores:
-    judged = [
-        {i: score for i, score in zip(own.shown, own.scores, strict=True) if score is not None}
-        for own in orders
+def _join_orders(orders: Sequence[Order]) -> Scores:
+    scores_by_order = [
+        {i: score for i, score in zip(order.shown, order.scores, strict=True) if score is not None}
+        for order in orders
     ]
-    return join_scores([scores for scores in judged if scores])
+    return join_scores([scores for scores in scores_by_order if scores])
 
 
-def _won(count: int, matches: Sequence[PairScore]) -> Scores:
+def _fit_win_rates(count: int, matches: Sequence[PairScore]) -> Scores:
     wins: list[Win] = [(m.first, m.second, m.won) for m in matches if m.won is not None]
     compared = sorted({i for win in wins for i in win[:2]})
     return dict(win_rates(fit_bradley_terry(count, wins), [1] * count, compared))
 
 
-def _mean(shares: Sequence[float | None]) -> float | None:
+def _average_shares(shares: Sequence[float | None]) -> float | None:
     """Return the mean share of a pair's orders; None if one of them failed."""
-    known = [share for share in shares if share is not None]
-    return sum(known) / len(known) if len(known) == len(shares) else None
+    valid_shares = [share for share in shares if share is not None]
+    return sum(valid_shares) / len(valid_shares) if len(valid_shares) == len(shares) else None
 
 
 def ranking_data(ranking: Ranking, names: Sequence[str], unit: str = SHARES) -> dict[str, Any]:
@@ -80,28 +82,28 @@ def ranking_data(ranking: Ranking, names: Sequence[str], unit: str = SHARES) -> 
     """
     scores = [-1.0 if score is None else score for score in ranking.scores]
     best = sorted(range(len(names)), key=lambda i: -scores[i])
-    kept = {*best[: MOST // 2], *best[MOST // 2 :][-MOST // 2 :]}
-    named = {i: names[i] for i in best if i in kept} | {-1: REFERENCE}
+    listed_places = {*best[: MOST // 2], *best[MOST // 2 :][-MOST // 2 :]}
+    listed_names = {i: names[i] for i in best if i in listed_places} | {-1: REFERENCE}
     return {
         "unit": unit if ranking.orders else WINS,
         "total": len(names),
         "scores": [
             {"name": name, "score": ranking.scores[i], "error": ranking.errors[i]}
-            for i, name in named.items()
+            for i, name in listed_names.items()
             if i >= 0
         ],
         "orders": [
             [
-                {"name": named.get(i), "score": score, "forced": forced}
-                for i, score, forced in zip(own.shown, own.scores, own.forced, strict=True)
+                {"name": listed_names.get(i), "score": score, "forced": forced}
+                for i, score, forced in zip(order.shown, order.scores, order.forced, strict=True)
             ]
-            for own in ranking.orders[:MOST]
+            for order in ranking.orders[:MOST]
         ],
         "orders_total": len(ranking.orders),
         "matches": [
-            {"one": named[m.first], "two": named[m.second], "won": m.won}
+            {"one": listed_names[m.first], "two": listed_names[m.second], "won": m.won}
             for m in ranking.matches
-            if m.first in named and m.second in named
+            if m.first in listed_names and m.second in listed_names
         ],
         "order_spread": ranking.spread,
         "position_correlation": ranking.position_correlation,

@@ -40,7 +40,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         """Find the run's files. path: its output folder or file, or its journal."""
-        self.path = _results(path)
+        self.path = _require_run(path)
         self.index = Index()
         """Index of the judgements; use it only while holding `lock`."""
         self.lock = threading.Lock()
@@ -56,7 +56,7 @@ class Run:
         """Read a batch of new data. Return whether there may be more right now."""
         more = False
         troubles = []
-        for path in self._journals():
+        for path in self._open_journals():
             number = list(self._readers).index(path)
             try:
                 more |= self._take(number, self._readers[path])
@@ -73,17 +73,17 @@ class Run:
         return more
 
     def _take(self, number: int, reader: Reader) -> bool:
-        def known(keys: Sequence[str]) -> dict[str, float]:
+        def find_times(keys: Sequence[str]) -> dict[str, float]:
             with self.lock:
-                return self.index.known(number, keys)
+                return self.index.find_times(number, keys)
 
-        found = reader.newer(AT_ONCE, known)
+        entries = reader.newer(AT_ONCE, find_times)
         with self.lock:
-            self.index.add(number, found)
-        return len(found) == AT_ONCE
+            self.index.add(number, entries)
+        return len(entries) == AT_ONCE
 
-    def _journals(self) -> list[Path]:
-        for path in _journals_of(self.path):
+    def _open_journals(self) -> list[Path]:
+        for path in _find_journals(self.path):
             if path not in self._readers:
                 self._readers[path] = Reader(path)
         return list(self._readers)
@@ -95,12 +95,12 @@ class Run:
 
     def texts(self, places: Sequence[TextPlace]) -> dict[TextPlace, Entry]:
         """Return the judgements at these locations that still exist."""
-        readers, found = list(self._readers.values()), {}
+        readers, entries = list(self._readers.values()), {}
         for number in {place.journal for place in places}:
             keys = [place.key for place in places if place.journal == number]
             for key, entry in readers[number].entries(keys).items():
-                found[TextPlace(number, key)] = entry
-        return found
+                entries[TextPlace(number, key)] = entry
+        return entries
 
     def summary(self) -> dict[str, Any] | None:
         """Return the summary that the job wrote at its end, or None."""
@@ -121,14 +121,14 @@ class Run:
         A run that ranks by a view does not count the comparisons of its tie-breaks, since their
         number is not known before.
         """
-        found = (_read(self._claim) or {}).get("total")
-        return found if isinstance(found, int) else 0
+        total = (_read(self._claim) or {}).get("total")
+        return total if isinstance(total, int) else 0
 
     def scored_by(self) -> str | None:
         """Return what scores responses in place of a view, as in `summary.json`; None if nothing
         does."""
-        found = (_read(self._claim) or {}).get("scored_by")
-        return found if found in SCORED_BY else None
+        method = (_read(self._claim) or {}).get("scored_by")
+        return method if method in SCORED_BY else None
 
     def state(self) -> str:
         """Return `running`, `finished` or `stopped`; `unknown` if the output has no claim."""
@@ -139,9 +139,9 @@ class Run:
         return "stopped" if self._claim.is_file() else "unknown"
 
 
-def _results(path: Path) -> Path:
+def _require_run(path: Path) -> Path:
     """Return the path if it holds a run: its results, or its journal."""
-    if not path.exists() and not _journals_of(path):
+    if not path.exists() and not _find_journals(path):
         raise ConfigError(
             f"{path}: no run is there: name the output of best-of-n or score, the folder of a "
             "training, or a journal"
@@ -149,18 +149,22 @@ def _results(path: Path) -> Path:
     return path
 
 
-def _journals_of(path: Path) -> list[Path]:
+def _find_journals(path: Path) -> list[Path]:
     """Return the journals of a run: one, or one for each shard or round."""
     if path.suffix == ".sqlite":
         return [path]
-    beside = Path(f"{path}.journal.sqlite")
+    file_journal = Path(f"{path}.journal.sqlite")
     if not path.is_dir():
-        return [beside] if beside.is_file() else []
-    found = {own for pattern in JOURNALS for own in path.glob(pattern)}
-    trained = ((_read(path / "config.json") or {}).get("reward") or {}).get("journal")
-    claimed = (_read(path / CLAIM) or {}).get("journal")
-    found |= {Path(n) for n in (trained, claimed) if isinstance(n, str) and Path(n).is_file()}
-    return sorted(found)
+        return [file_journal] if file_journal.is_file() else []
+    journals = {journal for pattern in JOURNALS for journal in path.glob(pattern)}
+    trainer_journal = ((_read(path / "config.json") or {}).get("reward") or {}).get("journal")
+    claimed_journal = (_read(path / CLAIM) or {}).get("journal")
+    journals |= {
+        Path(n)
+        for n in (trainer_journal, claimed_journal)
+        if isinstance(n, str) and Path(n).is_file()
+    }
+    return sorted(journals)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -168,10 +172,10 @@ def _read(path: Path) -> dict[str, Any] | None:
     try:
         if not path.is_file() or path.stat().st_size > MOST_JSON:
             return None
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 class _Curve:
@@ -232,19 +236,19 @@ class Curves:
 
     def _read_state(self) -> None:
         """Read the log of the trainer's last checkpoint."""
-        found = list(self._folder.glob("checkpoint-*/trainer_state.json"))
-        if not found:
+        states = list(self._folder.glob("checkpoint-*/trainer_state.json"))
+        if not states:
             return
-        path = max(found, key=lambda own: own.stat().st_mtime_ns)
+        path = max(states, key=lambda state: state.stat().st_mtime_ns)
         if self._state == (stamp := (path, path.stat().st_mtime_ns)):
             return
         try:
             history = json.loads(path.read_text(encoding="utf-8"))["log_history"]
-            logged = [(entry.pop("step"), entry) for entry in history]
+            log_entries = [(entry.pop("step"), entry) for entry in history]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return  # incomplete; it is read again at the next call
         self._state = stamp
-        for step, entry in logged:
+        for step, entry in log_entries:
             for name, value in entry.items():
                 if isinstance(value, int | float):
                     self._keep(name, step, float(value))
@@ -255,6 +259,6 @@ class Curves:
             self._curves.setdefault(name, _Curve()).add(step, value)
             self.step = max(self.step, step)
 
-    def told(self) -> dict[str, list[tuple[int, float]]]:
+    def list_points(self) -> dict[str, list[tuple[int, float]]]:
         """Return (step, value) pairs in order, by metric."""
-        return {name: own.points() for name, own in sorted(self._curves.items())}
+        return {name: curve.points() for name, curve in sorted(self._curves.items())}

@@ -39,14 +39,14 @@ def main(path: str, port: int) -> int:
     with listen(HOST, port) as listening:
         address = f"http://{HOST}:{listening.getsockname()[1]}/#{token}"
         server = make_server(page_app(run, token), drain_s=1)
-        given = server, listening, end
-        serving = threading.Thread(target=_serve, args=given, name="autoj-watch")
+        arguments = server, listening, end
+        serving = threading.Thread(target=_serve, args=arguments, name="autoj-watch")
 
         def stop(number: int, frame: Any) -> None:
             server.should_exit = True
             end.set()
 
-        before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+        old_handlers = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
         serving.start()
         print(f"{path}: {address}", flush=True)
         try:
@@ -54,7 +54,7 @@ def main(path: str, port: int) -> int:
         finally:
             server.should_exit = True
             serving.join()
-            for number, handler in before.items():
+            for number, handler in old_handlers.items():
                 signal.signal(number, handler)
     return 0
 
@@ -90,10 +90,10 @@ def page_app(run: Run, token: str) -> Guard:
     @app.get("/api/{name}")
     def ask(name: str, request: Request) -> Response:
         try:
-            found = answers.answer(name, dict(request.query_params))
+            answer = answers.answer(name, dict(request.query_params))
         except InputError as error:
             return Response(as_text({"detail": str(error)}), 422, media_type="application/json")
         plain = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-        return Response(as_text(found), headers=plain, media_type="application/json")
+        return Response(as_text(answer), headers=plain, media_type="application/json")
 
     return Guard(app, token, Metrics(), Limits(requests=REQUESTS), public=("/",))

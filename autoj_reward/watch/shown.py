@@ -50,8 +50,8 @@ def displayed_text(text: str, most: int = CUT) -> str:
 
     The number of omitted characters is appended.
     """
-    left = len(text) - most
-    return visible(text[:most]) + (f"\n… {left:,} more characters" if left > 0 else "")
+    excess = len(text) - most
+    return visible(text[:most]) + (f"\n… {excess:,} more characters" if excess > 0 else "")
 
 
 def excerpt(text: str) -> str:
@@ -61,59 +61,63 @@ def excerpt(text: str) -> str:
 
 
 def run_figures(
-    counted: RunStatistics, summary: Mapping[str, Any] | None = None, judge: str = ""
+    statistics: RunStatistics, summary: Mapping[str, Any] | None = None, judge: str = ""
 ) -> dict[str, Any]:
     """Return a run's statistics, with warnings for the reader.
 
-    counted: statistics of the candidates in the index. summary: content of `summary.json` once the
+    statistics: those of the candidates in the index. summary: content of `summary.json` once the
     job has finished; its values replace the counted ones. judge: judge of the counted candidates; a
     summary with another judge's results is ignored.
     """
-    found, view = to_plain(counted.as_json()), "rating"
-    views = {name: own.as_json() for name, own in zip(VIEWS, counted.views, strict=True)}
-    known = None
+    figures, view = to_plain(statistics.as_json()), "rating"
+    views = {name: totals.as_json() for name, totals in zip(VIEWS, statistics.views, strict=True)}
+    checked_summary = None
     if summary is not None and summary.get("judge", judge) in (judge, ""):
-        known = _checked(summary)
-        view = known["view"]
-        found |= {name: known.pop(name) for name in found if name in known}
-        views[view] |= {name: known[name] for name in OF_A_VIEW if name in known}
-        if known["scored_by"]:
-            found["mean_rating"] = _mean(found["histogram"])
-    histogram, width = bars(found.pop("histogram"), BARS)
+        checked_summary = _check_summary(summary)
+        view = checked_summary["view"]
+        figures |= {name: checked_summary.pop(name) for name in figures if name in checked_summary}
+        views[view] |= {
+            name: checked_summary[name] for name in OF_A_VIEW if name in checked_summary
+        }
+        if checked_summary["scored_by"]:
+            figures["mean_rating"] = _compute_mean(figures["histogram"])
+    histogram, width = bars(figures.pop("histogram"), BARS)
     return {
-        "statistics": found | {"bars": histogram, "bar_width": width},
+        "statistics": figures | {"bars": histogram, "bar_width": width},
         "views": views,
         "view": view,
-        "summary": known,
-        "notices": notices(found | views[view], view, bool(known and known["scored_by"])),
+        "summary": checked_summary,
+        "notices": notices(
+            figures | views[view], view, bool(checked_summary and checked_summary["scored_by"])
+        ),
     }
 
 
-def _checked(summary: Mapping[str, Any]) -> dict[str, Any]:
+def _check_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the displayed parts of a summary. Values that another version wrote differently are
     dropped."""
     view = summary.get("view")
-    found: dict[str, Any] = {"view": view if view in VIEWS else "rating"}
-    how = summary.get("scored_by")
-    found["scored_by"] = how if how in SCORED_BY else None
-    found["value_name"] = value_name(found["scored_by"])
+    parts: dict[str, Any] = {"view": view if view in VIEWS else "rating"}
+    scored_by = summary.get("scored_by")
+    parts["scored_by"] = scored_by if scored_by in SCORED_BY else None
+    parts["value_name"] = value_name(parts["scored_by"])
     for name in SCALARS:
         if name in summary and (summary[name] is None or _is_number(summary[name])):
-            found[name] = summary[name]
+            parts[name] = summary[name]
     for name in COUNTS:
         if isinstance(counts := summary.get(name), Mapping):
-            found[name] = {
+            parts[name] = {
                 displayed_text(str(key), 100): number
                 for key, number in list(counts.items())[:NAMES]
                 if _is_number(number)
             }
     for name in ("curve", "histogram"):
         if isinstance(points := summary.get(name), list | tuple):
-            found[name] = [point for point in points if _is_point(point)]
-    return found
+            parts[name] = [point for point in points if _is_point(point)]
+    return parts
 
 
-def _mean(histogram: Sequence[Sequence[float]]) -> float | None:
+def _compute_mean(histogram: Sequence[Sequence[float]]) -> float | None:
     """Return the mean of a histogram's values; None without any."""
     total = sum(count for _, count in histogram)
     return sum(value * count for value, count in histogram) / total if total else None
@@ -135,7 +139,7 @@ def candidate_line(name: str, response: str, result: CandidateResult) -> dict[st
         "values": dict(zip(VIEWS, result.values, strict=True)),
         "outcome": result.outcome,
         "forced": result.forced,
-        "flags": _flags(result.flags),
+        "flags": _list_flags(result.flags),
     }
 
 
@@ -148,75 +152,75 @@ def judgement_details(
     of the critique among k. most: maximum characters of each text.
     """
     rating = judgement.reading(RATING)
-    slot = rating.distribution if rating else None
-    return _details(judgement, most) | {
+    distribution = rating.distribution if rating else None
+    return _describe_judgement(judgement, most) | {
         "kind": kind,
         "sample": sample,
         "rating": judgement.rating,
         "expected": judgement.expected,
         "direct": judgement.direct,
-        "distribution": [[visible(label), round(p, 5)] for label, p in (slot or ())[:64]],
+        "distribution": [[visible(label), round(p, 5)] for label, p in (distribution or ())[:64]],
         "readings": [
-            [visible(own.slot[:200]), visible(own.label[:200])]
-            for own in judgement.readings
-            if own.slot not in (RATING, DIRECT)
+            [visible(reading.slot[:200]), visible(reading.label[:200])]
+            for reading in judgement.readings
+            if reading.slot not in (RATING, DIRECT)
         ][:64],
     }
 
 
-def rubric_line(own: ItemVerdict, points: float | None) -> dict[str, Any]:
+def rubric_line(verdict: ItemVerdict, points: float | None) -> dict[str, Any]:
     """Return a rubric item and the verdict on it. points: None if they are unknown."""
     return {
-        "criterion": displayed_text(own.item.criterion, CRITERION),
+        "criterion": displayed_text(verdict.item.criterion, CRITERION),
         "points": points,
-        "kind": own.item.kind,
-        "answer": visible(own.answer),
-        "share": own.share,
-        "reason": displayed_text(own.reason, CRITERION),
+        "kind": verdict.item.kind,
+        "answer": visible(verdict.answer),
+        "share": verdict.share,
+        "reason": displayed_text(verdict.reason, CRITERION),
     }
 
 
-def rubric_on_record(judged: Iterable[tuple[JudgeInput, Judgement]]) -> list[dict[str, Any]]:
+def rubric_on_record(judgements: Iterable[tuple[JudgeInput, Judgement]]) -> list[dict[str, Any]]:
     """Return the rubric items of a response and the verdicts on them, most points first.
 
-    judged: inputs and judgements of the response as a journal has them. Those without items are
-    skipped, and so are further samples. A journal has the points of the first run that asked.
+    judgements: those of the response with their inputs, as a journal has them. Those without items
+    are skipped, and so are further samples. A journal has the points of the first run that asked.
     """
-    found = []
-    for item, judgement in judged:
-        asked = item.items if item.protocol == CHECKLIST and item.sample == 0 else ()
-        for place, own in enumerate(asked, 1):
+    lines = []
+    for item, judgement in judgements:
+        rubric_items = item.items if item.protocol == CHECKLIST and item.sample == 0 else ()
+        for place, rubric_item in enumerate(rubric_items, 1):
             points = item.points[place - 1] if item.points else None
-            known = own if points is None else replace(own, points=points)
-            found.append(rubric_line(read_item(known, judgement, place), points))
-    return sorted(found, key=lambda line: (-(line["points"] or 0.0), line["criterion"]))
+            scored_item = rubric_item if points is None else replace(rubric_item, points=points)
+            lines.append(rubric_line(read_item(scored_item, judgement, place), points))
+    return sorted(lines, key=lambda line: (-(line["points"] or 0.0), line["criterion"]))
 
 
 def comparison_details(judgement: Judgement) -> dict[str, Any]:
     """Return the judgement of two candidates in one order, in full."""
     confidence = judgement.confidence or ()
-    return _details(judgement, CUT) | {
+    return _describe_judgement(judgement, CUT) | {
         "verdict": judgement.verdict.value if judgement.verdict else None,
         "confidence": [[visible(label), p] for label, p in confidence[:8]],
     }
 
 
-def _details(judgement: Judgement, most: int) -> dict[str, Any]:
-    used = judgement.usage
+def _describe_judgement(judgement: Judgement, most: int) -> dict[str, Any]:
+    usage = judgement.usage
     return {
         "outcome": judgement.outcome.value,
         "reason": displayed_text(judgement.reason, 500),
         "critique": displayed_text(judgement.critique, most),
         "thinking": displayed_text(judgement.thinking, most),
         "forced": judgement.forced,
-        "flags": _flags(judgement.flags),
-        "tokens_in": used.tokens_in,
-        "tokens_cached": used.tokens_cached,
-        "tokens_out": used.tokens_out,
-        "latency_s": used.latency_s,
-        "queued_s": used.queued_s,
+        "flags": _list_flags(judgement.flags),
+        "tokens_in": usage.tokens_in,
+        "tokens_cached": usage.tokens_cached,
+        "tokens_out": usage.tokens_out,
+        "latency_s": usage.latency_s,
+        "queued_s": usage.queued_s,
     }
 
 
-def _flags(flags: Iterable[str]) -> list[str]:
+def _list_flags(flags: Iterable[str]) -> list[str]:
     return sorted({visible(flag[:200]) for flag in flags})[:16]

@@ -74,16 +74,16 @@ class ViewTotals:
     mean: float = 0.0
     deviation: float = 0.0
 
-    def add(self, own: QueryStanding, sign: int = 1) -> None:
+    def add(self, query_standing: QueryStanding, sign: int = 1) -> None:
         self.queries += sign
-        if own.rated > 1:
+        if query_standing.rated > 1:
             self.several += sign
-            self.top_tied += sign * (own.top > 1)
-            self.pairs += sign * own.pairs
-            self.tied += sign * own.tied
-            self.best += sign * own.best
-            self.mean += sign * own.mean
-            self.deviation += sign * own.deviation
+            self.top_tied += sign * (query_standing.top > 1)
+            self.pairs += sign * query_standing.pairs
+            self.tied += sign * query_standing.tied
+            self.best += sign * query_standing.best
+            self.mean += sign * query_standing.mean
+            self.deviation += sign * query_standing.deviation
 
     def as_json(self) -> dict[str, float | None]:
         """Return shares and means over queries with at least two rated candidates.
@@ -146,12 +146,14 @@ class RunStatistics:
         for result in results:
             self._add(result, sign)
         for view, totals in enumerate(self.views):
-            if own := standing(results, view):
-                totals.add(own, sign)
+            if query_standing := standing(results, view):
+                totals.add(query_standing, sign)
 
     def _add(self, result: CandidateResult, sign: int) -> None:
         self.candidates += sign
-        self.usage = self.usage + result.usage if sign > 0 else _less(self.usage, result.usage)
+        self.usage = (
+            self.usage + result.usage if sign > 0 else _subtract_usage(self.usage, result.usage)
+        )
         self._outcomes[result.outcome] += sign
         for flag in result.flags:
             count_name(self._flags, flag, NAMES, sign)
@@ -198,40 +200,40 @@ def standing(results: Sequence[CandidateResult], view: int) -> QueryStanding | N
     return standing_of(values) if values else None
 
 
-def notices(found: Mapping[str, Any], view: str, scored: bool = False) -> list[str]:
+def notices(statistics: Mapping[str, Any], view: str, scored: bool = False) -> list[str]:
     """Return warnings for a reader of the ratings, as plain sentences.
 
-    found: statistics under the keys of `summary.json`, including those of the view. scored:
+    statistics: those under the keys of `summary.json`, including those of the view. scored:
     whether the values are scores from 0 to 1, of groups or rubrics.
     """
     unit, least = ("of a score from 0 to 1", 0.01) if scored else ("points", 0.1)
-    said = []
-    ok_share, forced = found["ok_share"], found["forced_share"]
-    spread, ties = found["spread"], found["pair_tie_rate"]
-    if found["candidates"] and ok_share == 0:
-        said.append("No candidate got a rating: a choice among them is arbitrary.")
+    warnings = []
+    ok_share, forced = statistics["ok_share"], statistics["forced_share"]
+    spread, ties = statistics["spread"], statistics["pair_tie_rate"]
+    if statistics["candidates"] and ok_share == 0:
+        warnings.append("No candidate got a rating: a choice among them is arbitrary.")
     elif ok_share is not None and ok_share < 0.95:
-        said.append(
+        warnings.append(
             f"{as_percent(1 - ok_share)} of the judgements failed. Failed candidates cannot be "
             "chosen unless all of a query's candidates failed."
         )
     if forced is not None and forced > 0.5:
-        said.append(
+        warnings.append(
             f"{as_percent(forced)} of the ratings were forced: the judge did not write them "
             "itself, so they say less than ratings that it wrote after its critique."
         )
     if spread is not None and spread < least:
-        said.append(
+        warnings.append(
             "The judge hardly tells the candidates of a query apart (standard deviation "
             f"{spread:.3g} {unit} on average), so choices among them mean little."
         )
     elif ties is not None and ties > 0.7:
         name = view if view == "rating" else f"{view} rating"
-        said.append(
+        warnings.append(
             f"{as_percent(ties)} of the candidate pairs of a query got the same {name}: the "
             "tie-break decides most choices."
         )
-    return said
+    return warnings
 
 
 def count_name(names: Counter[str], name: str, most: int, sign: int = 1) -> None:
@@ -259,15 +261,15 @@ class Histogram:
         ignored."""
         if not math.isfinite(value):
             return
-        self._counts[self._bar(value)] += times
+        self._counts[self._find_bar(value)] += times
         while len(self._counts) > self._most:
             span = max(self._counts) - min(self._counts)
             self.width = max(2 * self.width, 2.0 ** math.ceil(math.log2(span / self._most)))
-            before, self._counts = self._counts, Counter()
-            for old, found in before.items():
-                self._counts[self._bar(old)] += found
+            old_counts, self._counts = self._counts, Counter()
+            for old, count in old_counts.items():
+                self._counts[self._find_bar(old)] += count
 
-    def _bar(self, value: float) -> float:
+    def _find_bar(self, value: float) -> float:
         """Return the value, or the middle of its bin.
 
         When bins merge, all of their values go to the same bin, so that each can be removed later.
@@ -280,7 +282,7 @@ class Histogram:
 
 
 @lru_cache(maxsize=512)
-def _weights(n: int, size: int) -> tuple[float, ...]:
+def _compute_weights(n: int, size: int) -> tuple[float, ...]:
     """Return for each i the probability that the i-th smallest of n values is the best of a random
     subset of this size."""
     # Dividing two Python integers rounds only once, however large they are.
@@ -304,16 +306,18 @@ def best_of_n_curve(
     sampled. N = 1 gives the mean and N = n the maximum; without values the curve is empty. Raises
     ValueError for a size outside 1..n or a value that is not finite.
     """
-    ordered = sorted(values)
-    n = len(ordered)
-    if not all(math.isfinite(value) for value in ordered):
-        raise ValueError(f"values must be finite, not {ordered}")
+    sorted_values = sorted(values)
+    n = len(sorted_values)
+    if not all(math.isfinite(value) for value in sorted_values):
+        raise ValueError(f"values must be finite, not {sorted_values}")
     curve = []
     for size in default_sizes(n) if sizes is None or not n else sizes:
         if not 1 <= size <= n:
             raise ValueError(f"size {size} is outside 1..{n}, the number of values")
-        best = math.fsum(v * w for v, w in zip(ordered, _weights(n, size), strict=True))
-        curve.append((size, min(max(best, ordered[0]), ordered[-1])))
+        best = math.fsum(
+            v * w for v, w in zip(sorted_values, _compute_weights(n, size), strict=True)
+        )
+        curve.append((size, min(max(best, sorted_values[0]), sorted_values[-1])))
     return tuple(curve)
 
 
@@ -324,10 +328,10 @@ def bars(
 
     The width is 0 if every value is counted separately.
     """
-    found = Histogram(most)
+    merged_histogram = Histogram(most)
     for value, count in histogram:
-        found.add(value, count)
-    return found.counts(), found.width
+        merged_histogram.add(value, count)
+    return merged_histogram.counts(), merged_histogram.width
 
 
 class MeanCurve:
@@ -370,5 +374,5 @@ def as_percent(part: float) -> str:
     return f"{math.floor(1000 * part + 0.5) / 10:g} %"
 
 
-def _less(usage: Usage, other: Usage) -> Usage:
+def _subtract_usage(usage: Usage, other: Usage) -> Usage:
     return Usage(*(getattr(usage, f.name) - getattr(other, f.name) for f in fields(Usage)))

@@ -71,51 +71,53 @@ def mark_of(entry: Entry) -> Mark:
 
     The number of a READING is its expected rating, as `direct`.
     """
-    j = entry.judgement
+    judgement = entry.judgement
     protocol = entry.item.protocol
     kind = READING if entry.item.direct else KINDS.get(protocol, visible(protocol[:200]))
-    used = j.usage
-    rating, expected, direct, pessimistic = _views(j, kind)
+    usage = judgement.usage
+    rating, expected, direct, pessimistic = _read_views(judgement, kind)
     return Mark(
         kind,
         entry.at,
-        j.outcome.value,
-        "" if j.ok else _name(j.reason or j.outcome.value),
+        judgement.outcome.value,
+        "" if judgement.ok else _shorten(judgement.reason or judgement.outcome.value),
         rating,
         expected,
         direct,
         pessimistic,
-        j.verdict.value if j.verdict else None,
-        _scores(j, kind, len(entry.item.responses)),
-        j.forced,
-        tuple(map(_name, j.flags)),
-        used.tokens_in,
-        used.tokens_cached,
-        used.tokens_out,
-        used.latency_s,
-        used.queued_s,
+        judgement.verdict.value if judgement.verdict else None,
+        _list_scores(judgement, kind, len(entry.item.responses)),
+        judgement.forced,
+        tuple(map(_shorten, judgement.flags)),
+        usage.tokens_in,
+        usage.tokens_cached,
+        usage.tokens_out,
+        usage.latency_s,
+        usage.queued_s,
     )
 
 
-def _name(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a reason or flag, truncated and with visible control characters."""
     return visible(text[:200])
 
 
-def _views(j: Judgement, kind: str) -> tuple[float | None, ...]:
+def _read_views(judgement: Judgement, kind: str) -> tuple[float | None, ...]:
     """Return the numbers of VIEWS."""
     if kind == READING:
-        return None, None, j.view("expected"), None
-    return tuple(map(j.view, VIEWS))
+        return None, None, judgement.view("expected"), None
+    return tuple(map(judgement.view, VIEWS))
 
 
-def _scores(j: Judgement, kind: str, count: int) -> tuple[tuple[float | None, bool], ...]:
+def _list_scores(
+    judgement: Judgement, kind: str, count: int
+) -> tuple[tuple[float | None, bool], ...]:
     if kind == GROUP:
-        return tuple(read_scores(j, count))
+        return tuple(read_scores(judgement, count))
     if kind != COMPARISON:
         return ()
-    won = share_of_first(j)
-    return (won, j.forced), (None if won is None else 1 - won, j.forced)
+    won = share_of_first(judgement)
+    return (won, judgement.forced), (None if won is None else 1 - won, judgement.forced)
 
 
 @dataclass(slots=True)

@@ -31,16 +31,16 @@ from autoj_reward.processes import relaxed_gc
 from autoj_reward.types import Judgement, QueryOrTurns
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered, write_figures
-from rollouts.best_of_n.results import GroupResult, writing_results
+from rollouts.best_of_n.results import GroupResult, open_result_files
 from rollouts.best_of_n.sampling import (
     JobSchedule,
     Sampled,
     Sampler,
-    recorded,
+    make_journal_sampler,
     recorded_samples,
     sample_missing,
 )
-from rollouts.best_of_n.shards import in_shards
+from rollouts.best_of_n.shards import run_in_shards
 from rollouts.best_of_n.stages import Counts
 from rollouts.best_of_n.summary import JUDGE_PHASE, JobStatistics, Summary, budget_text
 
@@ -52,7 +52,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Run the job of a config file, print where the report is, and return the exit code 0."""
     checked = load_run(BestOfNConfig, config, sets, strict)
     summary = run_job(checked, strict)
-    print(_closing_words(summary, checked.output))
+    print(_describe_summary(summary, checked.output))
     return 0
 
 
@@ -67,12 +67,12 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     config = job.config
     rows, counts = stages.rows_of(job), Counts()
     left_out = look_through(rows, strict, partial(counts.expect, job))
-    result, total = config.output / "summary.json", counts.expected(config)
-    how = config.scoring.by if config.scoring else None
-    claim = judged_by(job.judge.name, config.output, result, total, config.journal, how)
+    summary_path, total = config.output / "summary.json", counts.expected(config)
+    scored_by = config.scoring.by if config.scoring else None
+    claim = judged_by(job.judge.name, config.output, summary_path, total, config.journal, scored_by)
     with claim, tracking(config.track, str(config.output), config) as reports:
 
-        def summary(statistics: JobStatistics) -> Summary:
+        def summarize(statistics: JobStatistics) -> Summary:
             return statistics.summary(
                 left_out,
                 counts.seconds,
@@ -82,36 +82,38 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
             )
 
         def follow(statistics: JobStatistics) -> None:
-            done = statistics.candidates.queries
-            reports.offer(done, lambda: summary(statistics).metrics)
+            finished_queries = statistics.candidates.queries
+            reports.offer(finished_queries, lambda: summarize(statistics).metrics)
 
-        found = Gathered(config, follow)
+        results = Gathered(config, follow)
         print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
         with relaxed_gc():  # the collector would scan all requests in flight again and again
             if config.ray_data:
-                in_shards(job, left_out, counts, found)
+                run_in_shards(job, left_out, counts, results)
             else:
-                asyncio.run(_in_this_process(job, rows, left_out, counts, found))
-        result_of_all = summary(found.statistics)
-        write_figures(config, result_of_all, found)
-        reports.send(found.queries, result_of_all.metrics)
-    return result_of_all
+                asyncio.run(_run_in_this_process(job, rows, left_out, counts, results))
+        summary = summarize(results.statistics)
+        write_figures(config, summary, results)
+        reports.send(results.queries, summary.metrics)
+    return summary
 
 
-async def _in_this_process(
-    job: stages.Job, rows: Stream[QueryRow], left_out: BadRows, counts: Counts, found: Gathered
+async def _run_in_this_process(
+    job: stages.Job, rows: Stream[QueryRow], left_out: BadRows, counts: Counts, results: Gathered
 ) -> None:
     config = job.config
-    cluster = _cluster(config)
+    cluster = _create_cluster(config)
     journal = Journal(config.journal or config.output / "journal.sqlite")
     try:
-        with _bar(config, counts) as sampled:
-            schedule = await _sampling(config, rows, journal, cluster, counts, sampled)
-            with counts.phase(JUDGE_PHASE), writing_results(config.output) as record:
+        with _show_sampling_bar(config, counts) as advance_sampling:
+            schedule = await _schedule_sampling(
+                config, rows, journal, cluster, counts, advance_sampling
+            )
+            with counts.phase(JUDGE_PHASE), open_result_files(config.output) as record:
 
                 def add(group: GroupResult) -> None:
                     record(group)
-                    found.add(group)
+                    results.add(group)
 
                 with progress_bar(counts.expected(config)) as advance:
 
@@ -119,9 +121,9 @@ async def _in_this_process(
                         counts.add(judgement, reused, config.budget is not None)
                         advance(judgement, reused)
 
-                    to = journal, cluster, progress, add, left_out
-                    await stages.judge_rows(job, rows, schedule, *to)
-                if not found.queries:
+                    arguments = journal, cluster, progress, add, left_out
+                    await stages.judge_rows(job, rows, schedule, *arguments)
+                if not results.queries:
                     raise InputError(f"{rows.name}: no query has a response to judge")
     finally:
         if cluster:
@@ -129,7 +131,7 @@ async def _in_this_process(
         journal.close()
 
 
-def _cluster(config: BestOfNConfig) -> Cluster | None:
+def _create_cluster(config: BestOfNConfig) -> Cluster | None:
     """Return the Ray cluster for replicas; None if no model runs on replicas.
 
     Ray is imported only if it is needed, since the import takes a second.
@@ -142,14 +144,14 @@ def _cluster(config: BestOfNConfig) -> Cluster | None:
 
 
 @contextmanager
-def _bar(config: BestOfNConfig, counts: Counts) -> Iterator[Callable[[int], object]]:
+def _show_sampling_bar(config: BestOfNConfig, counts: Counts) -> Iterator[Callable[[int], object]]:
     """Yield a callback that advances a progress bar by a number of sampled responses."""
     total = counts.unanswered * config.policy.n if config.policy else 0
     with tqdm(total=total, desc="sampling", unit="response", disable=not total) as bar:
         yield bar.update
 
 
-async def _sampling(
+async def _schedule_sampling(
     config: BestOfNConfig,
     rows: Stream[QueryRow],
     journal: Journal,
@@ -167,24 +169,24 @@ async def _sampling(
     policy = config.policy
     with counts.phase("sample"):
         if policy is None or not counts.unanswered:
-            return JobSchedule(recorded(policy, journal, {}))
+            return JobSchedule(make_journal_sampler(policy, journal, {}))
         queries = partial(stages.unanswered_queries, rows)
-        missing = any(recorded_samples(policy, journal, own) is None for own in queries())
+        missing = any(recorded_samples(policy, journal, query) is None for query in queries())
         sample_all = partial(sample_missing, queries(), policy, journal, progress, cluster)
         if missing and cluster and not cluster.has_room(config.judge, policy):
-            return JobSchedule(recorded(policy, journal, await sample_all()))
+            return JobSchedule(make_journal_sampler(policy, journal, await sample_all()))
         if missing and cluster and cluster.shares_cores(config.judge, policy):
-            return _before(policy, journal, counts, sample_all)
-        return _beside(policy, journal, cluster, counts, progress)
+            return _schedule_sampling_first(policy, journal, counts, sample_all)
+        return _schedule_side_by_side(policy, journal, cluster, counts, progress)
 
 
-def _before(
+def _schedule_sampling_first(
     policy: PolicyConfig,
     journal: Journal,
     counts: Counts,
     sample_all: Callable[[], Awaitable[Mapping[QueryOrTurns, str]]],
 ) -> JobSchedule:
-    """Return what `_sampling` does, for a policy that has all cores while the judge starts."""
+    """Return the schedule of a policy that has all cores while the judge starts."""
     early = asyncio.Event()
 
     async def run() -> Mapping[QueryOrTurns, str]:
@@ -194,41 +196,41 @@ def _before(
     async def free() -> None:
         await asyncio.shield(running)
 
-    async def sample(asked: QueryOrTurns) -> Sampled:
-        return await recorded(policy, journal, await asyncio.shield(running))(asked)
+    async def sample(query: QueryOrTurns) -> Sampled:
+        return await make_journal_sampler(policy, journal, await asyncio.shield(running))(query)
 
     running = asyncio.create_task(run())
     early.set()
     return JobSchedule(sample, early, free)
 
 
-def _beside(
+def _schedule_side_by_side(
     policy: PolicyConfig,
     journal: Journal,
     cluster: Cluster | None,
     counts: Counts,
     progress: Callable[[int], object],
 ) -> JobSchedule:
-    """Return what `_sampling` does, for a policy that runs beside the judge.
+    """Return the schedule of a policy that runs beside the judge.
 
     The policy is stopped after the last query.
     """
     sampler = Sampler(policy, journal, cluster, progress)
-    started, left, stopping = time.monotonic(), counts.unanswered, list[asyncio.Task[None]]()
+    started, remaining, stopping = time.monotonic(), counts.unanswered, list[asyncio.Task[None]]()
 
-    async def sample(asked: QueryOrTurns) -> Sampled:
-        nonlocal left
-        found = await sampler.sample(asked)
+    async def sample(query: QueryOrTurns) -> Sampled:
+        nonlocal remaining
+        samples = await sampler.sample(query)
         counts.seconds["sample"] = time.monotonic() - started
-        left -= 1
-        if not left:
+        remaining -= 1
+        if not remaining:
             stopping.append(asyncio.create_task(sampler.close()))
-        return found
+        return samples
 
     return JobSchedule(sample, sampler.needed)
 
 
-def _closing_words(summary: Summary, folder: Path) -> str:
+def _describe_summary(summary: Summary, folder: Path) -> str:
     ok, abandoned = (summary.outcomes.get(name, 0) for name in ("ok", "abandoned"))
     failed = sum(summary.outcomes.values()) - ok - abandoned
     rate = summary.judgements_per_second
@@ -240,10 +242,10 @@ def _closing_words(summary: Summary, folder: Path) -> str:
     if summary.budget:
         lines.append(budget_text(summary.budget))
     if summary.curve:
-        (_, one), (size, best) = summary.curve[0], summary.curve[-1]
+        (_, mean_value), (size, best_value) = summary.curve[0], summary.curve[-1]
         lines.append(
-            f"mean {summary.value_name} of a random response {one:.2f}, "
-            f"of the best of {size} {best:.2f}"
+            f"mean {summary.value_name} of a random response {mean_value:.2f}, "
+            f"of the best of {size} {best_value:.2f}"
         )
     if rate:
         lines.append(f"{rate:.2f} judgements/s; {summary.reused} read from the journal")

@@ -83,34 +83,34 @@ class ReportSample:
 
     def add(self, group: GroupResult) -> None:
         self.total += 1
-        own = ShownQuery(self.total, group)
+        query = ShownQuery(self.total, group)
         if self.total <= ALL:
-            self._first.append(own)
-        self._last.append(own)
+            self._first.append(query)
+        self._last.append(query)
         best = max(group.values(self._view), default=-math.inf)
-        heapq.heappush(self._worst, (-best, -self.total, own))
+        heapq.heappush(self._worst, (-best, -self.total, query))
         if len(self._worst) > WORST:
             heapq.heappop(self._worst)
         if len(self._drawn) < DRAWN:  # Vitter's reservoir (algorithm R)
-            self._drawn.append(own)
+            self._drawn.append(query)
         elif (place := self._draw.randrange(self.total)) < DRAWN:
-            self._drawn[place] = own
+            self._drawn[place] = query
 
-    def shown(self) -> list[ShownQuery]:
+    def list_queries(self) -> list[ShownQuery]:
         """Return the sampled queries in input order, each with the first reason that applies."""
         if self.total <= ALL:
             return self._first
-        taken: dict[int, ShownQuery] = {}
-        worst = [own for _, _, own in self._worst]
-        for why, some in (
+        by_number: dict[int, ShownQuery] = {}
+        worst = [query for _, _, query in self._worst]
+        for why, queries in (
             ("first", self._first[:FIRST]),
             ("last", self._last),
             ("lowest", worst),
             ("drawn", self._drawn),
         ):
-            for own in some:
-                taken.setdefault(own.number, ShownQuery(own.number, own.group, why))
-        return [taken[number] for number in sorted(taken)]
+            for query in queries:
+                by_number.setdefault(query.number, ShownQuery(query.number, query.group, why))
+        return [by_number[number] for number in sorted(by_number)]
 
 
 class Gathered:
@@ -123,8 +123,8 @@ class Gathered:
         self, config: BestOfNConfig, follow: Callable[[JobStatistics], object] | None = None
     ) -> None:
         self._follow = follow
-        how = config.scoring.by if config.scoring else None
-        self.statistics = JobStatistics(config.view, config.budget, how)
+        scored_by = config.scoring.by if config.scoring else None
+        self.statistics = JobStatistics(config.view, config.budget, scored_by)
         self.sample = ReportSample(config.view)
 
     @property
@@ -138,13 +138,13 @@ class Gathered:
             self._follow(self.statistics)
 
 
-def write_figures(config: BestOfNConfig, summary: Summary, found: Gathered) -> None:
+def write_figures(config: BestOfNConfig, summary: Summary, results: Gathered) -> None:
     """Write summary.json, report.html and, where there is a curve, curve.svg."""
     folder = config.output
     write_json(folder / "summary.json", to_json(summary))
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
     title = f"Best-of-N: {Path(config.input).name}"
-    page = render_report(summary, found, title=title, config_text=text)
+    page = render_report(summary, results, title=title, config_text=text)
     write_text(folder / "report.html", page)
     if summary.curve:
         name = f"mean {summary.value_name} of the best of N"
@@ -152,26 +152,33 @@ def write_figures(config: BestOfNConfig, summary: Summary, found: Gathered) -> N
         write_text(folder / "curve.svg", drawing)
 
 
-def render_report(summary: Summary, found: Gathered, *, title: str, config_text: str) -> str:
+def render_report(summary: Summary, results: Gathered, *, title: str, config_text: str) -> str:
     """Return the page with the job's data in it.
 
     Whatever a model, a row or a file name says is shown as text, with control characters and lone
     surrogates made visible.
     """
-    queries = [_query(own, summary.view) for own in found.sample.shown()]
-    run = _run(summary, found.statistics.candidates, title, config_text)
-    run["notices"] += _sampled(found.sample)
-    flags = {flag for query in queries for own in query["candidates"] for flag in own["flags"]}
+    queries = [
+        _describe_query(shown_query, summary.view) for shown_query in results.sample.list_queries()
+    ]
+    run = _describe_run(summary, results.statistics.candidates, title, config_text)
+    run["notices"] += _describe_sample(results.sample)
+    flags = {
+        flag
+        for query in queries
+        for candidate in query["candidates"]
+        for flag in candidate["flags"]
+    }
     return document({"run": run | {"all_flags": sorted(flags)}, "queries": queries})
 
 
-def _run(
+def _describe_run(
     summary: Summary, statistics: RunStatistics, title: str, config_text: str
 ) -> dict[str, Any]:
     figures = run_figures(statistics, to_json(summary), summary.judge)
-    budget, said = summary.budget, figures.pop("notices")
+    budget, notices = summary.budget, figures.pop("notices")
     if budget and budget.share < 1:
-        said.insert(
+        notices.insert(
             0,
             f"Judged on a {budget_text(budget)}. Ratings, ties and spread below are those of the "
             "candidates that were judged in full.",
@@ -185,71 +192,74 @@ def _run(
         "scored_by": summary.scored_by,
         "journal": None,
         "training": None,
-        "notices": said,
-        "budget": _budget_rows(budget) if budget else None,
-        "bad_rows": _bad_rows(summary.bad_rows, summary.rows_left_out),
+        "notices": notices,
+        "budget": _list_budget(budget) if budget else None,
+        "bad_rows": _list_bad_rows(summary.bad_rows, summary.rows_left_out),
         "config": visible(config_text),
     }
 
 
-def _sampled(sample: ReportSample) -> list[str]:
-    found = sample.shown()
-    if len(found) == sample.total:
+def _describe_sample(sample: ReportSample) -> list[str]:
+    queries = sample.list_queries()
+    if len(queries) == sample.total:
         return []
-    of = Counter(own.why for own in found)
-    kinds = ", ".join(f"{of[why]:,} {text}" for why, text in KINDS.items() if of[why])
+    counts = Counter(query.why for query in queries)
+    kinds = ", ".join(f"{counts[why]:,} {text}" for why, text in KINDS.items() if counts[why])
     return [
-        f"{len(found):,} of {sample.total:,} queries are shown in detail: {kinds}. The result "
+        f"{len(queries):,} of {sample.total:,} queries are shown in detail: {kinds}. The result "
         "files hold all of them."
     ]
 
 
-def _bad_rows(rows: Sequence[BadRow], total: int) -> list[str]:
-    found = [displayed_text(str(row), 500) for row in rows[:BAD_ROWS]]
-    more = total - len(found)
-    return [*found, *([f"{more:,} more rows were named while it ran."] if more > 0 else [])]
+def _list_bad_rows(rows: Sequence[BadRow], total: int) -> list[str]:
+    lines = [displayed_text(str(row), 500) for row in rows[:BAD_ROWS]]
+    more = total - len(lines)
+    return [*lines, *([f"{more:,} more rows were named while it ran."] if more > 0 else [])]
 
 
-def _budget_rows(b: BudgetSummary) -> list[tuple[str, str]]:
-    written = "–" if b.written_share is None else f"{b.written_share:.1%}"
+def _list_budget(budget: BudgetSummary) -> list[tuple[str, str]]:
+    written = "–" if budget.written_share is None else f"{budget.written_share:.1%}"
     return [
-        ("share of full judging allowed", f"{b.share:.1%}"),
+        ("share of full judging allowed", f"{budget.share:.1%}"),
         ("share written, by estimate", written),
-        ("tokens written", f"{b.written:,}"),
-        ("full judging would have written, by estimate", f"{b.full_tokens:,.0f}"),
-        ("cheap readings", f"{b.readings:,}"),
-        ("critiques", f"{b.critiques:,}"),
-        ("critiques skipped", f"{b.skipped:,}"),
-        ("orders of comparisons", f"{b.orders:,}"),
-        ("queries over their share", f"{b.over:,}"),
-        *((f"candidates: {fate.replace('_', ' ')}", f"{k:,}") for fate, k in b.fates.items()),
+        ("tokens written", f"{budget.written:,}"),
+        ("full judging would have written, by estimate", f"{budget.full_tokens:,.0f}"),
+        ("cheap readings", f"{budget.readings:,}"),
+        ("critiques", f"{budget.critiques:,}"),
+        ("critiques skipped", f"{budget.skipped:,}"),
+        ("orders of comparisons", f"{budget.orders:,}"),
+        ("queries over their share", f"{budget.over:,}"),
+        *((f"candidates: {fate.replace('_', ' ')}", f"{k:,}") for fate, k in budget.fates.items()),
         *(
-            (f"{kind}: tokens read, of these cached", f"{u.tokens_in:,}, {u.tokens_cached:,}")
-            for kind, u in b.usage.items()
+            (
+                f"{kind}: tokens read, of these cached",
+                f"{usage.tokens_in:,}, {usage.tokens_cached:,}",
+            )
+            for kind, usage in budget.usage.items()
         ),
     ]
 
 
-def _query(own: ShownQuery, view: str) -> dict[str, Any]:
+def _describe_query(query: ShownQuery, view: str) -> dict[str, Any]:
     """Return a query as the page asks for it, with the details of its candidates."""
-    group, row = own.group, own.group.row
-    standings = {name: standing(group.own, n) for n, name in enumerate(VIEWS)}
+    group, row = query.group, query.group.row
+    standings = {name: standing(group.distinct_results, n) for n, name in enumerate(VIEWS)}
     curve = best_of_n_curve(group.values(view)) if group.spending is None else ()
     return {
-        "id": own.number,
+        "id": query.number,
         "excerpt": excerpt(row.query),
         "text": displayed_text(row.query, LONG),
         "context": {visible(n): displayed_text(text, LONG) for n, text in row.context.items()},
         "total": len(group.candidates),
         "standings": {name: s._asdict() if s else {} for name, s in standings.items()},
-        "candidates": [_candidate(group, n) for n in range(len(group.candidates))],
-        "details": _details(group, view),
+        "candidates": [_describe_candidate(group, n) for n in range(len(group.candidates))],
+        "details": _list_details(group, view),
         "comparisons": [
-            {"one": str(one), "two": str(two), "verdict": verdict.value, "both": True,
+            {"one": str(first), "two": str(second), "verdict": verdict.value, "both": True,
              "outcome": Outcome.OK.value, "confidence": []}
-            for one, two, verdict in group.selection.comparisons
+            for first, second, verdict in group.selection.comparisons
         ],
-        "relative": _relative(group),
+        "relative": _describe_ranking(group),
         "choice": {
             "rule": visible(group.selection.rule),
             "why": f"Line {row.line}, candidate {group.selection.index}: "
@@ -259,49 +269,53 @@ def _query(own: ShownQuery, view: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _relative(group: GroupResult) -> dict[str, Any] | None:
+def _describe_ranking(group: GroupResult) -> dict[str, Any] | None:
     names = [str(n) for n in range(len(group.candidates))]
     return ranking_data(group.ranking, names) if group.ranking else None
 
 
-def _candidate(group: GroupResult, n: int) -> dict[str, Any]:
+def _describe_candidate(group: GroupResult, n: int) -> dict[str, Any]:
     candidate = group.candidates[n]
-    found = candidate_line(str(n), candidate.response, group.results[n])
-    found |= {
+    line = candidate_line(str(n), candidate.response, group.results[n])
+    line |= {
         "candidate": str(n),
         "chosen": n == group.selection.index,
         "logprob": candidate.policy_logprob,
     }
     if group.standings:
-        own = group.standings[n]
-        found |= {"cheap": own.cheap, "fate": own.fate.value, "why": visible(own.why)}
-    return found
+        budget_standing = group.standings[n]
+        line |= {
+            "cheap": budget_standing.cheap,
+            "fate": budget_standing.fate.value,
+            "why": visible(budget_standing.why),
+        }
+    return line
 
 
-def _details(group: GroupResult, view: str) -> list[dict[str, Any]]:
+def _list_details(group: GroupResult, view: str) -> list[dict[str, Any]]:
     """Return the judgements of each candidate; most texts are cut short."""
     values = [judgement.view(view) for judgement in group.judgements]
-    rated = [value for value in values if value is not None]
-    ends = {min(rated), max(rated)} if rated else set()
-    found = []
+    rated_values = [value for value in values if value is not None]
+    ends = {min(rated_values), max(rated_values)} if rated_values else set()
+    details = []
     for n, (candidate, judgement) in enumerate(
         zip(group.candidates, group.judgements, strict=True)
     ):
         most = LONG if n == group.selection.index or values[n] in ends else SHORT
-        judged = [judgement_details(judgement, most=most)]
-        found.append(
+        judgements = [judgement_details(judgement, most=most)]
+        details.append(
             {
                 "name": str(n),
                 "response": displayed_text(candidate.response, most),
-                "judgements": judged,
+                "judgements": judgements,
                 "rubric": [
-                    rubric_line(own, own.item.points)
+                    rubric_line(verdict, verdict.item.points)
                     for score in group.rubrics[n : n + 1]
-                    for own in score.verdicts
+                    for verdict in score.verdicts
                 ],
             }
         )
-    return found
+    return details
 
 
 def reason_in_words(group: GroupResult, view: str) -> str:

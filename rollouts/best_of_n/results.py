@@ -52,7 +52,9 @@ class GroupResult:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments alone: `results` follow from them."""
-        return GroupResult, tuple(getattr(self, own.name) for own in fields(self) if own.init)
+        return GroupResult, tuple(
+            getattr(self, argument.name) for argument in fields(self) if argument.init
+        )
 
     @property
     def chosen(self) -> Judgement:
@@ -60,7 +62,7 @@ class GroupResult:
         return self.judgements[self.selection.index]
 
     @property
-    def own(self) -> tuple[CandidateResult, ...]:
+    def distinct_results(self) -> tuple[CandidateResult, ...]:
         """Return the results without those of copies, which share their original's."""
         if not self.standings:
             return self.results
@@ -70,8 +72,8 @@ class GroupResult:
     def values(self, view: str) -> tuple[float, ...]:
         """Return the view's numbers of the candidates, without copies and missing numbers."""
         place = VIEWS.index(view)
-        found = (result.values[place] for result in self.own)
-        return tuple(value for value in found if value is not None)
+        numbers = (result.values[place] for result in self.distinct_results)
+        return tuple(value for value in numbers if value is not None)
 
 
 def selection_record(group: GroupResult) -> dict[str, Any]:
@@ -93,35 +95,35 @@ def selection_record(group: GroupResult) -> dict[str, Any]:
             "ratings": [result.values[0] for result in group.results],
             "extra": to_plain(group.row.extra),
         }
-        | _turns(group)
-        | _budget(group)
+        | _record_turns(group)
+        | _record_budget(group)
         | ({"relative": group.ranking.record()} if group.ranking else {})
     )
 
 
-def _turns(group: GroupResult) -> dict[str, Any]:
+def _record_turns(group: GroupResult) -> dict[str, Any]:
     """Return the conversation that was answered; empty if it is a single query."""
     turns = group.row.context.turns
     return {"messages": messages_of(turns)} if turns else {}
 
 
-def _budget(group: GroupResult) -> dict[str, Any]:
-    spent = group.spending
-    if spent is None:
+def _record_budget(group: GroupResult) -> dict[str, Any]:
+    spending = group.spending
+    if spending is None:
         return {}
     return {
         "fates": [standing.fate.value for standing in group.standings],
         "cheap": [standing.cheap for standing in group.standings],
-        "critiques": spent.asked,
-        "critiques_skipped": spent.skipped,
-        "tokens_written": spent.usage.tokens_out,
-        "full_tokens": spent.full_tokens,
+        "critiques": spending.asked,
+        "critiques_skipped": spending.skipped,
+        "tokens_written": spending.usage.tokens_out,
+        "full_tokens": spending.full_tokens,
     }
 
 
 def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
     """Return the rows of `judgements.jsonl` for one query, one for each candidate."""
-    rows = [_judgement_record(group, index) for index in range(len(group.candidates))]
+    rows = [_make_judgement_record(group, index) for index in range(len(group.candidates))]
     for row, standing in zip(rows, group.standings, strict=False):
         row |= to_plain(standing)
     for row, score in zip(rows, group.rubrics, strict=False):
@@ -129,30 +131,30 @@ def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
     return rows
 
 
-def _judgement_record(group: GroupResult, index: int) -> dict[str, Any]:
-    candidate, j = group.candidates[index], group.judgements[index]
-    result, read = group.results[index], j.reading(RATING)
-    slot = read.distribution if read else None
+def _make_judgement_record(group: GroupResult, index: int) -> dict[str, Any]:
+    candidate, judgement = group.candidates[index], group.judgements[index]
+    result, rating = group.results[index], judgement.reading(RATING)
+    distribution = rating.distribution if rating else None
     return {
         "line": group.row.line,
         "index": index,
         "response": response_record(candidate.response),
         "policy_logprob": candidate.policy_logprob,
-        "outcome": j.outcome.value,
-        "reason": j.reason,
+        "outcome": judgement.outcome.value,
+        "reason": judgement.reason,
         **dict(zip(VIEWS, result.values, strict=True)),
-        "outside": read.outside if read else None,
-        "distribution": None if slot is None else dict(slot),
+        "outside": rating.outside if rating else None,
+        "distribution": None if distribution is None else dict(distribution),
         "forced": result.forced,
-        "critique": j.critique,
-        "flags": list(j.flags),
-        "tokens_in": j.usage.tokens_in,
-        "tokens_cached": j.usage.tokens_cached,
-        "tokens_out": j.usage.tokens_out,
-        "latency_s": j.usage.latency_s,
-        "queued_s": j.usage.queued_s,
-        "judge": j.judge,
-    } | ({"thinking": j.thinking} if j.thinking else {})
+        "critique": judgement.critique,
+        "flags": list(judgement.flags),
+        "tokens_in": judgement.usage.tokens_in,
+        "tokens_cached": judgement.usage.tokens_cached,
+        "tokens_out": judgement.usage.tokens_out,
+        "latency_s": judgement.usage.latency_s,
+        "queued_s": judgement.usage.queued_s,
+        "judge": judgement.judge,
+    } | ({"thinking": judgement.thinking} if judgement.thinking else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ class ResultFiles:
 
 
 @contextmanager
-def writing_results(folder: Path) -> Iterator[ResultFiles]:
+def open_result_files(folder: Path) -> Iterator[ResultFiles]:
     """Open the result files of a folder; add queries in input order.
 
     The files appear complete when the block ends without an error.
@@ -182,7 +184,7 @@ def writing_results(folder: Path) -> Iterator[ResultFiles]:
 
 
 @contextmanager
-def joining(folder: Path) -> Iterator[Callable[[Path], None]]:
+def open_joined_results(folder: Path) -> Iterator[Callable[[Path], None]]:
     """Open the result files of a folder, and yield a function that appends those of a part.
 
     The files appear complete when the block ends without an error.

@@ -41,7 +41,7 @@ class JobSchedule(NamedTuple):
 class Policy(Protocol):
     """Samples responses to one query."""
 
-    def batches(self, asked: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
+    def batches(self, query: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
         """Yield lists of all (index, response) that are done by then.
 
         Raises InputRejected if the query does not fit, and EngineUnavailable if a retry may help.
@@ -66,7 +66,7 @@ class Sampler:
         replica's responses are sampled again."""
         self._config, self._journal, self._cluster = config, journal, cluster
         self._progress, self._name = progress, policy_name(config)
-        self._drawing: dict[QueryOrTurns, asyncio.Task[Sampled]] = {}
+        self._tasks: dict[QueryOrTurns, asyncio.Task[Sampled]] = {}
         self._turns, self._starting = asyncio.Semaphore(QUERIES_AT_ONCE), asyncio.Lock()
         self._policy: Policy | None = None
         self.failed: dict[QueryOrTurns, str] = {}
@@ -74,16 +74,16 @@ class Sampler:
         self.needed = asyncio.Event()
         """Set when the journal lacks a query's responses, just before the policy is opened."""
 
-    async def sample(self, asked: QueryOrTurns) -> Sampled:
+    async def sample(self, query: QueryOrTurns) -> Sampled:
         """Return the responses to a query: from the journal, from a call in flight, or new ones."""
-        if asked in self.failed:
-            return self.failed[asked]
-        if (drawing := self._drawing.get(asked)) is None:
-            if kept := recorded_samples(self._config, self._journal, asked):
-                self._progress(len(kept.responses))
-                return kept
-            drawing = self._drawing[asked] = asyncio.create_task(self._sample(asked))
-        return await drawing
+        if query in self.failed:
+            return self.failed[query]
+        if (task := self._tasks.get(query)) is None:
+            if samples := recorded_samples(self._config, self._journal, query):
+                self._progress(len(samples.responses))
+                return samples
+            task = self._tasks[query] = asyncio.create_task(self._sample(query))
+        return await task
 
     async def close(self) -> None:
         """Stop the policy's replicas and free their memory."""
@@ -91,56 +91,56 @@ class Sampler:
             await asyncio.to_thread(self._cluster.remove, "policy")
         self._policy = None
 
-    async def _sample(self, asked: QueryOrTurns) -> Sampled:
+    async def _sample(self, query: QueryOrTurns) -> Sampled:
         try:
             async with self._turns:
-                found = await self._ask(await self._opened(), asked)
-            if isinstance(found, str):
-                self.failed[asked] = found
+                samples = await self._ask(await self._get_policy(), query)
+            if isinstance(samples, str):
+                self.failed[query] = samples
             else:
-                found = self._journal.put_samples(self._name, on_record(asked), found)
-            return found
+                samples = self._journal.put_samples(self._name, encode_query(query), samples)
+            return samples
         finally:
-            del self._drawing[asked]
+            del self._tasks[query]
 
-    async def _opened(self) -> Policy:
+    async def _get_policy(self) -> Policy:
         async with self._starting:
             if self._policy is None:
                 self.needed.set()
                 self._policy = await open_policy(self._config, self._cluster)
         return self._policy
 
-    async def _ask(self, policy: Policy, asked: QueryOrTurns) -> Sampled:
+    async def _ask(self, policy: Policy, query: QueryOrTurns) -> Sampled:
         deadline_s = self._config.serve.deadline_s
         deadline, pause = time.monotonic() + deadline_s, 0.5
         while True:
-            drawn: dict[int, Generation] = {}
+            generations: dict[int, Generation] = {}
             try:
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    await self._draw(policy, asked, drawn)
-                return _together([drawn[index] for index in sorted(drawn)])
+                    await self._draw(policy, query, generations)
+                return _join_generations([generations[index] for index in sorted(generations)])
             except InputRejected as error:
                 return str(error)
             except TimeoutError:
-                self._progress(-len(drawn))
+                self._progress(-len(generations))
                 return f"the policy gave no answer within {deadline_s:g} s"
             except EngineUnavailable as error:
-                self._progress(-len(drawn))
+                self._progress(-len(generations))
                 if time.monotonic() + pause > deadline:
                     return str(error)
             await asyncio.sleep(pause)
             pause = min(10.0, pause * 2)
 
     async def _draw(
-        self, policy: Policy, asked: QueryOrTurns, drawn: dict[int, Generation]
+        self, policy: Policy, query: QueryOrTurns, generations: dict[int, Generation]
     ) -> None:
-        async with aclosing(policy.batches(asked)) as batches:
+        async with aclosing(policy.batches(query)) as batches:
             async for batch in batches:
-                drawn.update(batch)
+                generations.update(batch)
                 self._progress(len(batch))
-        if len(drawn) != self._config.n:
+        if len(generations) != self._config.n:
             raise EngineUnavailable(
-                f"the policy gave {len(drawn)} responses in place of {self._config.n}"
+                f"the policy gave {len(generations)} responses in place of {self._config.n}"
             )
 
 
@@ -176,13 +176,13 @@ async def sample_missing(
 
 
 def recorded_samples(
-    config: PolicyConfig, journal: Journal, asked: QueryOrTurns
+    config: PolicyConfig, journal: Journal, query: QueryOrTurns
 ) -> SampledResponses | None:
     """Return the responses to a query that the journal has."""
-    return journal.get_samples(policy_name(config), on_record(asked))
+    return journal.get_samples(policy_name(config), encode_query(query))
 
 
-def recorded(
+def make_journal_sampler(
     config: PolicyConfig | None, journal: Journal, unanswered: Mapping[QueryOrTurns, str]
 ) -> Callable[[QueryOrTurns], Awaitable[Sampled]]:
     """Return a function that gives the responses that the journal has.
@@ -190,22 +190,22 @@ def recorded(
     unanswered: queries that the policy did not answer, with the reason.
     """
 
-    async def sample(asked: QueryOrTurns) -> Sampled:
-        kept = recorded_samples(config, journal, asked) if config else None
-        return kept or unanswered.get(asked, "not there when the policy was asked")
+    async def sample(query: QueryOrTurns) -> Sampled:
+        samples = recorded_samples(config, journal, query) if config else None
+        return samples or unanswered.get(query, "not there when the policy was asked")
 
     return sample
 
 
-def on_record(asked: QueryOrTurns) -> str:
+def encode_query(query: QueryOrTurns) -> str:
     """Return the query as the journal of samples stores it: text, or the messages as JSON."""
-    return asked if isinstance(asked, str) else json.dumps(messages_of(asked))
+    return query if isinstance(query, str) else json.dumps(messages_of(query))
 
 
-def _together(drawn: list[Generation]) -> SampledResponses:
+def _join_generations(generations: list[Generation]) -> SampledResponses:
     return SampledResponses(
-        tuple(own.text for own in drawn),
-        tuple(own.logprob for own in drawn),
-        tuple(own.finished for own in drawn),
-        sum(own.usage.tokens_out for own in drawn),
+        tuple(generation.text for generation in generations),
+        tuple(generation.logprob for generation in generations),
+        tuple(generation.finished for generation in generations),
+        sum(generation.usage.tokens_out for generation in generations),
     )

@@ -36,8 +36,8 @@ from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import BadRow, Judgement, QueryOrTurns, Usage
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered
-from rollouts.best_of_n.results import RESULTS, GroupResult, joining, writing_results
-from rollouts.best_of_n.sampling import JobSchedule, recorded, sample_missing
+from rollouts.best_of_n.results import RESULTS, GroupResult, open_joined_results, open_result_files
+from rollouts.best_of_n.sampling import JobSchedule, make_journal_sampler, sample_missing
 from rollouts.best_of_n.stages import Counts, Job
 from rollouts.best_of_n.summary import JUDGE_PHASE
 
@@ -101,16 +101,16 @@ class ShardPart:
 def part_of(shard: Shard, output: Path) -> ShardPart | None:
     """Return the finished part of this shard; None if there is none, or one with another key."""
     try:
-        found = json.loads((shard.part(output) / "part.json").read_text(encoding="utf-8"))
-        if found["shard"]["key"] != shard.key:
+        record = json.loads((shard.part(output) / "part.json").read_text(encoding="utf-8"))
+        if record["shard"]["key"] != shard.key:
             return None
-        bad = [BadRow(**row) for row in found["left_out"]["first"]]
-        known = {
-            "shard": Shard(**found["shard"]),
-            "usage": Usage(**found["usage"]),
-            "left_out": BadRows(found["left_out"]["count"], bad),
+        bad = [BadRow(**row) for row in record["left_out"]["first"]]
+        parsed_fields = {
+            "shard": Shard(**record["shard"]),
+            "usage": Usage(**record["usage"]),
+            "left_out": BadRows(record["left_out"]["count"], bad),
         }
-        part = ShardPart(**found | known)
+        part = ShardPart(**record | parsed_fields)
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return part if part.shard == shard else None
@@ -127,17 +127,17 @@ class Records(pickle.Unpickler):
     """Unpickler that builds records of a job and nothing else: a file cannot make it run code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name) if module in KNOWN else None
-        if not isinstance(found, type) or found.__module__ != module:
+        record_class = super().find_class(module, name) if module in KNOWN else None
+        if not isinstance(record_class, type) or record_class.__module__ != module:
             raise pickle.UnpicklingError(f"{module}.{name} is no record of a job")
-        return found
+        return record_class
 
 
 async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[QueryOrTurns, str]:
     """Sample responses to the shard's queries without any; see `sample_missing`."""
     policy = job.config.policy
     assert policy is not None
-    with _journal(job.config, shard) as journal:
+    with _open_journal(job.config, shard) as journal:
         queries = stages.unanswered_queries(stages.rows_of(job).part(shard.first, shard.last))
         return await sample_missing(queries, policy, journal, lambda _: None, cluster)
 
@@ -147,35 +147,35 @@ async def judge_shard(
 ) -> None:
     """Judge the shard's candidates, select, and write the part."""
     config = job.config
-    counts, left_out, used = Counts(), BadRows(), list[str]()
+    counts, left_out, lines = Counts(), BadRows(), list[str]()
 
     def progress(judgement: Judgement, reused: bool) -> None:
         counts.add(judgement, reused, config.budget is not None)
 
-    with _placing(shard, config.output) as folder, _journal(config, shard) as journal:
+    with _place_part(shard, config.output) as folder, _open_journal(config, shard) as journal:
         rows = stages.rows_of(job).part(shard.first, shard.last)
-        schedule = JobSchedule(recorded(config.policy, journal, unanswered))
+        schedule = JobSchedule(make_journal_sampler(config.policy, journal, unanswered))
         queries = judgements = 0
-        with writing_results(folder) as record, filling(folder / "groups.pickle") as kept:
+        with open_result_files(folder) as record, filling(folder / "groups.pickle") as group_file:
 
             def add(group: GroupResult) -> None:
                 nonlocal queries, judgements
                 record(group)
-                kept.add(pickle.dumps(group))
+                group_file.add(pickle.dumps(group))
                 queries, judgements = queries + 1, judgements + len(group.candidates)
 
-            asked = rows, schedule, journal, cluster, progress, add, left_out, used.append
-            await stages.judge_rows(job, *asked)
-        of = counts.reused, counts.new, counts.usage, counts.unavailable, left_out, "".join(used)
-        write_json(folder / "part.json", ShardPart(shard, queries, judgements, *of))
+            arguments = rows, schedule, journal, cluster, progress, add, left_out, lines.append
+            await stages.judge_rows(job, *arguments)
+        rest = counts.reused, counts.new, counts.usage, counts.unavailable, left_out, "".join(lines)
+        write_json(folder / "part.json", ShardPart(shard, queries, judgements, *rest))
 
 
-def _journal(config: BestOfNConfig, shard: Shard) -> closing[Journal]:
+def _open_journal(config: BestOfNConfig, shard: Shard) -> closing[Journal]:
     return closing(Journal(shard.folder(config.output) / "journal.sqlite"))
 
 
 @contextmanager
-def _placing(shard: Shard, output: Path) -> Iterator[Path]:
+def _place_part(shard: Shard, output: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes the shard's part at the end of the block.
 
     Ray may take a slow worker for dead and start another; the first finished part stays.
@@ -183,78 +183,78 @@ def _placing(shard: Shard, output: Path) -> Iterator[Path]:
     target = shard.part(output)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        own = Path(tempfile.mkdtemp(prefix=".part-", dir=target.parent))
+        temporary = Path(tempfile.mkdtemp(prefix=".part-", dir=target.parent))
     except OSError as error:
         raise cannot_write(target, error) from error
     try:
-        yield own
+        yield temporary
         try:
-            own.rename(target)
+            temporary.rename(target)
         except OSError as error:
             if part_of(shard, output) is None:
                 raise cannot_write(target, error) from error
     finally:
-        shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-Given = tuple[Shard, dict[QueryOrTurns, str]]
+ShardTask = tuple[Shard, dict[QueryOrTurns, str]]
 """A shard, and its queries that the policy did not answer, with the reason."""
 
 
-def in_shards(
+def run_in_shards(
     job: Job,
     left_out: BadRows,
     counts: Counts,
-    found: Gathered,
+    results: Gathered,
 ) -> None:
-    """Run every shard that has no part yet, and join the parts in `found`, in the input's order.
+    """Run every shard that has no part yet, and join the parts in `results`, in the input's order.
 
     Raises InputError if no query has a response, ConfigError for an output in other shards.
     """
     config = job.config
-    shards = planned(job, counts, counts.queries + left_out.count)
+    shards = split_into_shards(job, counts, counts.queries + left_out.count)
     _require_same(config)
     missing = [shard for shard in shards if not _is_final(shard, config.output)]
     of_this_run = {shard.number for shard in missing}
     parts = []
-    said = ""
+    announced_line = ""
     with (
         counts.phase(JUDGE_PHASE),
-        joining(config.output) as join,
-        closing(_run(job, missing, counts.unanswered > 0)) as arriving,
+        open_joined_results(config.output) as join,
+        closing(_run_stages(job, missing, counts.unanswered > 0)) as finished_shards,
     ):
         for shard in tqdm(shards, desc="judging", unit="shard"):
             if shard.number in of_this_run:
-                next(arriving)
+                next(finished_shards)
             if (part := part_of(shard, config.output)) is None:
                 where = shard.part(config.output)
                 raise OutputError(f"{where} is gone or another's: start the same command again")
             join(shard.part(config.output))
             for group in groups_of(shard, config.output):
-                found.add(group)
-            _count(part, counts, left_out, config.input, shard.number in of_this_run)
-            if shard.number in of_this_run and part.used and not said:
-                said = part.used
-                announce(said)
+                results.add(group)
+            _add_counts(part, counts, left_out, config.input, shard.number in of_this_run)
+            if shard.number in of_this_run and part.used and not announced_line:
+                announced_line = part.used
+                announce(announced_line)
             parts.append(part)
-        if not found.queries:
+        if not results.queries:
             raise InputError(f"{config.input}: no query has a response to judge")
-    write_json(config.output / "manifest.json", _manifest(parts))
+    write_json(config.output / "manifest.json", _make_manifest(parts))
 
 
-def planned(job: Job, counts: Counts, rows: int) -> list[Shard]:
+def split_into_shards(job: Job, counts: Counts, rows: int) -> list[Shard]:
     """Split `rows` input rows into shards of nearly equal size, none of them empty."""
     config = job.config
     assert config.ray_data is not None
-    many = config.ray_data.shards
+    shard_count = config.ray_data.shards
     policy = policy_name(config.policy) if config.policy else None
     places: Any = {"input": True, "output": True, "ray_data": True, "track": True}
     serving: Any = {"judge": {"serve", "trace"}, "policy": {"serve"}}
     settings = config.model_dump(mode="json", exclude=places | serving)
-    known = [version("autoj-reward"), settings, job.judge.name, policy, counts.rows.hexdigest()]
-    text = json.dumps(known, sort_keys=True)
+    key_parts = [version("autoj-reward"), settings, job.judge.name, policy, counts.rows.hexdigest()]
+    text = json.dumps(key_parts, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()
-    bounds = [rows * n // many for n in range(many + 1)]
+    bounds = [rows * n // shard_count for n in range(shard_count + 1)]
     pairs = [(first, last) for first, last in pairwise(bounds) if first < last]
     return [Shard(number, *pair, key) for number, pair in enumerate(pairs)]
 
@@ -263,14 +263,16 @@ def _require_same(config: BestOfNConfig) -> None:
     """Raise ConfigError if the output has another number of shards: journals go by shard."""
     assert config.ray_data is not None
     plan = config.output / SHARDS / "plan.json"
-    own = config.ray_data.shards
-    known = json.loads(plan.read_text(encoding="utf-8"))["shards"] if plan.is_file() else own
-    if known != own:
+    shard_count = config.ray_data.shards
+    recorded_count = (
+        json.loads(plan.read_text(encoding="utf-8"))["shards"] if plan.is_file() else shard_count
+    )
+    if recorded_count != shard_count:
         raise ConfigError(
-            f"{config.output} is in {known} shards, and ray_data.shards is {own}: set it to "
-            f"{known}, or name another output"
+            f"{config.output} is in {recorded_count} shards, and ray_data.shards is {shard_count}: "
+            f"set it to {recorded_count}, or name another output"
         )
-    write_json(plan, {"shards": own})
+    write_json(plan, {"shards": shard_count})
 
 
 def _is_final(shard: Shard, output: Path) -> bool:
@@ -283,7 +285,7 @@ def _is_final(shard: Shard, output: Path) -> bool:
     return False
 
 
-def _run(job: Job, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
+def _run_stages(job: Job, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
     """Run the stages of the shards; yield as each shard is done, in order."""
     if not shards:
         return
@@ -299,17 +301,17 @@ def _run(job: Job, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
         cluster.start()
         cluster.require_room(config.judge, policy)
         judge = config.judge.on_replicas and cluster.deploy_judge(job.judge).shared(workers)
-        asked = policy and policy.on_replicas and cluster.deploy_policy(policy)
-        made_of = _elsewhere(job), Deployed(judge or None, asked or None)
-        taken: list[Any] = [SamplingStage, JudgingStage] if policy else [JudgingStage]
-        items: list[Given] = [(shard, {}) for shard in shards]
-        for _ in run_stages(items, taken, made_of, workers):
+        policy_replicas = policy and policy.on_replicas and cluster.deploy_policy(policy)
+        stage_arguments = _make_absolute(job), Deployed(judge or None, policy_replicas or None)
+        stage_classes: list[Any] = [SamplingStage, JudgingStage] if policy else [JudgingStage]
+        items: list[ShardTask] = [(shard, {}) for shard in shards]
+        for _ in run_stages(items, stage_classes, stage_arguments, workers):
             yield
     finally:
         cluster.close()
 
 
-def _elsewhere(job: Job) -> Job:
+def _make_absolute(job: Job) -> Job:
     """Return the job with absolute paths, for processes in another working directory."""
     config = job.config
     source, output = Path(config.input), config.output.absolute()
@@ -327,23 +329,23 @@ class _Stage:
 class SamplingStage(_Stage):
     """Stage that samples responses to queries without any."""
 
-    def __call__(self, given: Given) -> Given:
-        shard, _ = given
+    def __call__(self, task: ShardTask) -> ShardTask:
+        shard, _ = task
         return shard, asyncio.run(sample_shard(self._job, shard, self._replicas))
 
 
 class JudgingStage(_Stage):
     """Stage that judges and selects, and writes the shard's part."""
 
-    def __call__(self, given: Given) -> Shard:
-        shard, unanswered = given
+    def __call__(self, task: ShardTask) -> Shard:
+        shard, unanswered = task
         if part_of(shard, self._job.config.output) is None:  # else a worker was lost just after it
             with relaxed_gc():
                 asyncio.run(judge_shard(self._job, shard, unanswered, self._replicas))
         return shard
 
 
-def _count(
+def _add_counts(
     part: ShardPart, counts: Counts, left_out: BadRows, name: str, of_this_run: bool
 ) -> None:
     first = [replace(bad, file=name) for bad in part.left_out.first]
@@ -356,7 +358,7 @@ def _count(
     counts.usage += part.usage
 
 
-def _manifest(parts: Sequence[ShardPart]) -> dict[str, Any]:
+def _make_manifest(parts: Sequence[ShardPart]) -> dict[str, Any]:
     """Return the content of manifest.json: input rows, result rows and files of each part."""
     return {
         "shards": [

@@ -78,8 +78,8 @@ def resolve_job(config: BestOfNConfig) -> Job:
     if config.scoring:
         judge = judge.that_scores(config.scoring)
         return Job(config.model_copy(update={"view": "rating", "judge": judge.config}), judge)
-    preferred = None if config.budget is not None else judge.preferred
-    view = resolve_view(config.view, "choose", preferred)
+    preferred_view = None if config.budget is not None else judge.preferred
+    view = resolve_view(config.view, "choose", preferred_view)
     judge = judge.that_reads(view, "choose", config.tie_break)
     return Job(config.model_copy(update={"view": view, "judge": judge.config}), judge)
 
@@ -90,8 +90,8 @@ def rows_of(job: Job) -> Stream[QueryRow]:
     kind = None if "pairwise" in config.tie_break else "single"
     if config.scoring:
         kind = config.scoring.protocol
-    asked = job.judge.context_columns(config.columns, kind, config.rubric)
-    return queries(config.input, asked, answered=config.policy is None)
+    columns = job.judge.context_columns(config.columns, kind, config.rubric)
+    return queries(config.input, columns, answered=config.policy is None)
 
 
 def unanswered_queries(rows: Stream[QueryRow]) -> Iterator[QueryOrTurns]:
@@ -123,42 +123,45 @@ async def judge_rows(
         if job.config.scoring is None:
             resolve_view(job.view, "choose", None, views)
 
-    how = job.config.scoring
+    scoring = job.config.scoring
     async with open_ask(
         job.judge,
         journal,
-        view=None if how else job.view,
+        view=None if scoring else job.view,
         require=require,
-        scoring=how,
+        scoring=scoring,
         progress=progress,
         cluster=cluster,
         say=say,
         early=schedule.early,
     ) as ask:
 
-        async def one(row: QueryRow) -> GroupResult | BadRow:
+        async def judge_row(row: QueryRow) -> GroupResult | BadRow:
             if row.responses is not None:
                 if schedule.free:
                     await schedule.free()
-                found: Sampled = SampledResponses(row.responses, row.logprobs or (), (), 0)
+                samples: Sampled = SampledResponses(row.responses, row.logprobs or (), (), 0)
             else:
-                found = await schedule.sample(row.asked)
-            if isinstance(found, str):
-                return BadRow(rows.name, row.line, "query", found)
-            return await _select(job, ask, row, _candidates(row, found))
+                samples = await schedule.sample(row.asked)
+            if isinstance(samples, str):
+                return BadRow(rows.name, row.line, "query", samples)
+            return await _select(job, ask, row, _make_candidates(row, samples))
 
-        def record(found: GroupResult | BadRow) -> None:
-            left_out.add(found) if isinstance(found, BadRow) else add(found)
+        def record(result: GroupResult | BadRow) -> None:
+            left_out.add(result) if isinstance(result, BadRow) else add(result)
 
-        drawn = job.config.policy.n if job.config.policy else 1
+        response_count = job.config.policy.n if job.config.policy else 1
         await run_in_order(
-            rows.usable(), one, record, size=lambda row: len(row.responses or ()) or drawn
+            rows.usable(),
+            judge_row,
+            record,
+            size=lambda row: len(row.responses or ()) or response_count,
         )
 
 
-def _candidates(row: QueryRow, found: SampledResponses) -> tuple[Candidate, ...]:
-    logprobs = found.logprobs or (None,) * len(found.responses)
-    pairs = zip(found.responses, logprobs, strict=True)
+def _make_candidates(row: QueryRow, samples: SampledResponses) -> tuple[Candidate, ...]:
+    logprobs = samples.logprobs or (None,) * len(samples.responses)
+    pairs = zip(samples.responses, logprobs, strict=True)
     return tuple(Candidate(row.query, r, lp, str(row.line), row.context) for r, lp in pairs)
 
 
@@ -190,14 +193,14 @@ async def _select(
 
 
 async def _rank(
-    job: Job, how: RelativeConfig, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
+    job: Job, relative: RelativeConfig, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
     """Judge the candidates relative to each other and choose the one with the highest score."""
     if len(candidates) == 1:
         reason = "a lone response: there is nothing to judge it beside"
         judgement = Judgement(Outcome.INPUT_REJECTED, reason=reason)
         return GroupResult(row, candidates, (judgement,), Selection(0, "only"))
-    ranking = await _question_of_rank(job.judge, how, candidates).answer(ask)
+    ranking = await _make_rank_question(job.judge, relative, candidates).answer(ask)
     judgements = tuple(ranking.as_judgements())
     chosen = await choose(candidates, judgements, view="rating", rules=job.config.tie_break)
     rule = "relative" if chosen.rule == "rating" else chosen.rule
@@ -205,27 +208,31 @@ async def _rank(
 
 
 async def _score(
-    job: Job, how: RubricConfig, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
+    job: Job, rubric: RubricConfig, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
     """Score the candidates by the row's rubric and choose the one with the highest score."""
-    questions = [rubric_question(own, how, job.judge) for own in candidates]
+    questions = [rubric_question(candidate, rubric, job.judge) for candidate in candidates]
     scores = tuple(await asyncio.gather(*(question.answer(ask) for question in questions)))
-    judgements = tuple(own.as_judgement() for own in scores)
+    judgements = tuple(score.as_judgement() for score in scores)
     chosen = await choose(candidates, judgements, view="rating", rules=job.config.tie_break)
     rule = "rubric" if chosen.rule == "rating" else chosen.rule
     return GroupResult(row, candidates, judgements, replace(chosen, rule=rule), rubrics=scores)
 
 
-def _question_of_rank(
-    judge: JudgeSpec, how: RelativeConfig, candidates: Sequence[Candidate]
+def _make_rank_question(
+    judge: JudgeSpec, relative: RelativeConfig, candidates: Sequence[Candidate]
 ) -> Listwise | Tournament:
-    shown = [candidate.for_judge(judge.shows) for candidate in candidates]
+    shown_candidates = [candidate.for_judge(judge.shows) for candidate in candidates]
     return rank_question(
-        shown, how, max_group=judge.max_group, scale=judge.scale, tie=judge.ratings_tie
+        shown_candidates,
+        relative,
+        max_group=judge.max_group,
+        scale=judge.scale,
+        tie=judge.ratings_tie,
     )
 
 
-def _most_inputs(job: Job, how: Scoring, row: QueryRow) -> int:
+def _count_most_inputs(job: Job, scoring: Scoring, row: QueryRow) -> int:
     """Return the largest number of judge inputs of a row that is scored in place of a view.
 
     Responses to be sampled are taken as distinct.
@@ -233,11 +240,13 @@ def _most_inputs(job: Job, how: Scoring, row: QueryRow) -> int:
     policy = job.config.policy
     texts = row.responses or map(str, range(policy.n if policy else 0))
     candidates = [Candidate(row.query, text, context=row.context) for text in texts]
-    if isinstance(how, RubricConfig):
-        return sum(rubric_question(own, how, job.judge).most_inputs for own in candidates)
+    if isinstance(scoring, RubricConfig):
+        return sum(
+            rubric_question(candidate, scoring, job.judge).most_inputs for candidate in candidates
+        )
     if len(candidates) < 2:
         return 0
-    return _question_of_rank(job.judge, how, candidates).most_inputs
+    return _make_rank_question(job.judge, scoring, candidates).most_inputs
 
 
 @dataclass(slots=True)
@@ -286,7 +295,7 @@ class Counts:
         self.unanswered += row.responses is None
         self.answered += len(set(row.responses or ()))
         if job.config.scoring:
-            self.scored += _most_inputs(job, job.config.scoring, row)
+            self.scored += _count_most_inputs(job, job.config.scoring, row)
 
     def expected(self, config: BestOfNConfig) -> int:
         """Return the expected number of judge inputs, without tie-breaks and copies.

@@ -101,9 +101,9 @@ class Summary:
     @property
     def metrics(self) -> dict[str, Any]:
         """Return the metrics for a tracker. Reasons are left out: they are texts, not names."""
-        found = to_json(self)
-        del found["reasons"]
-        return found | {"curve": dict(self.curve)}
+        metrics = to_json(self)
+        del metrics["reasons"]
+        return metrics | {"curve": dict(self.curve)}
 
 
 class JobStatistics:
@@ -128,8 +128,8 @@ class JobStatistics:
         self._curve = MeanCurve()
 
     def add(self, group: GroupResult) -> None:
-        self.candidates.add(group.own)
-        self._copies += len(group.candidates) - len(group.own)
+        self.candidates.add(group.distinct_results)
+        self._copies += len(group.candidates) - len(group.distinct_results)
         self._comparisons += len(group.selection.comparisons)
         count_name(self._rules, group.selection.rule, NAMES)
         self._judge = self._judge or next((j.judge for j in group.judgements if j.judge), "")
@@ -152,15 +152,15 @@ class JobStatistics:
         new, new_usage: number and cost of the judgements that this run asked for. Without them the
         rates assume one judgement for each candidate, and are None if any judgement was reused.
         """
-        found = self.candidates.as_json()
+        counts = self.candidates.as_json()
         if not reused:
             new = self.candidates.candidates if new is None else new
             new_usage = new_usage or self.candidates.usage
         time = seconds.get(JUDGE_PHASE, 0.0)
-        del found["mean_rating"]
+        del counts["mean_rating"]
         return Summary(
-            **found | {"candidates": found["candidates"] + self._copies},
-            **self._of_the_view(),
+            **counts | {"candidates": counts["candidates"] + self._copies},
+            **self._describe_view(),
             view=self._view,
             judge=self._judge,
             rules=by_count(self._rules),
@@ -177,9 +177,9 @@ class JobStatistics:
             scored_by=self._scored_by,
         )
 
-    def _of_the_view(self) -> dict[str, Any]:
-        found = self.candidates.views[VIEWS.index(self._view)].as_json()
-        return {name: found[name] for name in ("tie_rate", "pair_tie_rate", "spread")}
+    def _describe_view(self) -> dict[str, Any]:
+        totals = self.candidates.views[VIEWS.index(self._view)].as_json()
+        return {name: totals[name] for name in ("tie_rate", "pair_tie_rate", "spread")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,20 +223,22 @@ class BudgetStatistics:
 
     def add(self, group: GroupResult) -> None:
         self._fates.update(standing.fate for standing in group.standings)
-        s = group.spending
-        if s is None:
+        spending = group.spending
+        if spending is None:
             return
-        for kind, usage in zip(self._usage, (s.cheap, s.critiques, s.comparisons), strict=True):
+        for kind, usage in zip(
+            self._usage, (spending.cheap, spending.critiques, spending.comparisons), strict=True
+        ):
             self._usage[kind] += usage
-        self._readings += s.readings
-        self._critiques += s.asked
-        self._orders += s.orders
-        self._skipped += s.skipped
-        self._full += s.full_tokens
-        self._over += s.usage.tokens_out > self._share * s.full_tokens * (1 + 1e-9)
+        self._readings += spending.readings
+        self._critiques += spending.asked
+        self._orders += spending.orders
+        self._skipped += spending.skipped
+        self._full += spending.full_tokens
+        self._over += spending.usage.tokens_out > self._share * spending.full_tokens * (1 + 1e-9)
 
     def summary(self) -> BudgetSummary:
-        written = sum(own.tokens_out for own in self._usage.values())
+        written = sum(usage.tokens_out for usage in self._usage.values())
         return BudgetSummary(
             share=self._share,
             fates={fate.value: self._fates[fate] for fate in Fate},
@@ -252,13 +254,13 @@ class BudgetStatistics:
         )
 
 
-def budget_text(found: BudgetSummary) -> str:
+def budget_text(budget: BudgetSummary) -> str:
     """Return the cost on a budget as one sentence of plain text."""
-    fates = found.fates
-    spent = "nothing" if found.written_share is None else f"{found.written_share:.1%}"
+    fates = budget.fates
+    spent = "nothing" if budget.written_share is None else f"{budget.written_share:.1%}"
     return (
-        f"budget {found.share:g}: {found.written:,} tokens written, {spent} of the estimate for "
-        f"full judging; {found.critiques:,} critiques and {found.skipped:,} skipped; "
+        f"budget {budget.share:g}: {budget.written:,} tokens written, {spent} of the estimate for "
+        f"full judging; {budget.critiques:,} critiques and {budget.skipped:,} skipped; "
         f"{fates['judged']:,} candidates judged in full, {fates['cannot_win']:,} abandoned since "
         f"they could not win, {fates['out_of_budget']:,} for lack of budget, {fates['copy']:,} "
         "copies"

@@ -115,11 +115,14 @@ def load_learner(config: TrainConfig) -> Learner:
     The prompts are repeated until they fill a batch. Raises InputError if none is left.
     """
     path, tokenizer = load_policy_tokenizer(config.learner)
-    asked = ContextFields(config.reward, reward_judges(config.reward)).asked
-    rows = read_prompts(config, tokenizer, asked)
+    context_columns = ContextFields(config.reward, reward_judges(config.reward)).asked
+    rows = read_prompts(config, tokenizer, context_columns)
     # Trainers drop a batch that is not full, so fewer prompts than a batch would train nothing.
     rows *= math.ceil(config.batch_size / len(rows))
-    columns = {one.column: tuple(about.get(one.field) for _, about in rows) for one in asked}
+    columns = {
+        column.column: tuple(context.get(column.field) for _, context in rows)
+        for column in context_columns
+    }
     return Learner(path, tokenizer, tuple(prompt for prompt, _ in rows), columns)
 
 
@@ -161,30 +164,30 @@ def load_policy_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
 
 
 def read_prompts(
-    config: TrainConfig, tokenizer: Any, asked: Sequence[ContextColumn]
+    config: TrainConfig, tokenizer: Any, context_columns: Sequence[ContextColumn]
 ) -> tuple[tuple[list[Message], Context], ...]:
     """Return the conversations that the policy answers, each with its context.
 
     A row's own system turn replaces `learner.system`. Raises InputError if no prompt is left.
     """
-    read = read_queries(config.input, asked)
-    require_usable(read, config.input)
+    queries = read_queries(config.input, context_columns)
+    require_usable(queries, config.input)
     system = config.learner.system
     head = [{"role": "system", "content": system}] if system else []
-    kept, limit = [], config.learner.max_prompt_tokens
-    for row in read.rows:
+    prompts, limit = [], config.learner.max_prompt_tokens
+    for row in queries.rows:
         turns = messages_of(row.context.turns) or [{"role": "user", "content": row.query}]
-        own = turns[0]["role"] == "system"
-        prompt = turns if own else [*head, *turns]
+        has_system = turns[0]["role"] == "system"
+        prompt = turns if has_system else [*head, *turns]
         ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
         if len(ids) > limit:
             reason = f"{len(ids)} tokens, learner.max_prompt_tokens is {limit}"
             print(f"left out {BadRow(config.input, row.line, 'query', reason)}", file=sys.stderr)
         else:
-            kept.append((prompt, row.context))
-    if not kept:
+            prompts.append((prompt, row.context))
+    if not prompts:
         raise InputError(f"{config.input}: every prompt is over learner.max_prompt_tokens {limit}")
-    return tuple(kept)
+    return tuple(prompts)
 
 
 def trainer_arguments(config: TrainConfig) -> dict[str, Any]:
@@ -205,24 +208,24 @@ def trainer_arguments(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def named(name: str) -> Any:
+def import_object(name: str) -> Any:
     """Import and return the object that `module:name` names."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
 
 
-def require_arguments(key: str, given: Mapping[str, Any], arguments: str) -> None:
+def require_arguments(key: str, settings: Mapping[str, Any], arguments: str) -> None:
     """Raise ConfigError for a name that the trainer's class of arguments does not have.
 
     key: the config key that holds them. arguments: the class, as `module:name`. The class is not
     instantiated, since it would look for devices before the judge has been given its share.
     """
-    if not given:
+    if not settings:
         return
-    known = [field.name for field in fields(named(arguments)) if field.init]
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
+    known_names = [field.name for field in fields(import_object(arguments)) if field.init]
+    for name in settings:
+        if name not in known_names:
+            near = get_close_matches(name, known_names, 1)
             hint = f"did you mean {key}.{near[0]}?" if near else "see TRL's documentation"
             raise ConfigError(
                 f"unknown key '{key}.{name}': {arguments.partition(':')[2]} of TRL has no such "

@@ -23,7 +23,7 @@ from autoj_reward.processes import processes
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.training.common import log_to, require_fit
 from rollouts.plan import training_load
-from rollouts.train.learner import TrainConfig, load_learner, named, require_arguments
+from rollouts.train.learner import TrainConfig, import_object, load_learner, require_arguments
 
 ALGORITHMS = {
     "ppo": ("rollouts.train.ppo:train_ppo", "trl.experimental.ppo:PPOConfig"),
@@ -44,8 +44,8 @@ def main(algorithm: str, config: str, sets: Sequence[str] = (), strict: bool = F
 
         return rejection_sampling.main(config, sets, strict)
     checked = load_run(TrainConfig, config, sets, strict)
-    read = (checked.input, checked.learner.model)
-    require_apart(read, [checked.reward.journal], checked.output)
+    inputs = (checked.input, checked.learner.model)
+    require_apart(inputs, [checked.reward.journal], checked.output)
     train, arguments = ALGORITHMS[algorithm]
     require_arguments("trainer", checked.trainer, arguments)
     require_fit(lambda: training_load(checked, algorithm, processes()))
@@ -58,7 +58,7 @@ def main(algorithm: str, config: str, sets: Sequence[str] = (), strict: bool = F
     with beside_judge(reward, checked.threads) as model:
         learner = load_learner(checked)
         try:
-            named(train)(checked, learner, model)
+            import_object(train)(checked, learner, model)
         except (BudgetExceeded, AuditAlarm) as error:
             raise type(error)(
                 f"{error} (the same command goes on from the last checkpoint in {checked.output})"
@@ -91,20 +91,20 @@ def beside_judge(config: RewardConfig, threads: int | None) -> Iterator[RewardMo
             "address in reward.service"
         )
     own_judge = any(judge.on_replicas for judge in config.started)
-    gpus = _shared_out_gpus(config.started) if own_judge else None
+    gpus = _share_out_gpus(config.started) if own_judge else None
     model = RewardModel(config, gpus)
     try:
         if own_judge and gpus is None:
             _share_out_cores(model, threads)
         elif threads:
-            _keep(threads)
+            _restrict_cores(threads)
         model.open()
         yield model
     finally:
         model.close()
 
 
-def _shared_out_gpus(judges: Sequence[JudgeConfig]) -> str | None:
+def _share_out_gpus(judges: Sequence[JudgeConfig]) -> str | None:
     """Restrict this process to one GPU; return CUDA_VISIBLE_DEVICES for the Ray of its judges.
 
     Returns None without GPUs. A single GPU is for both.
@@ -116,8 +116,8 @@ def _shared_out_gpus(judges: Sequence[JudgeConfig]) -> str | None:
         return None
     if gpus == 1:
         _require_shares(judges)
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
-    first, _, others = shown.partition(",")
+    visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
+    first, _, others = visible_gpus.partition(",")
     os.environ["CUDA_VISIBLE_DEVICES"] = first
     return others or first
 
@@ -142,15 +142,15 @@ def _share_out_cores(model: RewardModel, threads: int | None) -> None:
     """Start the judge's processes on their cores, then move this process to the trainer's."""
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
-        own = threads or max(1, len(cores) // 2)
+        trainer_cores = threads or max(1, len(cores) // 2)
         # Threads and processes inherit the cores of the thread that starts them.
-        os.sched_setaffinity(0, cores[own:] or cores)
+        os.sched_setaffinity(0, cores[trainer_cores:] or cores)
         model.open()
         os.sched_setaffinity(0, cores)
-        _keep(own)
+        _restrict_cores(trainer_cores)
 
 
-def _keep(threads: int) -> None:
+def _restrict_cores(threads: int) -> None:
     """Restrict this process to the first `threads` cores."""
     import torch
 

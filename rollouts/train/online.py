@@ -45,14 +45,14 @@ def train_rloo(config: TrainConfig, learner: Learner, reward: RewardModel) -> No
 def _train_groups(
     config: TrainConfig, learner: Learner, reward: RewardModel, kind: tuple[Any, Any]
 ) -> None:
-    own = {
+    extra_arguments = {
         "num_generations": config.group,
         "max_completion_length": config.learner.max_response_tokens,
         "model_init_kwargs": model_options(config.learner),
     }
     # By name, since RLOO loads its reference by the policy's name.
     model, judge = learner.path, GRPOReward(reward).judge
-    run_trainer(config, learner, reward, kind, own, model=model, reward_funcs=judge)
+    run_trainer(config, learner, reward, kind, extra_arguments, model=model, reward_funcs=judge)
 
 
 def train_online_dpo(config: TrainConfig, learner: Learner, reward: RewardModel) -> None:
@@ -62,7 +62,7 @@ def train_online_dpo(config: TrainConfig, learner: Learner, reward: RewardModel)
     from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 
     adapter, limits = OnlineDPOReward(reward), config.learner
-    own = {
+    extra_arguments = {
         "max_new_tokens": limits.max_response_tokens,
         "max_length": limits.max_prompt_tokens + limits.max_response_tokens,
     }
@@ -71,7 +71,7 @@ def train_online_dpo(config: TrainConfig, learner: Learner, reward: RewardModel)
         learner,
         reward,
         (DecidedPairsTrainer, OnlineDPOConfig),
-        own,
+        extra_arguments,
         model=load_policy(config.learner, learner.path, learner.tokenizer),
         reward_funcs=adapter.compare if config.pairwise else adapter.judge,
     )
@@ -82,13 +82,13 @@ def run_trainer(
     learner: Learner,
     reward: RewardModel,
     kind: tuple[Any, Any],
-    own: dict[str, Any],
+    extra_arguments: dict[str, Any],
     **parts: Any,
 ) -> None:
     """Train to the end, from the last checkpoint if there is one, and save the policy.
 
-    kind: the trainer's class and the class of its arguments. own: arguments that only this
-    trainer has.
+    kind: the trainer's class and the class of its arguments. extra_arguments:
+    arguments that only this trainer has.
     parts: `model` and `reward_funcs` of the trainer.
     """
     make, make_arguments = kind
@@ -96,7 +96,7 @@ def run_trainer(
         "max_steps": config.steps,
         "temperature": config.learner.temperature,
         "beta": config.kl,
-        **own,
+        **extra_arguments,
         **config.trainer,
     }
     trainer = make(
@@ -116,12 +116,12 @@ class JudgeLog(TrainerCallback):
 
     They are the `judge/…` metrics and the seconds waited since the last entry, and the fallbacks so
     far. TensorBoard gets them here, with one critique; other trackers of `report_to` as part of the
-    entry. done: steps of earlier runs that the trainer does not count.
+    entry. earlier_steps: steps of earlier runs that the trainer does not count.
     """
 
-    def __init__(self, model: RewardModel, folder: Path, done: int = 0) -> None:
+    def __init__(self, model: RewardModel, folder: Path, earlier_steps: int = 0) -> None:
         self._model = model
-        self._done = done
+        self._earlier_steps = earlier_steps
         self._folder = folder
         self._writer: SummaryWriter | None = None
         self._waited = 0.0
@@ -137,17 +137,17 @@ class JudgeLog(TrainerCallback):
             return
         if self._writer is None:
             self._writer = SummaryWriter(str(self._folder))
-        step = self._done + state.global_step
+        step = self._earlier_steps + state.global_step
         candidates, rewards = zip(*recent, strict=True)
         figures = batch_metrics(rewards, candidates) | health_figures(self._model.health)
         figures["judge/fallbacks"] = self._model.fallbacks
         figures["judge/wait_seconds"] = self._model.waited_s - self._waited
         self._waited = self._model.waited_s
-        known = {name: value for name, value in figures.items() if not math.isnan(value)}
-        for name, value in known.items():
+        finite_figures = {name: value for name, value in figures.items() if not math.isnan(value)}
+        for name, value in finite_figures.items():
             self._writer.add_scalar(name, value, step)
         if set(args.report_to) - {"tensorboard"}:
-            for name, value in known.items():
+            for name, value in finite_figures.items():
                 logs.setdefault(name, value)  # TRL averages its own over all processes
         candidate, reward = recent[0]
         text = (
@@ -156,6 +156,6 @@ class JudgeLog(TrainerCallback):
             f"{reward.judgement.outcome.value}"
         )
         # TensorBoard renders markdown; indented, untrusted text stays text.
-        shown = "\n".join(f"    {line}" for line in text.splitlines())
-        self._writer.add_text("judge/sample", shown, step)
+        quoted_text = "\n".join(f"    {line}" for line in text.splitlines())
+        self._writer.add_text("judge/sample", quoted_text, step)
         self._writer.flush()

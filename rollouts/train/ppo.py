@@ -55,14 +55,14 @@ def train_ppo(config: TrainConfig, learner: Learner, reward: RewardModel) -> Non
         {"input_ids": tokenizer.apply_chat_template(p, add_generation_prompt=True)["input_ids"]}
         for p in learner.prompts
     ]
-    kept = _last(config.output)
-    done = _steps(kept) if kept else 0
-    if kept:
-        print(f"goes on from {kept}", file=sys.stderr)
-    if done < config.steps:
-        policy, reference, value = _models(config, learner, kept)
+    checkpoint = _find_last(config.output)
+    earlier_steps = _parse_step(checkpoint) if checkpoint else 0
+    if checkpoint:
+        print(f"goes on from {checkpoint}", file=sys.stderr)
+    if earlier_steps < config.steps:
+        policy, reference, value = _load_models(config, learner, checkpoint)
         args = trainer_arguments(config) | {
-            "total_episodes": config.batch_size * (config.steps - done),
+            "total_episodes": config.batch_size * (config.steps - earlier_steps),
             "response_length": config.learner.max_response_tokens,
             "temperature": config.learner.temperature,
             "kl_coef": config.kl,
@@ -74,7 +74,7 @@ def train_ppo(config: TrainConfig, learner: Learner, reward: RewardModel) -> Non
             "num_mini_batches": 1,
             "lr_scheduler_type": "constant",
             "save_strategy": "no",
-            "seed": config.seed + done,  # other noise than the first steps had
+            "seed": config.seed + earlier_steps,  # other noise than the first steps had
             **config.trainer,
         }
         trainer = PPOTrainer(
@@ -86,9 +86,9 @@ def train_ppo(config: TrainConfig, learner: Learner, reward: RewardModel) -> Non
             value_model=value,
             train_dataset=Dataset.from_list(rows),
         )
-        JudgeLog(reward, config.output / "logs", done).attach(trainer)
-        _read_from(trainer, config.seed, done)
-        trainer.add_callback(_Checkpoints(config, trainer, tokenizer, done))
+        JudgeLog(reward, config.output / "logs", earlier_steps).attach(trainer)
+        _skip_steps(trainer, config.seed, earlier_steps)
+        trainer.add_callback(_Checkpoints(config, trainer, tokenizer, earlier_steps))
         trainer.train()
     if is_main_process():
         final = config.output / f"{STATE}{config.steps}"
@@ -104,10 +104,10 @@ def refuse_shards() -> None:
         )
 
 
-def _read_from(trainer: Any, seed: int, done: int) -> None:
-    """Replace the trainer's data loader by one that starts after the first `done` steps."""
+def _skip_steps(trainer: Any, seed: int, steps: int) -> None:
+    """Replace the trainer's data loader by one that starts after the first `steps` steps."""
     args = trainer.args
-    first, last = done * args.batch_size, (done + args.num_total_batches) * args.batch_size
+    first, last = steps * args.batch_size, (steps + args.num_total_batches) * args.batch_size
     rows = trainer.train_dataset
     loader = DataLoader(
         rows.select(prompt_order(len(rows), seed, first, last)),
@@ -129,15 +129,19 @@ def prompt_order(rows: int, seed: int, first: int, last: int) -> list[int]:
     return [int(row) for row in order[skipped : skipped + last - first]]
 
 
-def _models(config: TrainConfig, learner: Learner, kept: Path | None) -> tuple[Any, Any, Any]:
+def _load_models(
+    config: TrainConfig, learner: Learner, checkpoint: Path | None
+) -> tuple[Any, Any, Any]:
     """Return policy, reference and value model."""
     first = load_policy(config.learner, learner.path, learner.tokenizer)
     if config.learner.lora_rank is not None:
-        return on_one_base(first, config.learner, kept)
-    start = str(kept / "policy") if kept else learner.path
+        return on_one_base(first, config.learner, checkpoint)
+    start = str(checkpoint / "policy") if checkpoint else learner.path
     policy = load_policy(config.learner, start, learner.tokenizer)
     value = AutoModelForSequenceClassification.from_pretrained(
-        kept / "value" if kept else learner.path, num_labels=1, **model_options(config.learner)
+        checkpoint / "value" if checkpoint else learner.path,
+        num_labels=1,
+        **model_options(config.learner),
     )
     value.config.pad_token_id = learner.tokenizer.pad_token_id
     return policy, first, value
@@ -146,13 +150,15 @@ def _models(config: TrainConfig, learner: Learner, kept: Path | None) -> tuple[A
 class _Checkpoints(TrainerCallback):
     """Callback that saves every `save_steps` steps and at the end, and keeps the last two."""
 
-    def __init__(self, config: TrainConfig, trainer: Any, tokenizer: Any, done: int) -> None:
+    def __init__(
+        self, config: TrainConfig, trainer: Any, tokenizer: Any, earlier_steps: int
+    ) -> None:
         self._config, self._trainer, self._tokenizer = config, trainer, tokenizer
-        self._done = done
+        self._earlier_steps = earlier_steps
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save a checkpoint if one is due at this step."""
-        step = self._done + state.global_step
+        step = self._earlier_steps + state.global_step
         if not state.is_world_process_zero:
             return
         if step % self._config.save_steps and step < self._config.steps:
@@ -165,37 +171,38 @@ class _Checkpoints(TrainerCallback):
         self._tokenizer.save_pretrained(half / "policy")
         save_value(whole.value_model, half / "value", self._config.learner)
         half.rename(target)
-        for old in _states(self._config.output)[:-2]:
+        for old in _list_states(self._config.output)[:-2]:
             shutil.rmtree(old)
 
 
-def _states(output: Path) -> list[Path]:
-    return sorted(output.glob(f"{STATE}*"), key=_steps)
+def _list_states(output: Path) -> list[Path]:
+    return sorted(output.glob(f"{STATE}*"), key=_parse_step)
 
 
-def _steps(state: Path) -> int:
+def _parse_step(state: Path) -> int:
     return int(state.name.removeprefix(STATE))
 
 
-def _last(output: Path) -> Path | None:
-    return max(_states(output), key=_steps, default=None)
+def _find_last(output: Path) -> Path | None:
+    return max(_list_states(output), key=_parse_step, default=None)
 
 
 WEIGHTS = "value.safetensors"
 ADAPTER = "value"
 
 
-def on_one_base(base: Any, learner: LearnerConfig, kept: Path | None) -> tuple[Any, Any, Any]:
+def on_one_base(base: Any, learner: LearnerConfig, checkpoint: Path | None) -> tuple[Any, Any, Any]:
     """Return policy, reference and value model on the same frozen base.
 
-    The policy and the value model each have a LoRA adapter; the reference has none. kept: the
-    checkpoint to resume from, or None. The backward pass recomputes each block's activations.
+    The policy and the value model each have a LoRA adapter; the reference has none.
+    checkpoint: the one to resume from, or None. The backward pass recomputes each block's
+    activations.
     """
-    reference, value = same_weights(base), value_on(base, learner)
-    if kept:
-        policy = PeftModel.from_pretrained(base, str(kept / "policy"), is_trainable=True)
-        found = load_file(kept / "value" / WEIGHTS)
-        value.load_state_dict(found, strict=False)
+    reference, value = share_weights(base), build_value_model(base, learner)
+    if checkpoint:
+        policy = PeftModel.from_pretrained(base, str(checkpoint / "policy"), is_trainable=True)
+        weights = load_file(checkpoint / "value" / WEIGHTS)
+        value.load_state_dict(weights, strict=False)
     else:
         policy = get_peft_model(base, lora(learner))
     for model in (base, value):
@@ -204,12 +211,12 @@ def on_one_base(base: Any, learner: LearnerConfig, kept: Path | None) -> tuple[A
     return policy, reference, value
 
 
-def same_weights(module: Any) -> Any:
+def share_weights(module: Any) -> Any:
     """Return a copy of the modules around the same parameters."""
     return deepcopy(module, {id(p): p for p in module.parameters()})
 
 
-def value_on(base: Any, learner: LearnerConfig) -> Any:
+def build_value_model(base: Any, learner: LearnerConfig) -> Any:
     """Return a value model on the base's own frozen weights, with a new adapter and head."""
     import torch
 
@@ -217,7 +224,7 @@ def value_on(base: Any, learner: LearnerConfig) -> Any:
     with torch.device("meta"):
         value = AutoModelForSequenceClassification.from_config(config)
     name = value.base_model_prefix
-    setattr(value, name, same_weights(getattr(base, name)))
+    setattr(value, name, share_weights(getattr(base, name)))
     value.score = torch.nn.Linear(config.hidden_size, 1, bias=False)
     torch.nn.init.normal_(value.score.weight, std=(config.hidden_size + 1) ** -0.5)
     assert learner.lora_rank is not None
@@ -226,9 +233,9 @@ def value_on(base: Any, learner: LearnerConfig) -> Any:
     )
     inject_adapter_in_model(adapter, value, ADAPTER)
     for parameter_name, parameter in value.named_parameters():
-        learned = ".lora_" in parameter_name or parameter is value.score.weight
-        parameter.requires_grad_(learned)
-        if learned:  # updates would vanish in half precision
+        is_trained = ".lora_" in parameter_name or parameter is value.score.weight
+        parameter.requires_grad_(is_trained)
+        if is_trained:  # updates would vanish in half precision
             parameter.data = parameter.data.float()
     return value
 
@@ -239,5 +246,5 @@ def save_value(value: Any, folder: Path, learner: LearnerConfig) -> None:
         value.save_pretrained(folder)
         return
     folder.mkdir(parents=True)
-    learned = {n: p.detach().cpu() for n, p in value.named_parameters() if p.requires_grad}
-    save_file(learned, folder / WEIGHTS)
+    trained_weights = {n: p.detach().cpu() for n, p in value.named_parameters() if p.requires_grad}
+    save_file(trained_weights, folder / WEIGHTS)

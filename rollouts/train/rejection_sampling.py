@@ -39,7 +39,7 @@ from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.common import half_precision, on_gpu
 from autoj_reward.types import QueryOrTurns
 from rollouts.best_of_n import job as best_of_n
-from rollouts.best_of_n.sampling import on_record
+from rollouts.best_of_n.sampling import encode_query
 from rollouts.best_of_n.stages import resolve_job
 from rollouts.train.learner import (
     LearnerConfig,
@@ -109,7 +109,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     for number in range(1, checked.rounds + 1):
         folder = checked.output / f"round-{number}"
         if not (folder / "policy" / "config.json").is_file():
-            _round(checked, folder, policy, number)
+            _run_round(checked, folder, policy, number)
         policy = str(folder / "policy")
     print(f"policy: {policy}")
     return 0
@@ -128,7 +128,7 @@ def job_of_round(config: RejectionSamplingConfig, policy: str, number: int) -> B
     )
 
 
-def _round(config: RejectionSamplingConfig, folder: Path, policy: str, number: int) -> None:
+def _run_round(config: RejectionSamplingConfig, folder: Path, policy: str, number: int) -> None:
     job = resolve_job(job_of_round(config, policy, number)).config
     if not (job.output / "summary.json").is_file():
         best_of_n.run_job(job)
@@ -215,34 +215,34 @@ def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) 
     response has a lower value than the chosen one.
     """
     judged: dict[int, list[Row]] = {}
-    for record in _lines(job.output / "judgements.jsonl"):
+    for record in _read_lines(job.output / "judgements.jsonl"):
         judged.setdefault(record["line"], []).append(record)
-    selections = list(_lines(job.output / "selections.jsonl"))
-    finished = _finished(job, map(_asked, selections))
+    selections = list(_read_lines(job.output / "selections.jsonl"))
+    finished = _read_finished(job, map(_read_query, selections))
     sft, pairs, cut = [], [], 0
-    for chosen in selections:
-        best = chosen[job.view]
-        rated = [j for j in judged[chosen["line"]] if j[job.view] is not None]
+    for choice in selections:
+        best = choice[job.view]
+        rated = [j for j in judged[choice["line"]] if j[job.view] is not None]
         if best is None or best - sum(j[job.view] for j in rated) / len(rated) < better_by:
             continue
-        if not chosen["response"].strip():
+        if not choice["response"].strip():
             continue
-        ended = finished.get(_asked(chosen)) or (True,) * len(judged[chosen["line"]])
-        if not ended[chosen["index"]]:
+        ended = finished.get(_read_query(choice)) or (True,) * len(judged[choice["line"]])
+        if not ended[choice["index"]]:
             cut += 1
             continue
-        source = _source(chosen, best, rated) | {"policy": policy, "round": number}
-        prompt, answer = _prompt(job, _asked(chosen)), _answer(chosen["response"])
+        source = _describe_source(choice, best, rated) | {"policy": policy, "round": number}
+        prompt, answer = _make_prompt(job, _read_query(choice)), _make_answer(choice["response"])
         sft.append({"prompt": prompt, "completion": answer, "source": source})
         worst = min((j for j in rated if ended[j["index"]]), key=lambda j: float(j[job.view]))
         if worst[job.view] < best:
-            beaten = {"rejected_index": worst["index"], "rejected_value": worst[job.view]}
-            pair = {"prompt": prompt, "chosen": answer, "rejected": _answer(worst["response"])}
-            pairs.append(pair | {"source": source | beaten})
+            rejected_source = {"rejected_index": worst["index"], "rejected_value": worst[job.view]}
+            pair = {"prompt": prompt, "chosen": answer, "rejected": _make_answer(worst["response"])}
+            pairs.append(pair | {"source": source | rejected_source})
     return TrainingRows(tuple(sft), tuple(pairs), cut)
 
 
-def _finished(
+def _read_finished(
     job: BestOfNConfig, queries: Iterable[QueryOrTurns]
 ) -> dict[QueryOrTurns, tuple[bool, ...]]:
     """Return, by query, whether the policy ended each response itself.
@@ -253,30 +253,30 @@ def _finished(
         return {}
     name = policy_name(job.policy)
     with closing(Journal(job.journal or job.output / "journal.sqlite")) as journal:
-        kept = {query: journal.get_samples(name, on_record(query)) for query in queries}
-    return {query: sampled.finished for query, sampled in kept.items() if sampled}
+        samples = {query: journal.get_samples(name, encode_query(query)) for query in queries}
+    return {query: sampled.finished for query, sampled in samples.items() if sampled}
 
 
-def _source(chosen: Row, best: float, rated: list[Row]) -> Row:
-    about = {name: chosen[name] for name in ("line", "index", "rule")}
-    return about | {"value": best, "of": len(rated), "judge": rated[0]["judge"]}
+def _describe_source(choice: Row, best: float, rated: list[Row]) -> Row:
+    fields = {name: choice[name] for name in ("line", "index", "rule")}
+    return fields | {"value": best, "of": len(rated), "judge": rated[0]["judge"]}
 
 
-def _asked(chosen: Row) -> QueryOrTurns:
+def _read_query(choice: Row) -> QueryOrTurns:
     """Return the query or conversation that the responses of a selection answer."""
-    return turns_of(chosen["messages"]) if "messages" in chosen else str(chosen["query"])
+    return turns_of(choice["messages"]) if "messages" in choice else str(choice["query"])
 
 
-def _prompt(job: BestOfNConfig, asked: QueryOrTurns) -> list[dict[str, str]]:
+def _make_prompt(job: BestOfNConfig, query: QueryOrTurns) -> list[dict[str, str]]:
     """Return the conversation that the policy was sampled with."""
-    prompt = user_prompt(asked, job.policy.system if job.policy else None)
+    prompt = user_prompt(query, job.policy.system if job.policy else None)
     return [{"role": message.role, "content": message.text} for message in prompt]
 
 
-def _answer(response: str) -> list[dict[str, str]]:
+def _make_answer(response: str) -> list[dict[str, str]]:
     return [{"role": "assistant", "content": response}]
 
 
-def _lines(path: Path) -> Iterator[Row]:
+def _read_lines(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8") as file:
         yield from map(json.loads, file)

@@ -97,8 +97,8 @@ def test_every_path_of_a_tree_is_computed_as_if_alone(tiny: Any, builder: Exampl
     with torch.no_grad():
         together = tiny(**inputs).logits
         for row, tree in enumerate(tree for item in items for tree in item.trees):
-            assert tree.read
-            for node in tree.read:
+            assert tree.logit_nodes
+            for node in tree.logit_nodes:
                 alone = tiny(torch.tensor([path_to(tree.tokens, node)])).logits[0, -1]
                 assert torch.allclose(alone, together[row, node], atol=1e-5)
 

@@ -19,25 +19,25 @@ def test_tensorboard_files_are_read_as_they_grow(tmp_path: Path) -> None:
 
     curves = Curves(tmp_path)
     curves.read()
-    assert (curves.step, curves.told()) == (0, {})
+    assert (curves.step, curves.list_points()) == (0, {})
     writer = SummaryWriter(str(tmp_path / "logs"))
     writer.add_scalar("train/reward", 3.5, 1)
     writer.add_text("judge/sample", "<b>a text</b>", 1)
     writer.flush()
     curves.read()
-    assert curves.told() == {"reward": [(1, 3.5)]}
+    assert curves.list_points() == {"reward": [(1, 3.5)]}
     writer.add_scalar("train/reward", 4.5, 2)
     writer.add_scalar("judge/tie_rate", math.nan, 2)
     writer.flush()
     curves.read()
-    assert curves.told() == {"reward": [(1, 3.5), (2, 4.5)]}
+    assert curves.list_points() == {"reward": [(1, 3.5), (2, 4.5)]}
     assert curves.step == 2
     writer.close()
     again = SummaryWriter(str(tmp_path / "logs"))  # a run that went on from step 1
     again.add_scalar("train/reward", 5.5, 2)
     again.close()
     curves.read()
-    assert curves.told() == {"reward": [(1, 3.5), (2, 5.5)]}
+    assert curves.list_points() == {"reward": [(1, 3.5), (2, 5.5)]}
 
 
 def test_a_trainers_checkpoint_where_nothing_else_is(tmp_path: Path) -> None:
@@ -45,11 +45,11 @@ def test_a_trainers_checkpoint_where_nothing_else_is(tmp_path: Path) -> None:
     state.parent.mkdir()
     state.write_text('{"log_history": [{"step"')
     curves.read()
-    assert curves.told() == {}
+    assert curves.list_points() == {}
     history = [{"step": 1, "reward": 2.0, "note": "x"}, {"step": 2, "reward": math.nan, "kl": 0.1}]
     state.write_text(json.dumps({"log_history": history}))
     curves.read()
-    assert curves.told() == {"kl": [(2, 0.1)], "reward": [(1, 2.0)]}
+    assert curves.list_points() == {"kl": [(2, 0.1)], "reward": [(1, 2.0)]}
 
 
 def test_a_long_training_keeps_its_shape_in_few_points(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_long_training_keeps_its_shape_in_few_points(tmp_path: Path) -> None:
     history = [{"step": n, "reward": n / steps} for n in range(1, steps + 1)]
     state.write_text(json.dumps({"log_history": history}))
     curves.read()
-    points = curves.told()["reward"]
+    points = curves.list_points()["reward"]
     assert POINTS / 2 <= len(points) <= POINTS
     assert points[-1] == (steps, 1.0)
     assert all(value == step / steps for step, value in points)

@@ -59,10 +59,10 @@ def make_examples(config: TrainJudgeConfig, builder: ExampleBuilder) -> Examples
         part: str,
         row: Rated | Compared | Ranked,
         build: Callable[[], Example],
-        held: bool | None = None,
+        validates: bool | None = None,
     ) -> None:
         try:
-            if row.query in measured:
+            if row.query in measured_queries:
                 raise InputRejected("its query is among those of data.exclude, which measure")
             example = build()
             if example.tokens > config.max_length:
@@ -70,16 +70,16 @@ def make_examples(config: TrainJudgeConfig, builder: ExampleBuilder) -> Examples
                     f"{example.tokens} tokens as a {part} example, "
                     f"max_length is {config.max_length}"
                 )
-            if not any(tree.read for tree in example.trees):
+            if not any(tree.logit_nodes for tree in example.trees):
                 raise InputRejected("no judgement to learn from, and the losses read no slot")
         except InputRejected as error:
             bad[row.source, row.line] = BadRow(row.source, row.line, "", str(error))
             return
-        if held is None:
-            held = is_held_out(row.query, config.data.held_out)
-        splits[held].setdefault(part, []).append(example)
+        if validates is None:
+            validates = is_held_out(row.query, config.data.held_out)
+        splits[validates].setdefault(part, []).append(example)
 
-    measured = excluded_queries(config.data, builder.format)
+    measured_queries = excluded_queries(config.data, builder.format)
     for row in tqdm(rated, desc="rated rows", disable=None):
         make("rated", row, lambda row=row: builder.rated(row))  # type: ignore[misc]
         if config.mix.direct and not is_held_out(row.query, config.data.held_out):
@@ -91,14 +91,14 @@ def make_examples(config: TrainJudgeConfig, builder: ExampleBuilder) -> Examples
         if config.mix.preferred:
             make("preferred", pair, lambda row=pair: builder.preferred(row))  # type: ignore[misc]
     if config.mix.ranked:
-        own = ranked_groups(config.data, config.groups, config.seed, builder.count, compared)
-        for validates, group in own:
+        groups = ranked_groups(config.data, config.groups, config.seed, builder.count, compared)
+        for validates, group in groups:
             make("ranked", group, lambda row=group: builder.ranked(row), validates)  # type: ignore[misc]
-    found = tuple(bad.values())
-    refuse_bad(config, found)
+    bad_rows = tuple(bad.values())
+    refuse_bad(config, bad_rows)
     if not any(splits[0].values()):
         raise InputError("no row is left to train on; see data and max_length in the config")
-    return Examples(splits[0], splits[1], found)
+    return Examples(splits[0], splits[1], bad_rows)
 
 
 def read_labelled(
@@ -109,9 +109,9 @@ def read_labelled(
     compared: list[Compared] = []
     bad: dict[tuple[str, int], BadRow] = {}
     for name in config.data.rated:
-        found = read_rated(data_path(config.data, name), builder.format)
-        rated += found.rows
-        bad |= {(row.file, row.line): row for row in found.bad}
+        responses = read_rated(data_path(config.data, name), builder.format)
+        rated += responses.rows
+        bad |= {(row.file, row.line): row for row in responses.bad}
     for name in config.data.compared:
         pairs = read_compared(data_path(config.data, name), builder.format)
         compared += pairs.rows
@@ -127,12 +127,14 @@ def schedule(
     shares = mix.model_dump()
     order: list[Example] = []
     for epoch in range(math.ceil(epochs)):
-        shown: list[Example] = []
-        for part, own in examples.items():
+        epoch_examples: list[Example] = []
+        for part, part_examples in examples.items():
             whole, rest = divmod(shares[part], 1)
-            shown += own * int(whole) + rng.sample(own, round(rest * len(own)))
-        rng.shuffle(shown)
-        order += shown[: round(len(shown) * min(1.0, epochs - epoch))]
+            epoch_examples += part_examples * int(whole) + rng.sample(
+                part_examples, round(rest * len(part_examples))
+            )
+        rng.shuffle(epoch_examples)
+        order += epoch_examples[: round(len(epoch_examples) * min(1.0, epochs - epoch))]
     return order
 
 

@@ -87,7 +87,7 @@ class TrainJudgeConfig(FineTuningConfig):
     """Maximum number of examples of each part in a validation."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> TrainJudgeConfig:
+    def _require_consistent(self) -> TrainJudgeConfig:
         if self.adapter and not self.lora:
             raise ValueError("adapter goes on from a LoRA adapter: give a lora block")
         if self.attention == "flash_attention_2" and self.losses.branching:

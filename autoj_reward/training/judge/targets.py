@@ -114,17 +114,17 @@ class TreeSlot:
 
     def log_probs(self, logits: Logits) -> Tensor:
         """Return the natural log-probability of each label, float [labels]; not renormalised."""
-        read = logits(list(self.nodes.values())).float().log_softmax(-1)
-        at = dict(zip(self.nodes, read, strict=True))
-        found = []
+        node_log_probs = logits(list(self.nodes.values())).float().log_softmax(-1)
+        by_prefix = dict(zip(self.nodes, node_log_probs, strict=True))
+        label_log_probs = []
         for ids in self.labels:
-            log_p = sum(at[ids[:n]][ids[n]] for n in range(len(ids)))
-            if ids in at:  # a label inside longer ones keeps what they leave
+            log_p = sum(by_prefix[ids[:n]][ids[n]] for n in range(len(ids)))
+            if ids in by_prefix:  # a label inside longer ones keeps what they leave
                 longer = {i[len(ids)] for i in self.labels if i[: len(ids)] == ids != i}
-                left = 1 - at[ids][sorted(longer)].exp().sum()
-                log_p = log_p + left.clamp_min(1e-6).log()
-            found.append(log_p)
-        return torch.stack(found)
+                remaining = 1 - by_prefix[ids][sorted(longer)].exp().sum()
+                log_p = log_p + remaining.clamp_min(1e-6).log()
+            label_log_probs.append(log_p)
+        return torch.stack(label_log_probs)
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ class Tree:
     verdict: TreeSlot | None = None
 
     @property
-    def read(self) -> set[int]:
+    def logit_nodes(self) -> set[int]:
         """Nodes whose logits the losses read."""
         slots = [slot for slot in (self.after, self.direct, self.verdict) if slot]
         return {n for n, _ in self.text} | {n for slot in slots for n in slot.nodes.values()}
@@ -184,27 +184,27 @@ class ExampleBuilder:
 
     def rated(self, row: Rated) -> Example:
         """Make the example of a rated response, with its judgement where the row has one."""
-        tree, prepared = self._tree(JudgeInput("single", row.query, (row.response,)))
+        tree, prepared = self._make_tree(JudgeInput("single", row.query, (row.response,)))
         if row.judgement:
             text = row.judgement
-            parsed = _parsed(text, self.format)
+            parsed = _parse_written_rating(text, self.format)
             if self.brief:
                 text = (
                     shorten(text[: parsed.opened], self.brief, self.count) + text[parsed.opened :]
                 )
-                parsed = _parsed(text, self.format)
-            own = self._output(tree, prepared, text)
+                parsed = _parse_written_rating(text, self.format)
+            output = self._add_output(tree, prepared, text)
             opening = text[parsed.opened : parsed.start]
             if self.losses.slot_after:
-                tree.after = self._rating_slot(tree, prepared, own, parsed.opened, opening)
+                tree.after = self._add_rating_slot(tree, prepared, output, parsed.opened, opening)
         if self.losses.slot_direct:
-            tree.direct = self._direct(tree, prepared)
+            tree.direct = self._add_direct_slot(tree, prepared)
         return Example("rated", row.source, row.line, (tree,), row.rating)
 
     def direct(self, row: Rated) -> Example:
         """Make the example of a rated response at the slot right after the prompt alone."""
-        tree, prepared = self._tree(JudgeInput("single", row.query, (row.response,)))
-        tree.direct = self._direct(tree, prepared)
+        tree, prepared = self._make_tree(JudgeInput("single", row.query, (row.response,)))
+        tree.direct = self._add_direct_slot(tree, prepared)
         return Example("direct", row.source, row.line, (tree,), row.rating)
 
     def compared(self, row: Compared) -> Example:
@@ -215,17 +215,17 @@ class ExampleBuilder:
         """
         fmt = self.format.pairwise
         assert fmt is not None  # the reader refused a format without
-        tree, prepared = self._tree(JudgeInput("pairwise", row.query, row.responses))
+        tree, prepared = self._make_tree(JudgeInput("pairwise", row.query, row.responses))
         canonical = {verdict: label for label, verdict in fmt.canonical.items()}
         text = row.judgement or fmt.force.lstrip() + canonical[row.label]
-        own = self._output(tree, prepared, text)
+        output = self._add_output(tree, prepared, text)
         if self.losses.verdict:
             parsed = parse_comparison(text, self.format)
             assert isinstance(parsed, WrittenVerdict)  # the reader refused others
-            tree.verdict = self._slot(
+            tree.verdict = self._add_slot(
                 tree,
                 prepared,
-                own,
+                output,
                 parsed.opened,
                 text[parsed.opened : parsed.start],
                 list(canonical.values()),
@@ -236,19 +236,19 @@ class ExampleBuilder:
     def preferred(self, row: Compared) -> Example:
         """Make the example of a pair whose responses are each rated alone, at the direct slot."""
         target = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5}.get(row.label, 0.0)
-        trees = self._alone(row.query, row.responses)
+        trees = self._make_lone_trees(row.query, row.responses)
         return Example("preferred", row.source, row.line, trees, target)
 
     def ranked(self, row: Ranked) -> Example:
         """Make the example of a group whose responses are each rated alone, at the direct slot."""
-        trees = self._alone(row.query, row.responses)
+        trees = self._make_lone_trees(row.query, row.responses)
         return Example("ranked", row.source, row.line, trees, scores=row.scores)
 
-    def _alone(self, query: str, responses: Sequence[str]) -> tuple[Tree, ...]:
+    def _make_lone_trees(self, query: str, responses: Sequence[str]) -> tuple[Tree, ...]:
         trees = []
         for response in responses:
-            tree, prepared = self._tree(JudgeInput("single", query, (response,)))
-            tree.direct = self._direct(tree, prepared)
+            tree, prepared = self._make_tree(JudgeInput("single", query, (response,)))
+            tree.direct = self._add_direct_slot(tree, prepared)
             trees.append(tree)
         return tuple(trees)
 
@@ -256,13 +256,13 @@ class ExampleBuilder:
         """Count the tokens of a text."""
         return len(self.tokens.continuation(text))
 
-    def _tree(self, asked: JudgeInput) -> tuple[Tree, Prepared]:
-        ids = self.tokens.ids(render(asked, self.format))
+    def _make_tree(self, judge_input: JudgeInput) -> tuple[Tree, Prepared]:
+        ids = self.tokens.ids(render(judge_input, self.format))
         tree = TokenTree()
         tree.add(ids)
         return Tree(tree), Prepared((), tuple(ids))
 
-    def _output(self, tree: Tree, prepared: Prepared, text: str) -> Generation:
+    def _add_output(self, tree: Tree, prepared: Prepared, text: str) -> Generation:
         """Add the output and its end of turn to the tree and return the output as a generation."""
         ids = self.tokens.continuation(text)
         end = self.tokens.tokenizer.eos_token_id
@@ -270,28 +270,28 @@ class ExampleBuilder:
         tree.text = list(zip(nodes, [*ids, end], strict=True))
         return Generation(text, tuple(ids))
 
-    def _direct(self, tree: Tree, prepared: Prepared) -> TreeSlot:
+    def _add_direct_slot(self, tree: Tree, prepared: Prepared) -> TreeSlot:
         force = self.format.protocol("single").force.lstrip()
-        return self._rating_slot(tree, prepared, Generation(""), 0, force)
+        return self._add_rating_slot(tree, prepared, Generation(""), 0, force)
 
-    def _rating_slot(
-        self, tree: Tree, prepared: Prepared, own: Generation, keep: int, opening: str
+    def _add_rating_slot(
+        self, tree: Tree, prepared: Prepared, output: Generation, keep: int, opening: str
     ) -> TreeSlot:
-        return self._slot(tree, prepared, own, keep, opening, self.format.scale.labels)
+        return self._add_slot(tree, prepared, output, keep, opening, self.format.scale.labels)
 
-    def _slot(
+    def _add_slot(
         self,
         tree: Tree,
         prepared: Prepared,
-        own: Generation,
+        output: Generation,
         keep: int,
         opening: str,
         labels: Sequence[str],
     ) -> TreeSlot:
-        context, spelled = slot_tokens(self.tokens, prepared, own, keep, opening, labels)
-        prefixes = {ids[:n] for ids in spelled.values() for n in range(len(ids))}
+        context, label_tokens = slot_tokens(self.tokens, prepared, output, keep, opening, labels)
+        prefixes = {ids[:n] for ids in label_tokens.values() for n in range(len(ids))}
         nodes = {p: tree.tokens.add([*context, *p])[-1] for p in sorted(prefixes)}
-        return TreeSlot(tuple(spelled.values()), nodes)
+        return TreeSlot(tuple(label_tokens.values()), nodes)
 
 
 def shorten(critique: str, limit: int, count: Callable[[str], int]) -> str:
@@ -304,17 +304,17 @@ def shorten(critique: str, limit: int, count: Callable[[str], int]) -> str:
     if count(body) <= limit:
         return critique
     *sentences, last = SENTENCE.split(body)
-    kept = last
+    short_text = last
     for n in range(1, len(sentences)):
         longer = SENTENCE.split(body, maxsplit=n)[-1]
         start = body[: len(body) - len(longer)]
         if count(start + last) > limit:
             break
-        kept = start + last
-    return kept + critique[len(body) :]
+        short_text = start + last
+    return short_text + critique[len(body) :]
 
 
-def _parsed(text: str, fmt: JudgeFormat) -> WrittenVerdict:
+def _parse_written_rating(text: str, fmt: JudgeFormat) -> WrittenVerdict:
     parsed = parse_rating(text, fmt)
     assert isinstance(parsed, WrittenVerdict)  # the reader refused others
     return parsed

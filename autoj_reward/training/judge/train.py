@@ -76,24 +76,24 @@ def train_judge(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     examples = make_examples(config, builder)
     for row in examples.bad:
         print(f"left out: {row}", file=sys.stderr)
-    shown = schedule(examples.training, config.mix, config.epochs, config.seed)
-    arguments = training_arguments(config, len(shown), any(examples.validation.values()))
+    ordered_examples = schedule(examples.training, config.mix, config.epochs, config.seed)
+    arguments = training_arguments(config, len(ordered_examples), any(examples.validation.values()))
 
     set_seed(config.seed)
     model = AutoModelForCausalLM.from_pretrained(
         source.path,
         revision=config.revision,
         dtype=weights_dtype(config),
-        attn_implementation=_attention(config),
+        attn_implementation=_choose_attention(config),
     )
     if config.lora:
-        model = _with_adapter(model, config, config.lora)
+        model = _add_adapter(model, config, config.lora)
     trainer = JudgeTrainer(
         losses=config.losses,
         scale=builder.scale,
         model=model,
         args=arguments,
-        train_dataset=shown,
+        train_dataset=ordered_examples,
         eval_dataset=[
             example
             for part in examples.validation.values()
@@ -105,11 +105,13 @@ def train_judge(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     # autocast narrows what LoRA reads; PEFT would widen it to the adapter's float32 before
     with disable_input_dtype_casting(model, active=arguments.bf16):
         train_on(trainer, config.output)
-    validated = [
+    validation_entries = [
         entry for entry in trainer.state.log_history if any(k.startswith("eval_") for k in entry)
     ]
-    validation = {k: v for k, v in (validated or [{}])[-1].items() if k.startswith("eval_")}
-    found = {
+    validation = {
+        k: v for k, v in (validation_entries or [{}])[-1].items() if k.startswith("eval_")
+    }
+    results = {
         "examples": examples.counts(),
         "left_out": {Path(name).name: n for name, n in bad_by_source(examples.bad).items()},
         "validation": validation,
@@ -119,7 +121,7 @@ def train_judge(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
         merge_adapter(source.path, config.revision, adapter, tokenizer, target)
 
     save_weights(trainer, config, "judge", merge)
-    record = write_record(trainer, config, command, time.monotonic() - started, found)
+    record = write_record(trainer, config, command, time.monotonic() - started, results)
     if trainer.is_world_process_zero():
         print(f"judge: {config.output / 'judge'}")
     return record
@@ -140,7 +142,7 @@ def training_arguments(config: TrainJudgeConfig, examples: int, validate: bool) 
     )
 
 
-def _attention(config: TrainJudgeConfig) -> str:
+def _choose_attention(config: TrainJudgeConfig) -> str:
     from transformers.utils import is_flash_attn_2_available
 
     if config.attention != "auto":
@@ -149,7 +151,7 @@ def _attention(config: TrainJudgeConfig) -> str:
     return "flash_attention_2" if flash else "sdpa"
 
 
-def _with_adapter(model: Any, config: TrainJudgeConfig, lora: LoraBlock) -> Any:
+def _add_adapter(model: Any, config: TrainJudgeConfig, lora: LoraBlock) -> Any:
     from peft import PeftModel
 
     if config.gradient_checkpointing:

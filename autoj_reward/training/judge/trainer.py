@@ -41,12 +41,14 @@ def read_losses(
     expected: dict[str, tuple[float, ...]] = {}
     [first, *_] = example.trees
     if first.text:
-        at = logits[0]([node for node, _ in first.text]).float()
-        wanted = torch.tensor([token for _, token in first.text], device=at.device)
-        parts["judgement"] = F.cross_entropy(at, wanted)
+        text_logits = logits[0]([node for node, _ in first.text]).float()
+        next_tokens = torch.tensor([token for _, token in first.text], device=text_logits.device)
+        parts["judgement"] = F.cross_entropy(text_logits, next_tokens)
     if example.part in ("preferred", "ranked"):
-        slots = [(tree.direct, read) for tree, read in zip(example.trees, logits, strict=True)]
-        means = torch.stack([_mean(slot.log_probs(read), scale) for slot, read in slots if slot])
+        slots = [(tree.direct, reader) for tree, reader in zip(example.trees, logits, strict=True)]
+        means = torch.stack(
+            [_compute_mean(slot.log_probs(reader), scale) for slot, reader in slots if slot]
+        )
         if example.part == "ranked":
             scores = torch.tensor(example.scores, device=means.device)
             parts["ranking"] = ranking_loss(means, scores, losses.preference_scale)
@@ -61,7 +63,7 @@ def read_losses(
             if slot:
                 log_p = slot.log_probs(logits[0])
                 parts[f"slot_{name}"] = -(curve / curve.sum() * log_p).sum()
-                expected[name] = (_mean(log_p, scale).item(),)
+                expected[name] = (_compute_mean(log_p, scale).item(),)
         if first.verdict:
             log_p = first.verdict.log_probs(logits[0])
             parts["verdict"] = -log_p[int(example.target)]
@@ -71,7 +73,7 @@ def read_losses(
     return ExampleLosses(loss, {name: value.item() for name, value in parts.items()}, expected)
 
 
-def _mean(log_p: Tensor, scale: Tensor) -> Tensor:
+def _compute_mean(log_p: Tensor, scale: Tensor) -> Tensor:
     return (log_p.softmax(-1) * scale).sum()
 
 
@@ -96,7 +98,7 @@ class Collator:
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         trees = [tree for example in examples for tree in example.trees]
-        keep = sorted(set().union(*(tree.read for tree in trees)))
+        keep = sorted(set().union(*(tree.logit_nodes for tree in trees)))
         inputs = batch([tree.tokens for tree in trees], self.pad)
         return {**inputs, "logits_to_keep": torch.tensor(keep), "examples": list(examples)}
 
@@ -109,7 +111,7 @@ class JudgeTrainer(Trainer):
         self.model_accepts_loss_kwargs = False  # the loss is divided by accumulation steps here
         self.losses = losses
         self.scale = scale
-        self._seen: dict[str, list[float]] = defaultdict(list)
+        self._logged_parts: dict[str, list[float]] = defaultdict(list)
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
@@ -118,29 +120,29 @@ class JudgeTrainer(Trainer):
         readings = self.read(model, inputs)
         for reading in readings:
             for name, value in reading.parts.items():
-                self._seen[name].append(value)
+                self._logged_parts[name].append(value)
         return torch.stack([reading.loss for reading in readings]).mean()
 
     def read(self, model: nn.Module, inputs: dict[str, Any]) -> list[ExampleLosses]:
         """Return losses and readings of a collated batch, example by example."""
-        given = dict(inputs)
-        examples: list[Example] = given.pop("examples")
-        keep = given["logits_to_keep"].tolist()
-        logits = model(**given, use_cache=False).logits
+        model_inputs = dict(inputs)
+        examples: list[Example] = model_inputs.pop("examples")
+        keep = model_inputs["logits_to_keep"].tolist()
+        logits = model(**model_inputs, use_cache=False).logits
         place = {node: at for at, node in enumerate(keep)}
         scale = self.scale.to(logits.device)
         readings, row = [], 0
         for example in examples:
-            reads = [_reader(logits[row + n], place) for n in range(len(example.trees))]
-            readings.append(read_losses(example, reads, self.losses, scale))
+            readers = [_make_reader(logits[row + n], place) for n in range(len(example.trees))]
+            readings.append(read_losses(example, readers, self.losses, scale))
             row += len(example.trees)
         return readings
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Add the parts of the loss since the last training entry."""
         if "loss" in logs:
-            logs |= {f"loss/{name}": fmean(v) for name, v in self._seen.items()}
-            self._seen.clear()
+            logs |= {f"loss/{name}": fmean(v) for name, v in self._logged_parts.items()}
+            self._logged_parts.clear()
         super().log(logs, *args, **kwargs)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
@@ -174,17 +176,19 @@ class JudgeTrainer(Trainer):
                 ):
                     for name, value in reading.parts.items():
                         losses[f"loss_{name}"].append(value)
-                    for name, found in reading.expected.items():
+                    for name, expected in reading.expected.items():
                         if example.part == "ranked":
-                            queries.append(WithinQuery(found, example.scores, _lengths(example)))
+                            queries.append(
+                                WithinQuery(expected, example.scores, _count_tokens(example))
+                            )
                         elif example.part == "rated":
-                            pairs[f"spearman_{name}"].append((found[0], example.target))
+                            pairs[f"spearman_{name}"].append((expected[0], example.target))
                         elif example.part == "compared":
                             hits["agreement_verdict"].append(
-                                found.index(max(found)) == example.target
+                                expected.index(max(expected)) == example.target
                             )
                         elif example.target != 0.5:
-                            first = found[0] > found[1]
+                            first = expected[0] > expected[1]
                             hits["agreement_preference"].append(first == (example.target == 1))
         model.train()
         means = {name: fmean(v) for name, v in losses.items()}
@@ -193,9 +197,9 @@ class JudgeTrainer(Trainer):
         return {**means, **ranks, **mean_orders(queries)}
 
 
-def _lengths(example: Example) -> tuple[float, ...]:
+def _count_tokens(example: Example) -> tuple[float, ...]:
     return tuple(float(len(tree.tokens.ids)) for tree in example.trees)
 
 
-def _reader(logits: Tensor, place: dict[int, int]) -> Logits:
+def _make_reader(logits: Tensor, place: dict[int, int]) -> Logits:
     return lambda nodes: logits[[place[node] for node in nodes]]

@@ -53,7 +53,7 @@ class TrainScalarConfig(FineTuningConfig):
         return self.stop_after or self.epochs
 
     @model_validator(mode="after")
-    def _consistent(self) -> TrainScalarConfig:
+    def _require_consistent(self) -> TrainScalarConfig:
         if self.run_epochs > self.epochs:
             raise ValueError(f"stop_after {self.stop_after} is beyond epochs {self.epochs}")
         if self.data.rated:
@@ -91,11 +91,13 @@ class ChosenPairs:
         """Count pairs and tokens by split, and rows left out by file."""
         splits = {"training": self.training, "validation": self.validation}
         return {
-            "pairs": {name: len(own) for name, own in splits.items()},
-            "queries": {name: len({pair.query for pair in own}) for name, own in splits.items()},
+            "pairs": {name: len(pairs) for name, pairs in splits.items()},
+            "queries": {
+                name: len({pair.query for pair in pairs}) for name, pairs in splits.items()
+            },
             "tokens": {
-                name: sum(len(pair.chosen_ids) + len(pair.rejected_ids) for pair in own)
-                for name, own in splits.items()
+                name: sum(len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs)
+                for name, pairs in splits.items()
             },
             "ties_left_out": self.ties,
             "bad_left_out": dict(Counter(Path(row.file).name for row in self.bad)),
@@ -134,30 +136,30 @@ def read_chosen_pairs(config: TrainScalarConfig, tokenizer: Any) -> ChosenPairs:
     is left to train on; or if margins are asked for and no row has one.
     """
     fmt, tokens = load_format(config.format), PromptTokenizer(tokenizer, "chat")
-    measured = excluded_queries(config.data, fmt)
+    measured_queries = excluded_queries(config.data, fmt)
     splits: tuple[list[ChosenPair], list[ChosenPair]] = ([], [])
     ties: Counter[str] = Counter()
     bad: list[BadRow] = []
     margins = 0
     compared: list[Compared] = []
     for name in config.data.compared:
-        found = read_compared(data_path(config.data, name), fmt, margins=config.margin)
-        bad += found.bad
-        compared += found.rows
-    own = [(is_held_out(row.query, config.data.held_out), row) for row in compared]
-    for held, row in [*own, *_extremes(config, tokens, compared)]:
+        rows = read_compared(data_path(config.data, name), fmt, margins=config.margin)
+        bad += rows.bad
+        compared += rows.rows
+    split_rows = [(is_held_out(row.query, config.data.held_out), row) for row in compared]
+    for validates, row in [*split_rows, *_pair_extremes(config, tokens, compared)]:
         if row.label is Verdict.TIE:
             ties[Path(row.source).name] += 1
             continue
         try:
-            if row.query in measured:
+            if row.query in measured_queries:
                 raise InputRejected("its query is among those of data.exclude, which measure")
-            pair = _tokenized(row, tokens, config.max_length)
+            pair = _tokenize(row, tokens, config.max_length)
         except InputRejected as error:
             bad.append(BadRow(row.source, row.line, "", str(error)))
             continue
         margins += row.margin is not None
-        splits[held].append(pair)
+        splits[validates].append(pair)
     refuse_bad(config, bad)
     if not splits[0]:
         raise InputError("no pair is left to train on; see data and max_length in the config")
@@ -166,7 +168,7 @@ def read_chosen_pairs(config: TrainScalarConfig, tokenizer: Any) -> ChosenPairs:
     return ChosenPairs(*splits, dict(ties), tuple(bad))
 
 
-def _extremes(
+def _pair_extremes(
     config: TrainScalarConfig, tokens: PromptTokenizer, compared: Sequence[Compared]
 ) -> Iterator[tuple[bool, Compared]]:
     """Yield (is validation, pair) with the best and the worst response of each group."""
@@ -183,7 +185,7 @@ def _extremes(
         yield validates, Compared(group.source, group.line, group.query, pair, Verdict.FIRST)
 
 
-def _tokenized(row: Compared, tokens: PromptTokenizer, limit: int) -> ChosenPair:
+def _tokenize(row: Compared, tokens: PromptTokenizer, limit: int) -> ChosenPair:
     chosen, rejected = row.responses if row.label is Verdict.FIRST else row.responses[::-1]
     better = tokens.ids(answered_prompt(row.query, chosen))
     worse = tokens.ids(answered_prompt(row.query, rejected))

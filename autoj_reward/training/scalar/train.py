@@ -88,13 +88,13 @@ def train_scalar(config: TrainScalarConfig, command: str = "") -> dict[str, Any]
     train_on(trainer, config.output)
     if config.lora:
         _round_to_half(trainer.model)
-    found = {**pairs.counts(), "validation": validation.read() if pairs.validation else None}
+    results = {**pairs.counts(), "validation": validation.read() if pairs.validation else None}
 
     def merge(adapter: Path, target: Path) -> None:
         merge_scalar(source.path, adapter, tokenizer, target, config.revision)
 
     save_weights(trainer, config, "scalar", merge)
-    record = write_record(trainer, config, command, time.monotonic() - started, found)
+    record = write_record(trainer, config, command, time.monotonic() - started, results)
     if trainer.is_world_process_zero():
         print(f"scalar: {config.output / 'scalar'}")
     return record
@@ -188,11 +188,11 @@ def rewards(model: Any, rows: Sequence[Sequence[int]], pad: int, batch_size: int
     """Return the rewards of token sequences in order. The model stays in evaluation mode."""
     model.eval()
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
-    found = np.empty(len(rows))
+    values = np.empty(len(rows))
     for start in range(0, len(order), batch_size):
-        some = order[start : start + batch_size]
-        found[some] = scores(model, [rows[row] for row in some], pad, use_cache=False)
-    return found
+        batch = order[start : start + batch_size]
+        values[batch] = scores(model, [rows[row] for row in batch], pad, use_cache=False)
+    return values
 
 
 def rewards_of(
@@ -200,8 +200,8 @@ def rewards_of(
 ) -> tuple[RewardArray, RewardArray]:
     """Return rewards of the chosen and of the rejected responses, in the pairs' order."""
     sides = [pair.chosen_ids for pair in pairs] + [pair.rejected_ids for pair in pairs]
-    found = rewards(model, sides, pad, batch_size)
-    return found[: len(pairs)], found[len(pairs) :]
+    values = rewards(model, sides, pad, batch_size)
+    return values[: len(pairs)], values[len(pairs) :]
 
 
 class EpochValidation(TrainerCallback):
@@ -217,16 +217,16 @@ class EpochValidation(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.pairs and state.global_step % self.steps == 0:
-            found = self.read()
-            shown = {
-                "accuracy": found.accuracy.value,
-                "accuracy_low": found.accuracy.low,
-                "accuracy_high": found.accuracy.high,
-                "loss": found.loss,
-                "margin": found.margin.value,
+            validation = self.read()
+            metrics = {
+                "accuracy": validation.accuracy.value,
+                "accuracy_low": validation.accuracy.low,
+                "accuracy_high": validation.accuracy.high,
+                "loss": validation.loss,
+                "margin": validation.margin.value,
             }
             # Logged in evaluation mode, TRL does not mix it with its figures of the training.
-            self.trainer.log({f"eval_{k}": v for k, v in shown.items() if v is not None})
+            self.trainer.log({f"eval_{k}": v for k, v in metrics.items() if v is not None})
             self.trainer.model.train()
 
     def read(self) -> Validation:
