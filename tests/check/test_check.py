@@ -79,10 +79,10 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                     tuple((label, 0.9 if label == known else 0.01) for label in labels)
                 )
 
-            def _rating(self, response: str) -> Any:
+            def _get_rating(self, response: str) -> Any:
                 return rate(response)
 
-            def _pair(self, responses: list[str]) -> str:
+            def _write_comparison(self, responses: list[str]) -> str:
                 named = winner(responses[0], responses[1])
                 return f"Compared.\nSo, the final decision is {named}."
 
