@@ -275,8 +275,8 @@ def read_format(name: str) -> JudgeFormat | ScalarFormat:
     fields, constants = set(parsed.context()), set(parsed.constants)
     if (unused := sorted(constants - fields)) and (inputs := sorted(fields - constants)):
         raise FormatError(
-            f"{path}: no field shows the constants {unused}, and fields show {inputs}, which are no "
-            "constants, so that judge inputs must bring them: correct the name, or drop what is "
+            f"{path}: no field shows the constants {unused}, and fields show {inputs}, which are "
+            "no constants, so that judge inputs must bring them: correct the name, or drop what is "
             "not shown"
         )
     return parsed.model_copy(update={"texts": texts})
