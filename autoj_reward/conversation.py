@@ -177,11 +177,11 @@ def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], st
         assistant_indices = [n for n in assistant_indices if n == len(turns) - 1]
     elif not assistant_indices:
         raise BadMessages("", "no turn of the assistant that could be rated")
-    before = turns[: assistant_indices[-1]] if assistant_indices else turns
-    _require_texts(before)
-    if not any(turn.role == "user" for turn in before):
+    prompt_turns = turns[: assistant_indices[-1]] if assistant_indices else turns
+    _require_texts(prompt_turns)
+    if not any(turn.role == "user" for turn in prompt_turns):
         raise BadMessages("", "no turn of the user before the response")
-    return before, turns[assistant_indices[-1]].text if assistant_indices else None
+    return prompt_turns, turns[assistant_indices[-1]].text if assistant_indices else None
 
 
 def messages_of(turns: Sequence[Turn]) -> list[dict[str, str]]:
@@ -318,21 +318,21 @@ def _format_call(call: Any, where: str) -> str:
 
 
 def _require_order(turns: Sequence[Turn]) -> None:
-    before = ""
+    last_role = ""
     for n, turn in enumerate(turns):
         if turn.role not in FOLLOWS or not turn.role:
             known_roles = ", ".join(filter(None, FOLLOWS))
             raise BadMessages(
                 f"[{n}].role", f"unknown role {turn.role!r:.40}: write one of {known_roles}"
             )
-        if turn.role not in FOLLOWS[before]:
-            after = f"after one of the {before}'s" if before else "at the start"
-            allowed_roles = " or ".join(FOLLOWS[before])
+        if turn.role not in FOLLOWS[last_role]:
+            place = f"after one of the {last_role}'s" if last_role else "at the start"
+            allowed_roles = " or ".join(FOLLOWS[last_role])
             raise BadMessages(
                 f"[{n}].role",
-                f"out of order: a turn of the {turn.role}'s {after}, not {allowed_roles}",
+                f"out of order: a turn of the {turn.role}'s {place}, not {allowed_roles}",
             )
-        before = turn.role
+        last_role = turn.role
 
 
 def _require_texts(turns: Sequence[Turn]) -> None:

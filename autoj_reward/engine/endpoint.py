@@ -209,15 +209,15 @@ class Endpoint:
         """
         refusal = f"{self.address(path)} answered {self._quote(status, data)}"
         if (name := _find_refused_parameter(data, self._adapt(body))) is not None:
-            old = next((k for k, v in self.instead.items() if v == name), name)
-            other = PARAMETER_FALLBACKS[old] if old == name else None
-            together = LOGPROBS if old in LOGPROBS else (old,)
-            self.instead |= dict.fromkeys(together, other)
+            parameter = next((k for k, v in self.instead.items() if v == name), name)
+            fallback = PARAMETER_FALLBACKS[parameter] if parameter == name else None
+            refused_names = LOGPROBS if parameter in LOGPROBS else (parameter,)
+            self.instead |= dict.fromkeys(refused_names, fallback)
             LOG.warning(
                 "%s; from now on %s is %s",
                 refusal,
                 name,
-                f"sent as {other}" if other else "left out",
+                f"sent as {fallback}" if fallback else "left out",
             )
             return
         is_known = _dump_parameters(body) in self._accepted_parameters
@@ -350,5 +350,5 @@ class RateLimiter:
         expected, spent: tokens; `spent` is None if the endpoint did not report them.
         """
         if spent is not None and spent < expected:
-            over = max(self._request_s, expected * self._token_s)
-            self._free_at -= over - max(self._request_s, spent * self._token_s)
+            reserved_s = max(self._request_s, expected * self._token_s)
+            self._free_at -= reserved_s - max(self._request_s, spent * self._token_s)

@@ -76,7 +76,7 @@ class _Script:
             raise InputRejected(f"the prompt has {words} words, over the script's limit")
         return Prepared(prompt, truncated=words + max_tokens > self._limit, tail="")
 
-    async def _meet(self, responses: list[str]) -> tuple[str | None, float]:
+    async def _wait_for_turn(self, responses: list[str]) -> tuple[str | None, float]:
         """Wait for a turn and the scripted latency, then apply the scripted fault.
 
         Raises or hangs if the fault says so. Otherwise returns (fault or None, seconds waited for a
@@ -166,7 +166,7 @@ class FakeEngine(_Script):
             query, k = prepared.prompt[-1].text, sampling.index
             text = f"{query} / answer {k} " + "word " * k
             return [Generation(text, logprob=-float(k + 1))]
-        fault, queued = await self._meet(responses)
+        fault, queued = await self._wait_for_turn(responses)
         if fault in ("unparsable", "truncated"):
             usage, finished = Usage(queued_s=queued), fault == "unparsable"
             return [Generation("a critique without an end", finished=finished, usage=usage)]
@@ -189,7 +189,7 @@ class FakeEngine(_Script):
     async def _write_rubric(self, prompt: Prompt) -> Generation:
         """Write the rubric that the script names for the query, or one of words."""
         texts = {p.name: p.text for message in prompt for p in message.parts if p.name}
-        fault, queued = await self._meet([texts["query"]])
+        fault, queued = await self._wait_for_turn([texts["query"]])
         self._log([texts["query"]])
         rubric = self._script.get("rubrics", {}).get(texts["query"], _make_items_of_words(texts))
         text = rubric if isinstance(rubric, str) else json.dumps({"rubric": rubric})
@@ -310,7 +310,7 @@ class FakeScorer(_Script):
 
     async def score(self, prepared: Prepared) -> Score:
         [response] = responses_in(prepared.prompt).values()
-        fault, queued = await self._meet([response])
+        fault, queued = await self._wait_for_turn([response])
         self._log([response])
         value = float("nan") if fault else float(self._get_rating(response))
         return Score(value, Usage(10, queued_s=queued))

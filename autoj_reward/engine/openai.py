@@ -271,10 +271,10 @@ class OpenAIEngine:
             return None
         try:
             if self.tokens is not None:
-                context, spelled = slot_tokens(
+                context, ids_by_label = slot_tokens(
                     self.tokens, prepared, generation, keep, slot, labels
                 )
-                return await trie_probs(context, spelled, self._read_logprobs)
+                return await trie_probs(context, ids_by_label, self._read_logprobs)
             if abilities.slots and not generation.reasoning:
                 return await self._read_slot(prepared, generation.text[:keep] + slot, labels)
             slot_end = keep + len(slot)

@@ -247,8 +247,8 @@ class VllmEngine(_VllmModel):
         slot: str,
         labels: Sequence[str],
     ) -> LabelProbs:
-        context, spelled = slot_tokens(self.tokens, prepared, generation, keep, slot, labels)
-        return await trie_probs(context, spelled, self._read_logprobs)
+        context, ids_by_label = slot_tokens(self.tokens, prepared, generation, keep, slot, labels)
+        return await trie_probs(context, ids_by_label, self._read_logprobs)
 
     async def _read_logprobs(
         self, context: list[int], token_ids: list[int]

@@ -106,8 +106,8 @@ class Scenarios:
         """Return a scenario. Raises ConfigError with similar names if there is none."""
         if scenario := self._by_name.get(name):
             return scenario
-        near = difflib.get_close_matches(name, self._by_name, 3) or sorted(self._by_name)
-        raise ConfigError(f"no scenario {name!r}; did you mean {', '.join(near)}?")
+        similar_names = difflib.get_close_matches(name, self._by_name, 3) or sorted(self._by_name)
+        raise ConfigError(f"no scenario {name!r}; did you mean {', '.join(similar_names)}?")
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
@@ -172,9 +172,9 @@ def read_criteria(path: Path, *roots: Path) -> dict[str, Any]:
 
 
 def _read_file(
-    path: Path, roots: tuple[Path, ...], above: tuple[Path, ...], read_paths: list[Path]
+    path: Path, roots: tuple[Path, ...], including_paths: tuple[Path, ...], read_paths: list[Path]
 ) -> dict[str, Any]:
-    origin = f", included by {above[-1]}" if above else ""
+    origin = f", included by {including_paths[-1]}" if including_paths else ""
     read_paths.append(path)
     if len(read_paths) > MAX_FILES:
         raise ConfigError(
@@ -188,9 +188,9 @@ def _read_file(
                 f"{path}: !include {name!r} leaves the folder that includes come from"
             )
         target = next((path for path in paths if path.is_file()), paths[0])
-        if target in (*above, path):
+        if target in (*including_paths, path):
             raise ConfigError(f"{path}: !include {name!r} comes back to a file that is being read")
-        return _read_file(target, roots, (*above, path), read_paths)
+        return _read_file(target, roots, (*including_paths, path), read_paths)
 
     try:
         data = read_yaml(path, {"!include": include})

@@ -95,7 +95,7 @@ def read_slot(
         return replace(verdict, planted=bool(planted_names))
     if policy_texts:
         earlier_verdicts = (_read_verdict(text, match, slot) for match in openings[:-1])
-        earlier_names = {v.label.name for v in earlier_verdicts if isinstance(v, _Closed)}
+        earlier_names = {v.label.name for v in earlier_verdicts if isinstance(v, _ClosedLabel)}
         contradicting_names = slot.against(verdict.label.name, earlier_names, planted_names)
         if contradicting_names:
             contradicting_names -= _find_planted(given_texts, slot, opening)
@@ -108,14 +108,14 @@ def read_slot(
 
 
 @dataclass(frozen=True, slots=True)
-class _Closed:
+class _ClosedLabel:
     """Label whose slot is closed, and the offset at which the slot ends."""
 
     label: Label
     end: int
 
 
-def _read_verdict(text: str, opening: re.Match[str], slot: Slot) -> _Closed | ParseFailure:
+def _read_verdict(text: str, opening: re.Match[str], slot: Slot) -> _ClosedLabel | ParseFailure:
     """Return the verdict in one slot."""
     reason = slot.missing
     for label in slot.labels_at(text, opening.end()):
@@ -123,7 +123,7 @@ def _read_verdict(text: str, opening: re.Match[str], slot: Slot) -> _Closed | Pa
             return ParseFailure(label, opening.start())
         end = label.until if label.alone else _find_close(text, label.until, slot)
         if end is not None:
-            return _Closed(label, end)
+            return _ClosedLabel(label, end)
         reason = f"{slot.name} slot not closed"
     excerpt = text[opening.end() : opening.end() + 20]
     return ParseFailure(f"{reason}: {excerpt!r}", opening.start())
@@ -149,7 +149,7 @@ def _find_close(text: str, label_end: int, slot: Slot) -> int | None:
 
 def _find_doubt(
     text: str,
-    verdict: _Closed,
+    verdict: _ClosedLabel,
     slot: Slot,
     contradicting_names: Collection[str],
     planted_names: frozenset[str],
@@ -178,7 +178,7 @@ def _skip_verdicts(text: str, end: int, beside: Sequence[Slot]) -> int:
             if opening is None or not _NOTHING.fullmatch(text, end, opening.start()):
                 continue
             verdict = _read_verdict(text, opening, slot)
-            if isinstance(verdict, _Closed):
+            if isinstance(verdict, _ClosedLabel):
                 end = verdict.end
                 remaining.remove(slot)
                 break

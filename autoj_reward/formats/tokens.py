@@ -139,11 +139,11 @@ class PromptTokenizer(OutputTokenizer):
 
     def _wrap(self, prompt: Prompt) -> str:
         system = next((m for m in prompt if m.role == "system"), None)
-        user, *more = [m for m in prompt if m.role != "system"]
-        if more:
+        user, *other_messages = [m for m in prompt if m.role != "system"]
+        if other_messages:
             raise InputRejected(
                 f"the wrapper {self.wrapper} shows one turn, and this conversation has "
-                f"{1 + len(more)}: ask a model with a chat template"
+                f"{1 + len(other_messages)}: ask a model with a chat template"
             )
         if self.wrapper == "none":
             return user.text if system is None else f"{system.text}\n\n{user.text}"

@@ -85,9 +85,9 @@ class GenerativeJudge:
         EngineUnavailable if the endpoint does not answer, and ConfigError for a fault that only the
         user can correct.
         """
-        return await self.engine.contact(self._sampling(0), capabilities)
+        return await self.engine.contact(self._make_sampling(0), capabilities)
 
-    def _sampling(self, sample: int) -> Sampling:
+    def _make_sampling(self, sample: int) -> Sampling:
         if self.config.temperature <= 0:
             return self._seedless
         return replace(self._seedless, seed=self.config.seed + sample)
@@ -118,7 +118,7 @@ class GenerativeJudge:
         answer, critique = NOTHING_SAID, config.critique and not item.direct
         marks = self.format.thinking
         if critique:
-            sampling = self._sampling(item.sample)
+            sampling = self._make_sampling(item.sample)
             answer = await generate_answer(
                 self.engine, prepared, sampling, marks, config.thinking_tokens
             )
