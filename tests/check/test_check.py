@@ -63,7 +63,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
                 shown = [p.text for m in prepared.prompt for p in m.parts if p.response]
                 if not shown:  # an empty response is no part of the prompt
-                    return [Generation(self._single(""))]
+                    return [Generation(self._write_rating(""))]
                 if len(shown) == 1 and sampling.seed and trait == "changes its mind":
                     return [Generation(f"So.\nRating: [[{1 + drawn(shown[0]) % 9}]]")]
                 return await super().generate(prepared, sampling)
