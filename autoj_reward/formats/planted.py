@@ -59,7 +59,7 @@ class _Search:
     since a judge may copy either.
     """
 
-    def names_in(self, text: str) -> frozenset[str]:
+    def find_names(self, text: str) -> frozenset[str]:
         """Return the names of the verdicts in a text, read in both directions."""
         names: set[str] = set()
         count = sum(map(len, self.labels))
@@ -91,7 +91,7 @@ def find_planted_names(
         return frozenset()
     # The texts of one query recur, so their results are cached.
     name_sets = (
-        _find_names(search, t) if len(t) <= REMEMBERED else search.names_in(t) for t in texts
+        _find_names(search, t) if len(t) <= REMEMBERED else search.find_names(t) for t in texts
     )
     return frozenset[str]().union(*name_sets)
 
@@ -109,7 +109,7 @@ def _spell_number(number: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _find_names(search: _Search, text: str) -> frozenset[str]:
-    return search.names_in(text)
+    return search.find_names(text)
 
 
 @lru_cache(maxsize=64)

@@ -168,11 +168,11 @@ def responses_in(prompt: Prompt) -> dict[str, str]:
 def _break_up_untrusted(
     parts: tuple[Part, ...], break_up: Callable[[str], str]
 ) -> tuple[Part, ...]:
-    inert_parts = []
+    broken_parts = []
     for part in parts:
         text = part.text if part.trusted else break_up(part.text)
-        inert_parts.append(part if text == part.text else replace(part, text=text))
-    return tuple(inert_parts)
+        broken_parts.append(part if text == part.text else replace(part, text=text))
+    return tuple(broken_parts)
 
 
 def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:

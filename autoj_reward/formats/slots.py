@@ -178,7 +178,7 @@ class RatingSlot(Slot):
         if self.scale.words:
             # If two words match, the longer one is meant.
             for word in sorted(self.scale.words, key=len, reverse=True):
-                if match := label_re(word).match(text, start):
+                if match := compile_label(word).match(text, start):
                     yield Label(word, start, match.end(), match.end(), self.scale.value(word))
                     return
             return
@@ -213,7 +213,7 @@ class ChoiceSlot(Slot):
         """Return the label as the judge spelled it, and the others in the matching spelling."""
         label_spellings = dict(self.choices)[name]
         place = next(
-            (n for n, s in enumerate(label_spellings) if label_re(s).fullmatch(written)), 0
+            (n for n, s in enumerate(label_spellings) if compile_label(s).fullmatch(written)), 0
         )
         return tuple(
             written if other == name else spellings[min(place, len(spellings) - 1)]
@@ -231,7 +231,7 @@ class ChoiceSlot(Slot):
         start = _skip_lead(text, opened)
         for name, spellings in self.choices:
             for spelling in spellings:
-                match = label_re(spelling).match(text, start)
+                match = compile_label(spelling).match(text, start)
                 if match is None:
                     continue
                 if _NEXT_OPTION.match(text, match.end()):
@@ -279,7 +279,7 @@ def _skip_lead(text: str, opened: int) -> int:
 
 
 @lru_cache
-def label_re(spelling: str) -> re.Pattern[str]:
+def compile_label(spelling: str) -> re.Pattern[str]:
     """Return the pattern of a label: in any case, with any space between words.
 
     No letter or digit may follow the label.
