@@ -70,12 +70,12 @@ class Trajectory(str):
     def __new__(cls, turns: Sequence[Turn], text: str | None = None) -> Trajectory:
         """Return the trajectory of these turns. text: the text that is read by default; None shows
         the turns."""
-        own = super().__new__(cls, to_plain_text(turns) if text is None else text)
-        own.turns, own.is_shown = tuple(turns), text is None
-        return own
+        trajectory = super().__new__(cls, to_plain_text(turns) if text is None else text)
+        trajectory.turns, trajectory.is_shown = tuple(turns), text is None
+        return trajectory
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Trajectory) and self._facts() == other._facts()
+        return isinstance(other, Trajectory) and self._get_arguments() == other._get_arguments()
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -84,12 +84,12 @@ class Trajectory(str):
         return super().__hash__()
 
     def __repr__(self) -> str:
-        return f"Trajectory{self._facts()!r}"
+        return f"Trajectory{self._get_arguments()!r}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Trajectory, self._facts()
+        return Trajectory, self._get_arguments()
 
-    def _facts(self) -> tuple[tuple[Turn, ...], str | None]:
+    def _get_arguments(self) -> tuple[tuple[Turn, ...], str | None]:
         return self.turns, None if self.is_shown else str(self)
 
 
@@ -100,7 +100,7 @@ def response_of(messages: Any, shows: Shows = "trajectory", text: str | None = N
     message of the assistant becomes a plain text. The messages may be in any order. Raises
     BadMessages for an invalid message.
     """
-    turns = _turns(messages)
+    turns = _convert_messages(messages)
     text = read_turns(turns, shows) if text is None else text
     return text if len(turns) < 2 or isinstance(text, Trajectory) else Trajectory(turns, text)
 
@@ -111,10 +111,10 @@ def read_turns(turns: Sequence[Turn], shows: Shows) -> str:
     `final`: the assistant's last turn. `assistant`: all turns of the assistant's, without empty
     ones. `trajectory`: all turns, unless the assistant's answer is the only one.
     """
-    said = [turn.text for turn in turns if turn.role == "assistant"]
-    if shows == "trajectory" and len(turns) > len(said[:1]):
+    assistant_texts = [turn.text for turn in turns if turn.role == "assistant"]
+    if shows == "trajectory" and len(turns) > len(assistant_texts[:1]):
         return Trajectory(turns)
-    return "\n\n".join(filter(None, said[-1:] if shows == "final" else said))
+    return "\n\n".join(filter(None, assistant_texts[-1:] if shows == "final" else assistant_texts))
 
 
 def shown_turns(response: str) -> tuple[Turn, ...]:
@@ -149,16 +149,16 @@ def turns_of(messages: Any) -> tuple[Turn, ...]:
 
     Raises BadMessages for an invalid message.
     """
-    found = _turns(messages)
-    if len(found) > MAX_TURNS:
-        raise BadMessages("", f"{len(found)} messages; a conversation has at most {MAX_TURNS}")
-    return found
+    turns = _convert_messages(messages)
+    if len(turns) > MAX_TURNS:
+        raise BadMessages("", f"{len(turns)} messages; a conversation has at most {MAX_TURNS}")
+    return turns
 
 
-def _turns(messages: Any) -> tuple[Turn, ...]:
+def _convert_messages(messages: Any) -> tuple[Turn, ...]:
     if not isinstance(messages, Iterable):
         raise BadMessages("", f"a prompt or completion is text or messages, not {messages!r:.80}")
-    return tuple(_turn(message, f"[{n}]") for n, message in enumerate(messages))
+    return tuple(_convert_message(message, f"[{n}]") for n, message in enumerate(messages))
 
 
 def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], str | None]:
@@ -172,16 +172,16 @@ def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], st
     """
     turns = turns_of(messages)
     _require_order(turns)
-    said = [n for n, turn in enumerate(turns) if turn.role == "assistant"]
+    assistant_indices = [n for n, turn in enumerate(turns) if turn.role == "assistant"]
     if answered:
-        said = [n for n in said if n == len(turns) - 1]
-    elif not said:
+        assistant_indices = [n for n in assistant_indices if n == len(turns) - 1]
+    elif not assistant_indices:
         raise BadMessages("", "no turn of the assistant that could be rated")
-    before = turns[: said[-1]] if said else turns
-    _require_texts(before)
-    if not any(turn.role == "user" for turn in before):
+    prompt_turns = turns[: assistant_indices[-1]] if assistant_indices else turns
+    _require_texts(prompt_turns)
+    if not any(turn.role == "user" for turn in prompt_turns):
         raise BadMessages("", "no turn of the user before the response")
-    return before, turns[said[-1]].text if said else None
+    return prompt_turns, turns[assistant_indices[-1]].text if assistant_indices else None
 
 
 def messages_of(turns: Sequence[Turn]) -> list[dict[str, str]]:
@@ -200,7 +200,7 @@ def content_text(message: Mapping[str, Any], where: str = "") -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
-        return "\n".join(_part(part, where) for part in content if not _other(part))
+        return "\n".join(_read_part(part, where) for part in content if not _has_other_type(part))
     raise BadMessages(
         f"{where}.content", f"a message's content is text or a list of parts, not {content!r:.80}"
     )
@@ -231,13 +231,13 @@ class Context(Mapping[str, str]):
     """Items of the response's rubric. Empty if it has none."""
 
     def __post_init__(self) -> None:
-        given = dict(self.texts)
-        for name, text in given.items():
+        texts = dict(self.texts)
+        for name, text in texts.items():
             if not isinstance(name, str) or not NAME.fullmatch(name) or is_reserved_name(name):
                 raise ValueError(f"{name!r} names no context field: write it like `reference`")
             if not isinstance(text, str):
                 raise TypeError(f"context field {name!r} is no text: {text!r:.80}")
-        object.__setattr__(self, "texts", tuple(sorted(given.items())))
+        object.__setattr__(self, "texts", tuple(sorted(texts.items())))
 
     def __getitem__(self, name: str) -> str:
         return dict(self.texts)[name]
@@ -261,9 +261,9 @@ EMPTY_CONTEXT = Context()
 """Empty context."""
 
 
-def context_of(given: Mapping[str, str]) -> Context:
+def context_of(texts: Mapping[str, str]) -> Context:
     """Return a mapping as a frozen Context."""
-    return given if isinstance(given, Context) else Context(given)
+    return texts if isinstance(texts, Context) else Context(texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ class ContextColumn:
         return ROW_NAMES if self.items and self.column in ROW_NAMES else (self.column,)
 
 
-def _turn(message: Any, where: str) -> Turn:
+def _convert_message(message: Any, where: str) -> Turn:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise BadMessages(where, f"not a message with a role: {message!r:.80}")
     role = "system" if message["role"] == "developer" else message["role"]
@@ -297,39 +297,42 @@ def message_text(message: Mapping[str, Any], where: str = "") -> str:
 
     Raises BadMessages for invalid content or calls.
     """
-    said = content_text(message, where)
+    content = content_text(message, where)
     calls = message.get("tool_calls") or ()
     if not isinstance(calls, Sequence) or isinstance(calls, str):
         raise BadMessages(f"{where}.tool_calls", f"not a list of calls: {calls!r:.80}")
-    called = [_call(call, f"{where}.tool_calls[{n}]") for n, call in enumerate(calls)]
-    return "\n".join(filter(None, [said, *called]))
+    call_lines = [_format_call(call, f"{where}.tool_calls[{n}]") for n, call in enumerate(calls)]
+    return "\n".join(filter(None, [content, *call_lines]))
 
 
-def _call(call: Any, where: str) -> str:
+def _format_call(call: Any, where: str) -> str:
     """Return a tool call as `[calls name {"argument": "value"}]`."""
-    made = call.get("function", call) if isinstance(call, Mapping) else None
-    if not isinstance(made, Mapping) or not isinstance(made.get("name"), str):
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise BadMessages(where, f"not a call of a function with a name: {call!r:.80}")
-    given = made.get("arguments")
-    told = given if isinstance(given, str) else json.dumps(given or {}, ensure_ascii=False)
-    return f"[calls {made['name']} {told}]"
+    arguments = function.get("arguments")
+    arguments_text = (
+        arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    )
+    return f"[calls {function['name']} {arguments_text}]"
 
 
 def _require_order(turns: Sequence[Turn]) -> None:
-    before = ""
+    last_role = ""
     for n, turn in enumerate(turns):
         if turn.role not in FOLLOWS or not turn.role:
-            known = ", ".join(filter(None, FOLLOWS))
+            known_roles = ", ".join(filter(None, FOLLOWS))
             raise BadMessages(
-                f"[{n}].role", f"unknown role {turn.role!r:.40}: write one of {known}"
+                f"[{n}].role", f"unknown role {turn.role!r:.40}: write one of {known_roles}"
             )
-        if turn.role not in FOLLOWS[before]:
-            after = f"after one of the {before}'s" if before else "at the start"
-            wanted = " or ".join(FOLLOWS[before])
+        if turn.role not in FOLLOWS[last_role]:
+            place = f"after one of the {last_role}'s" if last_role else "at the start"
+            allowed_roles = " or ".join(FOLLOWS[last_role])
             raise BadMessages(
-                f"[{n}].role", f"out of order: a turn of the {turn.role}'s {after}, not {wanted}"
+                f"[{n}].role",
+                f"out of order: a turn of the {turn.role}'s {place}, not {allowed_roles}",
             )
-        before = turn.role
+        last_role = turn.role
 
 
 def _require_texts(turns: Sequence[Turn]) -> None:
@@ -338,13 +341,13 @@ def _require_texts(turns: Sequence[Turn]) -> None:
             raise BadMessages(f"[{n}].content", f"blank: {turn.text!r:.40}")
 
 
-def _other(part: Any) -> bool:
+def _has_other_type(part: Any) -> bool:
     """Return whether a content part has another type than text."""
     kind = part.get("type") if isinstance(part, Mapping) else None
     return isinstance(kind, str) and kind not in TEXT_PARTS
 
 
-def _part(part: Any, where: str) -> str:
+def _read_part(part: Any, where: str) -> str:
     if not isinstance(part, Mapping) or "type" not in part or not isinstance(part.get("text"), str):
         raise BadMessages(
             f"{where}.content",

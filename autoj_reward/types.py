@@ -130,8 +130,8 @@ class Candidate:
         """Return the candidate with the response as the judge reads it; see `JudgeConfig.shows`."""
         if shows is None and not isinstance(self.response, Trajectory):
             return self  # most are, and a copy costs as much as a key
-        asked = self.query, self.context, (self.response,)
-        query, context, (response,) = _shown(*asked, shows)
+        parts = self.query, self.context, (self.response,)
+        query, context, (response,) = _show_to_judge(*parts, shows)
         return replace(self, query=query, context=context, response=response)
 
 
@@ -158,7 +158,7 @@ def after(
     return Candidate(to_plain_text(turns), response, context=context_of(context).after(turns))
 
 
-def _shown(
+def _show_to_judge(
     query: str, context: Mapping[str, str], responses: Sequence[str], shows: Shows | None
 ) -> tuple[str, Context, list[str]]:
     """Return query, context and responses as a judge reads them.
@@ -167,17 +167,27 @@ def _shown(
     last turn: turns between it and the given response are moved from the conversation to the
     response.
     """
-    known = context_of(context)
+    frozen_context = context_of(context)
     if shows is None:
-        return query, known, [own if shown_turns(own) else str(own) for own in responses]
-    given = [n for n, turn in enumerate(known.turns, 1) if turn.role in GIVEN]
-    end = given[-1] if given else len(known.turns)
-    asked, begun = known.turns[:end], known.turns[end:]
+        return (
+            query,
+            frozen_context,
+            [text if shown_turns(text) else str(text) for text in responses],
+        )
+    ends = [n for n, turn in enumerate(frozen_context.turns, 1) if turn.role in GIVEN]
+    end = ends[-1] if ends else len(frozen_context.turns)
+    prompt_turns, begun_turns = frozen_context.turns[:end], frozen_context.turns[end:]
     texts = []
-    for own in responses:
-        said = own.turns if isinstance(own, Trajectory) else (Turn("assistant", own),)
-        texts.append(read_turns((*begun, *said), shows))
-    return to_plain_text(asked) if begun else query, known.after(asked) if begun else known, texts
+    for response in responses:
+        response_turns = (
+            response.turns if isinstance(response, Trajectory) else (Turn("assistant", response),)
+        )
+        texts.append(read_turns((*begun_turns, *response_turns), shows))
+    return (
+        to_plain_text(prompt_turns) if begun_turns else query,
+        frozen_context.after(prompt_turns) if begun_turns else frozen_context,
+        texts,
+    )
 
 
 def context_turns(context: Mapping[str, str]) -> tuple[Turn, ...]:
@@ -185,13 +195,13 @@ def context_turns(context: Mapping[str, str]) -> tuple[Turn, ...]:
     return context_of(context).turns
 
 
-def _settle(made: Candidate | JudgeInput) -> None:
+def _settle(record: Candidate | JudgeInput) -> None:
     """Freeze the context of a new record, and make the query the text of its conversation."""
-    known = context_of(made.context)
-    if known is not made.context:
-        object.__setattr__(made, "context", known)
-    if known.turns:
-        object.__setattr__(made, "query", to_plain_text(known.turns))
+    frozen_context = context_of(record.context)
+    if frozen_context is not record.context:
+        object.__setattr__(record, "context", frozen_context)
+    if frozen_context.turns:
+        object.__setattr__(record, "query", to_plain_text(frozen_context.turns))
 
 
 class Pair(NamedTuple):
@@ -210,8 +220,8 @@ class Pair(NamedTuple):
 
     def for_judge(self, shows: Shows | None) -> Pair:
         """Return the pair with the responses as the judge reads them; see `JudgeConfig.shows`."""
-        asked = self.query, self.context, (self.first, self.second)
-        query, context, (first, second) = _shown(*asked, shows)
+        parts = self.query, self.context, (self.first, self.second)
+        query, context, (first, second) = _show_to_judge(*parts, shows)
         return Pair(query, first, second, context)
 
     def inputs(self, swap: bool = True, sample: int = 0) -> list[JudgeInput]:
@@ -256,13 +266,13 @@ class JudgeInput:
     def untrusted(self) -> tuple[str, ...]:
         """All texts in the prompt that are not the format's own: query, responses, context and
         rubric items."""
-        return (self.query, *self.responses, *self._told)
+        return (self.query, *self.responses, *self._context_texts)
 
     @property
-    def _told(self) -> tuple[str, ...]:
+    def _context_texts(self) -> tuple[str, ...]:
         """Texts of the context, and of the rubric items."""
-        known = self.context.values() if self.context else ()
-        return (*known, *(text for item in self.items for text in item.texts))
+        texts = self.context.values() if self.context else ()
+        return (*texts, *(text for item in self.items for text in item.texts))
 
     @property
     def policy_texts(self) -> tuple[str, ...]:
@@ -272,28 +282,28 @@ class JudgeInput:
         The same policy may have written an assistant's earlier turn, and it chooses what a tool
         outputs.
         """
-        own = (turn.text for response in self.responses for turn in shown_turns(response))
-        earlier = (turn.text for turn in self.turns if turn.role not in GIVEN)
-        return (*self.responses, *own, *earlier)
+        turn_texts = (turn.text for response in self.responses for turn in shown_turns(response))
+        earlier_texts = (turn.text for turn in self.turns if turn.role not in GIVEN)
+        return (*self.responses, *turn_texts, *earlier_texts)
 
     @property
     def given_texts(self) -> tuple[str, ...]:
         """Texts that the policy did not write: query, or user and system turns, context and rubric
         items."""
-        spoken = (turn.text for turn in self.turns if turn.role in GIVEN)
-        asked = spoken if self.turns else (self.query,)
-        return (*asked, *self._told)
+        turn_texts = (turn.text for turn in self.turns if turn.role in GIVEN)
+        prompt_texts = turn_texts if self.turns else (self.query,)
+        return (*prompt_texts, *self._context_texts)
 
     def record(self) -> dict[str, Any]:
         """Return the input as JSON data. Fields without a value are left out."""
         turns = messages_of(self.turns)
-        found: dict[str, Any] = {"protocol": self.protocol}
-        found |= {"messages": turns} if turns else {"query": self.query}
-        found["responses"] = [response_record(own) for own in self.responses]
-        found["sample"] = self.sample
-        found |= {"direct": True} if self.direct else {}
-        found |= {"context": dict(self.context)} if self.context else {}
-        return found | ({"items": [own.record() for own in self.items]} if self.items else {})
+        data: dict[str, Any] = {"protocol": self.protocol}
+        data |= {"messages": turns} if turns else {"query": self.query}
+        data["responses"] = [response_record(response) for response in self.responses]
+        data["sample"] = self.sample
+        data |= {"direct": True} if self.direct else {}
+        data |= {"context": dict(self.context)} if self.context else {}
+        return data | ({"items": [item.record() for item in self.items]} if self.items else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,22 +467,22 @@ class Judgement:
 
     def reading(self, slot: str) -> Reading | None:
         """Return the reading of a slot. None if the judgement has no such slot or is not OK."""
-        for own in self.readings:
-            if own.slot == slot:
-                return own
+        for reading in self.readings:
+            if reading.slot == slot:
+                return reading
         return None
 
     @property
     def rating(self) -> float | None:
         """Rating that the judge wrote, or the most probable one of a forced slot."""
-        own = self.reading(RATING)
-        return own.value if own else None
+        reading = self.reading(RATING)
+        return reading.value if reading else None
 
     @property
     def expected(self) -> float | None:
         """Mean of the rating's distribution."""
-        own = self.reading(RATING)
-        return own.expected if own else None
+        reading = self.reading(RATING)
+        return reading.expected if reading else None
 
     @property
     def pessimistic(self) -> float | None:
@@ -480,28 +490,28 @@ class Judgement:
 
         A scalar reward model's score has no distribution and counts as certain.
         """
-        own = self.reading(RATING)
-        if own is None or own.expected is None or own.distribution is None:
-            return own.expected if own else None
-        return soft_minimum([(float(label), p) for label, p in own.distribution], RISK)
+        reading = self.reading(RATING)
+        if reading is None or reading.expected is None or reading.distribution is None:
+            return reading.expected if reading else None
+        return soft_minimum([(float(label), p) for label, p in reading.distribution], RISK)
 
     @property
     def direct(self) -> float | None:
         """Expected rating read right after the prompt, before any critique."""
-        own = self.reading(DIRECT)
-        return own.expected if own else None
+        reading = self.reading(DIRECT)
+        return reading.expected if reading else None
 
     @property
     def verdict(self) -> Verdict | None:
         """FIRST, SECOND or TIE if this is a comparison; else None."""
-        own = self.reading(VERDICT)
-        return Verdict(own.label) if own else None
+        reading = self.reading(VERDICT)
+        return Verdict(reading.label) if reading else None
 
     @property
     def confidence(self) -> tuple[tuple[str, float], ...] | None:
         """Pairs (verdict, probability) at the slot of a comparison. None if they were not read."""
-        own = self.reading(VERDICT)
-        return own.distribution if own else None
+        reading = self.reading(VERDICT)
+        return reading.distribution if reading else None
 
     def view(self, name: str) -> float | None:
         """Return the number named `rating`, `expected`, `direct` or `pessimistic`.
@@ -519,10 +529,10 @@ class Judgement:
         None without a distribution. With several critiques it is that of their mean distribution,
         so critiques that disagree widen it.
         """
-        own = self.reading(DIRECT if view == "direct" else RATING)
-        if own is None or own.expected is None or own.distribution is None:
+        reading = self.reading(DIRECT if view == "direct" else RATING)
+        if reading is None or reading.expected is None or reading.distribution is None:
             return None
-        numbers = [(float(label), p) for label, p in own.distribution]
+        numbers = [(float(label), p) for label, p in reading.distribution]
         total = sum(p for _, p in numbers)
         mean = sum(p * number for number, p in numbers) / total
         return math.sqrt(sum(p * (number - mean) ** 2 for number, p in numbers) / total)
@@ -531,34 +541,34 @@ class Judgement:
         """Return the judgement, with outcome NO_NUMBER if it is OK but lacks the view."""
         if not self.ok or self.view(view) is not None:
             return self
-        wrote = f" beside its rating {self.rating:g}" if self.rating is not None else ""
-        why = f"the judge gave no {view} number{wrote}: {self._lack()}"
-        return replace(self, outcome=Outcome.NO_NUMBER, reason=why, readings=())
+        rating_note = f" beside its rating {self.rating:g}" if self.rating is not None else ""
+        reason = f"the judge gave no {view} number{rating_note}: {self._explain_lack()}"
+        return replace(self, outcome=Outcome.NO_NUMBER, reason=reason, readings=())
 
-    def with_direct(self, read: Judgement) -> Judgement:
-        """Return this rating with the rating of `read` added as its `direct` reading.
+    def with_direct(self, direct: Judgement) -> Judgement:
+        """Return this rating with the rating of `direct` added as its `direct` reading.
 
         The cost is the sum of both. A judgement without a rating is returned unchanged.
         """
-        own = read.reading(RATING)
-        if self.rating is None or own is None:
-            return self if self.rating is None else replace(self, usage=self.usage + read.usage)
+        direct_reading = direct.reading(RATING)
+        if self.rating is None or direct_reading is None:
+            return self if self.rating is None else replace(self, usage=self.usage + direct.usage)
         others = (reading for reading in self.readings if reading.slot != DIRECT)
-        readings = (*others, replace(own, slot=DIRECT))
-        return replace(self, readings=readings, usage=self.usage + read.usage)
+        readings = (*others, replace(direct_reading, slot=DIRECT))
+        return replace(self, readings=readings, usage=self.usage + direct.usage)
 
     def lacks(self, view: str) -> bool:
         """Return whether the view needs probabilities and this rating came without them."""
-        own = self.reading(RATING)
-        if view not in OF_DISTRIBUTION or own is None:
+        reading = self.reading(RATING)
+        if view not in OF_DISTRIBUTION or reading is None:
             return False
-        return own.expected is None and own.distribution is None
+        return reading.expected is None and reading.distribution is None
 
-    def _lack(self) -> str:
-        own = self.reading(RATING)
-        if own is None or own.distribution is None:
+    def _explain_lack(self) -> str:
+        reading = self.reading(RATING)
+        if reading is None or reading.distribution is None:
             return "its engine told no probabilities"
-        return f"{1 - (own.outside or 0):.4f} of the probability is on the scale"
+        return f"{1 - (reading.outside or 0):.4f} of the probability is on the scale"
 
     def record(self) -> dict[str, Any]:
         """Return the judgement as JSON data.
@@ -571,11 +581,11 @@ class Judgement:
             "outcome": self.outcome.value,
             "reason": self.reason,
             "critique": self.critique,
-            "rating": _rating_record(rating, self.direct) if rating else None,
+            "rating": _make_rating_record(rating, self.direct) if rating else None,
             "verdict": self.verdict.value if self.verdict else None,
             "confidence": self.confidence,
             "forced": self.forced,
-            "readings": [own.record() for own in self.readings],
+            "readings": [reading.record() for reading in self.readings],
             "usage": self.usage.record(),
             "judge": self.judge,
             "flags": self.flags,
@@ -601,7 +611,7 @@ def soft_minimum(weighted: Sequence[tuple[float, float]], b: float) -> float:
     return least - b * math.log(scaled / total)
 
 
-def _rating_record(rating: Reading, direct: float | None) -> dict[str, Any]:
+def _make_rating_record(rating: Reading, direct: float | None) -> dict[str, Any]:
     return {
         "value": rating.value,
         "distribution": rating.distribution,

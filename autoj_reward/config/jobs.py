@@ -72,7 +72,7 @@ class RelativeConfig(Block):
         return "group" if self.by == "listwise" else "pairwise"
 
     @model_validator(mode="after")
-    def _fitting(self) -> RelativeConfig:
+    def _check_schedule(self) -> RelativeConfig:
         of_comparisons = {"schedule", "neighbours", "rounds", "pivot"}
         if self.by == "listwise":
             if unused := sorted(of_comparisons & self.model_fields_set):
@@ -82,10 +82,10 @@ class RelativeConfig(Block):
             return self
         if isinstance(self.orders, int):
             raise ValueError(f"orders is {self.orders}: comparisons take both or alternate")
-        for name, own in (("neighbours", "circular"), ("rounds", "swiss"), ("pivot", "pivot")):
-            if name in self.model_fields_set and self.schedule != own:
+        for name, schedule in (("neighbours", "circular"), ("rounds", "swiss"), ("pivot", "pivot")):
+            if name in self.model_fields_set and self.schedule != schedule:
                 raise ValueError(
-                    f"{name} is of the schedule {own}, and schedule is {self.schedule}"
+                    f"{name} is of the schedule {schedule}, and schedule is {self.schedule}"
                 )
         return self
 
@@ -141,7 +141,7 @@ class BestOfNConfig(Block):
         return self.relative or self.rubric
 
     @model_validator(mode="after")
-    def _shared_out(self) -> BestOfNConfig:
+    def _check_ray_data(self) -> BestOfNConfig:
         if self.ray_data and self.journal:
             raise ValueError(
                 f"journal is {self.journal}, and with ray_data each shard has one of its own, in "
@@ -152,7 +152,7 @@ class BestOfNConfig(Block):
         return self
 
     @model_validator(mode="after")
-    def _saving(self) -> BestOfNConfig:
+    def _check_budget(self) -> BestOfNConfig:
         if self.budget is not None and (self.view == "direct" or not self.judge.critique):
             raise ValueError(
                 "budget saves critiques, and here none ranks: leave it out, or set judge.critique "
@@ -161,7 +161,7 @@ class BestOfNConfig(Block):
         return self
 
     @model_validator(mode="after")
-    def _one_way(self) -> BestOfNConfig:
+    def _check_scoring(self) -> BestOfNConfig:
         _require_one(self.relative, self.rubric, self.view)
         if (self.relative or self.rubric) and self.budget is not None:
             ranks = "relative" if self.relative else "rubric"
@@ -169,7 +169,7 @@ class BestOfNConfig(Block):
         return self
 
     @model_validator(mode="after")
-    def _ends(self) -> BestOfNConfig:
+    def _check_tie_break(self) -> BestOfNConfig:
         if len(set(self.tie_break)) != len(self.tie_break):
             raise ValueError(f"tie_break names a rule twice: {list(self.tie_break)}")
         return self
@@ -275,7 +275,7 @@ class ShapingConfig(Block):
     deviation. It needs a trainer that asks for all responses of a query in one call."""
 
     @model_validator(mode="after")
-    def _order(self) -> ShapingConfig:
+    def _check_clip(self) -> ShapingConfig:
         if self.clip and self.clip[0] >= self.clip[1]:
             raise ValueError(f"clip {list(self.clip)} is not a rising pair")
         return self
@@ -313,11 +313,11 @@ class JudgedConfig(Block):
         return self.scoring.protocol if self.scoring else "single"
 
     @model_validator(mode="after")
-    def _one_number(self) -> Self:
+    def _check_scoring(self) -> Self:
         _require_one(self.relative, self.rubric, self.view)
         if self.scoring and self.calibration:
-            how = "relative" if self.relative else "rubric"
-            raise ValueError(f"calibration maps a rating, and {how} scores in place of one")
+            key = "relative" if self.relative else "rubric"
+            raise ValueError(f"calibration maps a rating, and {key} scores in place of one")
         return self
 
 
@@ -338,7 +338,7 @@ class PartConfig(JudgedConfig):
     """Failure budget of this part."""
 
     @model_validator(mode="after")
-    def _one(self) -> PartConfig:
+    def _check_source(self) -> PartConfig:
         judged = sorted(self.model_fields_set & set(JudgedConfig.model_fields))
         if self.function is None:
             if not set(judged) - {"view", "calibration"}:
@@ -352,7 +352,7 @@ class PartConfig(JudgedConfig):
 
     @field_validator("range")
     @classmethod
-    def _apart(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+    def _check_range(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
         if value and value[0] == value[1]:
             raise ValueError("range needs two different values, those that count as 0 and as 1")
         return value
@@ -374,7 +374,7 @@ class AuditConfig(JudgedConfig):
     """Whether an alarm ends the training. false: it is logged."""
 
     @model_validator(mode="after")
-    def _second(self) -> AuditConfig:
+    def _check_audit(self) -> AuditConfig:
         if not self.model_fields_set & {"judge", "service"}:
             raise ValueError("name a judge or a service that audits the reward")
         if self.relative:
@@ -407,7 +407,7 @@ class RewardConfig(JudgedConfig):
 
     @field_validator("parts")
     @classmethod
-    def _named(cls, value: dict[str, PartConfig]) -> dict[str, PartConfig]:
+    def _check_part_names(cls, value: dict[str, PartConfig]) -> dict[str, PartConfig]:
         for name in value:
             if name in (JUDGE, AUDIT) or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
                 raise ValueError(
@@ -417,16 +417,16 @@ class RewardConfig(JudgedConfig):
         return value
 
     @model_validator(mode="after")
-    def _weighed(self) -> RewardConfig:
-        weighed = [name for name, part in self.parts.items() if "weight" in part.model_fields_set]
-        if self.reduce == "min" and weighed:
-            raise ValueError(f"the minimum knows no weights: take that of {weighed[0]} out")
+    def _check_weights(self) -> RewardConfig:
+        names = [name for name, part in self.parts.items() if "weight" in part.model_fields_set]
+        if self.reduce == "min" and names:
+            raise ValueError(f"the minimum knows no weights: take that of {names[0]} out")
         if self.reduce == "min" and not self.parts:
             raise ValueError("reduce is min, and there is nothing beside the judge: name parts")
         return self
 
     @model_validator(mode="after")
-    def _audited(self) -> RewardConfig:
+    def _check_audit(self) -> RewardConfig:
         if self.audit and self.relative:
             raise ValueError(
                 "audit compares two ratings of a response, and relative gives scores within a "
@@ -437,7 +437,7 @@ class RewardConfig(JudgedConfig):
     @property
     def judged(self) -> dict[str, JudgedConfig]:
         """Return the judges of the reward and its audit, by name, with the main judge first."""
-        others = {name: own for name, own in self.parts.items() if own.function is None}
+        others = {name: part for name, part in self.parts.items() if part.function is None}
         audit = {AUDIT: self.audit} if self.audit else {}
         return {JUDGE: self, **others, **audit}
 
@@ -449,4 +449,4 @@ class RewardConfig(JudgedConfig):
     @property
     def started(self) -> list[JudgeConfig]:
         """Return the judges that the run starts and stops itself, so those without a service."""
-        return [own.judge for own in self.judged.values() if own.service is None]
+        return [judged.judge for judged in self.judged.values() if judged.service is None]

@@ -85,7 +85,7 @@ def parse_yaml(
     if len(text) > MAX_YAML:
         raise ConfigError(f"{source}: longer than {MAX_YAML:,} characters: is it the right file?")
     try:
-        return _unshared(_Loader(text, source, tags or {}).get_single_data())
+        return _copy_shared(_Loader(text, source, tags or {}).get_single_data())
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
     except RecursionError as error:
@@ -109,7 +109,9 @@ class _Loader(yaml.SafeLoader):
         if node is None:
             return None
         if is_alias and node not in self._sizes:
-            raise ConfigError(f"{self._source}: line {_line(node)}: an alias of what it stands in")
+            raise ConfigError(
+                f"{self._source}: line {_get_line(node)}: an alias of what it stands in"
+            )
         if is_alias:
             self._expanded += self._sizes[node]
         else:
@@ -118,7 +120,7 @@ class _Loader(yaml.SafeLoader):
             self._sizes[node] = self._expanded - before
         if self._expanded > MAX_YAML:
             raise ConfigError(
-                f"{self._source}: line {_line(node)}: too large a document with its aliases "
+                f"{self._source}: line {_get_line(node)}: too large a document with its aliases "
                 "(*name) written out: write less, or fewer aliases of aliases"
             )
         return node
@@ -131,7 +133,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 plain = key.tag in KEY_TAGS or key.tag.startswith("!")
-                name, line = key.value if plain else self.construct_object(key), _line(key)
+                name, line = key.value if plain else self.construct_object(key), _get_line(key)
                 if name in lines:
                     raise ConfigError(
                         f"{self._source}: line {line}: the key {name!r} stands twice, first on "
@@ -141,26 +143,26 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _tagged(loader: _Loader, name: str, node: yaml.Node) -> Any:
+def _construct_tagged(loader: _Loader, name: str, node: yaml.Node) -> Any:
     make = loader.tags.get(f"!{name}")
     if make is None or not isinstance(node, yaml.ScalarNode):
         return loader.construct_undefined(node)
     return make(node.value)
 
 
-_Loader.add_multi_constructor("!", _tagged)
+_Loader.add_multi_constructor("!", _construct_tagged)
 
 
-def _line(node: yaml.Node) -> int:
+def _get_line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _unshared(value: Any) -> Any:
+def _copy_shared(value: Any) -> Any:
     """Copy the containers that aliases share, so that changing one place changes no other."""
     if isinstance(value, dict):
-        return {key: _unshared(item) for key, item in value.items()}
+        return {key: _copy_shared(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_unshared(item) for item in value]
+        return [_copy_shared(item) for item in value]
     return value
 
 
@@ -179,14 +181,14 @@ def check(kind: type[T], data: dict[str, Any], source: str) -> T:
 def _explain(kind: type[Block], item: dict[str, Any]) -> str:
     key = ".".join(str(part) for part in item["loc"]) or "config"
     if item["type"] == "extra_forbidden":
-        return f"unknown key {key!r}{_known(kind, item['loc'])}"
+        return f"unknown key {key!r}{_suggest_keys(kind, item['loc'])}"
     if item["type"] == "missing":
         return f"key {key!r} is missing"
-    shown = "" if item["loc"] == () else f" (value: {str(item.get('input'))[:80]!r})"
-    return f"{key}: {item['msg'].removeprefix('Value error, ')}{shown}"
+    value_note = "" if item["loc"] == () else f" (value: {str(item.get('input'))[:80]!r})"
+    return f"{key}: {item['msg'].removeprefix('Value error, ')}{value_note}"
 
 
-def _known(kind: type[Block], loc: Sequence[int | str]) -> str:
+def _suggest_keys(kind: type[Block], loc: Sequence[int | str]) -> str:
     """Return a hint for an unknown key: the key that was probably meant, and the keys known there.
 
     The suggestion comes from the same block, else from another block of the config.
@@ -194,30 +196,32 @@ def _known(kind: type[Block], loc: Sequence[int | str]) -> str:
     *above, last = loc
     types: list[Any] = [kind]
     for key in above:
-        types = [below for one in types for below in _below(one, key)]
-    here = sorted({name for block in types if _is_block(block) for name in block.model_fields})
-    nearest = did_you_mean(str(last), here, "".join(f"{part}." for part in above))
-    if not nearest and (same := [path for path in _paths(kind) if path.split(".")[-1] == last]):
-        nearest = f": did you mean `{min(same, key=len)}`?"
-    return f"{nearest} (known here: {', '.join(here)})"
+        types = [below for kind_above in types for below in _list_below(kind_above, key)]
+    keys = sorted({name for block in types if _is_block(block) for name in block.model_fields})
+    nearest = did_you_mean(str(last), keys, "".join(f"{part}." for part in above))
+    if not nearest and (
+        matches := [path for path in _list_paths(kind) if path.split(".")[-1] == last]
+    ):
+        nearest = f": did you mean `{min(matches, key=len)}`?"
+    return f"{nearest} (known here: {', '.join(keys)})"
 
 
-def _below(kind: Any, key: int | str) -> list[Any]:
+def _list_below(kind: Any, key: int | str) -> list[Any]:
     """Return the types of the value under a block's key, a list index or a user-chosen name."""
     if _is_block(kind):
         field = kind.model_fields.get(str(key))
-        return _options(field.annotation) if field else []
+        return _list_options(field.annotation) if field else []
     inner = get_args(kind)
-    return _options(inner[-1] if get_origin(kind) is dict else inner[0]) if inner else []
+    return _list_options(inner[-1] if get_origin(kind) is dict else inner[0]) if inner else []
 
 
-def _options(annotation: Any) -> list[Any]:
+def _list_options(annotation: Any) -> list[Any]:
     """Return the types of a union, or the one type in a list."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _options(inner[0])
+        return _list_options(inner[0])
     if origin in (Union, UnionType):
-        return [option for one in inner for option in _options(one)]
+        return [option for member in inner for option in _list_options(member)]
     return [annotation]
 
 
@@ -225,12 +229,12 @@ def _is_block(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
-def _paths(kind: Any, start: str = "") -> Iterator[str]:
+def _list_paths(kind: Any, start: str = "") -> Iterator[str]:
     """Yield the dotted path of every key of a config."""
     for name, field in kind.model_fields.items():
         yield start + name
-        for block in filter(_is_block, _options(field.annotation)):
-            yield from _paths(block, f"{start}{name}.")
+        for block in filter(_is_block, _list_options(field.annotation)):
+            yield from _list_paths(block, f"{start}{name}.")
 
 
 def _override(data: dict[str, Any], item: str) -> None:

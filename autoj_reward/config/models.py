@@ -73,7 +73,7 @@ class EngineConfig(Block):
     """With `fake`, the behaviour of the scripted model."""
 
     @model_validator(mode="after")
-    def _endpoint(self) -> EngineConfig:
+    def _check_endpoint(self) -> EngineConfig:
         if self.kind == "openai" and self.base_url is None:
             raise ValueError("base_url is for kind: openai, which needs it")
         # With another kind set, base_url is a leftover and harmless. Without a kind it was probably
@@ -114,7 +114,7 @@ class ReplicaConfig(Block):
     """Seconds, retries included, after which a candidate ends as `unavailable`."""
 
     @model_validator(mode="after")
-    def _count(self) -> ReplicaConfig:
+    def _check_count(self) -> ReplicaConfig:
         if isinstance(self.replicas, int) and self.replicas < 1:
             raise ValueError(f"replicas is {self.replicas}: it must be at least 1, or auto")
         if self.max_replicas is not None and (
@@ -190,7 +190,7 @@ class JudgeConfig(EngineConfig):
     judgements. They go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names."""
 
     @model_validator(mode="after")
-    def _sampling(self) -> JudgeConfig:
+    def _check_sampling(self) -> JudgeConfig:
         if self.vote != "mean" and self.critiques == 1:
             raise ValueError(
                 f"vote is {self.vote} and critiques is 1, so there is nothing to vote on: set "

@@ -54,7 +54,7 @@ class RubricConfig(Block):
         return "single" if self.by == "overall" else "checklist"
 
     @model_validator(mode="after")
-    def _fitting(self) -> RubricConfig:
+    def _check_overall(self) -> RubricConfig:
         if self.by == "overall" and self.gate:
             raise ValueError("by is overall, which has no verdict on an item: leave gate out")
         if self.by == "overall" and not self.clip:
@@ -70,12 +70,12 @@ def load_items(path: Path) -> tuple[RubricItem, ...]:
     """
     try:
         if path.suffix == ".toml":
-            found = tomllib.loads(path.read_text(encoding="utf-8"))
+            data = tomllib.loads(path.read_text(encoding="utf-8"))
         else:
-            found = read_yaml(path)
+            data = read_yaml(path)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"rubric.items: {path} cannot be read: {error}") from error
-    items = found.get("items") if isinstance(found, dict) else found
+    items = data.get("items") if isinstance(data, dict) else data
     try:
         return read_items(items)
     except BadRubric as error:

@@ -49,7 +49,7 @@ def parse_base_url(url: str, key_name: str) -> BaseUrl:
 
     Raises ConfigError naming the key if the URL is not http or https or has no host.
     """
-    parts = _split(url)
+    parts = _split_url(url)
     if parts is None:
         raise ConfigError(
             f"{key_name} {without_secrets(url)!r} is not an http:// or https:// URL: write it like "
@@ -62,28 +62,28 @@ def parse_base_url(url: str, key_name: str) -> BaseUrl:
         secrets.append(unquote(parts.password or ""))
     # A short value is no secret, and replacing it would garble any text.
     long = tuple(s for s in (parts.query, *secrets) if len(s) >= SECRET_CHARS)
-    return BaseUrl(_shown(parts).rstrip("/"), parts.query, authorization, long)
+    return BaseUrl(_show_url(parts).rstrip("/"), parts.query, authorization, long)
 
 
 def without_secrets(text: str) -> str:
     """Return a URL, or a text that contains URLs, without user, password, query and fragment."""
     if "://" in text:
-        return IN_TEXT.sub(_masked, text)
+        return IN_TEXT.sub(_mask_url, text)
     user, at, _ = text.partition("@")
     bare = at and ":" in user and not any(c.isspace() for c in text)
     return text.rpartition("@")[2] if bare else text
 
 
-def _masked(found: re.Match[str]) -> str:
-    parts = _split(f"http://{found[1]}")
+def _mask_url(match: re.Match[str]) -> str:
+    parts = _split_url(f"http://{match[1]}")
     if parts is not None:
-        return _shown(parts).removeprefix("http")
+        return _show_url(parts).removeprefix("http")
     # An address that cannot be split (a password with a slash in it): keep only its end.
-    rest = found[1].rpartition("@")[2]
+    rest = match[1].rpartition("@")[2]
     return "://" + re.split("[?#]", rest, maxsplit=1)[0]
 
 
-def _split(url: str) -> SplitResult | None:
+def _split_url(url: str) -> SplitResult | None:
     """Return the parts of an http(s) URL with a host, or None for any other text."""
     try:
         parts = urlsplit(url)
@@ -94,7 +94,7 @@ def _split(url: str) -> SplitResult | None:
     return None if broken or parts.scheme not in ("http", "https") or not parts.hostname else parts
 
 
-def _shown(parts: SplitResult) -> str:
+def _show_url(parts: SplitResult) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

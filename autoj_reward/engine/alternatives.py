@@ -23,7 +23,9 @@ SMALL = 1e-4
 _GOES_ON = re.compile(r"\w|\.\d")
 
 
-async def read_labels(labels: Sequence[str], following: ReadAlternatives) -> LabelProbs | None:
+async def read_labels(
+    labels: Sequence[str], read_alternatives: ReadAlternatives
+) -> LabelProbs | None:
     """Return the probability of each label at a slot, or None if the endpoint returns no
     alternatives.
 
@@ -40,23 +42,23 @@ async def read_labels(labels: Sequence[str], following: ReadAlternatives) -> Lab
         What remains belongs to the label that ends here. Return False if no alternatives are known.
         """
         nonlocal unknown, usage
-        told, cost = await following(begun)
+        alternatives, cost = await read_alternatives(begun)
         usage += cost
-        if told is None:
+        if alternatives is None:
             unknown += mass
             return False
-        texts = [_said(begun, token) for token, _ in told]
-        left = mass
-        for text, (_, logprob) in zip(texts, told, strict=True):
+        texts = [_append_token(begun, token) for token, _ in alternatives]
+        remaining = mass
+        for text, (_, logprob) in zip(texts, alternatives, strict=True):
             part = mass * math.exp(logprob)
-            whole = _complete(text, labels, begun.lstrip())
-            longer = _longer(text, labels, texts)
+            whole = _find_completed_label(text, labels, begun.lstrip())
+            longer = _find_longer_labels(text, labels, texts)
             if not text or (begun and not text.strip()):  # its continuation cannot be requested
                 unknown += part
                 continue
             if text == begun or not (whole or longer):
                 continue  # no label continues with this token
-            left -= part
+            remaining -= part
             if longer and part >= SMALL:
                 await share_out(text, part)
             elif whole:
@@ -64,7 +66,7 @@ async def read_labels(labels: Sequence[str], following: ReadAlternatives) -> Lab
             else:
                 unknown += part
         if begun in probs:
-            probs[begun] += max(0.0, left)
+            probs[begun] += max(0.0, remaining)
         return True
 
     if not await share_out("", 1.0):
@@ -72,7 +74,7 @@ async def read_labels(labels: Sequence[str], following: ReadAlternatives) -> Lab
     return LabelProbs(tuple(probs.items()), usage, unknown)
 
 
-def _said(begun: str, token: bytes) -> str:
+def _append_token(begun: str, token: bytes) -> str:
     """Return the label's text with one more token.
 
     White space before a label is dropped, but kept while nothing follows it.
@@ -81,30 +83,30 @@ def _said(begun: str, token: bytes) -> str:
     return text.lstrip() or text
 
 
-def _complete(text: str, labels: Sequence[str], begun: str) -> str | None:
+def _find_completed_label(text: str, labels: Sequence[str], begun: str) -> str | None:
     """Return the longest label that the text begins with and completes, or None.
 
     The label must be longer than what has begun, and end within the text or at its end.
     """
-    ended = (
+    completed = (
         label
         for label in labels
         if len(label) > len(begun)
         and text.startswith(label)
         and not _GOES_ON.match(text, len(label))
     )
-    return max(ended, key=len, default=None)
+    return max(completed, key=len, default=None)
 
 
-def _longer(text: str, labels: Sequence[str], texts: Sequence[str]) -> list[str]:
+def _find_longer_labels(text: str, labels: Sequence[str], texts: Sequence[str]) -> list[str]:
     """Return the labels that the next tokens may complete from this text.
 
     A label that is a token itself does not continue a shorter label's token.
     """
-    found = [label for label in labels if label != text and label.startswith(text.lstrip())]
+    candidates = [label for label in labels if label != text and label.startswith(text.lstrip())]
     if text not in labels:
-        return found
-    return [label for label in found if not any(one.startswith(label) for one in texts)]
+        return candidates
+    return [label for label in candidates if not any(other.startswith(label) for other in texts)]
 
 
 def read_written_slot(tokens: Sequence[WrittenToken], text: str, at: int) -> ReadAlternatives:
@@ -113,37 +115,37 @@ def read_written_slot(tokens: Sequence[WrittenToken], text: str, at: int) -> Rea
     text: the answer as the endpoint returned it. The tokens may hold more, such as thinking before
     it or white space around it. Where text and tokens cannot be aligned, the reader returns None.
     """
-    said = b"".join(token.text for token in tokens)
-    start = said.rfind(text.encode())
+    token_bytes = b"".join(token.text for token in tokens)
+    start = token_bytes.rfind(text.encode())
     ends: list[int] = []
     for token in tokens:
         ends.append((ends[-1] if ends else 0) + len(token.text))
-    label = start + len(text[:at].encode())
+    label_start = start + len(text[:at].encode())
 
-    async def following(begun: str) -> tuple[Alternatives | None, Usage]:
-        place = label + len(begun.encode())
-        number = next((n for n, end in enumerate(ends) if end > place), None)
-        if start < 0 or number is None or said[label:place] != begun.encode():
+    async def read_alternatives(begun: str) -> tuple[Alternatives | None, Usage]:
+        place = label_start + len(begun.encode())
+        index = next((n for n, end in enumerate(ends) if end > place), None)
+        if start < 0 or index is None or token_bytes[label_start:place] != begun.encode():
             return None, Usage()
-        token = tokens[number]
-        head = token.text[: place - (ends[number] - len(token.text))].rstrip()
+        token = tokens[index]
+        head = token.text[: place - (ends[index] - len(token.text))].rstrip()
         if begun and head:
             return None, Usage()  # the label continues inside a token, which has no alternatives
-        return _after(head, token.alternatives()), Usage()
+        return _strip_head(head, token.alternatives()), Usage()
 
-    return following
+    return read_alternatives
 
 
-def _after(head: bytes, alternatives: Alternatives) -> Alternatives:
+def _strip_head(head: bytes, alternatives: Alternatives) -> Alternatives:
     """Return the alternatives of a token without its head, the text before the label.
 
     An alternative that is the head alone, or part of it, gives no information about the label: its
     text becomes empty.
     """
-    found = []
+    remainders = []
     for text, logprob in alternatives:
         if text.startswith(head):
-            found.append((text[len(head) :], logprob))
+            remainders.append((text[len(head) :], logprob))
         elif head.startswith(text):
-            found.append((b"", logprob))
-    return tuple(found)
+            remainders.append((b"", logprob))
+    return tuple(remainders)

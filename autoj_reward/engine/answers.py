@@ -27,7 +27,7 @@ def read_generations(answer: dict[str, Any], queued_s: float) -> list[Generation
     if not choices:
         raise ValueError("no choices")
     usage = read_usage(answer, queued_s, len(choices))
-    return [_generation(choice, usage) for choice in choices]
+    return [_read_generation(choice, usage) for choice in choices]
 
 
 def read_whole_generation(answer: dict[str, Any], queued_s: float) -> Generation:
@@ -35,34 +35,35 @@ def read_whole_generation(answer: dict[str, Any], queued_s: float) -> Generation
 
     An endpoint with unreadable alternatives is thus detected by its first answer.
     """
-    [own] = read_generations(answer, queued_s)
-    for token in _told(answer["choices"][0]):
-        _alternatives(token)
-    return own
+    [generation] = read_generations(answer, queued_s)
+    for token in _list_tokens(answer["choices"][0]):
+        _read_alternatives(token)
+    return generation
 
 
-def _generation(choice: dict[str, Any], usage: Usage) -> Generation:
+def _read_generation(choice: dict[str, Any], usage: Usage) -> Generation:
     message = choice.get("message") or {}
     text = (message["content"] or "") if "message" in choice else choice["text"]
     # Endpoints use two names for the model's thinking.
     thought = message.get("reasoning_content") or message.get("reasoning") or ""
     if not isinstance(text, str) or not isinstance(thought, str):
         raise ValueError("no text")
-    why = str(choice.get("finish_reason"))
+    finish_reason = str(choice.get("finish_reason"))
     return Generation(
         text,
-        finished=why == "stop",
+        finished=finish_reason == "stop",
         usage=usage,
         reasoning=thought,
         tokens=read_tokens(choice) if "message" in choice else (),
-        ended=NORMAL_FINISH_REASONS.get(why, f"finish_reason {why:.40}"),
+        ended=NORMAL_FINISH_REASONS.get(finish_reason, f"finish_reason {finish_reason:.40}"),
     )
 
 
 def read_tokens(choice: dict[str, Any]) -> tuple[WrittenToken, ...]:
     """Return the tokens of a chat choice with their alternatives; () if the endpoint sent none."""
     return tuple(
-        WrittenToken(_bytes(one), partial(_alternatives_or_error, one)) for one in _told(choice)
+        WrittenToken(_read_bytes(token), partial(_read_alternatives_or_raise, token))
+        for token in _list_tokens(choice)
     )
 
 
@@ -73,8 +74,10 @@ def read_next_tokens(
 
     The list is empty if the endpoint sent no tokens.
     """
-    told = _told(answer["choices"][0])
-    return [(_bytes(one), _alternatives(one)) for one in told], read_usage(answer, queued_s, 1)
+    tokens = _list_tokens(answer["choices"][0])
+    return [(_read_bytes(t), _read_alternatives(t)) for t in tokens], read_usage(
+        answer, queued_s, 1
+    )
 
 
 def read_top_logprobs(
@@ -84,10 +87,12 @@ def read_top_logprobs(
 
     The mapping is None if the endpoint sent no log-probabilities.
     """
-    told = answer["choices"][0].get("logprobs")
-    if not told or not told.get("top_logprobs"):
+    logprobs = answer["choices"][0].get("logprobs")
+    if not logprobs or not logprobs.get("top_logprobs"):
         return None, read_usage(answer, queued_s, 1)
-    top = {str(token): _logprob(logprob) for token, logprob in told["top_logprobs"][0].items()}
+    top = {
+        str(token): _read_logprob(logprob) for token, logprob in logprobs["top_logprobs"][0].items()
+    }
     return top, read_usage(answer, queued_s, 1)
 
 
@@ -96,35 +101,38 @@ def read_usage(answer: dict[str, Any], queued_s: float, share: int) -> Usage:
 
     share: the number of answers in the request.
     """
-    told = answer.get("usage") or {}
-    cached = (told.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    usage = answer.get("usage") or {}
+    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     return Usage(
-        (told.get("prompt_tokens") or 0) // share,
+        (usage.get("prompt_tokens") or 0) // share,
         cached // share,
-        (told.get("completion_tokens") or 0) // share,
+        (usage.get("completion_tokens") or 0) // share,
         queued_s=queued_s,
     )
 
 
-def _told(choice: dict[str, Any]) -> Sequence[dict[str, Any]]:
+def _list_tokens(choice: dict[str, Any]) -> Sequence[dict[str, Any]]:
     """Return the tokens of a chat choice as JSON objects; () if there are none."""
     return (choice.get("logprobs") or {}).get("content") or ()
 
 
-def _alternatives_or_error(token: dict[str, Any]) -> Alternatives:
+def _read_alternatives_or_raise(token: dict[str, Any]) -> Alternatives:
     try:
-        return _alternatives(token)
+        return _read_alternatives(token)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EngineUnavailable(
             f"an answer's alternatives cannot be read: {type(error).__name__}: {error}"
         ) from error
 
 
-def _alternatives(token: dict[str, Any]) -> Alternatives:
-    return tuple((_bytes(one), _logprob(one["logprob"])) for one in token["top_logprobs"])
+def _read_alternatives(token: dict[str, Any]) -> Alternatives:
+    return tuple(
+        (_read_bytes(alternative), _read_logprob(alternative["logprob"]))
+        for alternative in token["top_logprobs"]
+    )
 
 
-def _bytes(token: dict[str, Any]) -> bytes:
+def _read_bytes(token: dict[str, Any]) -> bytes:
     """Return a token as UTF-8 bytes.
 
     Only its `bytes` show a character that spans several tokens; its text does not.
@@ -133,8 +141,8 @@ def _bytes(token: dict[str, Any]) -> bytes:
     return bytes(raw) if raw is not None else str(token["token"]).encode("utf-8", "replace")
 
 
-def _logprob(value: Any) -> float:
-    found = float(value)
-    if not found <= 1e-6:  # also true for NaN
-        raise ValueError(f"{found} is no log-probability")
-    return min(0.0, found)
+def _read_logprob(value: Any) -> float:
+    logprob = float(value)
+    if not logprob <= 1e-6:  # also true for NaN
+        raise ValueError(f"{logprob} is no log-probability")
+    return min(0.0, logprob)

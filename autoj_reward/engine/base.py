@@ -90,11 +90,11 @@ class Generation:
     """Reason of an end that is neither the model's own nor max_tokens; else empty."""
 
 
-def require_one(found: list[Generation]) -> Generation:
+def require_one(generations: list[Generation]) -> Generation:
     """Return the only answer. Raises EngineUnavailable if there are none or several."""
-    if len(found) != 1:
-        raise EngineUnavailable(f"the engine gave {len(found)} answers in place of 1")
-    return found[0]
+    if len(generations) != 1:
+        raise EngineUnavailable(f"the engine gave {len(generations)} answers in place of 1")
+    return generations[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +171,13 @@ class Engine(BaseEngine, Protocol):
         returned."""
         return Abilities()
 
-    async def contact(self, sampling: Sampling, known: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def contact(
+        self, sampling: Sampling, capabilities: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """Send an endpoint its first request and return its capabilities, as JSON-compatible
         values.
 
-        known: capabilities from an earlier contact, which are not tested again. An engine in this
+        capabilities: those of an earlier contact, which are not tested again. An engine in this
         process returns {}. Raises EngineUnavailable if the endpoint does not answer, and
         ConfigError for a fault that only the user can correct.
         """
@@ -184,17 +186,22 @@ class Engine(BaseEngine, Protocol):
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         """Return a list with the answer to the prompt; an endpoint's may have another length."""
 
-    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
-        """Return the prompt followed by the judge's answer `own` and by `text`, as if the judge had
+    def extend_prompt(self, prepared: Prepared, generation: Generation, text: str) -> Prepared:
+        """Return the prompt followed by the judge's answer and by `text`, as if the judge had
         written both.
 
         Only for prompts whose `tail` is known.
         """
 
     async def label_probs(
-        self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
+        self,
+        prepared: Prepared,
+        generation: Generation,
+        keep: int,
+        slot: str,
+        labels: Sequence[str],
     ) -> LabelProbs | None:
-        """Return the probabilities of the labels after own.text[:keep] + slot, or None if
+        """Return the probabilities of the labels after generation.text[:keep] + slot, or None if
         unavailable."""
 
 
@@ -231,12 +238,16 @@ def fit_prompt(
 
 
 def extend_prompt(
-    tokens: PromptTokenizer, prepared: Prepared, own: Generation, text: str
+    tokens: PromptTokenizer, prepared: Prepared, generation: Generation, text: str
 ) -> Prepared:
     """Return the prompt followed by the judge's answer and by `text`.
 
     Uses the answer's own token ids where they are known, else tokenizes its text.
     """
-    more = [*own.ids, *tokens.written(text)] if own.ids else tokens.written(own.text + text)
-    ids = (*prepared.ids, *more)
+    new_ids = (
+        [*generation.ids, *tokens.written(text)]
+        if generation.ids
+        else tokens.written(generation.text + text)
+    )
+    ids = (*prepared.ids, *new_ids)
     return replace(prepared, ids=ids, tail=tokens.tail(ids))

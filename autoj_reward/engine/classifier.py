@@ -56,13 +56,13 @@ class TransformersScorer:
         return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def score(self, prepared: Prepared) -> Score:
-        asked = time.monotonic()
+        queued_at = time.monotonic()
         answer: asyncio.Future[tuple[float, float]] = asyncio.get_running_loop().create_future()
         self._waiting.append((prepared.ids, answer))
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work())
         value, began = await answer
-        return Score(value, Usage(len(prepared.ids), queued_s=began - asked))
+        return Score(value, Usage(len(prepared.ids), queued_s=began - queued_at))
 
     async def _work(self) -> None:
         while self._waiting:

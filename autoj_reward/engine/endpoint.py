@@ -88,8 +88,8 @@ class Endpoint:
         self._free = asyncio.Semaphore(at_once)
         self._pace = RateLimiter(config.requests_per_minute, config.tokens_per_minute)
         self._first_pause_s = first_pause_s
-        self._key, self._told_at = "", -TOLD_EVERY_S
-        self._taken: set[str] = set()
+        self._key, self._warned_at = "", -TOLD_EVERY_S
+        self._accepted_parameters: set[str] = set()
         self.instead: dict[str, str | None] = {}
         """Parameters that the endpoint refused, with what is sent in their place."""
         self.problem = ""
@@ -99,7 +99,7 @@ class Endpoint:
         """Read the API key and create the session, without any request. Raises ConfigError."""
         headers = {}
         if name := self._config.api_key_env:
-            self._key = _key_in(name)
+            self._key = _read_key(name)
             headers["Authorization"] = f"Bearer {self._key}"
         self._base = parse_base_url(str(self._config.base_url), "base_url")
         self._session = session(
@@ -122,18 +122,18 @@ class Endpoint:
         self,
         path: str,
         body: Mapping[str, Any],
-        read: Callable[[dict[str, Any], float], T],
+        read_answer: Callable[[dict[str, Any], float], T],
         deadline_s: float | None = None,
         tiny: bool = False,
     ) -> T:
-        """Send a request and return `read(answer, seconds that it waited for a free slot)`.
+        """Send a request and return `read_answer(answer, seconds waited for a free slot)`.
 
         deadline_s: seconds before giving up; by default the judgement's. tiny: whether the input is
         known to be acceptable, so that a refusal concerns the parameters. Raises EngineUnavailable
         when the deadline has passed. Raises InputRejected or ConfigError as the module's docstring
         says.
         """
-        wait_s, pause_s, size = 0.0, self._first_pause_s, _size(body)
+        wait_s, pause_s, size = 0.0, self._first_pause_s, _estimate_tokens(body)
         started = time.monotonic()
         deadline = started + (deadline_s or self._deadline_s)
         while True:
@@ -145,25 +145,25 @@ class Endpoint:
             if status == 200:
                 try:
                     answer = read_json(data)
-                    found = read(answer, wait_s)
+                    result = read_answer(answer, wait_s)
                 except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-                    problem = f"an answer that is no completion: {self._said(status, data)}"
+                    problem = f"an answer that is no completion: {self._quote(status, data)}"
                 else:
-                    self._pace.correct(size, _tokens(answer))
+                    self._pace.correct(size, _read_total_tokens(answer))
                     self.problem = ""
-                    self._taken.add(_parameters(body))
-                    return found
+                    self._accepted_parameters.add(_dump_parameters(body))
+                    return result
             elif status in REFUSED:
                 await self._settle(path, body, status, data, deadline, tiny)
                 continue
             elif status and not (status in PASSING or status >= 500):
                 raise ConfigError(
-                    f"{self.address(path)} answered {self._said(status, data)}; check base_url, "
+                    f"{self.address(path)} answered {self._quote(status, data)}; check base_url, "
                     "model and api_key_env"
                 )
             if status == 429:  # the endpoint is up, and busy
                 deadline = max(deadline, started + self._deadline_s)
-            self._tell(path, problem or f"status {self._said(status, data)}")
+            self._tell(path, problem or f"status {self._quote(status, data)}")
             pause_s = min(LONGEST_PAUSE_S if status else UNREACHED_PAUSE_S, pause_s)
             pause = max(retry_after_s(headers, LONGEST_WAIT_S), pause_s * random.uniform(0.5, 1.5))
             if time.monotonic() + pause >= deadline:
@@ -181,14 +181,14 @@ class Endpoint:
 
         Without an answer the status is 0 and `problem` says why.
         """
-        sent = {"model": self._config.model, **self._adapted(body)}
+        full_body = {"model": self._config.model, **self._adapt(body)}
         try:
-            async with post(self._session, self._base.at(path), sent) as reply:
+            async with post(self._session, self._base.at(path), full_body) as reply:
                 return reply.status, await reply.read(), reply.headers, ""
         except NO_ANSWER as error:
-            return 0, b"", {}, self._masked(error_text(error))
+            return 0, b"", {}, self._hide_secrets(error_text(error))
 
-    def _adapted(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _adapt(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body with the parameters that this endpoint supports."""
         names = ((self.instead.get(name, name), value) for name, value in body.items())
         return {name: value for name, value in names if name is not None}
@@ -207,24 +207,27 @@ class Endpoint:
 
         Otherwise raise InputRejected or ConfigError.
         """
-        said = f"{self.address(path)} answered {self._said(status, data)}"
-        if (name := _parameter(data, self._adapted(body))) is not None:
-            old = next((k for k, v in self.instead.items() if v == name), name)
-            other = PARAMETER_FALLBACKS[old] if old == name else None
-            together = LOGPROBS if old in LOGPROBS else (old,)
-            self.instead |= dict.fromkeys(together, other)
+        refusal = f"{self.address(path)} answered {self._quote(status, data)}"
+        if (name := _find_refused_parameter(data, self._adapt(body))) is not None:
+            parameter = next((k for k, v in self.instead.items() if v == name), name)
+            fallback = PARAMETER_FALLBACKS[parameter] if parameter == name else None
+            refused_names = LOGPROBS if parameter in LOGPROBS else (parameter,)
+            self.instead |= dict.fromkeys(refused_names, fallback)
             LOG.warning(
-                "%s; from now on %s is %s", said, name, f"sent as {other}" if other else "left out"
+                "%s; from now on %s is %s",
+                refusal,
+                name,
+                f"sent as {fallback}" if fallback else "left out",
             )
             return
-        known = _parameters(body) in self._taken
-        if tiny or not (known or await self._takes_anything(path, body, deadline)):
+        is_known = _dump_parameters(body) in self._accepted_parameters
+        if tiny or not (is_known or await self._takes_anything(path, body, deadline)):
             raise ConfigError(
-                f"{said}, and it refuses a request of two words with these parameters as well: "
+                f"{refusal}, and it refuses a request of two words with these parameters as well: "
                 "change what it names (max_tokens, model and the like)"
             )
-        self._taken.add(_parameters(body))
-        raise InputRejected(said)
+        self._accepted_parameters.add(_dump_parameters(body))
+        raise InputRejected(refusal)
 
     async def _takes_anything(self, path: str, body: Mapping[str, Any], deadline: float) -> bool:
         """Return whether the endpoint answers a minimal request with the same parameters."""
@@ -241,15 +244,15 @@ class Endpoint:
                 return True
             if status in REFUSED:
                 return False
-            self._tell(path, problem or f"status {self._said(status, data)}")
+            self._tell(path, problem or f"status {self._quote(status, data)}")
             await asyncio.sleep(max(retry_after_s(headers, LONGEST_WAIT_S), pause_s))
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
         raise EngineUnavailable(f"{self.address(path)}: no answer; last: {self.problem}")
 
     def _tell(self, path: str, problem: str) -> None:
         self.problem = problem
-        if (now := time.monotonic()) - self._told_at >= TOLD_EVERY_S:
-            self._told_at = now
+        if (now := time.monotonic()) - self._warned_at >= TOLD_EVERY_S:
+            self._warned_at = now
             LOG.warning(
                 "%s does not answer (%s): retrying for up to %g s per judgement",
                 self.address(path),
@@ -257,21 +260,21 @@ class Endpoint:
                 self._deadline_s,
             )
 
-    def _said(self, status: int, data: bytes) -> str:
+    def _quote(self, status: int, data: bytes) -> str:
         """Return the status and the start of the body, without secrets."""
-        return f"{status}: {self._masked(data.decode('utf-8', 'replace'))[:300]}"
+        return f"{status}: {self._hide_secrets(data.decode('utf-8', 'replace'))[:300]}"
 
-    def _masked(self, text: str) -> str:
+    def _hide_secrets(self, text: str) -> str:
         return self._base.hide_secrets(text, self._key)
 
 
-def _parameters(body: Mapping[str, Any]) -> str:
+def _dump_parameters(body: Mapping[str, Any]) -> str:
     """Return a request's parameters, without its input, as canonical JSON."""
-    own = {name: value for name, value in body.items() if name not in INPUT}
-    return json.dumps(own, sort_keys=True)
+    parameters = {name: value for name, value in body.items() if name not in INPUT}
+    return json.dumps(parameters, sort_keys=True)
 
 
-def _key_in(name: str) -> str:
+def _read_key(name: str) -> str:
     key = os.environ.get(name, "").strip()
     if not key:
         raise ConfigError(f"api_key_env names {name}, which is not set in the environment")
@@ -280,7 +283,7 @@ def _key_in(name: str) -> str:
     return key
 
 
-def _parameter(data: bytes, body: Mapping[str, Any]) -> str | None:
+def _find_refused_parameter(data: bytes, body: Mapping[str, Any]) -> str | None:
     """Return the body parameter that a refusal calls unsupported; None if it may not be omitted or
     renamed."""
     may_go = {*PARAMETER_FALLBACKS, *(other for other in PARAMETER_FALLBACKS.values() if other)}
@@ -299,24 +302,24 @@ def _parameter(data: bytes, body: Mapping[str, Any]) -> str | None:
         return None
     if stated in names:
         return str(stated)
-    named = (
+    mentioned_names = (
         n
         for n in sorted(names, key=len, reverse=True)
         if re.search(rf"\b{n}\b", words, re.IGNORECASE)
     )
-    return next(named, None)
+    return next(mentioned_names, None)
 
 
-def _size(body: Mapping[str, Any]) -> int:
+def _estimate_tokens(body: Mapping[str, Any]) -> int:
     """Estimate the tokens that a request may cost."""
     prompt = body.get("prompt")
-    given = len(prompt) if prompt else sum(len(m["content"]) for m in body["messages"]) // 4
-    return given + int(body["max_tokens"]) * int(body.get("n", 1))
+    prompt_tokens = len(prompt) if prompt else sum(len(m["content"]) for m in body["messages"]) // 4
+    return prompt_tokens + int(body["max_tokens"]) * int(body.get("n", 1))
 
 
-def _tokens(answer: dict[str, Any]) -> int | None:
-    told = (answer.get("usage") or {}).get("total_tokens")
-    return told if isinstance(told, int) else None
+def _read_total_tokens(answer: dict[str, Any]) -> int | None:
+    total_tokens = (answer.get("usage") or {}).get("total_tokens")
+    return total_tokens if isinstance(total_tokens, int) else None
 
 
 class RateLimiter:
@@ -347,5 +350,5 @@ class RateLimiter:
         expected, spent: tokens; `spent` is None if the endpoint did not report them.
         """
         if spent is not None and spent < expected:
-            over = max(self._request_s, expected * self._token_s)
-            self._free_at -= over - max(self._request_s, spent * self._token_s)
+            reserved_s = max(self._request_s, expected * self._token_s)
+            self._free_at -= reserved_s - max(self._request_s, spent * self._token_s)

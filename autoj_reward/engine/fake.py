@@ -76,15 +76,15 @@ class _Script:
             raise InputRejected(f"the prompt has {words} words, over the script's limit")
         return Prepared(prompt, truncated=words + max_tokens > self._limit, tail="")
 
-    async def _meet(self, responses: list[str]) -> tuple[str | None, float]:
+    async def _wait_for_turn(self, responses: list[str]) -> tuple[str | None, float]:
         """Wait for a turn and the scripted latency, then apply the scripted fault.
 
         Raises or hangs if the fault says so. Otherwise returns (fault or None, seconds waited for a
         turn).
         """
-        asked = time.monotonic()
+        started = time.monotonic()
         async with self._turn:
-            queued = time.monotonic() - asked
+            queued = time.monotonic() - started
             await asyncio.sleep(latency_s(self._script, responses[0]))
         fault = next((f for r in responses if (f := self._fault(r))), None)
         if fault == "hang":
@@ -96,15 +96,15 @@ class _Script:
         return fault, queued
 
     def _fault(self, response: str) -> str | None:
-        named: dict[str, str] = self._script.get("fail", {})
-        if response in named:
-            return named[response]
+        faults: dict[str, str] = self._script.get("fail", {})
+        if response in faults:
+            return faults[response]
         shares = self._script.get("fail_share", {})
-        drawn = _drawn(response) if shares else 1.0
+        draw = _draw(response) if shares else 1.0
         for fault, share in shares.items():
-            if drawn < share:
+            if draw < share:
                 return str(fault)
-            drawn -= share
+            draw -= share
         return None
 
     def _log(self, responses: list[str]) -> None:
@@ -112,7 +112,7 @@ class _Script:
             with open(log, "a", encoding="ascii") as file:
                 file.write(json.dumps(responses) + "\n")
 
-    def _rating(self, response: str) -> Any:
+    def _get_rating(self, response: str) -> Any:
         """Return the scripted rating of a response, or the judge's whole text."""
         default = 1 + len(response) % 10
         if "words" in self._script:
@@ -130,11 +130,11 @@ def latency_s(script: Mapping[str, Any], response: str) -> float:
     """Return the seconds that an answer to this response takes, without its wait for a turn."""
     median = float(script.get("latency_s", 0))
     spread = float(script.get("latency_spread", 0))
-    z = NormalDist().inv_cdf(min(max(_drawn(response), 1e-6), 1 - 1e-6)) if spread else 0.0
+    z = NormalDist().inv_cdf(min(max(_draw(response), 1e-6), 1 - 1e-6)) if spread else 0.0
     return median * math.exp(spread * z)
 
 
-def _drawn(response: str) -> float:
+def _draw(response: str) -> float:
     """Return a number in 0..1 that is uniform over responses and fixed for each."""
     return int.from_bytes(text_digest(response)[:8], "big") / 2**64
 
@@ -146,100 +146,110 @@ class FakeEngine(_Script):
 
     @property
     def abilities(self) -> Abilities:
-        told = bool(self._script.get("logprobs", True))
-        return Abilities(told, told, "scripted" if told else "none: the script tells none")
+        has_probs = bool(self._script.get("logprobs", True))
+        return Abilities(
+            has_probs, has_probs, "scripted" if has_probs else "none: the script tells none"
+        )
 
-    async def contact(self, sampling: Sampling, known: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def contact(
+        self, sampling: Sampling, capabilities: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         if sampling.json_schema:
-            return [await self._rubric(prepared.prompt)]
+            return [await self._write_rubric(prepared.prompt)]
         responses = list(responses_in(prepared.prompt).values())
-        if not responses and self._checklist(prepared.prompt):
+        if not responses and self._answer_items(prepared.prompt):
             responses = [""]  # an empty response is no part of the prompt
         if not responses:
             query, k = prepared.prompt[-1].text, sampling.index
             text = f"{query} / answer {k} " + "word " * k
             return [Generation(text, logprob=-float(k + 1))]
-        fault, queued = await self._meet(responses)
+        fault, queued = await self._wait_for_turn(responses)
         if fault in ("unparsable", "truncated"):
             usage, finished = Usage(queued_s=queued), fault == "unparsable"
             return [Generation("a critique without an end", finished=finished, usage=usage)]
         self._log(responses)
         if GROUP_WORDS in prepared.prompt[-1].text:
-            text = self._group(prepared.prompt)
-        elif answers := self._checklist(prepared.prompt):
+            text = self._write_scores(prepared.prompt)
+        elif answers := self._answer_items(prepared.prompt):
             lines = [f"{ITEM_WORDS} {n}: {answer}" for n, answer in answers.items()]
             text = "\n".join(["Scripted critique by criteria.", *lines])
         else:
-            text = self._single(responses[0]) if len(responses) == 1 else self._pair(responses)
+            text = (
+                self._write_rating(responses[0])
+                if len(responses) == 1
+                else self._write_comparison(responses)
+            )
         if self._marks and not prepared.tail:
-            return [self._thought(text, sampling.max_tokens, queued)]
+            return [self._write_thinking(text, sampling.max_tokens, queued)]
         return [Generation(text, usage=Usage(10, 0, len(text.split()), queued_s=queued))]
 
-    async def _rubric(self, prompt: Prompt) -> Generation:
+    async def _write_rubric(self, prompt: Prompt) -> Generation:
         """Write the rubric that the script names for the query, or one of words."""
-        shown = {p.name: p.text for message in prompt for p in message.parts if p.name}
-        fault, queued = await self._meet([shown["query"]])
-        self._log([shown["query"]])
-        given = self._script.get("rubrics", {}).get(shown["query"], _items_of_words(shown))
-        text = given if isinstance(given, str) else json.dumps({"rubric": given})
+        texts = {p.name: p.text for message in prompt for p in message.parts if p.name}
+        fault, queued = await self._wait_for_turn([texts["query"]])
+        self._log([texts["query"]])
+        rubric = self._script.get("rubrics", {}).get(texts["query"], _make_items_of_words(texts))
+        text = rubric if isinstance(rubric, str) else json.dumps({"rubric": rubric})
         usage = Usage(10, 0, len(text.split()), queued_s=queued)
-        shown_chars = len(text) // 2 if fault else len(text)
-        return Generation(text[:shown_chars], finished=fault != "truncated", usage=usage)
+        written_chars = len(text) // 2 if fault else len(text)
+        return Generation(text[:written_chars], finished=fault != "truncated", usage=usage)
 
-    def _thought(self, text: str, room: int, queued: float) -> Generation:
-        """Return the scripted thinking, followed by the text if `room` tokens hold the thinking."""
+    def _write_thinking(self, text: str, max_tokens: int, queued: float) -> Generation:
+        """Return the scripted thinking, followed by the text if `max_tokens` hold the thinking."""
         opened, closed = self._marks
         words = self._script.get("thinking", "").split()
-        usage = Usage(10, 0, min(room, len(words)), queued_s=queued)
-        if len(words) > room:
-            return Generation(" ".join([opened, *words[:room]]), finished=False, usage=usage)
+        usage = Usage(10, 0, min(max_tokens, len(words)), queued_s=queued)
+        if len(words) > max_tokens:
+            return Generation(" ".join([opened, *words[:max_tokens]]), finished=False, usage=usage)
         return Generation(" ".join([opened, *words, closed, text]), usage=usage)
 
-    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
-        return replace(prepared, tail=f"{prepared.tail}{own.text}{text}")
+    def extend_prompt(self, prepared: Prepared, generation: Generation, text: str) -> Prepared:
+        return replace(prepared, tail=f"{prepared.tail}{generation.text}{text}")
 
-    def _single(self, response: str) -> str:
-        given = self._rating(response)
-        if isinstance(given, str):
-            return given
-        return f"Scripted critique of {len(response)} characters.\nRating: [[{given}]]"
+    def _write_rating(self, response: str) -> str:
+        rating = self._get_rating(response)
+        if isinstance(rating, str):
+            return rating
+        return f"Scripted critique of {len(response)} characters.\nRating: [[{rating}]]"
 
-    def _group(self, prompt: Prompt) -> str:
+    def _write_scores(self, prompt: Prompt) -> str:
         """Score the responses by their labels; an empty one is no part of the prompt."""
-        shown = responses_in(prompt)
+        responses = responses_in(prompt)
         labels = re.findall(r"<response (\w+)>", prompt[-1].text)
-        scores = [self._rating(shown.get(f"response_{n}", "")) for n in range(1, len(labels) + 1)]
+        scores = [
+            self._get_rating(responses.get(f"response_{n}", "")) for n in range(1, len(labels) + 1)
+        ]
         lines = [f"{GROUP_WORDS} {label}: {s}" for label, s in zip(labels, scores, strict=True)]
         return "\n".join(["Scripted critique of a group.", *lines])
 
-    def _checklist(self, prompt: Prompt) -> dict[str, str]:
+    def _answer_items(self, prompt: Prompt) -> dict[str, str]:
         """Return the answer to each rubric item by its number; empty for a prompt without items.
 
         An item's parts are its criterion, then its choices.
         """
-        shown: dict[str, list[str]] = {}
+        item_texts: dict[str, list[str]] = {}
         for part in (p for message in prompt for p in message.parts):
             if part.name.startswith("item_"):
-                shown.setdefault(part.name.removeprefix("item_"), []).append(part.text)
-        if not shown:
+                item_texts.setdefault(part.name.removeprefix("item_"), []).append(part.text)
+        if not item_texts:
             return {}
         response = next(iter(responses_in(prompt).values()), "")
-        wanted: dict[str, str] = self._script.get("items", {})
-        found = {}
-        for number, (criterion, choices) in shown.items():
+        scripted_texts: dict[str, str] = self._script.get("items", {})
+        answers = {}
+        for number, (criterion, choices) in item_texts.items():
             quoted = re.search(r'"([^"]+)"', criterion)
-            text = wanted.get(criterion, quoted[1] if quoted else criterion)
+            text = scripted_texts.get(criterion, quoted[1] if quoted else criterion)
             best, *_, worst = choices.split(" / ")
-            found[number] = best if text.lower() in response.lower() else worst
-        return found
+            answers[number] = best if text.lower() in response.lower() else worst
+        return answers
 
-    def _pair(self, responses: list[str]) -> str:
-        given: dict[str, str] = self._script.get("comparisons", {})
-        if told := [given[r] for r in responses if r in given]:
-            return told[0]
+    def _write_comparison(self, responses: list[str]) -> str:
+        comparisons: dict[str, str] = self._script.get("comparisons", {})
+        if scripted_texts := [comparisons[r] for r in responses if r in comparisons]:
+            return scripted_texts[0]
         first = self._script.get("verdicts") == "first" or len(responses[0]) > len(responses[1])
         label = "Response 1" if first else "Response 2"
         if not first and len(responses[0]) == len(responses[1]):
@@ -251,33 +261,43 @@ class FakeEngine(_Script):
         )
 
     async def label_probs(
-        self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
+        self,
+        prepared: Prepared,
+        generation: Generation,
+        keep: int,
+        slot: str,
+        labels: Sequence[str],
     ) -> LabelProbs | None:
-        if not self._script.get("logprobs", True) or "without an end" in own.text:
+        if not self._script.get("logprobs", True) or "without an end" in generation.text:
             return None
-        written = own.text[keep:].removeprefix(slot)
-        if not own.text:
+        written = generation.text[keep:].removeprefix(slot)
+        if not generation.text:
             response = next(iter(responses_in(prepared.prompt).values()), "")
             written = f"{self._script.get('direct', {}).get(response)}]"
-            if asked := re.search(rf"{ITEM_WORDS} (\d+):\s*$", slot):
-                written = self._checklist(prepared.prompt)[asked[1]]
+            if item_match := re.search(rf"{ITEM_WORDS} (\d+):\s*$", slot):
+                written = self._answer_items(prepared.prompt)[item_match[1]]
         shares = [0.9 if _says(written, label) else 0.1 / len(labels) for label in labels]
         return LabelProbs(tuple(zip(labels, shares, strict=True)), Usage(10, 10, 1))
 
 
-def _items_of_words(shown: Mapping[str, str]) -> list[dict[str, str]]:
+def _make_items_of_words(texts: Mapping[str, str]) -> list[dict[str, str]]:
     """Return rubric items that name words of the texts, for `items` of this judge to find."""
-    words = {name: re.findall(r"[a-z]{4,}", text.lower()) for name, text in shown.items()}
+    words = {name: re.findall(r"[a-z]{4,}", text.lower()) for name, text in texts.items()}
     good, bad, query = words.get("chosen", []), words.get("rejected", []), words["query"]
     good = good or words.get("reference", [])
     if not good:
         good, query = query, []
-    found = []
-    for kind, most, own, other in (("essential", 3, good, bad), ("pitfall", 1, bad, good)):
-        alone = [word for word in dict.fromkeys(own) if word not in (*other, *query)]
-        longest = sorted(alone, key=len, reverse=True)[:most]
-        found += [{"criterion": f'Says "{word}"', "kind": kind} for word in longest]
-    return found
+    items = []
+    for kind, most, side_words, other_words in (
+        ("essential", 3, good, bad),
+        ("pitfall", 1, bad, good),
+    ):
+        unique_words = [
+            word for word in dict.fromkeys(side_words) if word not in (*other_words, *query)
+        ]
+        longest = sorted(unique_words, key=len, reverse=True)[:most]
+        items += [{"criterion": f'Says "{word}"', "kind": kind} for word in longest]
+    return items
 
 
 @lru_cache(maxsize=1024)
@@ -290,7 +310,7 @@ class FakeScorer(_Script):
 
     async def score(self, prepared: Prepared) -> Score:
         [response] = responses_in(prepared.prompt).values()
-        fault, queued = await self._meet([response])
+        fault, queued = await self._wait_for_turn([response])
         self._log([response])
-        value = float("nan") if fault else float(self._rating(response))
+        value = float("nan") if fault else float(self._get_rating(response))
         return Score(value, Usage(10, queued_s=queued))

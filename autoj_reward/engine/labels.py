@@ -22,7 +22,7 @@ Read = Callable[[list[int], list[int]], Awaitable[tuple[dict[int, float], Usage]
 def slot_tokens(
     tokens: PromptTokenizer,
     prepared: Prepared,
-    own: Generation,
+    generation: Generation,
     keep: int,
     slot: str,
     labels: Sequence[str],
@@ -32,16 +32,16 @@ def slot_tokens(
     Leading ids that all labels share move to the context. A merge such as " Response" after "is" is
     thus tokenized as the model would write it.
     """
-    kept, covered = tokens.own_prefix(own.text, own.ids, keep)
-    tail = own.text[covered:keep] + slot
-    spelled = {label: tokens.written(tail + label) for label in labels}
-    shared = _common(list(spelled.values()))
-    context = [*prepared.ids, *kept, *next(iter(spelled.values()))[:shared]]
-    return context, {label: tuple(ids[shared:]) for label, ids in spelled.items()}
+    kept_ids, covered = tokens.own_prefix(generation.text, generation.ids, keep)
+    tail = generation.text[covered:keep] + slot
+    ids_by_label = {label: tokens.written(tail + label) for label in labels}
+    shared_count = _count_common(list(ids_by_label.values()))
+    context = [*prepared.ids, *kept_ids, *next(iter(ids_by_label.values()))[:shared_count]]
+    return context, {label: tuple(ids[shared_count:]) for label, ids in ids_by_label.items()}
 
 
 async def trie_probs(
-    context: list[int], labels: dict[str, tuple[int, ...]], read: Read
+    context: list[int], labels: dict[str, tuple[int, ...]], read_logprobs: Read
 ) -> LabelProbs:
     """Return the probability of each label after the context.
 
@@ -49,14 +49,16 @@ async def trie_probs(
     fails, the others are cancelled.
     """
     children = inner_nodes(labels)
-    reads = [asyncio.ensure_future(read([*context, *n], c)) for n, c in children.items()]
+    tasks = [asyncio.ensure_future(read_logprobs([*context, *n], c)) for n, c in children.items()]
     try:
-        answers = await asyncio.gather(*reads)
+        answers = await asyncio.gather(*tasks)
     finally:
-        for one in reads:
-            one.cancel()
-        await asyncio.gather(*reads, return_exceptions=True)
-    logprobs = {node: found for node, (found, _) in zip(children, answers, strict=True)}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    logprobs = {
+        node: next_logprobs for node, (next_logprobs, _) in zip(children, answers, strict=True)
+    }
     usage = concurrent_usage([cost for _, cost in answers])
     return LabelProbs(probabilities(labels, logprobs), usage)
 
@@ -93,7 +95,7 @@ def probabilities(
     return tuple(probs)
 
 
-def _common(sequences: list[list[int]]) -> int:
+def _count_common(sequences: list[list[int]]) -> int:
     n = 0
     shortest = min(len(s) for s in sequences)
     while n < shortest - 1 and len({s[n] for s in sequences}) == 1:

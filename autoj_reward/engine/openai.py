@@ -101,8 +101,8 @@ class OpenAIEngine:
             return Abilities(True, True, "read at the slot by token ids")
         if self._goes_on:
             return Abilities(True, True, "a request of one token at the slot")
-        about = f"the alternatives ({self._top}) of each token that the judge writes"
-        return Abilities(True, False, about)
+        description = f"the alternatives ({self._top}) of each token that the judge writes"
+        return Abilities(True, False, description)
 
     async def start(self) -> None:
         """Create the session and the tokenizer, without any request to the endpoint."""
@@ -113,18 +113,18 @@ class OpenAIEngine:
             tokenizer = AutoTokenizer.from_pretrained(self.config.tokenizer)
             self.tokens = PromptTokenizer(tokenizer, self.wrapper, self.marks)
 
-    async def contact(self, sampling: Sampling, known: Mapping[str, Any]) -> dict[str, Any]:
+    async def contact(self, sampling: Sampling, capabilities: Mapping[str, Any]) -> dict[str, Any]:
         """Find out what the endpoint supports, and return it.
 
         Tests whether it answers within `start_s`, which parameters it accepts, and whether it
         returns log-probabilities and continues an assistant's message.
         """
-        if known:
-            self._top, self._goes_on = int(known["top"]), bool(known["goes_on"])
-            self._endpoint.instead = dict(known["instead"])
+        if capabilities:
+            self._top, self._goes_on = int(capabilities["top"]), bool(capabilities["goes_on"])
+            self._endpoint.instead = dict(capabilities["instead"])
         try:
-            thinks = await self._first_request(sampling, bool(known))
-            if not known:
+            thinks = await self._send_first_request(sampling, bool(capabilities))
+            if not capabilities:
                 self._goes_on = (
                     not (thinks or self.marks or self.tokens) and await self._continues()
                 )
@@ -138,7 +138,7 @@ class OpenAIEngine:
             "instead": dict(self._endpoint.instead),
         }
 
-    async def _first_request(self, sampling: Sampling, is_known: bool) -> bool:
+    async def _send_first_request(self, sampling: Sampling, is_known: bool) -> bool:
         """Send a request of two words with the parameters of a judgement.
 
         Requests as many log-probabilities as the endpoint returns. Returns whether the model
@@ -159,22 +159,22 @@ class OpenAIEngine:
 
     async def _try(self, sampling: Sampling, top: int) -> tuple[bool, bool]:
         """Return (whether log-probabilities were returned, whether the model thought)."""
-        body = self._decoding(sampling) | self._logprobs(top)
+        body = self._make_decoding_parameters(sampling) | self._make_logprob_parameters(top)
         if self.tokens is not None:
             body |= {"prompt": self.tokens.written("Say OK."), "max_tokens": 1}
-            found, _ = await self._first(COMPLETIONS, body, read_top_logprobs)
-            return found is not None, False
+            logprobs, _ = await self._post_first(COMPLETIONS, body, read_top_logprobs)
+            return logprobs is not None, False
         body |= {"messages": TEST_MESSAGES, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
-        answer = await self._first(CHAT, body, read_whole_generation)
+        answer = await self._post_first(CHAT, body, read_whole_generation)
         return bool(answer.tokens), bool(answer.reasoning)
 
-    async def _first(
-        self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any], float], T]
+    async def _post_first(
+        self, path: str, body: dict[str, Any], read_answer: Callable[[dict[str, Any], float], T]
     ) -> T:
         """Send a request of the first contact, whose input is known to be acceptable."""
-        return await self._endpoint.post(path, body, read, self.config.start_s, tiny=True)
+        return await self._endpoint.post(path, body, read_answer, self.config.start_s, tiny=True)
 
-    def _logprobs(self, top: int) -> dict[str, Any]:
+    def _make_logprob_parameters(self, top: int) -> dict[str, Any]:
         """Return the parameters that request `top` alternatives of each token."""
         if not top:
             return {}
@@ -192,19 +192,19 @@ class OpenAIEngine:
         if not self._top:
             return False
         body = {"messages": [*TEST_MESSAGES, BEGUN], "max_tokens": 1, "temperature": 0}
-        body |= self._logprobs(self._top)
+        body |= self._make_logprob_parameters(self._top)
         try:
-            with_it = await self._prompt_tokens(body | CONTINUE_PARAMETERS)
+            continued_tokens = await self._count_prompt_tokens(body | CONTINUE_PARAMETERS)
         except (ConfigError, InputRejected):
             return False
         try:
-            without = await self._prompt_tokens(body)
+            ended_tokens = await self._count_prompt_tokens(body)
         except (ConfigError, InputRejected):
-            return with_it > 0
-        return 0 < with_it < without
+            return continued_tokens > 0
+        return 0 < continued_tokens < ended_tokens
 
-    async def _prompt_tokens(self, body: dict[str, Any]) -> int:
-        _, usage = await self._first(CHAT, body, read_next_tokens)
+    async def _count_prompt_tokens(self, body: dict[str, Any]) -> int:
+        _, usage = await self._post_first(CHAT, body, read_next_tokens)
         return usage.tokens_in
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
@@ -213,17 +213,17 @@ class OpenAIEngine:
         return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
-        body = self._decoding(sampling) | {"max_tokens": sampling.max_tokens}
+        body = self._make_decoding_parameters(sampling) | {"max_tokens": sampling.max_tokens}
         if self.tokens is None:
-            body["messages"] = self._messages(prepared.prompt)
-            can = self.abilities
-            if sampling.alternatives and can.written and not can.slots:
-                body |= self._logprobs(self._top)
+            body["messages"] = self._make_messages(prepared.prompt)
+            abilities = self.abilities
+            if sampling.alternatives and abilities.written and not abilities.slots:
+                body |= self._make_logprob_parameters(self._top)
             return await self._endpoint.post(CHAT, body, read_generations)
         body["prompt"] = list(prepared.ids)
         return await self._endpoint.post(COMPLETIONS, body, read_generations)
 
-    def _decoding(self, sampling: Sampling) -> dict[str, Any]:
+    def _make_decoding_parameters(self, sampling: Sampling) -> dict[str, Any]:
         body: dict[str, Any] = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -234,11 +234,15 @@ class OpenAIEngine:
         if sampling.frequency_penalty:  # not every endpoint supports it
             body["frequency_penalty"] = sampling.frequency_penalty
         if sampling.json_schema:
-            own = {"name": "answer", "strict": True, "schema": json.loads(sampling.json_schema)}
-            body[RESPONSE_FORMAT] = {"type": "json_schema", "json_schema": own}
+            named_schema = {
+                "name": "answer",
+                "strict": True,
+                "schema": json.loads(sampling.json_schema),
+            }
+            body[RESPONSE_FORMAT] = {"type": "json_schema", "json_schema": named_schema}
         return body
 
-    def _messages(self, prompt: Prompt) -> list[dict[str, str]]:
+    def _make_messages(self, prompt: Prompt) -> list[dict[str, str]]:
         return [
             {
                 "role": m.role,
@@ -250,47 +254,57 @@ class OpenAIEngine:
             for m in prompt
         ]
 
-    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, generation: Generation, text: str) -> Prepared:
         assert self.tokens is not None  # without a tokenizer, no prompt has a tail
-        return extend_prompt(self.tokens, prepared, own, text)
+        return extend_prompt(self.tokens, prepared, generation, text)
 
     async def label_probs(
-        self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
+        self,
+        prepared: Prepared,
+        generation: Generation,
+        keep: int,
+        slot: str,
+        labels: Sequence[str],
     ) -> LabelProbs | None:
-        can = self.abilities
-        if not can.written:
+        abilities = self.abilities
+        if not abilities.written:
             return None
         try:
             if self.tokens is not None:
-                context, spelled = slot_tokens(self.tokens, prepared, own, keep, slot, labels)
-                return await trie_probs(context, spelled, self._read)
-            if can.slots and not own.reasoning:
-                return await self._slot(prepared, own.text[:keep] + slot, labels)
-            at = keep + len(slot)
-            if own.tokens and own.text[keep:at] == slot:
-                return await read_labels(labels, read_written_slot(own.tokens, own.text, at))
+                context, ids_by_label = slot_tokens(
+                    self.tokens, prepared, generation, keep, slot, labels
+                )
+                return await trie_probs(context, ids_by_label, self._read_logprobs)
+            if abilities.slots and not generation.reasoning:
+                return await self._read_slot(prepared, generation.text[:keep] + slot, labels)
+            slot_end = keep + len(slot)
+            if generation.tokens and generation.text[keep:slot_end] == slot:
+                return await read_labels(
+                    labels, read_written_slot(generation.tokens, generation.text, slot_end)
+                )
         except _NoLogprobs:
             return None
         except InputRejected:
-            if not own.text:  # else the endpoint accepted the input and refuses only its slot
+            # With a text, the endpoint accepted the input and refuses only its slot.
+            if not generation.text:
                 raise
         return None
 
-    async def _slot(
+    async def _read_slot(
         self, prepared: Prepared, begun: str, labels: Sequence[str]
     ) -> LabelProbs | None:
         """Return the label probabilities after a text that the assistant has begun."""
-        messages = self._messages(prepared.prompt)
+        messages = self._make_messages(prepared.prompt)
 
-        async def following(text: str) -> tuple[Alternatives | None, Usage]:
+        async def read_alternatives(text: str) -> tuple[Alternatives | None, Usage]:
             # The judge may quote the response, so control tokens are broken up here too. Templates
             # strip white space at the end. If it is a token of a label, as in "Response 1", the
             # judge must write it.
-            said = {"role": "assistant", "content": break_control_tokens(begun + text).rstrip()}
+            message = {"role": "assistant", "content": break_control_tokens(begun + text).rstrip()}
             space = text[len(text.rstrip()) :]
             steps = 2 if space else 1
-            body = {"messages": [*messages, said], "max_tokens": steps, "temperature": 0}
-            body |= CONTINUE_PARAMETERS | self._logprobs(self._top)
+            body = {"messages": [*messages, message], "max_tokens": steps, "temperature": 0}
+            body |= CONTINUE_PARAMETERS | self._make_logprob_parameters(self._top)
             tokens, usage = await self._endpoint.post(CHAT, body, read_next_tokens)
             if not tokens:
                 raise _NoLogprobs
@@ -298,18 +312,25 @@ class OpenAIEngine:
                 return None, usage
             return tokens[steps - 1][1], usage
 
-        return await read_labels(labels, following)
+        return await read_labels(labels, read_alternatives)
 
-    async def _read(self, context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
-        body = {"prompt": context, "max_tokens": 1, "temperature": 0, **self._logprobs(self._top)}
+    async def _read_logprobs(
+        self, context: list[int], token_ids: list[int]
+    ) -> tuple[dict[int, float], Usage]:
+        body = {
+            "prompt": context,
+            "max_tokens": 1,
+            "temperature": 0,
+            **self._make_logprob_parameters(self._top),
+        }
         top, usage = await self._endpoint.post(COMPLETIONS, body, read_top_logprobs)
         if top is None:
             raise _NoLogprobs
         assert self.tokens is not None
         for name_of in (name_by_id, name_by_piece, name_by_text):
-            names = {i: name_of(self.tokens.tokenizer, i) for i in wanted}
-            if found := {i: top[name] for i, name in names.items() if name in top}:
-                return found, usage
+            names = {token: name_of(self.tokens.tokenizer, token) for token in token_ids}
+            if logprobs := {token: top[name] for token, name in names.items() if name in top}:
+                return logprobs, usage
         return {}, usage
 
     async def check(self) -> None:

@@ -104,7 +104,7 @@ class _VllmModel:
         try:
             self._llm = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(runner=self.runner, **self.arguments()),
-                stat_loggers=[_timing_only()],
+                stat_loggers=[_make_timing_logger()],
             )
         except Exception as error:
             raise ModelError(
@@ -137,7 +137,7 @@ class _VllmModel:
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
-    async def _last(self, outputs: AsyncIterator[Any]) -> tuple[Any, float]:
+    async def _wait_for_output(self, outputs: AsyncIterator[Any]) -> tuple[Any, float]:
         """Return (finished output of one request, seconds that it waited in vLLM's queue)."""
         from vllm.exceptions import VLLMValidationError
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -167,7 +167,7 @@ class _VllmModel:
         self._shut_down()
 
 
-def _timing_only() -> type:
+def _make_timing_logger() -> type:
     """Return a vLLM stat logger class that keeps nothing.
 
     vLLM reports when a request was queued and scheduled only if it has a stat logger. This one
@@ -205,7 +205,9 @@ class VllmEngine(_VllmModel):
 
     abilities, problem = Abilities(), ""
 
-    async def contact(self, sampling: Sampling, known: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def contact(
+        self, sampling: Sampling, capabilities: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
@@ -222,41 +224,48 @@ class VllmEngine(_VllmModel):
             logprobs=0 if sampling.logprob else None,
             structured_outputs=StructuredOutputsParams(json=schema) if schema else None,
         )
-        [own] = output.outputs
+        [completion] = output.outputs
         cached = output.num_cached_tokens or 0
         return [
             Generation(
-                text=own.text,
-                ids=tuple(own.token_ids),
-                finished=own.finish_reason == "stop",
-                logprob=own.cumulative_logprob if sampling.logprob else None,
-                usage=Usage(len(prepared.ids), cached, len(own.token_ids), queued_s=queued),
+                text=completion.text,
+                ids=tuple(completion.token_ids),
+                finished=completion.finish_reason == "stop",
+                logprob=completion.cumulative_logprob if sampling.logprob else None,
+                usage=Usage(len(prepared.ids), cached, len(completion.token_ids), queued_s=queued),
             )
         ]
 
-    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
-        return extend_prompt(self.tokens, prepared, own, text)
+    def extend_prompt(self, prepared: Prepared, generation: Generation, text: str) -> Prepared:
+        return extend_prompt(self.tokens, prepared, generation, text)
 
     async def label_probs(
-        self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
+        self,
+        prepared: Prepared,
+        generation: Generation,
+        keep: int,
+        slot: str,
+        labels: Sequence[str],
     ) -> LabelProbs:
-        context, spelled = slot_tokens(self.tokens, prepared, own, keep, slot, labels)
-        return await trie_probs(context, spelled, self._read)
+        context, ids_by_label = slot_tokens(self.tokens, prepared, generation, keep, slot, labels)
+        return await trie_probs(context, ids_by_label, self._read_logprobs)
 
-    async def _read(self, context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
+    async def _read_logprobs(
+        self, context: list[int], token_ids: list[int]
+    ) -> tuple[dict[int, float], Usage]:
         output, queued = await self._run(
-            context, max_tokens=1, temperature=0.0, logprob_token_ids=wanted
+            context, max_tokens=1, temperature=0.0, logprob_token_ids=token_ids
         )
-        found = output.outputs[0].logprobs[0]
+        logprobs = output.outputs[0].logprobs[0]
         usage = Usage(len(context), output.num_cached_tokens or 0, 1, queued_s=queued)
-        return {i: found[i].logprob for i in wanted if i in found}, usage
+        return {token: logprobs[token].logprob for token in token_ids if token in logprobs}, usage
 
     async def _run(self, ids: list[int], **sampling: Any) -> tuple[Any, float]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         params = SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **sampling)
-        return await self._last(
+        return await self._wait_for_output(
             self._llm.generate({"prompt_token_ids": ids}, params, uuid.uuid4().hex)
         )
 
@@ -280,10 +289,10 @@ class VllmScorer(_VllmModel):
         ids = list(prepared.ids)
         while len(ids) > 1 and ids[-1] == self._pad:
             ids.pop()
-        asked = time.monotonic()
+        queued_at = time.monotonic()
         async with self._places:
-            queued = time.monotonic() - asked
-            output, _ = await self._last(
+            queued = time.monotonic() - queued_at
+            output, _ = await self._wait_for_output(
                 self._llm.encode(
                     {"prompt_token_ids": ids},
                     PoolingParams(task="classify", use_activation=False),

@@ -95,22 +95,22 @@ class Scenarios:
     def __init__(self, scenarios: Iterable[Scenario]) -> None:
         """Raise ConfigError if two scenarios share a name or an alias."""
         self._all = tuple(sorted(scenarios, key=lambda s: (SCENARIO_GROUPS.index(s.group), s.name)))
-        self._named: dict[str, Scenario] = {}
+        self._by_name: dict[str, Scenario] = {}
         for scenario in self._all:
             for name in (scenario.name, *scenario.aliases):
-                if other := self._named.get(name):
+                if other := self._by_name.get(name):
                     raise ConfigError(f"scenario {name!r}: {other.name} has this name already")
-                self._named[name] = scenario
+                self._by_name[name] = scenario
 
     def __getitem__(self, name: str) -> Scenario:
         """Return a scenario. Raises ConfigError with similar names if there is none."""
-        if found := self._named.get(name):
-            return found
-        near = difflib.get_close_matches(name, self._named, 3) or sorted(self._named)
-        raise ConfigError(f"no scenario {name!r}; did you mean {', '.join(near)}?")
+        if scenario := self._by_name.get(name):
+            return scenario
+        similar_names = difflib.get_close_matches(name, self._by_name, 3) or sorted(self._by_name)
+        raise ConfigError(f"no scenario {name!r}; did you mean {', '.join(similar_names)}?")
 
     def __contains__(self, name: object) -> bool:
-        return name in self._named
+        return name in self._by_name
 
     def __iter__(self) -> Iterator[Scenario]:
         return iter(self._all)
@@ -139,14 +139,14 @@ def load_scenarios(folder: Path | None = None) -> Scenarios:
     """
     files = {path.stem: path for path in SCENARIO_FILES.glob("*.yaml")}
     if folder is not None:
-        own = sorted(folder.glob("*.yaml"))
-        if not own:
+        own_paths = sorted(folder.glob("*.yaml"))
+        if not own_paths:
             raise ConfigError(f"{folder}: no scenario files; each is one NAME.yaml")
-        files |= {path.stem: path for path in own}
-    return Scenarios(_scenario(path, (path.parent, SCENARIO_FILES)) for path in files.values())
+        files |= {path.stem: path for path in own_paths}
+    return Scenarios(_read_scenario(path, (path.parent, SCENARIO_FILES)) for path in files.values())
 
 
-def _scenario(path: Path, roots: tuple[Path, ...]) -> Scenario:
+def _read_scenario(path: Path, roots: tuple[Path, ...]) -> Scenario:
     data = read_criteria(path, *roots)
     head = data.pop("scenario", None)
     if not isinstance(head, dict):
@@ -168,16 +168,18 @@ def read_criteria(path: Path, *roots: Path) -> dict[str, Any]:
     key. It is also raised for an include outside the roots, and for a file that includes itself,
     directly or not.
     """
-    return _read(path.resolve(), tuple(root.resolve() for root in roots), (), [])
+    return _read_file(path.resolve(), tuple(root.resolve() for root in roots), (), [])
 
 
-def _read(
-    path: Path, roots: tuple[Path, ...], above: tuple[Path, ...], read: list[Path]
+def _read_file(
+    path: Path, roots: tuple[Path, ...], including_paths: tuple[Path, ...], read_paths: list[Path]
 ) -> dict[str, Any]:
-    by = f", included by {above[-1]}" if above else ""
-    read.append(path)
-    if len(read) > MAX_FILES:
-        raise ConfigError(f"{path}{by}: more than {MAX_FILES} files are included: include fewer")
+    origin = f", included by {including_paths[-1]}" if including_paths else ""
+    read_paths.append(path)
+    if len(read_paths) > MAX_FILES:
+        raise ConfigError(
+            f"{path}{origin}: more than {MAX_FILES} files are included: include fewer"
+        )
 
     def include(name: str) -> dict[str, Any]:
         paths = [(root / name).resolve() for root in roots]
@@ -185,15 +187,15 @@ def _read(
             raise ConfigError(
                 f"{path}: !include {name!r} leaves the folder that includes come from"
             )
-        found = next((path for path in paths if path.is_file()), paths[0])
-        if found in (*above, path):
+        target = next((path for path in paths if path.is_file()), paths[0])
+        if target in (*including_paths, path):
             raise ConfigError(f"{path}: !include {name!r} comes back to a file that is being read")
-        return _read(found, roots, (*above, path), read)
+        return _read_file(target, roots, (*including_paths, path), read_paths)
 
     try:
         data = read_yaml(path, {"!include": include})
     except OSError as error:
-        raise ConfigError(f"{path}{by}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}{origin}: cannot be read: {error.strerror}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: criteria are a mapping, not {type(data).__name__}")
     return data

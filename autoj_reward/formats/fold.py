@@ -44,9 +44,9 @@ _RUNS = (
 def fold(text: str) -> str:
     """Return the folded form of a text, in time linear in its length."""
     folded = text.translate(_ASCII if text.isascii() else _Table(_ASCII))
-    for held, run, symbol in _RUNS:
-        if held in folded:
-            folded = run.sub(symbol, folded)
+    for char, pattern, symbol in _RUNS:
+        if char in folded:
+            folded = pattern.sub(symbol, folded)
     return folded
 
 
@@ -57,12 +57,12 @@ def views(text: str) -> set[str]:
     overrides are reversed. Unicode's invisible tag characters are tried both as nothing and as the
     letters that they stand for.
     """
-    given = {text} if text.isascii() else {text, text.translate(_TAGS)}
-    return given | {_MARKUP.sub(_shown, each) for each in given if _MARKS.search(each)}
+    forms = {text} if text.isascii() else {text, text.translate(_TAGS)}
+    return forms | {_MARKUP.sub(_decode_markup, form) for form in forms if _MARKS.search(form)}
 
 
-def _shown(found: re.Match[str]) -> str:
-    markup = found.group()
+def _decode_markup(match: re.Match[str]) -> str:
+    markup = match.group()
     match markup[0]:
         case "&":
             return html.unescape(markup)
@@ -84,12 +84,12 @@ class _Table(dict[int, str]):
         parts = unicodedata.normalize("NFKD", chr(code)).casefold()[:4]
         if FRACTION in parts:
             parts = " " + parts  # 9½ is not 91/2
-        folded = "".join(map(_folded, parts))
+        folded = "".join(map(_fold_char, parts))
         self[code] = OTHER if folded.startswith(OTHER) else folded
         return self[code]
 
 
-def _folded(char: str) -> str:
+def _fold_char(char: str) -> str:
     if char.isascii() and char.isalnum():
         return char
     if char in ".-":

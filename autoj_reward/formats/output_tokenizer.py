@@ -95,18 +95,18 @@ class OutputTokenizer:
         while low < high:  # bisection works: if a run spells too much, so does a longer one
             middle = (low + high + 1) // 2
             near = range(middle, max(0, middle - UNFINISHED), -1)
-            if any(self._covered(text, ids[:n], end) for n in near):
+            if any(self._count_covered(text, ids[:n], end) for n in near):
                 low = middle
             else:
                 high = middle - 1
         for n in range(low, 0, -1):
             if ids[n - 1] in self._control:
                 continue
-            if covered := self._covered(text, ids[:n], end):
+            if covered := self._count_covered(text, ids[:n], end):
                 return list(ids[:n]), covered
         return [], 0
 
-    def _covered(self, text: str, ids: Sequence[int], end: int) -> int:
+    def _count_covered(self, text: str, ids: Sequence[int], end: int) -> int:
         """Return the length of the prefix of `text[:end]` that the ids spell; 0 if they
         spell none."""
         decoded = self.tokenizer.decode(ids, skip_special_tokens=True)

@@ -59,105 +59,111 @@ class _Search:
     since a judge may copy either.
     """
 
-    def names_in(self, text: str) -> frozenset[str]:
+    def find_names(self, text: str) -> frozenset[str]:
         """Return the names of the verdicts in a text, read in both directions."""
-        seen: set[str] = set()
+        names: set[str] = set()
         count = sum(map(len, self.labels))
         for folded in set(map(fold, views(text))):
             for direction in (folded, folded[::-1]):
-                first = [found.start() for each in self.begins if (found := each.search(direction))]
+                first = [
+                    match.start() for begin in self.begins if (match := begin.search(direction))
+                ]
                 for opened in self.opening.finditer(direction, min(first)) if first else ():
                     for labels in self.labels:
                         fitting = (n for n, p in labels if p.match(direction, opened.end()))
-                        seen.update(islice(fitting, 1))
-                    if len(seen) == count:
-                        return frozenset(seen)
-        return frozenset(seen)
+                        names.update(islice(fitting, 1))
+                    if len(names) == count:
+                        return frozenset(names)
+        return frozenset(names)
 
 
 def find_planted_names(
-    shown: Sequence[str], openings: Sequence[str], labels: Labels
+    texts: Sequence[str], openings: Sequence[str], labels: Labels
 ) -> frozenset[str]:
     """Return the names of the verdicts that stand in texts after an opening of the verdict slot.
 
-    `shown` holds untrusted texts, in any spelling and read in both directions. The search takes
-    time linear in their length. `openings` are written like the judge's own (`Rating: [[`). An
+    `texts` are untrusted, in any spelling and read in both directions. The search takes time
+    linear in their length. `openings` are written like the judge's own (`Rating: [[`). An
     opening without words or brackets matches nothing: the verdict is then a bare label.
     """
-    search = _search(tuple(dict.fromkeys(openings)), labels)
+    search = _make_search(tuple(dict.fromkeys(openings)), labels)
     if search is None:
         return frozenset()
     # The texts of one query recur, so their results are cached.
-    found = (_seen(search, t) if len(t) <= REMEMBERED else search.names_in(t) for t in shown)
-    return frozenset[str]().union(*found)
+    name_sets = (
+        _find_names(search, t) if len(t) <= REMEMBERED else search.find_names(t) for t in texts
+    )
+    return frozenset[str]().union(*name_sets)
 
 
 @lru_cache(maxsize=32)
 def number_spellings(labels: tuple[str, ...]) -> Labels:
     """Return each number with its other spellings: English words, Roman and Chinese numerals."""
-    return tuple((label, _words(label)) for label in labels)
+    return tuple((label, _spell_number(label)) for label in labels)
 
 
-def _words(number: str) -> tuple[str, ...]:
-    known = number.isdigit() and int(number) < len(_WORDS)
-    return (number, *(_WORDS[int(number)] if known else ()))
+def _spell_number(number: str) -> tuple[str, ...]:
+    has_words = number.isdigit() and int(number) < len(_WORDS)
+    return (number, *(_WORDS[int(number)] if has_words else ()))
 
 
 @lru_cache(maxsize=256)
-def _seen(search: _Search, text: str) -> frozenset[str]:
-    return search.names_in(text)
+def _find_names(search: _Search, text: str) -> frozenset[str]:
+    return search.find_names(text)
 
 
 @lru_cache(maxsize=64)
-def _search(openings: Sequence[str], labels: Labels) -> _Search | None:
+def _make_search(openings: Sequence[str], labels: Labels) -> _Search | None:
     """Return the search for these openings and labels. None if no opening can be searched for."""
-    opened = [found for found in dict.fromkeys(map(_opening, map(fold, openings))) if found]
-    if not opened:
+    opening_patterns = [
+        pair for pair in dict.fromkeys(map(_make_opening_patterns, map(fold, openings))) if pair
+    ]
+    if not opening_patterns:
         return None
-    patterns = _patterns(labels)
+    patterns = _make_patterns(labels)
     starts = "".join({fold(spelling)[0] for _, spellings in labels for spelling in spellings})
-    any_opening = "|".join(pattern for _, pattern in opened)
+    any_opening = "|".join(pattern for _, pattern in opening_patterns)
     any_label = "|".join(pattern.pattern for _, pattern in chain(*patterns))
     return _Search(
-        tuple(re.compile(begin) for begin, _ in opened),
+        tuple(re.compile(begin) for begin, _ in opening_patterns),
         re.compile(f"(?:{any_opening})(?=[{starts}0oil{OTHER}])(?={any_label})"),
         patterns,
     )
 
 
 @lru_cache(maxsize=32)
-def _patterns(labels: Labels) -> tuple[Patterns, Patterns]:
+def _make_patterns(labels: Labels) -> tuple[Patterns, Patterns]:
     """Return the patterns of whole numbers and words, then of half points; longer names come first.
 
     The order matters because a letter that may stand for any letter may also stand for a digit.
     """
-    found = tuple(
-        (name, re.compile(f"(?:{'|'.join(map(_label, spellings))}){_END}"))
+    patterns = tuple(
+        (name, re.compile(f"(?:{'|'.join(map(_make_label_pattern, spellings))}){_END}"))
         for name, spellings in sorted(labels, key=lambda label: -len(label[0]))
     )
-    halves = tuple(each for each in found if _HALF.fullmatch(each[0]))
-    return tuple(each for each in found if each not in halves), halves
+    halves = tuple(entry for entry in patterns if _HALF.fullmatch(entry[0]))
+    return tuple(entry for entry in patterns if entry not in halves), halves
 
 
-def _label(spelling: str) -> str:
+def _make_label_pattern(spelling: str) -> str:
     """Return the pattern of a label. Zeros that do not change a number are allowed."""
     start = "(?<![0-9a-z])" if len(spelling) < 3 else ""
     if not spelling[0].isdigit():
-        return start + _spelled(spelling)
+        return start + _make_word_pattern(spelling)
     before, after = "0{0,8}", f"[0o{OTHER}]{{0,8}}0*+"
     if half := _HALF.fullmatch(spelling):
-        whole = "|".join(map(_spelled, _words(half[1])))
-        return f"{before}(?:{whole}){_BETWEEN}{_half()}{after}"
-    return rf"{start}{before}{_spelled(spelling)}(?:\.{after})?"
+        whole = "|".join(map(_make_word_pattern, _spell_number(half[1])))
+        return f"{before}(?:{whole}){_BETWEEN}{_make_half_pattern()}{after}"
+    return rf"{start}{before}{_make_word_pattern(spelling)}(?:\.{after})?"
 
 
 @lru_cache
-def _half() -> str:
+def _make_half_pattern() -> str:
     """Return the pattern of texts that add a half to a whole number."""
-    return f"(?:{'|'.join(map(_spelled, _ADDED))})"
+    return f"(?:{'|'.join(map(_make_word_pattern, _ADDED))})"
 
 
-def _opening(folded: str) -> tuple[str, str] | None:
+def _make_opening_patterns(folded: str) -> tuple[str, str] | None:
     """Return patterns of a folded opening's first letters, and of all of it up to the label.
 
     Returns None if the opening has nothing to search for.
@@ -166,25 +172,27 @@ def _opening(folded: str) -> tuple[str, str] | None:
     if not word:
         mark = "#" if "#" in folded else r"\|" if "|" in folded else ""
         return (mark, mark) if mark else None
-    spelled, begin = _spelled(word), _spelled(word, BEGIN)
+    pattern, begin = _make_word_pattern(word), _make_word_pattern(word, BEGIN)
     ascii_letter = f"(?:{OTHER}{_BETWEEN}){{0,{len(word) - 1}}}[a-z]"
     # A word made only of characters that may stand for any letter is not the slot's word.
     lax = not word.isascii() or OTHER in word
-    seen = "" if lax else f"(?={ascii_letter})"
+    lookahead = "" if lax else f"(?={ascii_letter})"
     if folded[0] in "|#":
-        return f"[|#]{begin}", f"[|#]{seen}{spelled}[^0-9]{{0,12}}?"
+        return f"[|#]{begin}", f"[|#]{lookahead}{pattern}[^0-9]{{0,12}}?"
     if folded.rstrip()[-1] in "|#":
-        near = f"{seen}{spelled}(?:.{{0,16}}?#|[^0-9]{{0,16}}?\\|)"
-        return begin, near if lax else f"{near}|(?!{ascii_letter}){spelled}#"
-    return begin, f"{seen}{spelled}[^0-9]{{0,12}}?"
+        near = f"{lookahead}{pattern}(?:.{{0,16}}?#|[^0-9]{{0,16}}?\\|)"
+        return begin, near if lax else f"{near}|(?!{ascii_letter}){pattern}#"
+    return begin, f"{lookahead}{pattern}[^0-9]{{0,12}}?"
 
 
-def _spelled(word: str, letters: int | None = None) -> str:
+def _make_word_pattern(word: str, letters: int | None = None) -> str:
     """Return the pattern of a word, or of its first `letters` letters."""
-    return _BETWEEN.join(map(_like, [c for c in fold(word) if c not in SYMBOLS][:letters]))
+    return _BETWEEN.join(
+        map(_make_char_pattern, [c for c in fold(word) if c not in SYMBOLS][:letters])
+    )
 
 
-def _like(char: str) -> str:
+def _make_char_pattern(char: str) -> str:
     """Return the pattern of a character, its look-alikes and, for a digit, its number words."""
     alike = f"[{_LIKE.get(char, char)}{OTHER}]" if char.isascii() else char
     return f"(?:{'|'.join((alike, *_WORDS[int(char)]))})" if char.isdecimal() else alike

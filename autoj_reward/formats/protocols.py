@@ -53,7 +53,7 @@ class JudgeProtocol(Block):
     - `items`, in a checklist: the rubric items.
     - The name of a constant, or of a context field (`reference`, `rubric`, any name).
     """
-    optional: dict[str, str] = Field(default_factory=dict, exclude_if=lambda found: not found)
+    optional: dict[str, str] = Field(default_factory=dict, exclude_if=lambda texts: not texts)
     """Placeholders of optional fields, each with the text that replaces the placeholder.
 
     The text contains the placeholder again, for the field's value. If an input lacks the field,
@@ -119,9 +119,9 @@ class JudgeProtocol(Block):
         """
         require_responses(item, type(self), self.most_responses)
         if len(item.items) > self.most_items:
-            shown = f"at most {self.most_items}" if self.most_items else "none"
+            allowed = f"at most {self.most_items}" if self.most_items else "none"
             raise InputRejected(
-                f"{len(item.items)} rubric items, and the protocol {item.protocol} shows {shown}"
+                f"{len(item.items)} rubric items, and the protocol {item.protocol} shows {allowed}"
             )
 
     @abstractmethod
@@ -148,8 +148,8 @@ def require_responses(item: JudgeInput, protocol: type[JudgeProtocol], most: int
     """
     count, least = len(item.responses), protocol.responses
     if not least <= count <= max(least, most):
-        shown = f"{least} to {most}" if most > least else str(least)
-        raise InputRejected(f"{count} responses, and the protocol {item.protocol} shows {shown}")
+        allowed = f"{least} to {most}" if most > least else str(least)
+        raise InputRejected(f"{count} responses, and the protocol {item.protocol} shows {allowed}")
     if item.direct and not protocol.direct:
         raise InputRejected(f"direct reads a rating, and the protocol {item.protocol} has none")
 
@@ -178,14 +178,14 @@ class Pairwise(JudgeProtocol):
     responses: ClassVar[int] = 2
 
     @model_validator(mode="after")
-    def _sides(self) -> Pairwise:
+    def _check_labels(self) -> Pairwise:
         if self.scores:
             if self.labels or not self.comes_first:
                 raise ValueError("scores stand in place of labels, where open begins with \\A")
             return self
         if not {"first", "second"} <= set(self.labels) or not all(self.labels.values()):
             raise ValueError("labels must spell out at least first and second")
-        require_few([each for spelled in self.labels.values() for each in spelled], "labels")
+        require_few([s for spellings in self.labels.values() for s in spellings], "labels")
         return self
 
     @property
@@ -195,10 +195,10 @@ class Pairwise(JudgeProtocol):
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         """Return the slot of the verdict."""
-        own = VERDICT, self.open, self.close, self.force
+        slot_texts = VERDICT, self.open, self.close, self.force
         if self.scores:
-            return (ScoresSlot(*own, scale, self.scores),)
-        return (ChoiceSlot(*own, tuple((str(n), each) for n, each in self.labels.items())),)
+            return (ScoresSlot(*slot_texts, scale, self.scores),)
+        return (ChoiceSlot(*slot_texts, tuple((str(n), s) for n, s in self.labels.items())),)
 
 
 class Group(JudgeProtocol):
@@ -223,7 +223,7 @@ class Group(JudgeProtocol):
     responses: ClassVar[int] = 2
 
     @model_validator(mode="after")
-    def _labelled(self) -> Group:
+    def _check_labels(self) -> Group:
         head, *tail = self.each.split(RESPONSE)
         if len(tail) != 1 or LABEL not in head or not head.replace(LABEL, "").strip():
             raise ValueError(f"each must have words with {LABEL} and, after them, {RESPONSE} once")
@@ -241,7 +241,7 @@ class Group(JudgeProtocol):
 
     @cached_property
     def _marks(self) -> re.Pattern[str]:
-        return _marks(self.each.split(RESPONSE))
+        return _compile_marks(self.each.split(RESPONSE))
 
     def response_names(self, count: int) -> tuple[str, ...]:
         return ("responses",) * count
@@ -251,7 +251,7 @@ class Group(JudgeProtocol):
         return head, tail
 
     def inert(self, text: str) -> str:
-        return _broken(self._marks, text)
+        return _break_marks(self._marks, text)
 
     @property
     def most_responses(self) -> int:
@@ -290,7 +290,7 @@ class Checklist(JudgeProtocol):
     """Largest number of items in one judge call. More items take several calls."""
 
     @model_validator(mode="after")
-    def _labelled(self) -> Checklist:
+    def _check_labels(self) -> Checklist:
         head, *tail = self.each.split(ITEM)
         if len(tail) != 1 or not head.replace(LABEL, "").strip() or CHOICES not in self.each:
             raise ValueError(f"each must have words, {ITEM} once after them, and {CHOICES}")
@@ -312,10 +312,10 @@ class Checklist(JudgeProtocol):
     @cached_property
     def _marks(self) -> re.Pattern[str]:
         sides = re.split("|".join(map(re.escape, (ITEM, CHOICES))), self.each)
-        return _marks([line for side in sides for line in side.splitlines()])
+        return _compile_marks([line for side in sides for line in side.splitlines()])
 
     def inert(self, text: str) -> str:
-        return _broken(self._marks, text)
+        return _break_marks(self._marks, text)
 
     def require(self, item: JudgeInput) -> None:
         """Raise InputRejected for an input without items too."""
@@ -325,13 +325,13 @@ class Checklist(JudgeProtocol):
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         """Return the slot of a first item with the choices yes and no."""
-        return (_item_slot(self.open, self.close, self.force, 1, YES_NO),)
+        return (_make_item_slot(self.open, self.close, self.force, 1, YES_NO),)
 
     def slots_of(self, scale: Scale, item: JudgeInput) -> tuple[Slot, ...]:
         """Return a slot for each item, whose scale is the shares of its choices."""
         return tuple(
-            _item_slot(self.open, self.close, self.force, n, own.choices)
-            for n, own in enumerate(item.items, 1)
+            _make_item_slot(self.open, self.close, self.force, n, rubric_item.choices)
+            for n, rubric_item in enumerate(item.items, 1)
         )
 
     def least_readings(self, slots: int) -> int:
@@ -339,32 +339,34 @@ class Checklist(JudgeProtocol):
 
 
 @lru_cache(maxsize=1024)
-def _item_slot(opened: str, close: str, force: str, number: int, choices: Choices) -> RatingSlot:
+def _make_item_slot(
+    open_pattern: str, close: str, force: str, number: int, choices: Choices
+) -> RatingSlot:
     label = str(number)
-    opened, force = opened.replace(LABEL, label), force.replace(LABEL, label)
-    return RatingSlot(f"item_{label}", opened, close, force, Scale(words=dict(choices)))
+    open_pattern, force = open_pattern.replace(LABEL, label), force.replace(LABEL, label)
+    return RatingSlot(f"item_{label}", open_pattern, close, force, Scale(words=dict(choices)))
 
 
-def _marks(sides: Sequence[str]) -> re.Pattern[str]:
+def _compile_marks(sides: Sequence[str]) -> re.Pattern[str]:
     """Return the pattern of the texts around a response or an item."""
-    found = (side.strip() for side in sides)
-    return re.compile("|".join(_spelled(side) for side in found if side), re.IGNORECASE)
+    texts = (side.strip() for side in sides)
+    return re.compile("|".join(_make_mark_pattern(side) for side in texts if side), re.IGNORECASE)
 
 
-def _broken(marks: re.Pattern[str], text: str) -> str:
-    return marks.sub(lambda found: f"{found[0][0]}\u200b{found[0][1:]}", text)
+def _break_marks(marks: re.Pattern[str], text: str) -> str:
+    return marks.sub(lambda match: f"{match[0][0]}\u200b{match[0][1:]}", text)
 
 
-def _spelled(mark: str) -> str:
+def _make_mark_pattern(mark: str) -> str:
     """Return the pattern of a mark around a response, with any label and any space."""
     pieces = re.findall(r"\{label\}|\w+|[^\w\s]", mark)
-    found, before = "", ""
+    pattern, word_before = "", ""
     for piece in pieces:
         is_word = piece == LABEL or piece[0].isalnum()
-        found += (r"\s{1,8}" if is_word and before else r"\s{0,8}") if found else ""
-        found += r"\w{1,8}" if piece == LABEL else re.escape(piece)
-        before = piece if is_word else ""
-    return found
+        pattern += (r"\s{1,8}" if is_word and word_before else r"\s{0,8}") if pattern else ""
+        pattern += r"\w{1,8}" if piece == LABEL else re.escape(piece)
+        word_before = piece if is_word else ""
+    return pattern
 
 
 PROTOCOLS: dict[str, type[JudgeProtocol]] = {

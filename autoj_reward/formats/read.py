@@ -84,113 +84,117 @@ def read_slot(
     instruction ("Response 1 / Response 2 / Tie") and an unclosed slot. The nearest valid verdict is
     never taken instead.
     """
-    opens = list(slot.open_re.finditer(text))
-    opened = opens[-1] if opens else None
-    known = policy_texts and slot.spelled
-    seen = _seen_in(policy_texts, slot, opened) if known else frozenset()
-    if opened is None:
-        return ParseFailure(slot.unopened, len(text), bool(seen))
-    found = _read(text, opened, slot)
-    if isinstance(found, ParseFailure):
-        return replace(found, planted=bool(seen))
+    openings = list(slot.open_re.finditer(text))
+    opening = openings[-1] if openings else None
+    is_searchable = policy_texts and slot.spelled
+    planted_names = _find_planted(policy_texts, slot, opening) if is_searchable else frozenset()
+    if opening is None:
+        return ParseFailure(slot.unopened, len(text), bool(planted_names))
+    verdict = _read_verdict(text, opening, slot)
+    if isinstance(verdict, ParseFailure):
+        return replace(verdict, planted=bool(planted_names))
     if policy_texts:
-        each = (_read(text, one, slot) for one in opens[:-1])
-        earlier = {one.label.name for one in each if isinstance(one, _Closed)}
-        against = slot.against(found.label.name, earlier, seen)
-        if against:
-            against -= _seen_in(given_texts, slot, opened)
-        if why := _doubt(text, found, slot, against, seen, beside):
-            return ParseFailure(why, len(text), bool(seen))
-    label, start = found.label, opened.start()
-    return WrittenVerdict(label.name, label.value, start, label.start, label.end, bool(seen))
+        earlier_verdicts = (_read_verdict(text, match, slot) for match in openings[:-1])
+        earlier_names = {v.label.name for v in earlier_verdicts if isinstance(v, _ClosedLabel)}
+        contradicting_names = slot.against(verdict.label.name, earlier_names, planted_names)
+        if contradicting_names:
+            contradicting_names -= _find_planted(given_texts, slot, opening)
+        if doubt := _find_doubt(text, verdict, slot, contradicting_names, planted_names, beside):
+            return ParseFailure(doubt, len(text), bool(planted_names))
+    label, start = verdict.label, opening.start()
+    return WrittenVerdict(
+        label.name, label.value, start, label.start, label.end, bool(planted_names)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Closed:
+class _ClosedLabel:
     """Label whose slot is closed, and the offset at which the slot ends."""
 
     label: Label
     end: int
 
 
-def _read(text: str, opened: re.Match[str], slot: Slot) -> _Closed | ParseFailure:
+def _read_verdict(text: str, opening: re.Match[str], slot: Slot) -> _ClosedLabel | ParseFailure:
     """Return the verdict in one slot."""
-    why = slot.missing
-    for label in slot.labels_at(text, opened.end()):
+    reason = slot.missing
+    for label in slot.labels_at(text, opening.end()):
         if isinstance(label, str):
-            return ParseFailure(label, opened.start())
-        end = label.until if label.alone else _closed(text, label.until, slot)
+            return ParseFailure(label, opening.start())
+        end = label.until if label.alone else _find_close(text, label.until, slot)
         if end is not None:
-            return _Closed(label, end)
-        why = f"{slot.name} slot not closed"
-    shown = text[opened.end() : opened.end() + 20]
-    return ParseFailure(f"{why}: {shown!r}", opened.start())
+            return _ClosedLabel(label, end)
+        reason = f"{slot.name} slot not closed"
+    excerpt = text[opening.end() : opening.end() + 20]
+    return ParseFailure(f"{reason}: {excerpt!r}", opening.start())
 
 
-def _closed(text: str, at: int, slot: Slot) -> int | None:
-    """Return the offset at which a label that ends at `at` is closed. None if the text goes on.
+def _find_close(text: str, label_end: int, slot: Slot) -> int | None:
+    """Return the offset at which a label that ends at `label_end` is closed. None if text goes on.
 
     The slot's own closing text closes a label. If the slot has none, the end of the line does where
     the verdict comes first. Elsewhere it is the end of a sentence, a line or the text.
     """
     if slot.comes_first and not slot.close:
-        found = _LINE_END.match(text, at)
-        return found.end() if found else None
-    found = slot.close_re.match(text, at)
-    if found is None:
+        close = _LINE_END.match(text, label_end)
+        return close.end() if close else None
+    close = slot.close_re.match(text, label_end)
+    if close is None:
         return None
-    if slot.close or _END.match(text, found.end()):
-        return found.end()
-    line = _LINE_END.match(text, at)  # the next line may begin with mark-up
+    if slot.close or _END.match(text, close.end()):
+        return close.end()
+    line = _LINE_END.match(text, label_end)  # the next line may begin with mark-up
     return line.end() if line else None
 
 
-def _doubt(
+def _find_doubt(
     text: str,
-    found: _Closed,
+    verdict: _ClosedLabel,
     slot: Slot,
-    against: Collection[str],
-    seen: frozenset[str],
+    contradicting_names: Collection[str],
+    planted_names: frozenset[str],
     beside: Sequence[Slot],
 ) -> str:
     """Return why a verdict may not be the judge's own; empty if it is.
 
-    `against` holds the names of earlier verdicts that make it doubtful, `seen` those of planted
-    ones.
+    `contradicting_names` are those of earlier verdicts that make it doubtful, `planted_names` those
+    of planted ones.
     """
-    if found.label.name in seen:
+    if verdict.label.name in planted_names:
         return QUOTED
     if slot.comes_first:
         return ""
-    if not _NOTHING_MORE.match(text, _end_of_verdicts(text, found.end, beside)):
+    if not _NOTHING_MORE.match(text, _skip_verdicts(text, verdict.end, beside)):
         return NOT_LAST
-    return SEVERAL if against else ""
+    return SEVERAL if contradicting_names else ""
 
 
-def _end_of_verdicts(text: str, end: int, beside: Sequence[Slot]) -> int:
+def _skip_verdicts(text: str, end: int, beside: Sequence[Slot]) -> int:
     """Return where the verdicts of other slots end that follow one another from a place on."""
-    left = list(beside)
-    while left:
-        for slot in left:
-            opened = slot.open_re.search(text, end)
-            if opened is None or not _NOTHING.fullmatch(text, end, opened.start()):
+    remaining = list(beside)
+    while remaining:
+        for slot in remaining:
+            opening = slot.open_re.search(text, end)
+            if opening is None or not _NOTHING.fullmatch(text, end, opening.start()):
                 continue
-            found = _read(text, opened, slot)
-            if isinstance(found, _Closed):
-                end = found.end
-                left.remove(slot)
+            verdict = _read_verdict(text, opening, slot)
+            if isinstance(verdict, _ClosedLabel):
+                end = verdict.end
+                remaining.remove(slot)
                 break
         else:
             return end
     return end
 
 
-def _seen_in(shown: Sequence[str], slot: Slot, opened: re.Match[str] | None) -> frozenset[str]:
+def _find_planted(
+    texts: Sequence[str], slot: Slot, opening: re.Match[str] | None
+) -> frozenset[str]:
     """Return the names of verdicts that stand in prompt texts after the slot's opening.
 
     The opening is tried as the judge wrote it and as the format forces it.
     """
-    usual = slot.forced_opening
-    named = [usual] if _WORD.search(usual) else []
-    openings = [opened.group() if opened else usual, *named]
-    return find_planted_names(shown, openings, slot.spelled)
+    forced_opening = slot.forced_opening
+    forced_openings = [forced_opening] if _WORD.search(forced_opening) else []
+    openings = [opening.group() if opening else forced_opening, *forced_openings]
+    return find_planted_names(texts, openings, slot.spelled)

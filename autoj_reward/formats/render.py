@@ -71,39 +71,50 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
     values["query"] = (Part(item.query, False, name="query"),)
     for place, (name, text) in enumerate(zip(names, item.responses, strict=True), 1):
         head, tail = protocol.around(place)
-        own = name if len(set(names)) == len(names) else f"response_{place}"
-        shown = (Part(head), *_response(text, own, fmt.turns or PLAIN), Part(tail))
-        values[name] = values.get(name, ()) + tuple(part for part in shown if part.text)
+        field_name = name if len(set(names)) == len(names) else f"response_{place}"
+        response_parts = (
+            Part(head),
+            *_make_response_parts(text, field_name, fmt.turns or PLAIN),
+            Part(tail),
+        )
+        values[name] = values.get(name, ()) + tuple(part for part in response_parts if part.text)
     if item.items:
-        values["items"] = tuple(_items(item.items, protocol.item_text))
-    if how := _turns(item, fmt):
+        values["items"] = tuple(_make_item_parts(item.items, protocol.item_text))
+    if turn_marks := _choose_marks(item, fmt):
         if item.turns or fmt.turns:
-            values["query"] = _conversation(item.turns or (Turn("user", item.query),), how)
-        values = {name: _inert(parts, how.inert) for name, parts in values.items()}
-    values = {name: _inert(parts, protocol.inert) for name, parts in values.items()}
+            values["query"] = _make_conversation_parts(
+                item.turns or (Turn("user", item.query),), turn_marks
+            )
+        values = {
+            name: _break_up_untrusted(parts, turn_marks.inert) for name, parts in values.items()
+        }
+    values = {name: _break_up_untrusted(parts, protocol.inert) for name, parts in values.items()}
     fields = protocol.fields.items()
-    placed = {place: _placed(place, values.get(name), protocol) for place, name in fields}
+    filled_parts = {
+        placeholder: _fill_placeholder(placeholder, values.get(name), protocol)
+        for placeholder, name in fields
+    }
     messages = []
     if protocol.system is not None:
-        messages.append(Message("system", fill(fmt.texts[protocol.system], placed)))
-    messages.append(Message("user", fill(fmt.texts[protocol.template], placed)))
+        messages.append(Message("system", fill(fmt.texts[protocol.system], filled_parts)))
+    messages.append(Message("user", fill(fmt.texts[protocol.template], filled_parts)))
     return tuple(messages)
 
 
-def _items(items: Sequence[RubricItem], each: str) -> Iterator[Part]:
+def _make_item_parts(items: Sequence[RubricItem], item_template: str) -> Iterator[Part]:
     """Yield the parts that show rubric items one after the other, numbered from 1."""
     for n, item in enumerate(items, 1):
         labels = " / ".join(label for label, _ in item.choices)
-        own = {
+        values = {
             "label": (Part(str(n)),),
             "item": (Part(item.criterion, False, name=f"item_{n}"),),
             "choices": (Part(labels, False, name=f"item_{n}"),),
         }
-        yield from fill(each, own)
+        yield from fill(item_template, values)
 
 
-def _placed(
-    place: str, value: tuple[Part, ...] | None, protocol: JudgeProtocol
+def _fill_placeholder(
+    placeholder: str, value: tuple[Part, ...] | None, protocol: JudgeProtocol
 ) -> tuple[Part, ...]:
     """Return the parts for a placeholder. Empty if there is no value.
 
@@ -111,55 +122,57 @@ def _placed(
     """
     if value is None:
         return ()
-    own = protocol.optional
-    return fill(own[place], {place: value}) if place in own else value
+    texts = protocol.optional
+    return fill(texts[placeholder], {placeholder: value}) if placeholder in texts else value
 
 
-def _turns(item: JudgeInput, fmt: JudgeFormat) -> Turns | None:
+def _choose_marks(item: JudgeInput, fmt: JudgeFormat) -> Turns | None:
     """Return how turns are shown. None if query and responses are texts without turns."""
     has_turns = item.turns or any(map(shown_turns, item.responses))
     return fmt.turns or (PLAIN if has_turns else None)
 
 
-def _conversation(turns: Sequence[Turn], how: Turns) -> tuple[Part, ...]:
+def _make_conversation_parts(turns: Sequence[Turn], turn_marks: Turns) -> tuple[Part, ...]:
     """Return the parts of all turns. All but system turns and the last one may be left out."""
-    stay = {n for n, turn in enumerate(turns, 1) if turn.role == "system" or n == len(turns)}
-    parts = _turn_parts(turns, how, "query")
-    return tuple(replace(part, turn=0) if part.turn in stay else part for part in parts)
+    fixed_turns = {n for n, turn in enumerate(turns, 1) if turn.role == "system" or n == len(turns)}
+    parts = _make_turn_parts(turns, turn_marks, "query")
+    return tuple(replace(part, turn=0) if part.turn in fixed_turns else part for part in parts)
 
 
-def _turn_parts(turns: Sequence[Turn], how: Turns, name: str) -> Iterator[Part]:
+def _make_turn_parts(turns: Sequence[Turn], turn_marks: Turns, name: str) -> Iterator[Part]:
     """Yield the parts of all turns, each with the index of its turn. name: that of their texts."""
     for n, turn in enumerate(turns, 1):
-        head, tail = how.around(turn.role)
+        head, tail = turn_marks.around(turn.role)
         yield Part(head, turn=n)
         yield Part(turn.text, False, name=name, turn=n)
-        yield Part(tail + (how.between if n < len(turns) else ""), turn=n)
+        yield Part(tail + (turn_marks.between if n < len(turns) else ""), turn=n)
 
 
-def _response(response: str, name: str, how: Turns) -> tuple[Part, ...]:
+def _make_response_parts(response: str, name: str, turn_marks: Turns) -> tuple[Part, ...]:
     """Return the parts of a response: its text, or those of the turns that a judge sees."""
     turns = shown_turns(response)
     if not turns:
         return (Part(response, False, True, name),)
-    parts = _turn_parts(turns, how, name)
+    parts = _make_turn_parts(turns, turn_marks, name)
     return tuple(replace(part, response=True, name=name) for part in parts if part.text)
 
 
 def responses_in(prompt: Prompt) -> dict[str, str]:
     """Return the text of each response in a prompt by its name. Empty ones are not in a prompt."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for part in (part for message in prompt for part in message.parts if part.response):
-        found[part.name] = found.get(part.name, "") + part.text
-    return found
+        texts[part.name] = texts.get(part.name, "") + part.text
+    return texts
 
 
-def _inert(parts: tuple[Part, ...], broken_up: Callable[[str], str]) -> tuple[Part, ...]:
-    found = []
+def _break_up_untrusted(
+    parts: tuple[Part, ...], break_up: Callable[[str], str]
+) -> tuple[Part, ...]:
+    broken_parts = []
     for part in parts:
-        text = part.text if part.trusted else broken_up(part.text)
-        found.append(part if text == part.text else replace(part, text=text))
-    return tuple(found)
+        text = part.text if part.trusted else break_up(part.text)
+        broken_parts.append(part if text == part.text else replace(part, text=text))
+    return tuple(broken_parts)
 
 
 def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
@@ -172,11 +185,11 @@ def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
             f"format {fmt.name} needs the context field {missing[0]!r}, and this input has "
             f"{sorted(item.context) or 'none'}: give it, or name its column in `columns`"
         )
-    known = fmt.context()
-    if unknown := sorted(set(item.context) - set(known)):
+    shown_fields = fmt.context()
+    if unknown := sorted(set(item.context) - set(shown_fields)):
         raise InputRejected(
             f"format {fmt.name} shows no context field {unknown[0]!r} (it shows "
-            f"{sorted(known) or 'none'}): leave it out, or correct its name"
+            f"{sorted(shown_fields) or 'none'}): leave it out, or correct its name"
         )
     if blank := [name for name, text in item.context.items() if not text.strip()]:
         raise InputRejected(f"the context field {blank[0]!r} is blank: leave it out")
@@ -189,35 +202,37 @@ def answered_prompt(
 
     Without a format, or if the format has no template, the messages are a chat.
     """
-    said = shown_turns(response)
+    response_turns = shown_turns(response)
     if fmt is None or fmt.template is None:
-        asked = _chat(turns or (Turn("user", query),))
-        answer = enumerate(said or (Turn("assistant", response),), 1)
-        parts = ((turn.role, Part(turn.text, False, True, "response", n)) for n, turn in answer)
-        return (*asked, *(Message(role, (part,)) for role, part in parts))
+        messages = _make_chat(turns or (Turn("user", query),))
+        numbered_turns = enumerate(response_turns or (Turn("assistant", response),), 1)
+        parts = (
+            (turn.role, Part(turn.text, False, True, "response", n)) for n, turn in numbered_turns
+        )
+        return (*messages, *(Message(role, (part,)) for role, part in parts))
     values: Values = {
         "query": (Part(query, False, name="query"),),
-        "response": _response(response, "response", PLAIN),
+        "response": _make_response_parts(response, "response", PLAIN),
     }
     if turns:
-        values["query"] = _conversation(turns, PLAIN)
-    if turns or said:
-        values = {name: _inert(parts, PLAIN.inert) for name, parts in values.items()}
+        values["query"] = _make_conversation_parts(turns, PLAIN)
+    if turns or response_turns:
+        values = {name: _break_up_untrusted(parts, PLAIN.inert) for name, parts in values.items()}
     return (Message("user", fill(fmt.template, values)),)
 
 
-def _chat(turns: Sequence[Turn]) -> Prompt:
+def _make_chat(turns: Sequence[Turn]) -> Prompt:
     """Return turns as messages.
 
     Turns are left out from one user turn up to the next, since chat templates want the user first.
     """
-    last = max((n for n, turn in enumerate(turns, 1) if turn.role == "user"), default=0)
-    found, place = [], 0
+    last_user_turn = max((n for n, turn in enumerate(turns, 1) if turn.role == "user"), default=0)
+    messages, place = [], 0
     for n, turn in enumerate(turns, 1):
         if turn.role == "user":
-            place = n if n < last else 0
-        found.append(Message(turn.role, (Part(turn.text, False, name="query", turn=place),)))
-    return tuple(found)
+            place = n if n < last_user_turn else 0
+        messages.append(Message(turn.role, (Part(turn.text, False, name="query", turn=place),)))
+    return tuple(messages)
 
 
 def fill(template: str, values: Mapping[str, tuple[Part, ...]]) -> tuple[Part, ...]:
@@ -226,13 +241,13 @@ def fill(template: str, values: Mapping[str, tuple[Part, ...]]) -> tuple[Part, .
     An unknown `{name}` stays as it is.
     """
     parts: list[Part] = []
-    for name, own in _pieces(template):
-        parts += values.get(name, (own,)) if name else (own,)
+    for name, piece in _split_template(template):
+        parts += values.get(name, (piece,)) if name else (piece,)
     return tuple(part for part in parts if part.text)
 
 
 @lru_cache(maxsize=64)
-def _pieces(template: str) -> tuple[tuple[str, Part], ...]:
+def _split_template(template: str) -> tuple[tuple[str, Part], ...]:
     """Return (placeholder name, part) pairs of a template. The name is empty for plain text.
 
     The part of a placeholder is used if there is no value for it.
@@ -241,18 +256,18 @@ def _pieces(template: str) -> tuple[tuple[str, Part], ...]:
     return tuple((p, Part("{" + p + "}")) if n % 2 else ("", Part(p)) for n, p in split)
 
 
-def user_prompt(asked: str | Sequence[Turn], system: str | None = None) -> Prompt:
+def user_prompt(query_or_turns: str | Sequence[Turn], system: str | None = None) -> Prompt:
     """Return a query, or the turns of a conversation, as the policy's prompt.
 
     A system turn of the conversation replaces `system`.
     """
-    turns = (Turn("user", asked),) if isinstance(asked, str) else asked
-    own = system is None or turns[0].role == "system"
-    head = () if own else (Message("system", (Part(system or ""),)),)
+    turns = (Turn("user", query_or_turns),) if isinstance(query_or_turns, str) else query_or_turns
+    without_system = system is None or turns[0].role == "system"
+    head = () if without_system else (Message("system", (Part(system or ""),)),)
     return (*head, *(Message(turn.role, (Part(turn.text, trusted=False),)) for turn in turns))
 
 
-_SAID = re.compile(r"[^\W_]")
+_WORD = re.compile(r"[^\W_]")
 CALL = re.compile(r"^\[calls [^\n]*\]$", re.MULTILINE)
 """Tool call in a response, as `conversation.message_text` writes it."""
 CONTROL = re.compile(
@@ -275,19 +290,19 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     """
     openings = [slot.open_re for slot in fmt.slots_of(item)]
     marks = (fmt.thinking.open, fmt.thinking.close) if fmt.thinking else ()
-    own, found = fmt.protocol(item.protocol), set(text_flags(item))
-    how, spoken = _turns(item, fmt), [turn.text for turn in item.turns] or [item.query]
+    protocol, flag_names = fmt.protocol(item.protocol), set(text_flags(item))
+    turn_marks, texts = _choose_marks(item, fmt), [turn.text for turn in item.turns] or [item.query]
     for response in item.responses:
-        spoken += [turn.text for turn in shown_turns(response)] or [response]
-    if how and any(map(how.forged, (*spoken, *item.context.values()))):
-        found.add("forged_turn")
+        texts += [turn.text for turn in shown_turns(response)] or [response]
+    if turn_marks and any(map(turn_marks.forged, (*texts, *item.context.values()))):
+        flag_names.add("forged_turn")
     for response in item.responses:
         if any(opening.search(response) for opening in openings):
-            found.add(PLANTED_FLAG)
+            flag_names.add(PLANTED_FLAG)
         delimiters = (*fmt.headings(item.protocol), *marks)
-        if any(line in response for line in delimiters) or own.inert(response) != response:
-            found.add("template_delimiter")
-    return tuple(sorted(found))
+        if any(line in response for line in delimiters) or protocol.inert(response) != response:
+            flag_names.add("template_delimiter")
+    return tuple(sorted(flag_names))
 
 
 def require_readable(item: JudgeInput, max_chars: int) -> None:
@@ -310,15 +325,15 @@ def require_unicode(text: str) -> None:
 
 def text_flags(item: JudgeInput) -> tuple[str, ...]:
     """Return the flags that do not depend on a template: `control_token` and `empty_response`."""
-    found = set()
+    flag_names = set()
     for response in item.responses:
         if CONTROL.search(response):
-            found.add("control_token")
+            flag_names.add("control_token")
         turns = shown_turns(response)
-        said = read_turns(turns, "assistant") if turns else response
-        if not _SAID.search(CALL.sub("", said) if "[calls " in said else said):
-            found.add("empty_response")
-    return tuple(sorted(found))
+        text = read_turns(turns, "assistant") if turns else response
+        if not _WORD.search(CALL.sub("", text) if "[calls " in text else text):
+            flag_names.add("empty_response")
+    return tuple(sorted(flag_names))
 
 
 def break_control_tokens(text: str, marks: Collection[str] | None = None) -> str:
@@ -328,11 +343,11 @@ def break_control_tokens(text: str, marks: Collection[str] | None = None) -> str
     text. With `marks` only these spellings are broken.
     """
 
-    def broken(found: re.Match[str]) -> str:
-        mark = found.group()
+    def break_mark(match: re.Match[str]) -> str:
+        mark = match.group()
         return mark if marks is not None and mark not in marks else f"{mark[0]}\u200b{mark[1:]}"
 
-    return CONTROL.sub(broken, text)
+    return CONTROL.sub(break_mark, text)
 
 
 def broken_up(text: str, marks: Collection[str]) -> str:

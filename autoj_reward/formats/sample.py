@@ -33,65 +33,67 @@ def make_sample_rows(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
 
     A row has no `text` if no sample output parses.
     """
-    one = {"query": QUERY, "response": RIGHT}
-    two = {"query": QUERY, "response_1": RIGHT, "response_2": WRONG}
+    single_row = {"query": QUERY, "response": RIGHT}
+    pair_row = {"query": QUERY, "response_1": RIGHT, "response_2": WRONG}
     if isinstance(fmt, ScalarFormat):
-        return [one]
+        return [single_row]
     rows: list[dict[str, Any]] = []
     if fmt.single:
         best = max(fmt.scale.labels, key=fmt.scale.value)
-        rows.append(one | _context(fmt, SINGLE) | _text(fmt, SINGLE, best))
+        rows.append(single_row | _fill_context(fmt, SINGLE) | _write_text(fmt, SINGLE, best))
     if fmt.pairwise:
         best = next(iter(fmt.pairwise.canonical), "9 2")
-        rows.append(two | _context(fmt, PAIRWISE) | _text(fmt, PAIRWISE, best))
+        rows.append(pair_row | _fill_context(fmt, PAIRWISE) | _write_text(fmt, PAIRWISE, best))
     if GROUP in fmt.protocols:
-        both: dict[str, Any] = {"query": QUERY, "responses": [RIGHT, WRONG]}
+        group_row: dict[str, Any] = {"query": QUERY, "responses": [RIGHT, WRONG]}
         labels = sorted(fmt.scale.labels, key=fmt.scale.value)
-        rows.append(both | _context(fmt, GROUP) | _texts(fmt.slots(GROUP), labels[::-1]))
+        rows.append(
+            group_row | _fill_context(fmt, GROUP) | _write_texts(fmt.slots(GROUP), labels[::-1])
+        )
     if CHECKLIST in fmt.protocols:
         criteria = CRITERIA[: fmt.protocol(CHECKLIST).most_items]
         items = read_items(criteria)
-        asked = JudgeInput(CHECKLIST, QUERY, (RIGHT,), context=Context(rubric=items))
+        item = JudgeInput(CHECKLIST, QUERY, (RIGHT,), context=Context(rubric=items))
         answers = [label for label, _ in YES_NO]
         rows.append(
-            one
+            single_row
             | {RUBRIC: criteria}
-            | _context(fmt, CHECKLIST)
-            | _texts(fmt.slots_of(asked), answers[: len(items)])
+            | _fill_context(fmt, CHECKLIST)
+            | _write_texts(fmt.slots_of(item), answers[: len(items)])
         )
     return rows
 
 
-def _context(fmt: JudgeFormat, protocol: str) -> dict[str, str]:
+def _fill_context(fmt: JudgeFormat, protocol: str) -> dict[str, str]:
     needed = [name for name, required in fmt.context(protocol).items() if required]
     return {name: KNOWN.get(name, f"(the {name})") for name in needed}
 
 
-def _text(fmt: JudgeFormat, protocol: str, label: str) -> dict[str, str]:
-    thought = fmt.thinking
-    head = f"{thought.open}\n{THOUGHTS}\n{thought.close}\n\n" if thought else ""
-    for text in _said(fmt, protocol, label):
-        read = read_slots(fmt.slots(protocol), text, (RIGHT, WRONG), (QUERY,))
-        if all(isinstance(own, WrittenVerdict) for own in read.values()):
+def _write_text(fmt: JudgeFormat, protocol: str, label: str) -> dict[str, str]:
+    thinking = fmt.thinking
+    head = f"{thinking.open}\n{THOUGHTS}\n{thinking.close}\n\n" if thinking else ""
+    for text in _yield_outputs(fmt, protocol, label):
+        verdicts = read_slots(fmt.slots(protocol), text, (RIGHT, WRONG), (QUERY,))
+        if all(isinstance(verdict, WrittenVerdict) for verdict in verdicts.values()):
             return {"text": head + text}
     return {}
 
 
-def _texts(slots: Sequence[Slot], labels: Sequence[str]) -> dict[str, str]:
+def _write_texts(slots: Sequence[Slot], labels: Sequence[str]) -> dict[str, str]:
     """Return an output with the first label in the first slot, and the last one in the last."""
-    shown = [labels[0], labels[-1]][: len(slots)]
+    written_labels = [labels[0], labels[-1]][: len(slots)]
     for closing in CLOSINGS:
-        said = zip(slots, shown, strict=True)
-        text = REASON + "".join(slot.force + label + closing for slot, label in said)
-        read = read_slots(slots, text, (RIGHT, WRONG), (QUERY,))
-        if all(isinstance(own, WrittenVerdict) for own in read.values()):
+        labelled_slots = zip(slots, written_labels, strict=True)
+        text = REASON + "".join(slot.force + label + closing for slot, label in labelled_slots)
+        verdicts = read_slots(slots, text, (RIGHT, WRONG), (QUERY,))
+        if all(isinstance(verdict, WrittenVerdict) for verdict in verdicts.values()):
             return {"text": text}
     return {}
 
 
-def _said(fmt: JudgeFormat, protocol: str, label: str) -> Iterator[str]:
+def _yield_outputs(fmt: JudgeFormat, protocol: str, label: str) -> Iterator[str]:
     """Yield outputs with the label and a reason, in the slot's order and with various endings."""
-    own = fmt.protocol(protocol)
+    definition = fmt.protocol(protocol)
     first = [f"{label}\n{REASON}", f"{label}: {REASON}", label]
-    texts = first if own.comes_first else [f"{REASON}{own.force}{label}"]
+    texts = first if definition.comes_first else [f"{REASON}{definition.force}{label}"]
     return (text + closing for text, closing in product(texts, CLOSINGS))

@@ -51,7 +51,7 @@ class Scale(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _worded(cls, data: Any) -> Any:
+    def _derive_range(cls, data: Any) -> Any:
         words = data.get("words") if isinstance(data, dict) else None
         if not isinstance(words, dict) or not words:
             return data
@@ -63,7 +63,7 @@ class Scale(Block):
         return {**data, "low": min(numbers), "high": max(numbers)} if numbers else data
 
     @model_validator(mode="after")
-    def _size(self) -> Scale:
+    def _check_size(self) -> Scale:
         require_few(self.words, "words")
         count = (self.high - self.low) * (1 + self.half_points) + 1
         # The parser reads at most three digits.
@@ -75,7 +75,7 @@ class Scale(Block):
         return self
 
     @model_validator(mode="after")
-    def _order(self) -> Scale:
+    def _check_order(self) -> Scale:
         if not self.low < self.high or not (self.words or self.low >= 0):
             raise ValueError(f"scale {self.low}..{self.high} is not a rising range from 0 up")
         if not self.words and not (float(self.low).is_integer() and float(self.high).is_integer()):
@@ -106,11 +106,11 @@ class Scale(Block):
         """Return probabilities of labels as probabilities of their numbers, in the same order."""
         if not self.words:
             return probs
-        found: dict[str, float] = {}
+        probs_by_number: dict[str, float] = {}
         for label, p in probs:
             name = f"{self.words[label]:g}"
-            found[name] = found.get(name, 0.0) + p
-        return tuple(found.items())
+            probs_by_number[name] = probs_by_number.get(name, 0.0) + p
+        return tuple(probs_by_number.items())
 
     def with_half(self, value: float) -> tuple[str, ...]:
         """Return the labels, and the value too if it is an allowed half point."""

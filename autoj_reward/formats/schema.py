@@ -61,42 +61,42 @@ class JudgeFormat(Block):
     """Protocols by name. In format.yaml each stands under its own name (`single`, `pairwise`)."""
     thinking: Thinking | None = Field(None, exclude_if=lambda block: block is None)
     """Marks of the judge's thinking block. None if it has no such block."""
-    turns: Turns | None = Field(None, exclude_if=lambda shown: shown is None)
+    turns: Turns | None = Field(None, exclude_if=lambda turns: turns is None)
     """Marks around a conversation's turns. With them every query is shown as a conversation."""
     texts: dict[str, str] = Field(default_factory=dict, exclude=True)
     """Contents of the template files by file name."""
 
     @model_validator(mode="before")
     @classmethod
-    def _by_name(cls, data: Any) -> Any:
+    def _collect_protocols(cls, data: Any) -> Any:
         """Collect the blocks of protocols under `protocols`."""
         if not isinstance(data, dict) or "protocols" in data:
             return data
-        found = {name: data[name] for name in PROTOCOLS if data.get(name) is not None}
-        if not found:
+        blocks = {name: data[name] for name in PROTOCOLS if data.get(name) is not None}
+        if not blocks:
             names = ", ".join(PROTOCOLS)
             raise ValueError(f"a format needs a protocol, one or several of: {names}")
         rest = {name: value for name, value in data.items() if name not in PROTOCOLS}
-        return rest | {"protocols": found}
+        return rest | {"protocols": blocks}
 
     @field_validator("protocols", mode="before")
     @classmethod
-    def _each(cls, data: dict[str, Any]) -> dict[str, JudgeProtocol]:
+    def _check_protocols(cls, data: dict[str, Any]) -> dict[str, JudgeProtocol]:
         kinds: dict[str, Any] = {name: (PROTOCOLS[name], ...) for name in data}
-        read = create_model("Protocols", __base__=Block, **kinds).model_validate(data)
-        return {name: getattr(read, name) for name in data}
+        protocols = create_model("Protocols", __base__=Block, **kinds).model_validate(data)
+        return {name: getattr(protocols, name) for name in data}
 
     @property
     def single(self) -> Single | None:
         """Protocol that rates one response. None if the format has none."""
-        found = self.protocols.get(SINGLE)
-        return found if isinstance(found, Single) else None
+        protocol = self.protocols.get(SINGLE)
+        return protocol if isinstance(protocol, Single) else None
 
     @property
     def pairwise(self) -> Pairwise | None:
         """Protocol that compares two responses. None if the format has none."""
-        found = self.protocols.get(PAIRWISE)
-        return found if isinstance(found, Pairwise) else None
+        protocol = self.protocols.get(PAIRWISE)
+        return protocol if isinstance(protocol, Pairwise) else None
 
     def protocol(self, name: str) -> JudgeProtocol:
         """Return a protocol by name. Raises FormatError if the format lacks it."""
@@ -116,9 +116,9 @@ class JudgeFormat(Block):
 
     def slots_of(self, item: JudgeInput) -> tuple[Slot, ...]:
         """Return the slots in which a judgement of this input is read, in order."""
-        own = self.protocol(item.protocol)
-        if own.most_items:
-            return own.slots_of(self.scale, item)
+        protocol = self.protocol(item.protocol)
+        if protocol.most_items:
+            return protocol.slots_of(self.scale, item)
         return self.slots(item.protocol, len(item.responses))
 
     @cached_property
@@ -128,18 +128,18 @@ class JudgeFormat(Block):
     def context(self, protocol: str | None = None) -> dict[str, bool]:
         """Return the context fields of a protocol, or of any, and whether each is required."""
         if protocol not in self._contexts:
-            self._contexts[protocol] = self._context(protocol)
+            self._contexts[protocol] = self._collect_context(protocol)
         return self._contexts[protocol]
 
-    def _context(self, protocol: str | None) -> dict[str, bool]:
-        shown = self.protocols.values() if protocol is None else (self.protocol(protocol),)
-        found: dict[str, bool] = {}
-        for own in shown:
-            for placeholder, name in own.fields.items():
+    def _collect_context(self, protocol: str | None) -> dict[str, bool]:
+        protocols = self.protocols.values() if protocol is None else (self.protocol(protocol),)
+        fields: dict[str, bool] = {}
+        for definition in protocols:
+            for placeholder, name in definition.fields.items():
                 if not is_reserved_name(name):
-                    free = placeholder in own.optional or name in self.constants
-                    found[name] = found.get(name, False) or not free
-        return found
+                    free = placeholder in definition.optional or name in self.constants
+                    fields[name] = fields.get(name, False) or not free
+        return fields
 
     @cached_property
     def _contexts(self) -> dict[str | None, dict[str, bool]]:
@@ -148,12 +148,12 @@ class JudgeFormat(Block):
     def headings(self, protocol: str) -> tuple[str, ...]:
         """Return the lines of a protocol's template that begin its sections."""
         if protocol not in self._headings:
-            own = self.protocol(protocol)
-            texts = (self.texts[own.template], *own.optional.values())
+            definition = self.protocol(protocol)
+            texts = (self.texts[definition.template], *definition.optional.values())
             pieces = (piece for text in texts for piece in PLACEHOLDER.split(text)[::2])
             lines = (line.strip() for piece in pieces for line in piece.splitlines())
-            found = dict.fromkeys(line for line in lines if line.startswith(("[", "###")))
-            self._headings[protocol] = tuple(found)
+            headings = dict.fromkeys(line for line in lines if line.startswith(("[", "###")))
+            self._headings[protocol] = tuple(headings)
         return self._headings[protocol]
 
     @cached_property
@@ -193,10 +193,12 @@ class ScalarFormat(Block):
     """
 
     @model_validator(mode="after")
-    def _places(self) -> ScalarFormat:
-        found = PLACEHOLDER.findall(self.template or "{query}{response}")
-        if sorted(found) != ["query", "response"]:
-            raise ValueError(f"template must have {{query}} and {{response}} once, not {found}")
+    def _check_placeholders(self) -> ScalarFormat:
+        placeholders = PLACEHOLDER.findall(self.template or "{query}{response}")
+        if sorted(placeholders) != ["query", "response"]:
+            raise ValueError(
+                f"template must have {{query}} and {{response}} once, not {placeholders}"
+            )
         return self
 
     def context(self, protocol: str | None = None) -> dict[str, bool]:
@@ -228,12 +230,12 @@ def load_format(name: str) -> JudgeFormat:
 
     Raises FormatError that names the file and the fault.
     """
-    found = load_any_format(name)
-    if isinstance(found, ScalarFormat):
+    fmt = load_any_format(name)
+    if isinstance(fmt, ScalarFormat):
         raise FormatError(
             f"judge format {name!r} is a scalar reward model's: it has no critiques or verdicts"
         )
-    return found
+    return fmt
 
 
 @lru_cache
@@ -268,13 +270,13 @@ def read_format(name: str) -> JudgeFormat | ScalarFormat:
     texts = {}
     for protocol in parsed.protocols.values():
         for file in filter(None, (protocol.template, protocol.system)):
-            texts[file] = _read(path.parent, file)
+            texts[file] = _read_template(path.parent, file)
         _check_protocol(protocol, texts, path)
-    shown, constants = set(parsed.context()), set(parsed.constants)
-    if (unused := sorted(constants - shown)) and (asked := sorted(shown - constants)):
+    fields, constants = set(parsed.context()), set(parsed.constants)
+    if (unused := sorted(constants - fields)) and (inputs := sorted(fields - constants)):
         raise FormatError(
-            f"{path}: no field shows the constants {unused}, and fields show {asked}, which are no "
-            "constants, so that judge inputs must bring them: correct the name, or drop what is "
+            f"{path}: no field shows the constants {unused}, and fields show {inputs}, which are "
+            "no constants, so that judge inputs must bring them: correct the name, or drop what is "
             "not shown"
         )
     return parsed.model_copy(update={"texts": texts})
@@ -285,7 +287,7 @@ def format_names() -> tuple[str, ...]:
     return tuple(sorted(p.parent.name for p in FORMATS.glob("*/format.yaml")))
 
 
-def _read(folder: Path, file: str) -> str:
+def _read_template(folder: Path, file: str) -> str:
     """Read a template. Raises FormatError for a file outside the format's folder.
 
     Without this check, a format by somebody else could send any file of this machine to an
@@ -305,28 +307,31 @@ def _read(folder: Path, file: str) -> str:
     )
 
 
-def _check_protocol(own: JudgeProtocol, texts: dict[str, str], path: Path) -> None:
-    shown = texts[own.template] + (texts[own.system] if own.system else "")
-    if missing := set(own.fields) - set(PLACEHOLDER.findall(shown)):
-        raise FormatError(f"{path}: {own.template} has no placeholder for {sorted(missing)}")
-    responses = {*own.response_names(own.responses), *(["items"] if own.most_items else [])}
-    for placeholder, name in own.fields.items():
+def _check_protocol(protocol: JudgeProtocol, texts: dict[str, str], path: Path) -> None:
+    templates = texts[protocol.template] + (texts[protocol.system] if protocol.system else "")
+    if missing := set(protocol.fields) - set(PLACEHOLDER.findall(templates)):
+        raise FormatError(f"{path}: {protocol.template} has no placeholder for {sorted(missing)}")
+    responses = {
+        *protocol.response_names(protocol.responses),
+        *(["items"] if protocol.most_items else []),
+    }
+    for placeholder, name in protocol.fields.items():
         other = is_reserved_name(name) and name not in {"query", *responses}
         if (
             other
             or not NAME.fullmatch(name)
-            or (is_reserved_name(name) and placeholder in own.optional)
+            or (is_reserved_name(name) and placeholder in protocol.optional)
         ):
             raise FormatError(
                 f"{path}: field {placeholder!r} is {name!r}: write query, {sorted(responses)}, or "
                 "the name of a constant or a context field, which alone may be optional"
             )
-    if unknown := set(own.optional) - set(own.fields):
+    if unknown := set(protocol.optional) - set(protocol.fields):
         raise FormatError(f"{path}: optional names {sorted(unknown)}, which fields do not have")
-    if unseen := {"query", *responses} - set(own.fields.values()):
-        raise FormatError(f"{path}: {own.template} never shows {sorted(unseen)}")
-    opening = own.open.replace(LABEL, "1")
-    for pattern in (opening, own.close, getattr(own, "scores", "")):
+    if unshown := {"query", *responses} - set(protocol.fields.values()):
+        raise FormatError(f"{path}: {protocol.template} never shows {sorted(unshown)}")
+    opening = protocol.open.replace(LABEL, "1")
+    for pattern in (opening, protocol.close, getattr(protocol, "scores", "")):
         try:
             re.compile(pattern)
         except re.error as error:

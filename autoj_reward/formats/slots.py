@@ -76,8 +76,8 @@ class Slot(ABC):
     @cached_property
     def forced_opening(self) -> str:
         """The slot's opening as the format forces it; empty if the forced text has none."""
-        found = self.open_re.search(self.force)
-        return found.group() if found else ""
+        match = self.open_re.search(self.force)
+        return match.group() if match else ""
 
     @property
     def comes_first(self) -> bool:
@@ -174,12 +174,12 @@ class RatingSlot(Slot):
         return re.compile(rf"\s*(?:/|out of)\s*{self.scale.high}(?!\d)")
 
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
-        start = _after_lead(text, opened)
+        start = _skip_lead(text, opened)
         if self.scale.words:
             # If two words match, the longer one is meant.
             for word in sorted(self.scale.words, key=len, reverse=True):
-                if found := label_re(word).match(text, start):
-                    yield Label(word, start, found.end(), found.end(), self.scale.value(word))
+                if match := compile_label(word).match(text, start):
+                    yield Label(word, start, match.end(), match.end(), self.scale.value(word))
                     return
             return
         number = _NUMBER.match(text, start)
@@ -211,8 +211,10 @@ class ChoiceSlot(Slot):
 
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
         """Return the label as the judge spelled it, and the others in the matching spelling."""
-        own = dict(self.choices)[name]
-        place = next((n for n, one in enumerate(own) if label_re(one).fullmatch(written)), 0)
+        label_spellings = dict(self.choices)[name]
+        place = next(
+            (n for n, s in enumerate(label_spellings) if compile_label(s).fullmatch(written)), 0
+        )
         return tuple(
             written if other == name else spellings[min(place, len(spellings) - 1)]
             for other, spellings in self.choices
@@ -226,17 +228,17 @@ class ChoiceSlot(Slot):
         return self.choices
 
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
-        start = _after_lead(text, opened)
+        start = _skip_lead(text, opened)
         for name, spellings in self.choices:
             for spelling in spellings:
-                found = label_re(spelling).match(text, start)
-                if found is None:
+                match = compile_label(spelling).match(text, start)
+                if match is None:
                     continue
-                if _NEXT_OPTION.match(text, found.end()):
+                if _NEXT_OPTION.match(text, match.end()):
                     yield "the decision repeats the list of options"
                     return
-                until = (_SAID_OUT.match(text, found.end()) or found).end()
-                yield Label(name, start, found.end(), until)
+                until = (_SAID_OUT.match(text, match.end()) or match).end()
+                yield Label(name, start, match.end(), until)
 
 
 @dataclass(frozen=True)
@@ -263,21 +265,21 @@ class ScoresSlot(Slot):
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
         number = r"(\d{1,3}(?:\.\d{1,3})?)"
         line = re.compile(rf"{number}(?:{self.between}){number}[ \t]*(?=\n|\Z)")
-        found = line.match(text, opened)
-        if found is None or not all(self.scale.admits(float(n)) for n in found.groups()):
+        match = line.match(text, opened)
+        if match is None or not all(self.scale.admits(float(n)) for n in match.groups()):
             return
-        first, second = map(float, found.groups())
+        first, second = map(float, match.groups())
         name = "tie" if first == second else "first" if first > second else "second"
-        yield Label(name, found.start(), found.end(), found.end(), alone=True)
+        yield Label(name, match.start(), match.end(), match.end(), alone=True)
 
 
-def _after_lead(text: str, opened: int) -> int:
+def _skip_lead(text: str, opened: int) -> int:
     lead = _LEAD.match(text, opened)
     return lead.end() if lead else opened
 
 
 @lru_cache
-def label_re(spelling: str) -> re.Pattern[str]:
+def compile_label(spelling: str) -> re.Pattern[str]:
     """Return the pattern of a label: in any case, with any space between words.
 
     No letter or digit may follow the label.

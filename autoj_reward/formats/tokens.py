@@ -74,9 +74,9 @@ class PromptTokenizer(OutputTokenizer):
             )
         super().__init__(tokenizer, marks)
         self.wrapper = wrapper
-        spelled = sorted(self._added, key=len, reverse=True)
+        texts = sorted(self._added, key=len, reverse=True)
         self._control_re = (
-            re.compile("(" + "|".join(map(re.escape, spelled)) + ")") if spelled else None
+            re.compile("(" + "|".join(map(re.escape, texts)) + ")") if texts else None
         )
 
     def ids(self, prompt: Prompt) -> list[int]:
@@ -89,25 +89,25 @@ class PromptTokenizer(OutputTokenizer):
         ModelError for a chat template that fails on any prompt.
         """
         if self.wrapper not in ("chat", "template"):
-            return [*self._bos(), *self._text(self._wrapped(prompt))]
+            return [*self._get_bos(), *self._encode_text(self._wrap(prompt))]
         ids: list[int] = []
-        for piece in self._pieces(prompt):
+        for piece in self._split_prompt(prompt):
             if isinstance(piece, int):
                 ids.append(piece)
             else:
-                ids += self._text(piece, start=not ids or self._restarts)
+                ids += self._encode_text(piece, start=not ids or self._restarts)
         return ids
 
-    def _bos(self) -> list[int]:
+    def _get_bos(self) -> list[int]:
         ids = self.tokenizer("", add_special_tokens=True)["input_ids"]
         return [i for i in ids if i == self.tokenizer.bos_token_id][:1]
 
-    def _text(self, text: str, start: bool = True) -> list[int]:
+    def _encode_text(self, text: str, start: bool = True) -> list[int]:
         if not text:
             return []
         ids = self._encode(text) if start else self.continuation(text)
-        planted = self._planted(ids, text)
-        if planted and self._control_re:
+        control_ids = self._find_control_ids(ids, text)
+        if control_ids and self._control_re:
             # Some tokenizers keep added tokens whole if they are not flagged as special.
             cuts = [m.start() + 1 for m in self._control_re.finditer(text)]
             bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
@@ -115,19 +115,19 @@ class PromptTokenizer(OutputTokenizer):
             runs = [self._encode(head) if start else self.continuation(head)]
             runs += [self.continuation(piece) for piece in rest]
             ids = [i for run in runs for i in run]
-            planted = [
+            control_ids = [
                 i
                 for run, piece in zip(runs, [head, *rest], strict=True)
-                for i in self._planted(run, piece)
+                for i in self._find_control_ids(run, piece)
             ]
-        if planted:
+        if control_ids:
             raise InputRejected(
-                f"text still holds the control token {self.tokenizer.decode(planted[:1])!r} "
+                f"text still holds the control token {self.tokenizer.decode(control_ids[:1])!r} "
                 "after splitting: this tokenizer cannot keep it apart"
             )
         return ids
 
-    def _planted(self, ids: list[int], text: str) -> list[int]:
+    def _find_control_ids(self, ids: list[int], text: str) -> list[int]:
         """Return the control ids among the ids of a text.
 
         The id of an unknown character does not count.
@@ -137,33 +137,33 @@ class PromptTokenizer(OutputTokenizer):
             unknown = None
         return [i for i in ids if i in self._control and i != unknown]
 
-    def _wrapped(self, prompt: Prompt) -> str:
+    def _wrap(self, prompt: Prompt) -> str:
         system = next((m for m in prompt if m.role == "system"), None)
-        user, *more = [m for m in prompt if m.role != "system"]
-        if more:
+        user, *other_messages = [m for m in prompt if m.role != "system"]
+        if other_messages:
             raise InputRejected(
                 f"the wrapper {self.wrapper} shows one turn, and this conversation has "
-                f"{1 + len(more)}: ask a model with a chat template"
+                f"{1 + len(other_messages)}: ask a model with a chat template"
             )
         if self.wrapper == "none":
             return user.text if system is None else f"{system.text}\n\n{user.text}"
-        shell = _wrapper_text(f"{self.wrapper}{'' if system is None else '_system'}.txt")
+        shell = _read_wrapper(f"{self.wrapper}{'' if system is None else '_system'}.txt")
         values = {"input": user} | ({"system_message": system} if system else {})
         pieces = re.split(r"\{(\w+)\}", shell)
-        spelled = self._spelled(shell)
+        marks = self._find_spelled_marks(shell)
         return "".join(
-            self._inert_text(values[p], spelled) if k % 2 else p for k, p in enumerate(pieces)
+            self._fill_message(values[p], marks) if k % 2 else p for k, p in enumerate(pieces)
         )
 
-    def _inert_text(self, message: Message, spelled: set[str]) -> str:
+    def _fill_message(self, message: Message, marks: set[str]) -> str:
         parts = message.parts
-        return "".join(p.text if p.trusted else self._inert(p.text, spelled) for p in parts)
+        return "".join(p.text if p.trusted else self._break_up(p.text, marks) for p in parts)
 
-    def _spelled(self, shell: str) -> set[str]:
+    def _find_spelled_marks(self, shell: str) -> set[str]:
         """Return the control marks that a template spells and that are no tokens."""
         return set(CONTROL.findall(shell)) - set(self._added)
 
-    def _inert(self, text: str, spelled: set[str]) -> str:
+    def _break_up(self, text: str, spelled_marks: set[str]) -> str:
         """Return untrusted text in which the template's marks are broken up if they are no tokens.
 
         Llama 2 spells `[/INST]` in ordinary text, so ids cannot tell a response's mark from the
@@ -171,9 +171,9 @@ class PromptTokenizer(OutputTokenizer):
         """
         marks = (*self._marks, *TURNS.get(self.wrapper, ()))
         plain = broken_up(text, [mark for mark in marks if mark not in self._added])
-        return break_control_tokens(plain, spelled)
+        return break_control_tokens(plain, spelled_marks)
 
-    def _pieces(self, prompt: Prompt) -> list[int | str]:
+    def _split_prompt(self, prompt: Prompt) -> list[int | str]:
         """Return the template's control ids and the runs of text between them, in order."""
         nonce = secrets.token_hex(8)
         untrusted: list[str] = []
@@ -187,9 +187,9 @@ class PromptTokenizer(OutputTokenizer):
                     content += f"\ue000{nonce}:{len(untrusted)}\ue001"
                     untrusted.append(part.text)
             messages.append({"role": message.role, "content": content})
-        shell = messages[0]["content"] if self.wrapper == "template" else self._chat(messages)
+        shell = messages[0]["content"] if self.wrapper == "template" else self._fill_chat(messages)
         fill = re.compile(f"\ue000{nonce}:(\\d+)\ue001")
-        spelled = self._spelled(shell)
+        marks = self._find_spelled_marks(shell)
         pieces: list[int | str] = []
         after_rstrip = False
         for piece in self._control_re.split(shell) if self._control_re else [shell]:
@@ -199,23 +199,23 @@ class PromptTokenizer(OutputTokenizer):
             elif piece:
                 piece = piece.lstrip() if after_rstrip else piece
                 pieces.append(
-                    fill.sub(lambda m: self._inert(untrusted[int(m.group(1))], spelled), piece)
+                    fill.sub(lambda m: self._break_up(untrusted[int(m.group(1))], marks), piece)
                 )
                 after_rstrip = False
         return pieces
 
-    def _chat(self, messages: list[dict[str, str]]) -> str:
+    def _fill_chat(self, messages: list[dict[str, str]]) -> str:
         asks = messages[-1]["role"] != "assistant"
         try:
             shell: str = self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=asks
             )
         except Exception as error:  # a chat template may raise any exception
-            said = f"the chat template refused the judge's messages: {error}"
+            problem = f"the chat template refused the judge's messages: {error}"
             turns = [m["role"] for m in messages if m["role"] != "system"]
             if turns in (["user"], ["user", "assistant"]):
-                raise ModelError(said) from error
-            raise InputRejected(f"{said} (turns: {', '.join(turns)})") from error
+                raise ModelError(problem) from error
+            raise InputRejected(f"{problem} (turns: {', '.join(turns)})") from error
         return shell
 
     def fit(
@@ -233,50 +233,52 @@ class PromptTokenizer(OutputTokenizer):
         ids = self.ids(prompt)
         if len(ids) <= budget:
             return prompt, ids, False
-        prompt, ids = self._forgetting(prompt, ids, budget)
+        prompt, ids = self._drop_oldest_turns(prompt, ids, budget)
         if len(ids) <= budget:
             return prompt, ids, True
         responses: dict[str, SpelledTurns] = {}
-        spelled = cache(self._text)  # the marks around turns recur
+        encode = cache(self._encode_text)  # the marks around turns recur
         for part in (p for m in prompt for p in m.parts if p.response):
             turns = responses.setdefault(part.name, {})
-            turns.setdefault(part.turn, []).append((part, spelled(part.text)))
-        lengths = [sum(map(_length, turns.values())) for turns in responses.values()]
+            turns.setdefault(part.turn, []).append((part, encode(part.text)))
+        lengths = [sum(map(_count_ids, turns.values())) for turns in responses.values()]
         fixed = len(ids) - sum(lengths)
         room = budget - fixed
-        while (level := _level(lengths, room)) >= LEAST_TOKENS:
+        while (level := _find_level(lengths, room)) >= LEAST_TOKENS:
             texts: dict[Part, Part] = {}
-            gone = {n: self._cut_turns(t, level, cut, texts) for n, t in responses.items()}
-            shorter = _shortened(prompt, texts, gone)
+            dropped_turns = {n: self._cut_turns(t, level, cut, texts) for n, t in responses.items()}
+            shorter = _shorten(prompt, texts, dropped_turns)
             ids = self.ids(shorter)
             if len(ids) <= budget:
                 return shorter, ids, True
             room -= len(ids) - budget
         sizes: Counter[str] = Counter()
-        for part in (p for m in prompt for p in m.parts if _given(p)):
-            sizes[part.name] += len(self._text(part.text))
+        for part in (p for m in prompt for p in m.parts if _is_other_text(p)):
+            sizes[part.name] += len(self._encode_text(part.text))
         longest = max(sizes, key=sizes.__getitem__, default="query")
         raise InputRejected(
-            f"{_listed(sizes)} and the template take {fixed} of {budget} prompt tokens and leave "
-            f"no room for the response: raise max_model_len or shorten the {longest}"
+            f"{_list_sizes(sizes)} and the template take {fixed} of {budget} prompt tokens and "
+            f"leave no room for the response: raise max_model_len or shorten the {longest}"
         )
 
-    def _forgetting(self, prompt: Prompt, ids: list[int], budget: int) -> tuple[Prompt, list[int]]:
+    def _drop_oldest_turns(
+        self, prompt: Prompt, ids: list[int], budget: int
+    ) -> tuple[Prompt, list[int]]:
         """Return the prompt and its ids without as many of the oldest turns as necessary."""
         sizes: Counter[int] = Counter()
-        for part in (p for m in prompt for p in m.parts if _earlier(p)):
-            sizes[part.turn] += len(self._text(part.text))
-        left, over = prompt, len(ids) - budget
+        for part in (p for m in prompt for p in m.parts if _get_earlier_turn(p)):
+            sizes[part.turn] += len(self._encode_text(part.text))
+        shorter, excess = prompt, len(ids) - budget
         for turn in sorted(sizes):
-            over -= sizes[turn]
-            if over <= 0 or turn == max(sizes):
-                left = _without_turns(prompt, turn)
-                ids = self.ids(left)
+            excess -= sizes[turn]
+            if excess <= 0 or turn == max(sizes):
+                shorter = _drop_turns(prompt, turn)
+                ids = self.ids(shorter)
                 # Estimated sizes may be too large. Doubling the excess keeps the rounds few.
-                over = 2 * (len(ids) - budget)
-                if over <= 0:
+                excess = 2 * (len(ids) - budget)
+                if excess <= 0:
                     break
-        return left, ids
+        return shorter, ids
 
     def _cut_turns(
         self, turns: SpelledTurns, room: int, cut: OverLong, texts: dict[Part, Part]
@@ -286,21 +288,21 @@ class PromptTokenizer(OutputTokenizer):
         The last turn is kept longest, then the first, then those nearest the ends. The text of the
         first one that does not fit is cut and added to `texts`, if enough of it is left.
         """
-        gone, last = set[int](), max(turns)
-        for turn in _from_ends(sorted(turns)):
-            size = _length(turns[turn])
+        dropped_turns, last = set[int](), max(turns)
+        for turn in _yield_from_ends(sorted(turns)):
+            size = _count_ids(turns[turn])
             if size <= room:
                 room -= size
                 continue
-            own = [spelled for spelled in turns[turn] if not spelled[0].trusted]
-            left = room - size + _length(own)
-            if own and (left >= LEAST_TOKENS or turn == last):
-                [(part, ids)] = own
-                texts[part] = self._cut(part, ids, max(1, left), cut)
+            untrusted = [spelled for spelled in turns[turn] if not spelled[0].trusted]
+            room_left = room - size + _count_ids(untrusted)
+            if untrusted and (room_left >= LEAST_TOKENS or turn == last):
+                [(part, ids)] = untrusted
+                texts[part] = self._cut(part, ids, max(1, room_left), cut)
             else:
-                gone.add(turn)
+                dropped_turns.add(turn)
             room = 0
-        return gone
+        return dropped_turns
 
     def _cut(self, part: Part, ids: list[int], room: int, cut: OverLong) -> Part:
         if len(ids) <= room:
@@ -308,87 +310,89 @@ class PromptTokenizer(OutputTokenizer):
         first = {"truncate_end": room, "truncate_start": 0}.get(cut, room // 2)
         head, tail = ids[:first], ids[len(ids) - (room - first) :]
         text = (
-            self._whole([head[: len(head) - n] for n in range(4)])
+            self._decode_whole([head[: len(head) - n] for n in range(4)])
             + ELLIPSIS
-            + self._whole([tail[n:] for n in range(4)])
+            + self._decode_whole([tail[n:] for n in range(4)])
         )
         return replace(part, text=text)
 
-    def _whole(self, runs: list[list[int]]) -> str:
+    def _decode_whole(self, runs: list[list[int]]) -> str:
         """Return the text of the first run of ids with the fewest broken characters."""
         return str(min(map(self.tokenizer.decode, runs), key=lambda text: text.count("\ufffd")))
 
 
-def _without_turns(prompt: Prompt, last: int) -> Prompt:
+def _drop_turns(prompt: Prompt, last: int) -> Prompt:
     """Return the prompt without the turns up to `last`. LEFT_OUT marks a gap inside a message."""
-    found = []
+    messages = []
     for message in prompt:
-        kept = tuple(part for part in message.parts if not 0 < _earlier(part) <= last)
-        if kept and len(kept) < len(message.parts):
-            at = next(n for n, part in enumerate(message.parts) if 0 < _earlier(part) <= last)
-            kept = (*kept[:at], Part(LEFT_OUT), *kept[at:])
-        found += [replace(message, parts=kept)] if kept or not message.parts else []
-    return tuple(found)
+        parts = tuple(part for part in message.parts if not 0 < _get_earlier_turn(part) <= last)
+        if parts and len(parts) < len(message.parts):
+            gap = next(
+                n for n, part in enumerate(message.parts) if 0 < _get_earlier_turn(part) <= last
+            )
+            parts = (*parts[:gap], Part(LEFT_OUT), *parts[gap:])
+        messages += [replace(message, parts=parts)] if parts or not message.parts else []
+    return tuple(messages)
 
 
-def _earlier(part: Part) -> int:
+def _get_earlier_turn(part: Part) -> int:
     """Return the index of a part's turn in the conversation before the response. Else 0."""
     return 0 if part.response else part.turn
 
 
-def _length(spelled: Sequence[tuple[Part, list[int]]]) -> int:
-    return sum(len(ids) for _, ids in spelled)
+def _count_ids(parts: Sequence[tuple[Part, list[int]]]) -> int:
+    return sum(len(ids) for _, ids in parts)
 
 
-def _from_ends(turns: Sequence[int]) -> Iterator[int]:
+def _yield_from_ends(turns: Sequence[int]) -> Iterator[int]:
     """Yield the last turn, the first, the last but one, the second, and so on."""
-    left = deque(turns)
-    while left:
-        yield left.pop()
-        if left:
-            yield left.popleft()
+    remaining = deque(turns)
+    while remaining:
+        yield remaining.pop()
+        if remaining:
+            yield remaining.popleft()
 
 
-def _shortened(
-    prompt: Prompt, texts: Mapping[Part, Part], gone: Mapping[str, Collection[int]]
+def _shorten(
+    prompt: Prompt, texts: Mapping[Part, Part], dropped_turns: Mapping[str, Collection[int]]
 ) -> Prompt:
     """Return the prompt with cut texts, and a note in place of the turns that are left out.
 
-    gone: turns to leave out, by the name of their response.
+    dropped_turns: turns to leave out, by the name of their response.
     """
     noted = set[str]()
-    found = []
+    messages = []
     for message in prompt:
-        kept = []
+        parts = []
         for part in message.parts:
-            left_out = gone.get(part.name, ()) if part.response else ()
+            left_out = dropped_turns.get(part.name, ()) if part.response else ()
             if part.turn not in left_out:
-                kept.append(texts.get(part, part))
+                parts.append(texts.get(part, part))
             elif part.name not in noted:
                 noted.add(part.name)
-                some = "1 turn" if len(left_out) == 1 else f"{len(left_out)} turns"
-                kept.append(Part(f"[{some} left out]\n\n"))
-        found += [replace(message, parts=tuple(kept))] if kept or not message.parts else []
-    return tuple(found)
+                count = "1 turn" if len(left_out) == 1 else f"{len(left_out)} turns"
+                parts.append(Part(f"[{count} left out]\n\n"))
+        messages += [replace(message, parts=tuple(parts))] if parts or not message.parts else []
+    return tuple(messages)
 
 
-def _given(part: Part) -> bool:
+def _is_other_text(part: Part) -> bool:
     """Return whether a part is a named text other than a response."""
     return bool(part.name) and not part.response
 
 
-def _listed(sizes: dict[str, int]) -> str:
+def _list_sizes(sizes: dict[str, int]) -> str:
     """Return the fields, with their token counts if there are several."""
     if len(sizes) < 2:
         return f"the {next(iter(sizes), 'query')}"
     return ", ".join(f"the {name} ({size} tokens)" for name, size in sizes.items())
 
 
-def _level(lengths: Sequence[int], room: int) -> int:
+def _find_level(lengths: Sequence[int], room: int) -> int:
     """Return the length to which longer items are cut so that their sum is at most `room`."""
     level = 0
-    for left, length in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
-        level = room // left
+    for count, length in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
+        level = room // count
         if length > level:
             break
         room -= length
@@ -396,5 +400,5 @@ def _level(lengths: Sequence[int], room: int) -> int:
 
 
 @lru_cache
-def _wrapper_text(name: str) -> str:
+def _read_wrapper(name: str) -> str:
     return (WRAPPERS / name).read_bytes().decode("utf-8")

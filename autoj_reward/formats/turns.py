@@ -28,19 +28,21 @@ class Turns(Block):
     """Text of a user's turn with `{text}` once, after a mark."""
     assistant: str
     """The same for the assistant."""
-    system: str | None = Field(None, exclude_if=lambda shown: shown is None)
+    system: str | None = Field(None, exclude_if=lambda text: text is None)
     """The same for the system. null if the format shows no such turns."""
-    tool: str | None = Field(None, exclude_if=lambda shown: shown is None)
+    tool: str | None = Field(None, exclude_if=lambda text: text is None)
     """The same for a tool. null if the format shows no such turns."""
     between: str = "\n\n"
     """Text between two turns."""
 
     @model_validator(mode="after")
-    def _told_apart(self) -> Turns:
-        for role, shown in self.shown.items():
-            head, *rest = shown.split(TEXT)
+    def _check_marks(self) -> Turns:
+        for role, template in self.shown.items():
+            head, *rest = template.split(TEXT)
             if len(rest) != 1 or not head.strip():
-                raise ValueError(f"{role} must have {TEXT} once, and a mark before it: {shown!r}")
+                raise ValueError(
+                    f"{role} must have {TEXT} once, and a mark before it: {template!r}"
+                )
             if "\n" not in self.between and not head.startswith("\n"):
                 raise ValueError(f"between has no line break, so {role} must begin with one")
         return self
@@ -48,25 +50,27 @@ class Turns(Block):
     @property
     def shown(self) -> dict[str, str]:
         """Return the text of a turn for each role that the format knows."""
-        found = {role: getattr(self, role) for role in ("user", "assistant", "system", "tool")}
-        return {role: shown for role, shown in found.items() if shown is not None}
+        templates = {role: getattr(self, role) for role in ("user", "assistant", "system", "tool")}
+        return {role: template for role, template in templates.items() if template is not None}
 
     def around(self, role: str) -> tuple[str, str]:
         """Return the texts before and after a turn's own text.
 
         Raises InputRejected for an unknown role.
         """
-        shown = self.shown
-        if role not in shown:
+        templates = self.shown
+        if role not in templates:
             raise InputRejected(
-                f"the format shows no turn of the role {role!r}: it shows {sorted(shown)}"
+                f"the format shows no turn of the role {role!r}: it shows {sorted(templates)}"
             )
-        head, tail = shown[role].split(TEXT)
+        head, tail = templates[role].split(TEXT)
         return head, tail
 
     @cached_property
     def _forged(self) -> re.Pattern[str]:
-        heads = {shown.split(TEXT)[0].strip().splitlines()[0] for shown in self.shown.values()}
+        heads = {
+            template.split(TEXT)[0].strip().splitlines()[0] for template in self.shown.values()
+        }
         spelled = "|".join(re.escape(head) for head in sorted(heads, key=len, reverse=True))
         return re.compile(rf"((?:^|[{LINE}])[ \t]{{0,40}})({spelled})", re.IGNORECASE)
 

@@ -78,16 +78,16 @@ class GenerativeJudge:
         """Source of label probabilities, as text for a log."""
         return distributions_of(self.config, self.format, self.engine.abilities)
 
-    async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def contact(self, capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send an endpoint its first request and return its capabilities.
 
-        known: capabilities from an earlier contact, which are not tested again. Raises
+        capabilities: those of an earlier contact, which are not tested again. Raises
         EngineUnavailable if the endpoint does not answer, and ConfigError for a fault that only the
         user can correct.
         """
-        return await self.engine.contact(self._sampling(0), known)
+        return await self.engine.contact(self._make_sampling(0), capabilities)
 
-    def _sampling(self, sample: int) -> Sampling:
+    def _make_sampling(self, sample: int) -> Sampling:
         if self.config.temperature <= 0:
             return self._seedless
         return replace(self._seedless, seed=self.config.seed + sample)
@@ -103,101 +103,105 @@ class GenerativeJudge:
         if self.config.criteria and CRITERIA in self.format.context(item.protocol):
             item = with_criteria(item)
         try:
-            judgement = await self._asked(item)
+            judgement = await self._ask_and_read(item)
         except InputRejected as error:
             judgement = Judgement(Outcome.INPUT_REJECTED, reason=str(error))
         usage = judgement.usage.lasting(time.monotonic() - started)
-        seen = set(judgement.flags) | set(flags(item, self.format))
-        return replace(judgement, usage=usage, judge=self.name, flags=tuple(sorted(seen)))
+        flag_names = set(judgement.flags) | set(flags(item, self.format))
+        return replace(judgement, usage=usage, judge=self.name, flags=tuple(sorted(flag_names)))
 
-    async def _asked(self, item: JudgeInput) -> Judgement:
+    async def _ask_and_read(self, item: JudgeInput) -> Judgement:
         config = self.config
         require_readable(item, config.max_text_chars)
         prompt = render(item, self.format)
         prepared = await self.engine.prepare(prompt, self._output_tokens, config.over_long)
-        spoken, critique = NOTHING_SAID, config.critique and not item.direct
+        answer, critique = NOTHING_SAID, config.critique and not item.direct
         marks = self.format.thinking
         if critique:
-            sampling = self._sampling(item.sample)
-            spoken = await generate_answer(
+            sampling = self._make_sampling(item.sample)
+            answer = await generate_answer(
                 self.engine, prepared, sampling, marks, config.thinking_tokens
             )
         else:
             prepared = skip_thinking(self.engine, prepared, marks)
-        seen: tuple[str, ...] = ("input_truncated",) if prepared.truncated else ()
-        seen += () if spoken.own.finished else ("output_truncated",)
-        seen += (CUT,) if spoken.cut else ()
-        if spoken.problem:
-            return _abstain(spoken, spoken.problem, None, spoken.own.usage, seen)
-        return await self._read(item, prepared, spoken, critique, seen)
+        flag_names: tuple[str, ...] = ("input_truncated",) if prepared.truncated else ()
+        flag_names += () if answer.own.finished else ("output_truncated",)
+        flag_names += (CUT,) if answer.cut else ()
+        if answer.problem:
+            return _abstain(answer, answer.problem, None, answer.own.usage, flag_names)
+        return await self._read_verdicts(item, prepared, answer, critique, flag_names)
 
-    async def _read(
+    async def _read_verdicts(
         self,
         item: JudgeInput,
         prepared: Prepared,
-        spoken: SplitAnswer,
+        answer: SplitAnswer,
         critique: bool,
         flags: tuple[str, ...],
     ) -> Judgement:
         """Read every slot of the verdict in order; force a slot that the judge left out."""
-        protocol, text = self.format.protocol(item.protocol), spoken.text
+        protocol, text = self.format.protocol(item.protocol), answer.text
         slots = self.format.slots_of(item)
         places = read_slots(slots, text, item.policy_texts, item.given_texts)
         flags += (PLANTED_FLAG,) if any(place.planted for place in places.values()) else ()
-        readings, usage, said = list[Reading](), spoken.own.usage, ""
-        places = {s.name: _finished(places[s.name], s, spoken) for s in slots}
+        readings, usage, forced_text = list[Reading](), answer.own.usage, ""
+        places = {s.name: _reject_unfinished(places[s.name], s, answer) for s in slots}
         written = [(s, p) for s in slots if isinstance(p := places[s.name], WrittenVerdict)]
-        asked = [self._beside(slot, place, prepared, spoken) for slot, place in written]
+        calls = [self._read_written_probs(slot, place, prepared, answer) for slot, place in written]
         # A lone slot, as most judgements have, needs no task.
-        reads = [await one for one in asked] if len(asked) < 2 else await asyncio.gather(*asked)
-        beside = {slot.name: read for (slot, _), read in zip(written, reads, strict=True)}
-        lost: list[Judgement] = []
+        written_probs = (
+            [await call for call in calls] if len(calls) < 2 else await asyncio.gather(*calls)
+        )
+        probs_by_slot = {
+            slot.name: probs for (slot, _), probs in zip(written, written_probs, strict=True)
+        }
+        failures: list[Judgement] = []
         for slot in slots:
             place = places[slot.name]
             if isinstance(place, WrittenVerdict):
-                read = beside[slot.name]
-                usage += read.usage if read else Usage()
-                readings.append(_written(slot, place, read))
+                probs = probs_by_slot[slot.name]
+                usage += probs.usage if probs else Usage()
+                readings.append(_make_written_reading(slot, place, probs))
                 continue
-            opening = said + (slot.force if said or text else slot.force.lstrip())
-            read = await self._forced(slot, prepared, spoken, place.end, opening)
-            usage += read.usage if read else Usage()
-            if read is None or not _counts(read):
-                lost.append(_abstain(spoken, place.reason, read, usage, flags))
-                if len(slots) - len(lost) < protocol.least_readings(len(slots)):
-                    return lost[0]
+            opening = forced_text + (slot.force if forced_text or text else slot.force.lstrip())
+            probs = await self._read_forced_probs(slot, prepared, answer, place.end, opening)
+            usage += probs.usage if probs else Usage()
+            if probs is None or not _has_enough_mass(probs):
+                failures.append(_abstain(answer, place.reason, probs, usage, flags))
+                if len(slots) - len(failures) < protocol.least_readings(len(slots)):
+                    return failures[0]
                 continue
-            readings.append(_likeliest(slot, read, critique))
-            said = opening + readings[-1].label
+            readings.append(_make_likeliest_reading(slot, probs, critique))
+            forced_text = opening + readings[-1].label
         if protocol.direct:
             if not critique:
                 readings.append(replace(readings[0], slot=DIRECT))
             elif self.config.direct:
-                before, cost = await self._before(slots[0], prepared)
-                usage += cost
-                readings += [before] if before else []
+                direct_reading, direct_usage = await self._read_direct(slots[0], prepared)
+                usage += direct_usage
+                readings += [direct_reading] if direct_reading else []
         return Judgement(
             Outcome.OK,
             critique=text,
             readings=tuple(readings),
             usage=usage,
             flags=flags,
-            thinking=spoken.thinking,
+            thinking=answer.thinking,
         )
 
-    async def _beside(
-        self, slot: Slot, place: WrittenVerdict, prepared: Prepared, spoken: SplitAnswer
+    async def _read_written_probs(
+        self, slot: Slot, place: WrittenVerdict, prepared: Prepared, answer: SplitAnswer
     ) -> LabelProbs | None:
         """Return the label probabilities at a verdict that the judge wrote, or None if unwanted or
         unknown."""
-        labels = slot.labels_beside(place.name, spoken.text[place.start : place.end])
+        labels = slot.labels_beside(place.name, answer.text[place.start : place.end])
         if self.config.distribution is False or not labels:
             return None
-        opening = spoken.text[place.opened : place.start]
-        return await self._probs(slot, prepared, spoken, place.opened, opening, labels)
+        opening = answer.text[place.opened : place.start]
+        return await self._read_probs(slot, prepared, answer, place.opened, opening, labels)
 
-    async def _forced(
-        self, slot: Slot, prepared: Prepared, spoken: SplitAnswer, keep: int, opening: str
+    async def _read_forced_probs(
+        self, slot: Slot, prepared: Prepared, answer: SplitAnswer, keep: int, opening: str
     ) -> LabelProbs | None:
         """Return the label probabilities of a slot where the judge wrote nothing.
 
@@ -206,107 +210,109 @@ class GenerativeJudge:
         """
         if not slot.labels:
             return None
-        read = await self._probs(slot, prepared, spoken, keep, opening, slot.labels)
-        labels = slot.labels_near(_top(read)) if read else slot.labels
-        if read is None or labels == slot.labels:
-            return read
-        again = await self._probs(slot, prepared, spoken, keep, opening, labels)
-        return replace(again, usage=read.usage + again.usage) if again else read
+        probs = await self._read_probs(slot, prepared, answer, keep, opening, slot.labels)
+        labels = slot.labels_near(_find_likeliest_label(probs)) if probs else slot.labels
+        if probs is None or labels == slot.labels:
+            return probs
+        finer_probs = await self._read_probs(slot, prepared, answer, keep, opening, labels)
+        return replace(finer_probs, usage=probs.usage + finer_probs.usage) if finer_probs else probs
 
-    async def _before(self, slot: Slot, prepared: Prepared) -> tuple[Reading | None, Usage]:
+    async def _read_direct(self, slot: Slot, prepared: Prepared) -> tuple[Reading | None, Usage]:
         """Return the rating at the slot right after the prompt, in addition to a critique, and its
         usage."""
-        at_once = skip_thinking(self.engine, prepared, self.format.thinking)
-        read = await self._forced(slot, at_once, NOTHING_SAID, 0, slot.force.lstrip())
-        if read is None or not _counts(read):
-            return None, read.usage if read else Usage()
-        return replace(_likeliest(slot, read, False), slot=DIRECT), read.usage
+        without_thinking = skip_thinking(self.engine, prepared, self.format.thinking)
+        probs = await self._read_forced_probs(
+            slot, without_thinking, NOTHING_SAID, 0, slot.force.lstrip()
+        )
+        if probs is None or not _has_enough_mass(probs):
+            return None, probs.usage if probs else Usage()
+        return replace(_make_likeliest_reading(slot, probs, False), slot=DIRECT), probs.usage
 
-    async def _probs(
+    async def _read_probs(
         self,
         slot: Slot,
         prepared: Prepared,
-        spoken: SplitAnswer,
+        answer: SplitAnswer,
         keep: int,
         opening: str,
         labels: Sequence[str],
     ) -> LabelProbs | None:
         """Return the probabilities of labels after text[:keep] and the opening, by label name."""
-        at = spoken.start + keep
-        read = await self.engine.label_probs(prepared, spoken.own, at, opening, labels)
-        if read is None or (named := slot.by_name(read.probs)) is read.probs:
-            return read
-        return replace(read, probs=named)
+        end = answer.start + keep
+        probs = await self.engine.label_probs(prepared, answer.own, end, opening, labels)
+        if probs is None or (named_probs := slot.by_name(probs.probs)) is probs.probs:
+            return probs
+        return replace(probs, probs=named_probs)
 
 
-def _finished(
-    place: WrittenVerdict | ParseFailure, slot: Slot, spoken: SplitAnswer
+def _reject_unfinished(
+    place: WrittenVerdict | ParseFailure, slot: Slot, answer: SplitAnswer
 ) -> WrittenVerdict | ParseFailure:
     """Return a parse failure for a verdict in an unfinished text, unless the slot comes first.
 
     A verdict that follows its reason is valid only if the judge finished its text.
     """
-    if spoken.own.finished or slot.comes_first or isinstance(place, ParseFailure):
+    if answer.own.finished or slot.comes_first or isinstance(place, ParseFailure):
         return place
     reason = "the verdict stands in a text without an end"
-    return ParseFailure(reason, len(spoken.text), place.planted)
+    return ParseFailure(reason, len(answer.text), place.planted)
 
 
-def _top(read: LabelProbs) -> str:
-    return max(read.probs, key=lambda label: label[1])[0]
+def _find_likeliest_label(probs: LabelProbs) -> str:
+    return max(probs.probs, key=lambda label: label[1])[0]
 
 
-def _written(slot: Slot, place: WrittenVerdict, read: LabelProbs | None) -> Reading:
+def _make_written_reading(slot: Slot, place: WrittenVerdict, probs: LabelProbs | None) -> Reading:
     value = place.value if slot.numeric else None
     label = place.name if value is None else f"{value:g}"
-    return _reading(slot, label, value, read, False)
+    return _make_reading(slot, label, value, probs, False)
 
 
-def _likeliest(slot: Slot, read: LabelProbs, forced: bool) -> Reading:
-    label = _top(read)
-    return _reading(slot, label, float(label) if slot.numeric else None, read, forced)
+def _make_likeliest_reading(slot: Slot, probs: LabelProbs, forced: bool) -> Reading:
+    label = _find_likeliest_label(probs)
+    return _make_reading(slot, label, float(label) if slot.numeric else None, probs, forced)
 
 
-def _reading(
-    slot: Slot, label: str, value: float | None, read: LabelProbs | None, forced: bool
+def _make_reading(
+    slot: Slot, label: str, value: float | None, probs: LabelProbs | None, forced: bool
 ) -> Reading:
-    if read is None:
+    if probs is None:
         return Reading(slot.name, label, value, forced=forced)
-    expected = _expected(read) if slot.numeric else None
+    expected = _compute_expected(probs) if slot.numeric else None
     return Reading(
-        slot.name, label, value, read.probs, expected, read.outside, read.unknown, forced
+        slot.name, label, value, probs.probs, expected, probs.outside, probs.unknown, forced
     )
 
 
-def _counts(read: LabelProbs) -> bool:
+def _has_enough_mass(probs: LabelProbs) -> bool:
     """Return whether labels hold enough of the probability, and at least as much as is unknown."""
-    return read.mass >= MIN_MASS and read.mass >= read.unknown
+    return probs.mass >= MIN_MASS and probs.mass >= probs.unknown
 
 
-def _expected(read: LabelProbs) -> float | None:
-    if not _counts(read):
+def _compute_expected(probs: LabelProbs) -> float | None:
+    if not _has_enough_mass(probs):
         return None
-    return sum(float(label) * p for label, p in read.probs) / read.mass
+    return sum(float(label) * p for label, p in probs.probs) / probs.mass
 
 
 def _abstain(
-    spoken: SplitAnswer, reason: str, read: LabelProbs | None, usage: Usage, flags: tuple[str, ...]
+    answer: SplitAnswer, reason: str, probs: LabelProbs | None, usage: Usage, flags: tuple[str, ...]
 ) -> Judgement:
-    own = spoken.own
-    outcome = Outcome.UNPARSABLE if own.finished else Outcome.TRUNCATED
-    if own.ended:
-        reason += f"; the endpoint ended the text with {own.ended}"
-    elif not own.finished:
-        reason += f" within {len(own.ids) or 'the allowed'} tokens"
-    if read is not None:
-        reason += f"; the forced slot puts {1 - read.outside:.4f} on valid labels"
+    generation = answer.own
+    outcome = Outcome.UNPARSABLE if generation.finished else Outcome.TRUNCATED
+    if generation.ended:
+        reason += f"; the endpoint ended the text with {generation.ended}"
+    elif not generation.finished:
+        reason += f" within {len(generation.ids) or 'the allowed'} tokens"
+    if probs is not None:
+        reason += f"; the forced slot puts {1 - probs.outside:.4f} on valid labels"
     return Judgement(
         outcome,
         reason=reason,
-        critique=spoken.text,
+        critique=answer.text,
         usage=usage,
         flags=flags,
-        thinking=spoken.thinking,
+        thinking=answer.thinking,
     )
 
 
@@ -315,8 +321,8 @@ def with_criteria(item: JudgeInput) -> JudgeInput:
     already."""
     if CRITERIA in item.context:
         return item
-    known = dict(item.context) | {CRITERIA: criteria_of(last_user_text(item.query, item.turns))}
-    return replace(item, context=context_of(item.context).showing(known, item.items))
+    texts = dict(item.context) | {CRITERIA: criteria_of(last_user_text(item.query, item.turns))}
+    return replace(item, context=context_of(item.context).showing(texts, item.items))
 
 
 @lru_cache(maxsize=256)  # responses to one query are judged close together
@@ -324,5 +330,5 @@ def criteria_of(query: str) -> str:
     """Return the criteria of the scenario that the bundled classifier predicts for a query."""
     from autoj_reward.models.scenarios import shipped_classifier  # imports numpy only if needed
 
-    [found] = shipped_classifier().classify([query])
-    return criteria_text(load_scenarios()[found.scenario])
+    [prediction] = shipped_classifier().classify([query])
+    return criteria_text(load_scenarios()[prediction.scenario])

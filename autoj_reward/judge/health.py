@@ -27,7 +27,7 @@ MASTER_KEYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Observation:
     ok: bool
     forced: bool
     rating: float | None
@@ -43,8 +43,8 @@ class JudgeHealth:
         window: number of judgements in it. least: judgements before any alarm is raised.
         """
         self._least = least
-        self._seen: deque[_Seen] = deque(maxlen=window)
-        self._first: float | None = None
+        self._observations: deque[_Observation] = deque(maxlen=window)
+        self._first_correlation: float | None = None
         self._count = 0
 
     def observe(self, judgement: Judgement, characters: int) -> None:
@@ -53,12 +53,12 @@ class JudgeHealth:
         characters: length of the response. A pair counts only as failed, forced or neither.
         """
         value = judgement.view("rating")
-        self._seen.append(_Seen(judgement.ok, judgement.forced, value, characters))
+        self._observations.append(_Observation(judgement.ok, judgement.forced, value, characters))
         self._count += 1
         # The judge's initial preference for length, before the policy has learned from it.
-        if self._first is None and self._count >= self._least:
-            known = self._length_correlation()
-            self._first = None if math.isnan(known) else known
+        if self._first_correlation is None and self._count >= self._least:
+            correlation = self._compute_length_correlation()
+            self._first_correlation = None if math.isnan(correlation) else correlation
 
     def figures(self) -> dict[str, float]:
         """Return the metrics by name. Shares are 0..1; NaN means that a metric is undefined.
@@ -71,26 +71,28 @@ class JudgeHealth:
         - `length_drift`: absolute change of that correlation, 0..2, since the first `least`
           judgements.
         """
-        seen = self._seen
-        good = [s for s in seen if s.ok]
-        now = self._length_correlation()
+        window = self._observations
+        good = [s for s in window if s.ok]
+        correlation = self._compute_length_correlation()
         return {
-            "failure_rate": (len(seen) - len(good)) / len(seen) if seen else math.nan,
+            "failure_rate": (len(window) - len(good)) / len(window) if window else math.nan,
             "forced_rate": sum(s.forced for s in good) / len(good) if good else math.nan,
-            "saturation": saturation([s.rating for s in seen if s.rating is not None]),
-            "length_correlation": now,
-            "length_drift": math.nan if self._first is None else abs(now - self._first),
+            "saturation": saturation([s.rating for s in window if s.rating is not None]),
+            "length_correlation": correlation,
+            "length_drift": math.nan
+            if self._first_correlation is None
+            else abs(correlation - self._first_correlation),
         }
 
     def alarms(self) -> tuple[str, ...]:
         """Return the metrics that exceed their bounds; () before `least` judgements."""
-        if len(self._seen) < self._least:
+        if len(self._observations) < self._least:
             return ()
-        found = self.figures()
-        return tuple(name for name, most in BOUNDS.items() if found[name] > most)
+        figures = self.figures()
+        return tuple(name for name, most in BOUNDS.items() if figures[name] > most)
 
-    def _length_correlation(self) -> float:
-        rated = [(s.rating, s.characters) for s in self._seen if s.rating is not None]
+    def _compute_length_correlation(self) -> float:
+        rated = [(s.rating, s.characters) for s in self._observations if s.rating is not None]
         return length_correlation([r for r, _ in rated], [n for _, n in rated])
 
 

@@ -45,7 +45,7 @@ def load_prompt_tokenizer(spec: JudgeSpec) -> PromptTokenizer | None:
         path, revision=revision, trust_remote_code=config.trust_remote_code
     )
     wrapper = spec.wrapper if isinstance(fmt, JudgeFormat) else fmt.wrapper
-    return PromptTokenizer(tokenizer, wrapper, _thinking_marks(fmt))
+    return PromptTokenizer(tokenizer, wrapper, _get_thinking_marks(fmt))
 
 
 def prompt_text(item: JudgeInput, spec: JudgeSpec, tokens: PromptTokenizer | None) -> str:
@@ -57,53 +57,59 @@ def prompt_text(item: JudgeInput, spec: JudgeSpec, tokens: PromptTokenizer | Non
     reason.
     """
     try:
-        return "\n".join(_shown(prompt, spec, tokens) for prompt in _prompts(item, spec))
+        return "\n".join(
+            _format_prompt(prompt, spec, tokens) for prompt in _render_prompts(item, spec)
+        )
     except InputRejected as error:
         return f"(no prompt: {error})"
 
 
-def _prompts(item: JudgeInput, spec: JudgeSpec) -> list[Prompt]:
+def _render_prompts(item: JudgeInput, spec: JudgeSpec) -> list[Prompt]:
     fmt = spec.format
     if not isinstance(fmt, JudgeFormat):
-        return [answered_prompt(item.query, own, fmt, item.turns) for own in item.responses]
+        return [
+            answered_prompt(item.query, response, fmt, item.turns) for response in item.responses
+        ]
     if spec.config.criteria and CRITERIA in fmt.context(item.protocol):
         item = with_criteria(item)
     return [render(item, fmt)]
 
 
-def _shown(prompt: Prompt, spec: JudgeSpec, tokens: PromptTokenizer | None) -> str:
+def _format_prompt(prompt: Prompt, spec: JudgeSpec, tokens: PromptTokenizer | None) -> str:
     config, fmt = spec.config, spec.format
     if tokens is None:
-        marks = _thinking_marks(fmt) if config.kind == "openai" else None
-        messages = (f"<{m.role}>\n{''.join(_sent(p, marks) for p in m.parts)}" for m in prompt)
-        return _visible("\n".join(messages))
+        marks = _get_thinking_marks(fmt) if config.kind == "openai" else None
+        messages = (
+            f"<{m.role}>\n{''.join(_format_sent_part(p, marks) for p in m.parts)}" for m in prompt
+        )
+        return _make_visible("\n".join(messages))
     reserved = reserved_tokens(config, fmt) if isinstance(fmt, JudgeFormat) else 1
     fitted = fit_prompt(tokens, prompt, config.max_model_len, reserved, config.over_long).prompt
-    marked = tuple(replace(m, parts=tuple(map(_marked, m.parts))) for m in fitted)
+    marked = tuple(replace(m, parts=tuple(map(_mark_untrusted, m.parts))) for m in fitted)
     text: str = tokens.tokenizer.decode(tokens.ids(marked), clean_up_tokenization_spaces=False)
-    return _visible(text)
+    return _make_visible(text)
 
 
-def _marked(part: Part) -> Part:
+def _mark_untrusted(part: Part) -> Part:
     if part.trusted:
         return part
     inner = part.text.replace(OPEN, "[[").replace(CLOSE, "]]")
     return replace(part, text=f"{OPEN}{inner}{CLOSE}")
 
 
-def _sent(part: Part, marks: Sequence[str] | None) -> str:
+def _format_sent_part(part: Part, marks: Sequence[str] | None) -> str:
     """Return a part as it is sent. A chat endpoint gets untrusted texts with broken control tokens
     and broken marks of thinking; others (marks None) get them as they are."""
-    text = _marked(part).text
+    text = _mark_untrusted(part).text
     if part.trusted or marks is None:
         return text
     return broken_up(break_control_tokens(text), marks)
 
 
-def _thinking_marks(fmt: JudgeFormat | ScalarFormat) -> tuple[str, ...]:
+def _get_thinking_marks(fmt: JudgeFormat | ScalarFormat) -> tuple[str, ...]:
     thinking = fmt.thinking if isinstance(fmt, JudgeFormat) else None
     return (thinking.open, thinking.close) if thinking else ()
 
 
-def _visible(text: str) -> str:
+def _make_visible(text: str) -> str:
     return visible(text).replace("\u200b", "<U+200B>")

@@ -46,7 +46,7 @@ class ScalarReward:
         """Source of label probabilities, as text for a log: a scalar model has none."""
         return distributions_of(self.config, self.format, Abilities())
 
-    async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def contact(self, capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return {}: there is no endpoint to contact."""
         return {}
 
@@ -69,12 +69,12 @@ class ScalarReward:
             require_readable(item, self.config.max_text_chars)
             require_context(item, self.format)
             for response in item.responses:
-                found, cut = await self._score(item, response)
+                score, cut = await self._score(item, response)
                 flags |= {"input_truncated"} if cut else set()
-                usage += found.usage
-                if not math.isfinite(found.value):
-                    outcome, reason = Outcome.UNPARSABLE, f"the score is {found.value}"
-                scores.append(found.value)
+                usage += score.usage
+                if not math.isfinite(score.value):
+                    outcome, reason = Outcome.UNPARSABLE, f"the score is {score.value}"
+                scores.append(score.value)
         except InputRejected as error:
             outcome, reason = Outcome.INPUT_REJECTED, str(error)
         if outcome is Outcome.OK:
@@ -95,10 +95,10 @@ class ScalarReward:
         return await self.engine.score(prepared), prepared.truncated
 
 
-def _compared(first: float, second: float) -> Judgement:
+def _compare(first: float, second: float) -> Judgement:
     order = Verdict.FIRST if first > second else Verdict.SECOND
     return Judgement.of_verdict(Verdict.TIE if first == second else order)
 
 
-READ: dict[str, Callable[..., Judgement]] = {SINGLE: Judgement.of_score, PAIRWISE: _compared}
+READ: dict[str, Callable[..., Judgement]] = {SINGLE: Judgement.of_score, PAIRWISE: _compare}
 """Function that turns the scores of an input's responses into a judgement, by protocol."""

@@ -40,8 +40,8 @@ def skip_thinking(engine: Engine, prepared: Prepared, marks: Thinking | None) ->
     """
     if marks is None or prepared.tail is None:
         return prepared
-    opened = "" if prepared.tail.rstrip().endswith(marks.open) else f"{marks.open}\n"
-    return engine.extend_prompt(prepared, Generation(""), f"{opened}\n{marks.close}\n\n")
+    opening = "" if prepared.tail.rstrip().endswith(marks.open) else f"{marks.open}\n"
+    return engine.extend_prompt(prepared, Generation(""), f"{opening}\n{marks.close}\n\n")
 
 
 async def generate_answer(
@@ -54,49 +54,49 @@ async def generate_answer(
     limits as one, and a block that is still open at their end is a problem.
     """
     if marks is None:
-        own = await _generated(engine, prepared, sampling)
-        return SplitAnswer(own, thinking=own.reasoning)
+        generation = await _generate(engine, prepared, sampling)
+        return SplitAnswer(generation, thinking=generation.reasoning)
     if prepared.tail is None:
-        whole = replace(sampling, max_tokens=bound + sampling.max_tokens)
-        return read_past(await _generated(engine, prepared, whole), marks, inside=True)
-    own = await _generated(engine, prepared, replace(sampling, max_tokens=bound))
+        whole_sampling = replace(sampling, max_tokens=bound + sampling.max_tokens)
+        return read_past(await _generate(engine, prepared, whole_sampling), marks, inside=True)
+    generation = await _generate(engine, prepared, replace(sampling, max_tokens=bound))
     began = prepared.tail.rstrip().endswith(marks.open)
-    inside = began or own.text.lstrip().startswith(marks.open)
-    if own.finished:
-        return read_past(own, marks, inside)
-    cut = inside and marks.close not in own.text
-    put = f"\n{marks.close}\n\n" if cut else ""
-    onward = engine.extend_prompt(prepared, own, put)
-    rest = await _generated(engine, onward, sampling)
+    inside = began or generation.text.lstrip().startswith(marks.open)
+    if generation.finished:
+        return read_past(generation, marks, inside)
+    cut = inside and marks.close not in generation.text
+    closing = f"\n{marks.close}\n\n" if cut else ""
+    extended = engine.extend_prompt(prepared, generation, closing)
+    rest = await _generate(engine, extended, sampling)
     joined = replace(
         rest,
-        text=own.text + put + rest.text,
-        ids=(*onward.ids[len(prepared.ids) :], *rest.ids),
-        usage=own.usage + rest.usage,
+        text=generation.text + closing + rest.text,
+        ids=(*extended.ids[len(prepared.ids) :], *rest.ids),
+        usage=generation.usage + rest.usage,
     )
     return replace(read_past(joined, marks, inside), cut=cut)
 
 
-async def _generated(engine: Engine, prepared: Prepared, sampling: Sampling) -> Generation:
+async def _generate(engine: Engine, prepared: Prepared, sampling: Sampling) -> Generation:
     return require_one(await engine.generate(prepared, sampling))
 
 
-def read_past(own: Generation, marks: Thinking, inside: bool) -> SplitAnswer:
+def read_past(generation: Generation, marks: Thinking, inside: bool) -> SplitAnswer:
     """Split an answer into its thinking, up to the last closing mark, and its text.
 
     The last mark counts because the thinking may quote one. inside: whether a text without a
     closing mark is all thinking, unless an endpoint returned the thinking separately.
     """
-    before, close, after = own.text.rpartition(marks.close)
+    before, close, after = generation.text.rpartition(marks.close)
     text = after.lstrip()
-    thought = [own.reasoning, before.strip().removeprefix(marks.open).strip()]
+    thoughts = [generation.reasoning, before.strip().removeprefix(marks.open).strip()]
     reopened = any(line.lstrip().startswith(marks.open) for line in text.splitlines())
-    untold = inside and not close and not own.reasoning
-    nothing = not close and not text and not own.finished
+    is_unclosed = inside and not close and not generation.reasoning
+    is_empty = not close and not text and not generation.finished
     problem = ""
-    if reopened or untold or nothing:
-        thought.append(text.removeprefix(marks.open).strip())
+    if reopened or is_unclosed or is_empty:
+        thoughts.append(text.removeprefix(marks.open).strip())
         problem = f"the thinking block is never closed: no {marks.close} before the judge's end"
         text = ""
-    start = len(own.text) - len(text)
-    return SplitAnswer(own, start, "\n\n".join(filter(None, thought)), problem=problem)
+    start = len(generation.text) - len(text)
+    return SplitAnswer(generation, start, "\n\n".join(filter(None, thoughts)), problem=problem)

@@ -63,7 +63,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
                 shown = [p.text for m in prepared.prompt for p in m.parts if p.response]
                 if not shown:  # an empty response is no part of the prompt
-                    return [Generation(self._single(""))]
+                    return [Generation(self._write_rating(""))]
                 if len(shown) == 1 and sampling.seed and trait == "changes its mind":
                     return [Generation(f"So.\nRating: [[{1 + drawn(shown[0]) % 9}]]")]
                 return await super().generate(prepared, sampling)
@@ -79,10 +79,10 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                     tuple((label, 0.9 if label == known else 0.01) for label in labels)
                 )
 
-            def _rating(self, response: str) -> Any:
+            def _get_rating(self, response: str) -> Any:
                 return rate(response)
 
-            def _pair(self, responses: list[str]) -> str:
+            def _write_comparison(self, responses: list[str]) -> str:
                 named = winner(responses[0], responses[1])
                 return f"Compared.\nSo, the final decision is {named}."
 

@@ -319,7 +319,7 @@ def test_fit_cuts_the_longer_until_both_are_equal(tokenizer_named: Named) -> Non
     budget = len(tokens.ids(prompt_of("", ""))) + 300
     prompt, ids, _ = tokens.fit(prompt_of(*pair), budget)
     assert budget - 12 <= len(ids) <= budget
-    one, two = (len(tokens._text(p.text)) for m in prompt for p in m.parts if p.response)
+    one, two = (len(tokens._encode_text(p.text)) for m in prompt for p in m.parts if p.response)
     assert abs(one - two) <= 4
 
 
