@@ -72,7 +72,7 @@ def engine_facts(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
     return {
         "model": model.identity,
         "engine": config.kind,
-        "versions": [_version(names) for names in ENGINES.get(config.kind, ())],
+        "versions": [_find_version(names) for names in ENGINES.get(config.kind, ())],
         "remote_code": config.trust_remote_code,
         "numerics": [dtype_of(config, model.device), config.quantization, config.tensor_parallel],
         "length": config.max_model_len,
@@ -87,11 +87,11 @@ def length_facts(config: JudgeConfig) -> dict[str, Any]:
     another.
     """
     default = JudgeConfig.model_fields["max_text_chars"].default
-    own = config.max_text_chars
-    return {} if own == default else {"max_text_chars": own}
+    max_chars = config.max_text_chars
+    return {} if max_chars == default else {"max_text_chars": max_chars}
 
 
-def _version(names: tuple[str, ...]) -> str | None:
+def _find_version(names: tuple[str, ...]) -> str | None:
     for name in names:
         try:
             return version(name)

@@ -39,11 +39,11 @@ def views_of(
         return frozenset()
     if not config.critique:
         return VIEWS if can.slots else frozenset()
-    found: set[View] = {"rating"}
+    views: set[View] = {"rating"}
     reads = config.distribution is not False and (can.written or can.slots)
-    found |= {"expected", "pessimistic"} if reads else set()
-    found |= {"direct"} if can.slots else set()
-    return frozenset(found)
+    views |= {"expected", "pessimistic"} if reads else set()
+    views |= {"direct"} if can.slots else set()
+    return frozenset(views)
 
 
 def distributions_of(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, can: Abilities) -> str:
