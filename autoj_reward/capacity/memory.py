@@ -209,13 +209,13 @@ def adapter_parameters(shape: ModelShape, rank: int) -> int:
 def memory_parts(training: Training, place: TrainingDevices) -> dict[str, float]:
     """Return the GiB that a training step takes on each GPU, by part."""
     shape, shares = training.shape, place.gpus if place.sharded else 1
-    whole = shape.parameters
+    parameters = shape.parameters
     if training.lora_rank is None:
-        trained, base = training.learners * whole, 4 * training.learners * whole
+        trained, base = training.learners * parameters, 4 * training.learners * parameters
     else:
         trained = training.learners * adapter_parameters(shape, training.lora_rank)
-        base = 2 * whole + 4 * trained
-    frozen = training.references * whole * (4 if training.lora_rank is None else 2)
+        base = 2 * parameters + 4 * trained
+    frozen = training.references * parameters * (4 if training.lora_rank is None else 2)
     tokens = training.sequences * training.length
     part_bytes = {
         "weights": base / shares,
@@ -282,5 +282,9 @@ def _count_activation_bytes(training: Training) -> float:
     shape = training.shape
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     block = 2 * (6 * shape.hidden + 2 * (queries + 2 * keys) + 4 * shape.intermediate)
-    whole = training.learners * shape.layers
-    return 4 * whole * shape.hidden + block if training.checkpointing else whole * block
+    trained_layers = training.learners * shape.layers
+    return (
+        4 * trained_layers * shape.hidden + block
+        if training.checkpointing
+        else trained_layers * block
+    )

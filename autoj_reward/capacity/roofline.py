@@ -218,8 +218,8 @@ def roofline(
     """
     check_parallel(shape, serving.tensor_parallel)
     devices = serving.tensor_parallel * serving.efficiency
-    linear = machine.peak(serving.weights) * devices
-    other = machine.peak(unquantised(serving.weights)) * devices
+    linear_peak = machine.peak(serving.weights) * devices
+    unquantised_peak = machine.peak(unquantised(serving.weights)) * devices
     bandwidth = machine.bandwidth_gbs * 1e9 * devices
     kv = _count_kv_bytes(shape, serving)
     sequences = fitting(shape, machine, serving, work)
@@ -229,10 +229,15 @@ def roofline(
 
     new, attended = _count_prefill_tokens(serving, work)
     attention = 4 * shape.layers * shape.heads * shape.head_dim
-    prefill = 2 * shape.blocks * new / linear + (2 * shape.head + attention * attended) / other
+    prefill = (
+        2 * shape.blocks * new / linear_peak
+        + (2 * shape.head + attention * attended) / unquantised_peak
+    )
 
     context = work.prompt + work.output / 2
-    token = 2 * shape.blocks / linear + (2 * shape.head + attention * context) / other
+    token = (
+        2 * shape.blocks / linear_peak + (2 * shape.head + attention * context) / unquantised_peak
+    )
     weights = shape.read_bytes(serving.weights) / bandwidth / sequences
     cache = context * kv / bandwidth
     steps = work.output - 1

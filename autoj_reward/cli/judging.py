@@ -214,7 +214,7 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
     """
     from autoj_reward.questions.compare import BY_RATINGS
 
-    first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
+    first = next((order for order in comparison.orders if not order.ok), comparison.orders[0])
     return {
         "outcome": first.outcome.value if comparison.verdict.value == "failed" else "ok",
         "reason": comparison.reason,
@@ -222,12 +222,12 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
         "rule": "ratings" if BY_RATINGS in first.flags else "comparison",
         "orders": [
             {
-                "verdict": o.verdict.value if o.verdict else None,
-                "forced": o.forced,
-                "critique": o.critique,
+                "verdict": order.verdict.value if order.verdict else None,
+                "forced": order.forced,
+                "critique": order.critique,
             }
-            | make_thinking_field(o)
-            for o in comparison.orders
+            | make_thinking_field(order)
+            for order in comparison.orders
         ],
         "judge": comparison.orders[0].judge,
     }
@@ -268,7 +268,7 @@ def _judge(
     claim = judged_by(spec.name, result, result, total, scored_by=method)
     tracked = tracking(config.track, output, config)
 
-    def summary() -> dict[str, Any]:
+    def make_summary() -> dict[str, Any]:
         bad = [to_json(row) for row in left_out.first]
         counts = {"rows": outcomes.total(), "outcomes": dict(outcomes), "left_out": bad}
         return counts | {"rows_left_out": left_out.count}
@@ -282,7 +282,7 @@ def _judge(
             added = fields(answer)
             outcomes[added["outcome"]] += 1
             file.line(join_fields(item[0].fields, added))
-            reports.offer(outcomes.total(), summary)
+            reports.offer(outcomes.total(), make_summary)
 
         async def answer_item(
             ask: Ask, item: tuple[TextRow, BoundedQuestion[T]]
@@ -302,8 +302,8 @@ def _judge(
             view,
             scoring=scoring,
         )
-        reports.send(outcomes.total(), summary())
-    write_json(output + SUMMARY, summary())
+        reports.send(outcomes.total(), make_summary())
+    write_json(output + SUMMARY, make_summary())
     counts_text = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
     print(f"{outcomes.total()} rows: {counts_text}; {left_out.count} left out; results: {output}")
     return 0

@@ -90,7 +90,7 @@ def read_graded(folder: str) -> list[Graded]:
     return rows
 
 
-def plain_words(text: str) -> str:
+def extract_plain_words(text: str) -> str:
     """Return the words of a text in lower case; instructions with equal ones are the same."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
@@ -98,10 +98,10 @@ def plain_words(text: str) -> str:
 def split_of(query: str, data: GradedData, trained: Set[str]) -> Split:
     """Return the split of an instruction.
 
-    trained: `plain_words` of the queries of other training data. An instruction among them belongs
-    to the training split.
+    trained: `extract_plain_words` of the queries of other training data. An instruction among them
+    belongs to the training split.
     """
-    if plain_words(query) in trained:
+    if extract_plain_words(query) in trained:
         return "training"
     place = int.from_bytes(hashlib.sha256(query.encode()).digest()[:8], "big") / 2**64
     if place < data.test:
@@ -117,7 +117,7 @@ def read_splits(
     Training excludes outputs of validation and test systems, validation those of test systems.
     All splits exclude `left_out` systems. trained: training queries of other data.
     """
-    rows, trained_queries = read_graded(folder), {plain_words(query) for query in trained}
+    rows, trained_queries = read_graded(folder), {extract_plain_words(query) for query in trained}
 
     def split(name: Split) -> list[Graded]:
         hidden = {

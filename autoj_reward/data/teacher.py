@@ -171,7 +171,7 @@ class AnswerLog:
         return end
 
 
-def question_key(teacher: str, prompt: Prompt) -> str:
+def compute_question_key(teacher: str, prompt: Prompt) -> str:
     """Return the SHA-256 of teacher and prompt in hex, the key of an answer in the log."""
     text = json.dumps([teacher, *([m.role, m.text] for m in prompt)], ensure_ascii=False)
     return text_digest(text).hex()
@@ -181,12 +181,12 @@ class OutOfBudget(Exception):
     """Signal that the next question could exceed the budget. The run ends normally."""
 
 
-def estimated_tokens(prompt: Prompt) -> int:
+def estimate_tokens(prompt: Prompt) -> int:
     """Estimate the input tokens of a prompt from its length, chat template included."""
     return sum(len(m.text) // CHARS_PER_TOKEN + 8 for m in prompt)
 
 
-def cost_of(config: TeacherConfig, tokens_in: int, tokens_out: int) -> TeacherCost:
+def price_tokens(config: TeacherConfig, tokens_in: int, tokens_out: int) -> TeacherCost:
     """Return the cost of these tokens at the config's prices."""
     usd = (tokens_in * config.price_in + tokens_out * config.price_out) / 1e6
     return TeacherCost(tokens_in, tokens_out, usd)
@@ -200,9 +200,9 @@ def estimated_cost(
     tokens_out: usual length of all answers together. `usd_longest` assumes that every answer has
     max_tokens tokens.
     """
-    sizes = [estimated_tokens(prompt) for prompt in prompts]
-    likely = cost_of(config, sum(sizes), tokens_out)
-    longest = cost_of(config, sum(sizes), len(sizes) * config.max_tokens)
+    sizes = [estimate_tokens(prompt) for prompt in prompts]
+    likely = price_tokens(config, sum(sizes), tokens_out)
+    longest = price_tokens(config, sum(sizes), len(sizes) * config.max_tokens)
     return {"questions": len(sizes), **asdict(likely), "usd_longest": longest.usd}
 
 
@@ -235,7 +235,7 @@ class Teacher:
             config.seed,
             json_schema=json_schema,
         )
-        self._name = teacher_name(config) + (f":{json_schema}" if json_schema else "")
+        self._name = describe_teacher(config) + (f":{json_schema}" if json_schema else "")
         self._gate = asyncio.Semaphore(config.concurrency)
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         self._reserved = TeacherCost()
@@ -255,7 +255,7 @@ class Teacher:
         start, or `patience` questions in a row stay unanswered. Raises ConfigError if the endpoint
         refuses the configuration.
         """
-        key = question_key(self._name, prompt)
+        key = compute_question_key(self._name, prompt)
         if recorded_answer := self._log.get(key):
             return recorded_answer
         await self._meet()
@@ -263,7 +263,7 @@ class Teacher:
         async with self._locks.setdefault(key, asyncio.Lock()), self._gate:
             if recorded_answer := self._log.get(key):
                 return recorded_answer
-            worst = cost_of(self._config, estimated_tokens(prompt), self._config.max_tokens)
+            worst = price_tokens(self._config, estimate_tokens(prompt), self._config.max_tokens)
             self._reserve(worst)
             try:
                 answer = await self._send(prompt)
@@ -296,17 +296,17 @@ class Teacher:
             self._met = True
 
     async def _send(self, prompt: Prompt) -> Answer:
-        c = self._config
+        config = self._config
         self.asked += 1
         try:
-            prepared = await self._engine.prepare(prompt, c.max_tokens, "reject")
+            prepared = await self._engine.prepare(prompt, config.max_tokens, "reject")
             [generation] = await self._engine.generate(prepared, self._sampling)
         except InputRejected as error:
             return Answer(str(error), "rejected")
-        tokens_in = generation.usage.tokens_in or estimated_tokens(prompt)
+        tokens_in = generation.usage.tokens_in or estimate_tokens(prompt)
         tokens_out = generation.usage.tokens_out or -(-len(generation.text) // CHARS_PER_TOKEN)
         reason = "stop" if generation.finished else "length"
-        return Answer(generation.text, reason, cost_of(c, tokens_in, tokens_out))
+        return Answer(generation.text, reason, price_tokens(config, tokens_in, tokens_out))
 
     def _reserve(self, worst: TeacherCost) -> None:
         total = self._log.spent + self._reserved + worst
@@ -316,7 +316,7 @@ class Teacher:
         self._reserved += worst
 
 
-def teacher_name(config: TeacherConfig) -> str:
+def describe_teacher(config: TeacherConfig) -> str:
     """Return the model's identity and every setting that can change an answer, as one string."""
     answer_settings = {
         "max_tokens",

@@ -92,13 +92,13 @@ def position_bias(orders: Sequence[tuple[OrderVerdict, OrderVerdict]]) -> Positi
 
     FIRST names the response that the order in question showed first.
     """
-    both = [pair for pair in orders if None not in pair]
-    decided = [verdict for pair in both for verdict in pair if verdict is not Verdict.TIE]
+    complete_pairs = [pair for pair in orders if None not in pair]
+    decided = [verdict for pair in complete_pairs for verdict in pair if verdict is not Verdict.TIE]
     return PositionBias(
         decided.count(Verdict.FIRST) / len(decided) if decided else None,
-        both.count((Verdict.FIRST, Verdict.FIRST)),
-        both.count((Verdict.SECOND, Verdict.SECOND)),
-        sum((a is Verdict.TIE) != (b is Verdict.TIE) for a, b in both),
+        complete_pairs.count((Verdict.FIRST, Verdict.FIRST)),
+        complete_pairs.count((Verdict.SECOND, Verdict.SECOND)),
+        sum((a is Verdict.TIE) != (b is Verdict.TIE) for a, b in complete_pairs),
     )
 
 
@@ -146,15 +146,19 @@ def size_bias(
     - `agreement_more`, `agreement_less`: percentage of agreement where humans prefer the larger or
       the smaller response. Their difference is the bias that costs accuracy.
     """
-    larger = [_find_larger(first, second) for first, second in sizes]
-    judge = [v is m for v, m in zip(verdicts, larger, strict=True) if m and v in DECIDED]
+    larger_sides = [_find_larger(first, second) for first, second in sizes]
+    judge = [
+        verdict is larger_side
+        for verdict, larger_side in zip(verdicts, larger_sides, strict=True)
+        if larger_side and verdict in DECIDED
+    ]
     rows = [
-        (label is m, verdict is label)
-        for verdict, label, m in zip(verdicts, labels, larger, strict=True)
-        if m and label in DECIDED
+        (label is larger_side, verdict is label)
+        for verdict, label, larger_side in zip(verdicts, labels, larger_sides, strict=True)
+        if larger_side and label in DECIDED
     ]
     return {
-        "pairs": sum(m is not None for m in larger),
+        "pairs": sum(larger_side is not None for larger_side in larger_sides),
         "judge_share": _compute_percentage(judge),
         "human_share": _compute_percentage([preferred for preferred, _ in rows]),
         "agreement_more": _compute_percentage([hit for preferred, hit in rows if preferred]),
@@ -206,9 +210,11 @@ def calibration_bins(
     width = (high - low) / CONFIDENCE_BINS
     places = np.clip(((p - low) / width).astype(int), 0, CONFIDENCE_BINS - 1)
     return [
-        CalibrationBin(low + k * width, int(at.sum()), float(p[at].mean()), float(y[at].mean()))
+        CalibrationBin(
+            low + k * width, int(members.sum()), float(p[members].mean()), float(y[members].mean())
+        )
         for k in np.unique(places)
-        if (at := places == k).any()
+        if (members := places == k).any()
     ]
 
 

@@ -116,7 +116,7 @@ def best_of_four(
             judges=[judge],
             answer=answer,
             keep=_keep,
-            metrics=partial(subset_metrics, draws=checked.draws),
+            metrics=partial(compute_subset_metrics, draws=checked.draws),
             show=_show,
             record=_record,
         )
@@ -193,14 +193,14 @@ def ties_score(pairs: Sequence[tuple[Spread | None, Spread | None]]) -> float | 
         least = min(ref.above_wrong, tied.above_wrong)
         preferred.append(tied.above_wrong > tied.among_correct)
         hard.append(least > tied.among_correct)
-        apart = tied.among_correct
-        ratio = least / apart if apart else np.copysign(np.inf, least) if least else 0.0
+        spread = tied.among_correct
+        ratio = least / spread if spread else np.copysign(np.inf, least) if least else 0.0
         margin.append(float(np.tanh(ratio - 1)))
     means = [float(np.mean(x)) for x in (ref_accurate, tied_accurate, preferred, hard, margin)]
     return float(np.dot((0.3, 0.3, 0.2, 0.2, 0.01), means))
 
 
-def subset_metrics(rows: Sequence[RatedChoice], draws: Draws) -> ResultFields:
+def compute_subset_metrics(rows: Sequence[RatedChoice], draws: Draws) -> ResultFields:
     """Return the accuracy of every subset in percent, and the unweighted mean over subsets."""
     names = list(dict.fromkeys(row.subset for row in rows))
     groups: ResultFields = {}
@@ -225,13 +225,13 @@ def _score_ties(rows: Sequence[RatedChoice], draws: Draws) -> ResultFields:
     for row in rows:
         if match := TIES_ID.fullmatch(str(row.id)):
             sides[match[1]][match[2]] = spread_of(row.ratings, row.correct)
-    both = [name for name in sides["ref"] if name in sides["tied"]]
-    pairs = [(sides["ref"][name], sides["tied"][name]) for name in both]
+    paired_names = [name for name in sides["ref"] if name in sides["tied"]]
+    pairs = [(sides["ref"][name], sides["tied"][name]) for name in paired_names]
 
-    def statistic(picked: Indices) -> float | None:
+    def compute_statistic(picked: Indices) -> float | None:
         return ties_score([pairs[i] for i in picked])
 
-    return {"pairs": len(pairs)} | draws.percent("accuracy", statistic, both)
+    return {"pairs": len(pairs)} | draws.percent("accuracy", compute_statistic, paired_names)
 
 
 def _keep(row: ChoiceRow, ratings: Scores) -> RatedChoice:

@@ -90,10 +90,12 @@ class Match:
 
         tie: threshold of ratings, as for `Compare`.
         """
-        mine, other = self.critiques
-        shown_critiques = (other, mine) if self.exchanged else (mine, other)
+        judge_critique, reference = self.critiques
+        shown_critiques = (
+            (reference, judge_critique) if self.exchanged else (judge_critique, reference)
+        )
         pair = graded_pair(self.case, *shown_critiques)
-        return Compare(pair, swap=False, tie=tie) if mine.strip() else None
+        return Compare(pair, swap=False, tie=tie) if judge_critique.strip() else None
 
     def verdict(self, graded: Verdict | None) -> Verdict:
         """Convert the grader's verdict so that FIRST is the judge's critique; None gives FAILED."""
@@ -155,7 +157,7 @@ def eval_c(
             judges,
             answer=answer,
             keep=_keep,
-            metrics=partial(vote_shares, draws=checked.draws),
+            metrics=partial(compute_vote_shares, draws=checked.draws),
             show=_show,
             record=_record,
         )
@@ -213,10 +215,10 @@ def _make_grading_answer(
             )
 
         def build_matches() -> Iterator[Match]:
-            for case, mine, other in zip(
+            for case, judge_critique, reference in zip(
                 cases, file_critiques or written_critiques, references, strict=True
             ):
-                yield Match(case, (mine, other), is_exchanged(case, config.seed))
+                yield Match(case, (judge_critique, reference), is_exchanged(case, config.seed))
 
         grading_cost = ask_each(
             grader,
@@ -338,7 +340,7 @@ def _make_grading_question(tie: float | None) -> Callable[[Ask, Match], Awaitabl
     return grade
 
 
-def vote_shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:
+def compute_vote_shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:
     """Return the percentages of wins, ties and losses, overall and by group.
 
     `shown_first_wins` is the percentage of decided votes for the critique shown first; None if no

@@ -208,8 +208,8 @@ def _describe_candidates(row: RowFields) -> tuple[list[Titled], list[Titled], li
         for index in dict.fromkeys(chosen.values())
         if row["critiques"][index]
     ]
-    others = {i for by_size in row["chosen"].values() for i in by_size.values()}
-    tags = ["tie-break matters"] if others - set(chosen.values()) else []
+    chosen_by_any_rule = {i for by_size in row["chosen"].values() for i in by_size.values()}
+    tags = ["tie-break matters"] if chosen_by_any_rule - set(chosen.values()) else []
     return responses, critiques, tags, [str(row["base"])]
 
 

@@ -188,7 +188,7 @@ def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
     rows = all_pairs.drawn(config.sample, config.seed)
     require_protocol(spec, kind)
 
-    def metrics(judged: Sequence[JudgedPair]) -> ResultFields:
+    def compute_metrics(judged: Sequence[JudgedPair]) -> ResultFields:
         fields = pair_metrics(judged, config.draws)
         fields |= comparison_metrics(judged) if is_compared else rating_metrics(judged)
         if form == "rewardbench":
@@ -216,7 +216,7 @@ def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
         )
         return {"cost": cost.fields()}
 
-    return _run(form, config, files, spec, answer, metrics)
+    return _run(form, config, files, spec, answer, compute_metrics)
 
 
 def _run(
@@ -358,15 +358,15 @@ def _record(pair: LabelledPair, answer: PairAnswer) -> dict[str, Any]:
         "orders": verdicts.orders or (),
         "judgements": [
             {
-                "outcome": j.outcome,
-                "reason": j.reason,
-                "critique": j.critique,
-                "rating": j.view("rating"),
-                "expected": j.view("expected"),
-                "forced": j.forced,
-                "flags": j.flags,
+                "outcome": judgement.outcome,
+                "reason": judgement.reason,
+                "critique": judgement.critique,
+                "rating": judgement.view("rating"),
+                "expected": judgement.view("expected"),
+                "forced": judgement.forced,
+                "flags": judgement.flags,
             }
-            for j in judgements
+            for judgement in judgements
         ],
     }
 

@@ -91,7 +91,7 @@ def kappa(results: Sequence[str], stand_in: str | None, result: str) -> int:
     return 0
 
 
-def majority_verdict(verdicts: Sequence[Hashable], substitute: Hashable = None) -> Hashable:
+def find_majority_verdict(verdicts: Sequence[Hashable], substitute: Hashable = None) -> Hashable:
     """Return the verdict of the majority of a panel on one pair.
 
     It is a tie if no verdict has the most votes. An inconsistent verdict is no vote. substitute:
@@ -116,15 +116,15 @@ def _measure_majority(
 
     panel: the judges' verdicts on each row. substitutes: the stand-in's verdict on each row.
     """
-    others = substitutes or [None] * len(panel)
-    rows = zip(panel, others, labels, strict=True)
+    row_substitutes = substitutes or [None] * len(panel)
+    rows = zip(panel, row_substitutes, labels, strict=True)
     hits = [
-        majority_verdict(row_verdicts, substitute) == label
+        find_majority_verdict(row_verdicts, substitute) == label
         for row_verdicts, substitute, label in rows
     ]
     votes = sum(
         row_verdicts.count(Verdict.FAILED)
-        for row_verdicts, substitute in zip(panel, others, strict=True)
+        for row_verdicts, substitute in zip(panel, row_substitutes, strict=True)
         if substitute in LABELS
     )
     return {**Draws().percent("agreement", share(hits), queries), "stand_in_votes": votes}
@@ -173,14 +173,14 @@ def _compute_kappa(
     Inconsistent and failed count as categories of their own.
     """
 
-    def statistic(rows: Indices) -> float | None:
+    def compute_statistic(rows: Indices) -> float | None:
         return cohen_kappa([first[i] for i in rows], [second[i] for i in rows])
 
     same = [a == b for a, b in zip(first, second, strict=True)]
     return {
         "n": len(same),
         **Draws().percent("same", share(same), queries),
-        **Draws().number("kappa", statistic, queries),
+        **Draws().number("kappa", compute_statistic, queries),
     }
 
 

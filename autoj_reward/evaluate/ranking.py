@@ -99,7 +99,7 @@ def ranking(
     checked, files = open_run(RankingConfig, config, sets, strict, result, **sources)
     if table is not None and data is None and leaderboard is None:
         systems = read_table(table)
-        fields = system_metrics(systems, checked.draws)
+        fields = compute_system_metrics(systems, checked.draws)
         return _run(checked, files, table, lambda _on_answer: {}, lambda _rows: fields)
     if data is None or leaderboard is None or table is not None:
         raise ConfigError("name either --table, or both --data and --leaderboard")
@@ -123,12 +123,12 @@ def ranking(
         )
         return {"instructions": len(instructions), "cost": cost.fields()}
 
-    def metrics(rows: Sequence[Scores]) -> ResultFields:
-        return rated_system_metrics(
+    def compute_metrics(rows: Sequence[Scores]) -> ResultFields:
+        return compute_rated_system_metrics(
             dict(zip(outputs, np.array(rows, dtype=float).T, strict=True)), reference, checked
         )
 
-    return _run(checked, files, judge, answer, metrics)
+    return _run(checked, files, judge, answer, compute_metrics)
 
 
 def _run(
@@ -165,13 +165,13 @@ def read_system_outputs(folder: str) -> dict[str, dict[str, str]]:
         if system in outputs_by_system:
             raise InputError(f"{path}: outputs of {system!r}, as in {files[system]}: keep one")
         outputs_by_system[system], files[system] = outputs, path
-    first, *others = outputs_by_system
-    for system in others:
-        for there, lacking in ((first, system), (system, first)):
-            if missing := outputs_by_system[there].keys() - outputs_by_system[lacking].keys():
+    first, *other_systems = outputs_by_system
+    for system in other_systems:
+        for complete, incomplete in ((first, system), (system, first)):
+            if missing := outputs_by_system[complete].keys() - outputs_by_system[incomplete].keys():
                 raise InputError(
-                    f"{files[lacking]}: {len(missing)} instructions of {there} are missing, for "
-                    f"example {check.show(min(missing))}: give every system the same instructions"
+                    f"{files[incomplete]}: {len(missing)} instructions of {complete} are missing, "
+                    f"for example {check.show(min(missing))}: give every system the same instructions"
                 )
     return {
         system: {text: outputs_by_system[system][text] for text in outputs_by_system[first]}
@@ -274,7 +274,7 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def rated_system_metrics(
+def compute_rated_system_metrics(
     ratings: Mapping[str, Array], reference: Mapping[str, float], config: RankingConfig
 ) -> ResultFields:
     """Return the metrics of rated systems, with intervals over systems and over instructions.
@@ -296,7 +296,7 @@ def rated_system_metrics(
         for name, rating in means.items()
         if rating is not None
     ]
-    fields = system_metrics(systems, draws)
+    fields = compute_system_metrics(systems, draws)
     for row in fields["systems"]:
         system_ratings = ratings[row["system"]]
         row |= draws.number("rating", share(system_ratings), range(len(system_ratings)))
@@ -305,7 +305,7 @@ def rated_system_metrics(
     return fields
 
 
-def system_metrics(systems: Sequence[RankedSystem], draws: Draws) -> ResultFields:
+def compute_system_metrics(systems: Sequence[RankedSystem], draws: Draws) -> ResultFields:
     """Return the correlations with intervals over systems, and each system's rank in both rankings.
 
     `difference` is the judge's rank minus the leaderboard's; a positive one means that the judge
@@ -342,7 +342,7 @@ def over_instructions(
     """Return the correlations with intervals over instructions instead of systems.
 
     They say how the result would vary with other instructions for the same systems. Parameters are
-    those of `rated_system_metrics`.
+    those of `compute_rated_system_metrics`.
     """
     table, reference_scores = (
         np.array(list(ratings.values())),
@@ -351,11 +351,11 @@ def over_instructions(
     fields: ResultFields = {}
     for name, measure in CORRELATIONS.items():
 
-        def statistic(rows: Indices, measure: Correlation = measure) -> float | None:
+        def compute_statistic(rows: Indices, measure: Correlation = measure) -> float | None:
             means = [mean(system_ratings) for system_ratings in table[:, rows]]
             return None if None in means else measure(means, reference_scores)  # type: ignore[arg-type]
 
-        fields |= draws.number(name, statistic, range(table.shape[1]))
+        fields |= draws.number(name, compute_statistic, range(table.shape[1]))
     return fields
 
 

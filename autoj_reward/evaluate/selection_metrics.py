@@ -82,21 +82,21 @@ def selection_metrics(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
 
 def _compute_correlations(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
     """Return correlations over the candidates with a rating and a grade (paper, section 6.3)."""
-    both = [
+    graded_values = [
         (value, grade, row.query)
         for row in rows
         for value, grade in zip(row.values, row.grades, strict=False)
         if value is not None and grade is not None
     ]
-    x, y, queries = ([row[k] for row in both] for k in range(3))
-    fields: ResultFields = {"queries": len(rows), "n": len(both)}
+    x, y, queries = ([row[k] for row in graded_values] for k in range(3))
+    fields: ResultFields = {"queries": len(rows), "n": len(graded_values)}
     for name, measure in (("pearson", pearson), ("spearman", spearman)):
         fields |= draws.number(name, correlation(measure, x, y), queries)
     values = [row.values for row in rows]
-    inside = orders(values, [row.grades[: len(row.values)] for row in rows])
-    defined_count = int((~np.isnan(inside)).sum())
+    query_correlations = orders(values, [row.grades[: len(row.values)] for row in rows])
+    defined_count = int((~np.isnan(query_correlations)).sum())
     return fields | {
-        "within_query": {"spearman": rounded(mean(inside), 6), "queries": defined_count}
+        "within_query": {"spearman": rounded(mean(query_correlations), 6), "queries": defined_count}
     }
 
 
@@ -120,16 +120,19 @@ def _measure_sizes(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
         }
         size_fields["other_tie_breaks"] = {
             rule: {
-                "grade": rounded(mean(_collect_grades(other, rows)), 6),
+                "grade": rounded(mean(_collect_grades(other_picks, rows)), 6),
                 "other_choice": percentage(
                     float(
                         np.mean(
-                            [a.index != b.index for a, b in zip(configured, other, strict=True)]
+                            [
+                                a.index != b.index
+                                for a, b in zip(configured, other_picks, strict=True)
+                            ]
                         )
                     )
                 ),
             }
-            for rule, other in picks.items()
+            for rule, other_picks in picks.items()
             if rule != CONFIGURED
         }
         if rows[0].spent:
@@ -189,12 +192,16 @@ def order_given_length(query: WithinQuery) -> float | None:
     )
     if None in pairs:
         return None
-    both, of_values, of_grades = (float(r or 0.0) for r in pairs)
-    unexplained = (1 - of_values**2) * (1 - of_grades**2)
-    return (both - of_values * of_grades) / math.sqrt(unexplained) if unexplained > 1e-12 else None
+    values_grades, values_lengths, grades_lengths = (float(r or 0.0) for r in pairs)
+    unexplained = (1 - values_lengths**2) * (1 - grades_lengths**2)
+    return (
+        (values_grades - values_lengths * grades_lengths) / math.sqrt(unexplained)
+        if unexplained > 1e-12
+        else None
+    )
 
 
-def best_drawn(values: ArrayLike, grades: ArrayLike, n: int) -> float:
+def compute_best_drawn(values: ArrayLike, grades: ArrayLike, n: int) -> float:
     """Return the expected grade of the best by value of `n` responses, over all ways to draw n.
 
     values, grades: shape [N]. Equal values are equally likely to be chosen; nan is the lowest
@@ -209,14 +216,14 @@ def best_drawn(values: ArrayLike, grades: ArrayLike, n: int) -> float:
     _, level, counts = np.unique(
         np.where(np.isnan(value), -np.inf, value), return_inverse=True, return_counts=True
     )
-    upto = np.concatenate([[0], np.cumsum(counts)])
-    ways = [_compute_share(int(k), size, n) for k in upto]
+    cumulative_counts = np.concatenate([[0], np.cumsum(counts)])
+    ways = [_compute_share(int(k), size, n) for k in cumulative_counts]
     return float(np.bincount(level, grade) / counts @ np.diff(ways))
 
 
 def gain(values: ArrayLike, grades: ArrayLike, n: int) -> float:
-    """Return `best_drawn` minus the mean of all grades."""
-    return best_drawn(values, grades, n) - float(np.mean(np.asarray(grades, float)))
+    """Return `compute_best_drawn` minus the mean of all grades."""
+    return compute_best_drawn(values, grades, n) - float(np.mean(np.asarray(grades, float)))
 
 
 def orders(

@@ -61,8 +61,8 @@ def _check_facts(
     longest = getattr(text, "max_position_embeddings", None)
     if longest and max_model_len > longest:
         raise ModelError(
-            f"{path}: max_model_len is {max_model_len} and the model reads {longest} tokens: set it "
-            "lower"
+            f"{path}: max_model_len is {max_model_len} and the model reads {longest} tokens: set "
+            "it lower"
         )
     return int(text.pad_token_id)
 

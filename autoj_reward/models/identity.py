@@ -28,10 +28,10 @@ def folder_identity(folder: Path) -> str:
     The digest covers the files from which a model or tokenizer can be loaded, and the templates and
     code below. Digests of large files are cached until the files change.
     """
-    inside = [*folder.iterdir(), *folder.rglob("*/*.jinja"), *folder.rglob("*/*.py")]
+    paths = [*folder.iterdir(), *folder.rglob("*/*.jinja"), *folder.rglob("*/*.py")]
     files_by_name = {
         path.relative_to(folder).as_posix(): path
-        for path in inside
+        for path in paths
         if path.is_file() and not path.name.startswith(".") and path.suffix != ".md"
     }
     digests = {name: _digest_file(path) for name, path in sorted(files_by_name.items())}

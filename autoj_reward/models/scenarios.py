@@ -52,10 +52,10 @@ class Features:
         for group in (Counter(whole_terms(words)), Counter(opening_terms(words))):
             known_terms = [(self.terms[term], n) for term, n in group.items() if term in self.terms]
             if known_terms:
-                at = np.array([column for column, _ in known_terms], np.intp)
+                term_columns = np.array([column for column, _ in known_terms], np.intp)
                 counts = np.array([n for _, n in known_terms], np.float32)
-                weights = (1 + np.log(counts)) * self.rarity[at]
-                columns.append(at)
+                weights = (1 + np.log(counts)) * self.rarity[term_columns]
+                columns.append(term_columns)
                 values.append(weights / np.linalg.norm(weights))
         return np.concatenate(columns), np.concatenate(values).astype(np.float32)
 

@@ -152,18 +152,18 @@ class JudgeSpec:
             for name, required in fields.items()
         )
 
-    def require_relative(self, how: RelativeConfig, key: str = "relative") -> None:
+    def require_relative(self, relative: RelativeConfig, key: str = "relative") -> None:
         """Raise ConfigError naming `key` if the judge cannot rank groups this way."""
-        most, compares, rates = self.max_group, self.compares, self.rates
-        require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
+        max_group, compares, rates = self.max_group, self.compares, self.rates
+        require_relative(relative, max_group=max_group, compares=compares, rates=rates, key=key)
 
-    def require_rubric(self, how: RubricConfig, key: str = "rubric") -> None:
+    def require_rubric(self, rubric: RubricConfig, key: str = "rubric") -> None:
         """Raise ConfigError if the judge cannot score rubrics this way, or if the file `items`
         cannot be read.
 
         key: place of the rubric block in the run file, which the error names.
         """
-        if how.by == "overall":
+        if rubric.by == "overall":
             if not (self.rates and RUBRIC in self.format.context("single")):
                 raise ConfigError(
                     f"{key}.by is overall, and the judge's format {self.format.name} rates without "
@@ -172,27 +172,27 @@ class JudgeSpec:
                 )
         elif self.max_items is None:
             raise ConfigError(
-                f"{key}.by is {how.by}, and the judge's format {self.format.name} has no checklist "
-                "protocol: set judge.format to one that has, such as rubric-item or "
+                f"{key}.by is {rubric.by}, and the judge's format {self.format.name} has no "
+                "checklist protocol: set judge.format to one that has, such as rubric-item or "
                 "rubric-checklist"
             )
         elif self.critiques > 1:
             raise ConfigError(
-                f"{key}.by is {how.by}, which takes one critique, and judge.critiques is "
+                f"{key}.by is {rubric.by}, which takes one critique, and judge.critiques is "
                 f"{self.critiques}: leave it out, or set {key}.by to overall"
             )
-        how.load()
+        rubric.load()
 
-    def that_scores(self, how: Scoring, parent: str = "") -> JudgeSpec:
+    def that_scores(self, scoring: Scoring, parent: str = "") -> JudgeSpec:
         """Return the spec with the readings turned on that this way of scoring needs.
 
         parent: keys before `relative` or `rubric` in a run file, such as `reward.`, for errors.
         Raises ConfigError if the judge cannot score this way.
         """
-        if isinstance(how, RelativeConfig):
-            self.require_relative(how, f"{parent}relative")
+        if isinstance(scoring, RelativeConfig):
+            self.require_relative(scoring, f"{parent}relative")
         else:
-            self.require_rubric(how, f"{parent}rubric")
+            self.require_rubric(scoring, f"{parent}rubric")
         return self.that_reads("expected", "reward")
 
     def that_reads(self, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()) -> JudgeSpec:

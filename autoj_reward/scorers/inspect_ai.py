@@ -44,16 +44,16 @@ def judge_scorer() -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:
         try:
-            rated_candidate = sample_candidate(model, state, target)
+            rated_candidate = make_candidate(model, state, target)
         except InputError as error:  # messages or metadata that no judge can be shown
             return Score.unscored(explanation=str(error), metadata={REASON: "scoring_failed"})
         [reward] = await model.rewards([rated_candidate], budgets)
-        return as_score(reward, rated_candidate)
+        return make_score(reward, rated_candidate)
 
     return score
 
 
-def sample_candidate(model: RewardModel, state: TaskState, target: Target) -> Candidate:
+def make_candidate(model: RewardModel, state: TaskState, target: Target) -> Candidate:
     """Return the candidate of a sample: its output, after the messages before that.
 
     Raises InputError for metadata that no format can show.
@@ -66,13 +66,13 @@ def sample_candidate(model: RewardModel, state: TaskState, target: Target) -> Ca
     return candidate(prompt, state.output.completion, model.fields.read(row, "target"))
 
 
-def as_score(reward: Reward, rated_candidate: Candidate) -> Score:
+def make_score(reward: Reward, rated_candidate: Candidate) -> Score:
     """Return the score of a reward, with the judge's text, outcome and readings.
 
     It is unscored if the reward is None.
     """
     judgement = reward.judgement
-    about: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "outcome": judgement.outcome.value,
         "judge": judgement.judge,
         "flags": list(judgement.flags),
@@ -84,11 +84,11 @@ def as_score(reward: Reward, rated_candidate: Candidate) -> Score:
         return Score.unscored(
             answer=rated_candidate.response,
             explanation=judgement.why,
-            metadata={**about, REASON: "grader_failed"},
+            metadata={**metadata, REASON: "grader_failed"},
         )
     return Score(
         value=reward.value,
         answer=rated_candidate.response,
         explanation=judgement.critique,
-        metadata=about,
+        metadata=metadata,
     )
