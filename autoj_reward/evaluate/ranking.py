@@ -171,7 +171,8 @@ def read_system_outputs(folder: str) -> dict[str, dict[str, str]]:
             if missing := outputs_by_system[complete].keys() - outputs_by_system[incomplete].keys():
                 raise InputError(
                     f"{files[incomplete]}: {len(missing)} instructions of {complete} are missing, "
-                    f"for example {check.show(min(missing))}: give every system the same instructions"
+                    f"for example {check.show(min(missing))}: give every system the "
+                    "same instructions"
                 )
     return {
         system: {text: outputs_by_system[system][text] for text in outputs_by_system[first]}
