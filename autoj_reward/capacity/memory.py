@@ -181,7 +181,7 @@ class Training:
     sampled: int = 0
     """Sequences that a GPU samples at once."""
     written: int = 0
-    """SampledResponses tokens of each sequence."""
+    """Sampled tokens of each sequence."""
     scores: int = 0
     """Copies of the sampled tokens' float32 logits that are kept."""
 
