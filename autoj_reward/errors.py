@@ -116,14 +116,14 @@ class NoReward(AutojError):
     """One judgement failed; raised for callers that omit failed items and accept no None."""
 
 
-def did_you_mean(name: str, known: Iterable[str], start: str = "") -> str:
+def did_you_mean(name: str, known_names: Iterable[str], start: str = "") -> str:
     """Return `: did you mean ...?` with the known name closest to a wrong one, or "".
 
     start: prefix of the suggested name.
     """
     from difflib import get_close_matches
 
-    nearest = get_close_matches(name, list(known), 1)
+    nearest = get_close_matches(name, list(known_names), 1)
     return f": did you mean `{start}{nearest[0]}`?" if nearest else ""
 
 
