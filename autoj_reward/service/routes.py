@@ -38,18 +38,18 @@ class BodyRoute(APIRoute):
         super().__init__(path, endpoint, **options)
         kinds = get_type_hints(endpoint)
         if list(kinds) in (["body", "return"], ["body", "request", "return"]):
-            self.app = _body_app(TypeAdapter(kinds["body"]), endpoint, "request" in kinds)
+            self.app = _make_body_app(TypeAdapter(kinds["body"]), endpoint, "request" in kinds)
 
 
-def _body_app(shape: TypeAdapter[Any], endpoint: RouteFunction, with_request: bool) -> ASGIApp:
+def _make_body_app(shape: TypeAdapter[Any], endpoint: RouteFunction, with_request: bool) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            checked = shape.validate_python(_parsed(await Request(scope, receive).body()))
+            checked = shape.validate_python(_parse_body(await Request(scope, receive).body()))
         except RecursionError:
             raise HTTPException(400, "the body is nested too deeply") from None
         except ValidationError as error:
-            found = error.errors(include_url=False)
-            wrong = [{**one, "loc": ("body", *one["loc"])} for one in found]
+            errors = error.errors(include_url=False)
+            wrong = [{**item, "loc": ("body", *item["loc"])} for item in errors]
             raise RequestValidationError(wrong) from None
         # This request has headers and no body.
         answer = await endpoint(checked, *([Request(scope)] if with_request else ()))
@@ -59,7 +59,7 @@ def _body_app(shape: TypeAdapter[Any], endpoint: RouteFunction, with_request: bo
     return app
 
 
-def _parsed(body: bytes) -> Any:
+def _parse_body(body: bytes) -> Any:
     """Parse a body as JSON.
 
     Raises RequestValidationError for invalid JSON, HTTPException for undecodable bytes (400) and

@@ -213,7 +213,7 @@ async def make_edge(
     """
     limits = Limits(requests=config.max_requests, deadline_s=config.deadline_s)
     app = make_app(client, token, limits)
-    trainers.add_routes(app, model, app.metrics.judged)
+    trainers.add_routes(app, model, app.metrics.count_judgements)
     server = make_server(app.guard, config.drain_s)
     return Edge(app, server, config.drain_s, asyncio.get_running_loop())
 
@@ -243,7 +243,7 @@ class _Reload:
         self, running: EdgeConfig, load: Callable[[], EdgeConfig], model: RewardModel
     ) -> None:
         self._running, self._load, self._model = running, load, model
-        self._terms = _terms(judge_spec(running.reward.judge).format)
+        self._terms = _read_terms(judge_spec(running.reward.judge).format)
         self._turn = asyncio.Lock()
 
     def begin(self, number: int, frame: Any) -> None:
@@ -266,7 +266,7 @@ class _Reload:
             if new != self._running.model_copy(update={"reward": unchanged}):
                 raise ConfigError("only reward.judge can be replaced: restart for the rest")
             old = self._running.reward.judge
-            terms = _terms(read_format(format_and_wrapper(judge)[0]))
+            terms = _read_terms(read_format(format_and_wrapper(judge)[0]))
             if terms != self._terms or judge.critiques != old.critiques:
                 raise ConfigError(
                     "another format, or one with another name, scale, protocols or context fields, "
@@ -281,7 +281,7 @@ class _Reload:
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
 
 
-def _terms(fmt: JudgeFormat | ScalarFormat) -> tuple[object, ...]:
+def _read_terms(fmt: JudgeFormat | ScalarFormat) -> tuple[object, ...]:
     """Return the parts of a format that a running service relies on. Texts and slots may change."""
     if isinstance(fmt, ScalarFormat):
         return (fmt.name,)

@@ -100,9 +100,10 @@ class Audit:
         """
         if self._config.stop and self.alarms:
             raise AuditAlarm(
-                f"{_describe_alarms(self.alarms, self.figures)}: training stops before the "
-                "policy learns more from a judge that is wrong. Read responses with high rewards, mend "
-                "the judge and resume from a checkpoint before the drift, or set audit.stop to false"
+                f"{_describe_alarms(self.alarms, self.figures)}: training stops before the policy "
+                "learns more from a judge that is wrong. Read responses with high rewards, mend "
+                "the judge and resume from a checkpoint before the drift, or set audit.stop to "
+                "false"
             )
         rated = [
             (candidate, self._main.share(value))

@@ -117,7 +117,7 @@ def test_memory_that_somebody_maps_and_ids_that_changed_hands_stay(cache: Path) 
         [own] = notes(cache)
         facts: dict[str, Any] = json.loads(own.read_text())
         assert memory.name in facts["shared"]
-        assert facts["processes"] == [[other.pid, leftovers._started(other.pid)]] or any(
+        assert facts["processes"] == [[other.pid, leftovers._read_start_time(other.pid)]] or any(
             pid == other.pid for pid, _ in facts["processes"]
         )
         own.unlink()
