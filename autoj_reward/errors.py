@@ -140,8 +140,8 @@ def from_extras() -> Iterator[None]:
         extra = next((name for name, modules in EXTRAS.items() if module in modules), None)
         if extra is None:
             raise
-        other = " ([cpu] without a GPU), or ask a running service" if extra == "gpu" else ""
+        alternative = " ([cpu] without a GPU), or ask a running service" if extra == "gpu" else ""
         raise ConfigError(
             f"this needs {module}, which the client does without: pip install "
-            f"'autoj-reward[{extra}]'{other}"
+            f"'autoj-reward[{extra}]'{alternative}"
         ) from error

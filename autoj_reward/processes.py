@@ -99,15 +99,15 @@ def relaxed_gc() -> Iterator[None]:
     objects again and again: a third of the CPU, and stalls of 0.2 s. A request leaves no garbage
     cycles. Objects that the caller froze earlier stay frozen.
     """
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    thresholds, frozen_count = gc.get_threshold(), gc.get_freeze_count()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, *before[1:])
+    gc.set_threshold(GC_THRESHOLD, *thresholds[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*before)
-        if not frozen:
+        gc.set_threshold(*thresholds)
+        if not frozen_count:
             gc.unfreeze()
 
 

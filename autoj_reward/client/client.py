@@ -185,7 +185,7 @@ class RewardClient:
 
         It has its own limit on inputs in flight. The judge must have been asked for its views.
         """
-        other = RewardClient(
+        unrecorded_client = RewardClient(
             self.backend,
             critiques=self.critiques,
             vote=self.vote,
@@ -199,8 +199,8 @@ class RewardClient:
             max_items=self.max_items,
             shows=self.shows,
         )
-        other._views, other._finding = self._views, self._finding
-        return other
+        unrecorded_client._views, unrecorded_client._finding = self._views, self._finding
+        return unrecorded_client
 
     async def rate(
         self,

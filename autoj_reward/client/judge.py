@@ -76,10 +76,10 @@ class AsyncJudge:
             if self._journal is not None:
                 journal = stack.enter_context(closing(Journal(self._journal)))
             if self._service:
-                opened = open_service(self._service, self._config, journal=journal)
+                opening = open_service(self._service, self._config, journal=journal)
             else:
-                opened = open_judge(self._config, journal=journal)
-            self._client = await stack.enter_async_context(opened)
+                opening = open_judge(self._config, journal=journal)
+            self._client = await stack.enter_async_context(opening)
             self._stack = stack.pop_all()
         return self
 

@@ -78,8 +78,8 @@ async def open_judge_with_progress(
     total, label: as for `progress_bar`.
     """
     with progress_bar(total, label) as progress:
-        opened = open_judge(judge, journal=journal, progress=progress, require=require)
-        async with opened as reward:
+        opening = open_judge(judge, journal=journal, progress=progress, require=require)
+        async with opening as reward:
             yield reward
 
 
@@ -159,9 +159,9 @@ async def open_ask(
                     for item in dict.fromkeys(items):
                         advance(on_record[item], True)
                     return [on_record[item] for item in items]
-            reward, first = await asyncio.shield(start())
+            reward, first_judgements = await asyncio.shield(start())
             judgements = await reward.judge(items, needed_view)
-            first.add(
+            first_judgements.add(
                 judgement.with_number(view) if view and judgement.rating is not None else judgement
                 for judgement in judgements
             )

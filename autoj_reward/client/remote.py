@@ -362,10 +362,10 @@ async def _split_lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
     """Yield the lines of a body as they arrive, however long they are."""
     parts: list[bytes] = []
     async for chunk in content.iter_any():
-        head, *others = chunk.split(b"\n")
-        parts.append(head)
-        for other in others:
+        first_piece, *further_pieces = chunk.split(b"\n")
+        parts.append(first_piece)
+        for piece in further_pieces:
             yield b"".join(parts)
-            parts = [other]
-    if last := b"".join(parts):
-        yield last
+            parts = [piece]
+    if last_line := b"".join(parts):
+        yield last_line

@@ -162,8 +162,8 @@ async def open_reward(
     gpus: GPUs for the replicas, in the form of CUDA_VISIBLE_DEVICES; see `open_judge`.
     """
     if service:
-        opened = open_service(service, judge, journal=journal)
+        opening = open_service(service, judge, journal=journal)
     else:
-        opened = open_judge(judge, journal=journal, gpus=gpus)
-    async with opened as client:
+        opening = open_judge(judge, journal=journal, gpus=gpus)
+    async with opening as client:
         yield client

@@ -41,9 +41,9 @@ async def _stream_answers(handle: Any, name: str, *arguments: Any) -> AsyncGener
         is_ours = isinstance(error.cause, AutojError)
         raise (error.cause if is_ours else error.as_instanceof_cause()) from error
     except GONE as error:
-        lost = ReplicaLost(f"a {name} replica was lost: {_find_first_line(error)}")
-        lost.replica = getattr(error, "actor_id", None) or ""
-        raise lost from error
+        lost_error = ReplicaLost(f"a {name} replica was lost: {_find_first_line(error)}")
+        lost_error.replica = getattr(error, "actor_id", None) or ""
+        raise lost_error from error
     except RayServeException as error:
         raise EngineUnavailable(f"no {name} replica: {_find_first_line(error)}") from error
     finally:
@@ -104,10 +104,10 @@ class RayBackend:
         deployment_id = self._handle.deployment_id
         application = status.applications.get(deployment_id.app_name)
         deployment = application.deployments.get(deployment_id.name) if application else None
-        running: int = deployment.replica_states.get("RUNNING", 0) if deployment else 0
-        if not running:
+        running_replicas: int = deployment.replica_states.get("RUNNING", 0) if deployment else 0
+        if not running_replicas:
             raise EngineUnavailable("no judge replica runs")
-        return running
+        return running_replicas
 
     async def update(self, spec: JudgeSpec) -> None:
         if self._replace is None:

@@ -128,20 +128,20 @@ class Cluster:
         Raises ModelError if they cannot start.
         """
         self._serve()
-        running = spec = self._settle_spec(spec)
+        running_spec = spec = self._settle_spec(spec)
         handle = self._deploy("judge", ServedJudge, spec.config, spec)
 
         def replace(new: JudgeSpec) -> tuple[Any, str]:
             """Redeploy with another judge. Serve replaces replicas one by one, after their requests
             in flight."""
-            nonlocal running
+            nonlocal running_spec
             new = self._settle_spec(new)
             try:
                 new_handle = self._deploy("judge", ServedJudge, new.config, new)
             except ModelError:
-                self._deploy("judge", ServedJudge, running.config, running)
+                self._deploy("judge", ServedJudge, running_spec.config, running_spec)
                 raise
-            running = new
+            running_spec = new
             return new_handle, new.name
 
         config = spec.config
@@ -224,23 +224,23 @@ class Cluster:
             ) from error
 
     def _require_resources(self, name: str, gpus: float, cpus: float) -> None:
-        have = ray.cluster_resources()
+        resources = ray.cluster_resources()
         for resource, amount in (("GPU", gpus), ("CPU", cpus)):
-            if amount > have.get(resource, 0):
+            if amount > resources.get(resource, 0):
                 raise ConfigError(
                     f"{name}.serve asks for {amount:g} {resource} and the cluster has "
-                    f"{have.get(resource, 0):g}: lower replicas, num_gpus or num_cpus"
+                    f"{resources.get(resource, 0):g}: lower replicas, num_gpus or num_cpus"
                 )
 
     def require_room(self, judge: JudgeConfig, policy: PolicyConfig | None) -> None:
         """Raise ConfigError unless the cluster has GPUs for the replicas of judge and policy
         together."""
         gpus = sum(count * gpus_each for _, count, gpus_each in self._list_engines(judge, policy))
-        have = ray.cluster_resources().get("GPU", 0)
-        if gpus > have:
+        cluster_gpus = ray.cluster_resources().get("GPU", 0)
+        if gpus > cluster_gpus:
             raise ConfigError(
                 f"judge.serve and policy.serve ask for {gpus:g} GPUs at a time and the "
-                f"cluster has {have:g}: set replicas, or num_gpus, for each"
+                f"cluster has {cluster_gpus:g}: set replicas, or num_gpus, for each"
             )
 
     def has_room(self, judge: JudgeConfig, policy: PolicyConfig) -> bool:
@@ -250,7 +250,7 @@ class Cluster:
         """
         self.start()
         engines = self._list_engines(judge, policy)
-        have = ray.cluster_resources()
+        resources = ray.cluster_resources()
         needed_resources = {
             "GPU": sum(count * gpus for _, count, gpus in engines),
             "CPU": sum(count * cpus_each(config.serve, gpus) for config, count, gpus in engines),
@@ -258,7 +258,7 @@ class Cluster:
             * sum(count * cpu_engine_gib(config) for config, count, gpus in engines if not gpus),
         }
         return len(engines) < 2 or all(
-            amount <= have.get(name, 0) for name, amount in needed_resources.items()
+            amount <= resources.get(name, 0) for name, amount in needed_resources.items()
         )
 
     def shares_cores(self, judge: JudgeConfig, policy: PolicyConfig) -> bool:

@@ -14,7 +14,7 @@ from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.replicas.isolation import serve_on_loopback
-from autoj_reward.replicas.leftovers import recording
+from autoj_reward.replicas.leftovers import keep_recording
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
 from autoj_reward.tracing import start_tracing
 from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
@@ -71,7 +71,7 @@ class ServedJudge:
         if spec.config.trace:
             start_tracing()
         self._replica = JudgeReplica(make_judge(spec), on_death=end_process)
-        with recording():
+        with keep_recording():
             await self._replica.start()
 
     async def stream(
@@ -90,7 +90,7 @@ class ServedPolicy:
     async def __init__(self, config: PolicyConfig) -> None:  # type: ignore[misc]
         serve_on_loopback()
         self._replica = PolicyReplica(config)
-        with recording():
+        with keep_recording():
             await self._replica.start()
 
     async def stream(self, prompt: QueryOrTurns) -> AsyncIterator[list[tuple[int, Generation]]]:

@@ -46,16 +46,16 @@ def record_processes(roots: Iterable[psutil.Process] = ()) -> None:
 
 
 @contextmanager
-def recording() -> Iterator[None]:
+def keep_recording() -> Iterator[None]:
     """Call `record_processes` every second while an engine starts within this context, and once
     more afterwards.
 
     The engine's processes exist long before it answers.
     """
-    stopped = threading.Event()
+    stop_event = threading.Event()
 
     def repeat() -> None:
-        while not stopped.wait(EVERY_S):
+        while not stop_event.wait(EVERY_S):
             record_processes()
 
     thread = threading.Thread(target=repeat, daemon=True)
@@ -63,7 +63,7 @@ def recording() -> Iterator[None]:
     try:
         yield
     finally:
-        stopped.set()
+        stop_event.set()
         thread.join()
     record_processes()
 

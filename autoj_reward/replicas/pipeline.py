@@ -44,7 +44,7 @@ def _load_stage(pickled: bytes) -> Callable[[Any], Any]:
     return stage
 
 
-def _work(row: dict[str, bytes], pickled: bytes) -> dict[str, bytes]:
+def _process_item(row: dict[str, bytes], pickled: bytes) -> dict[str, bytes]:
     """Process one item in a stage."""
     item = pickle.loads(row["item"])
     if isinstance(item, AutojError):  # raised by the stage before
@@ -82,7 +82,7 @@ def run_stages(
         # Tasks, not actors: Ray Data cannot restart an actor once its constructor's arguments have
         # left the object store. Ray reports that as an error at every start.
         data = data.map(
-            _work,
+            _process_item,
             fn_args=(pickle.dumps((stage, tuple(made_of))),),
             compute=TaskPoolStrategy(size=workers),
             num_cpus=0,

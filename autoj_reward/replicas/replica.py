@@ -67,8 +67,8 @@ class JudgeReplica:
     def place(self) -> str:
         """Kind of engine, and the endpoint's address without secrets."""
         config = self._judge.config
-        at = f" at {without_secrets(config.base_url).rstrip('/')}" if config.base_url else ""
-        return f"{config.kind}{at}"
+        suffix = f" at {without_secrets(config.base_url).rstrip('/')}" if config.base_url else ""
+        return f"{config.kind}{suffix}"
 
     @property
     def problem(self) -> str:
@@ -181,12 +181,14 @@ class PolicyReplica:
         EngineUnavailable if the engine does not answer.
         """
         c = self._config
-        prepared = await self._engine.prepare(user_prompt(prompt, c.system), c.max_tokens, "reject")
+        prepared_prompt = await self._engine.prepare(
+            user_prompt(prompt, c.system), c.max_tokens, "reject"
+        )
 
         async def sample_response(index: int) -> tuple[int, Generation]:
             seed = c.seed + index
             sampling = Sampling(c.max_tokens, c.temperature, c.top_p, seed, index, logprob=True)
-            return index, require_one(await self._engine.generate(prepared, sampling))
+            return index, require_one(await self._engine.generate(prepared_prompt, sampling))
 
         async with aclosing(_yield_as_done(map(sample_response, range(c.n)))) as batches:
             async for batch in batches:

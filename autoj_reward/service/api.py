@@ -403,11 +403,13 @@ def _add_error_handlers(app: Service) -> None:
     """Add handlers that answer exceptions with a `Problem`, without sent text or stack trace."""
 
     async def answer_invalid_body(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        syntax = first["type"] == "json_invalid"
-        where = "" if syntax else ".".join(str(part)[:80] for part in first["loc"][1:])
+        first_error = error.errors()[0]
+        is_syntax_error = first_error["type"] == "json_invalid"
+        field = (
+            "" if is_syntax_error else ".".join(str(part)[:80] for part in first_error["loc"][1:])
+        )
         return _make_problem_response(
-            422, first["msg"].removeprefix("Value error, "), where or "body"
+            422, first_error["msg"].removeprefix("Value error, "), field or "body"
         )
 
     async def answer_http_error(request: Request, error: HTTPException) -> Response:

@@ -110,8 +110,8 @@ class Guard:
                     "seconds": round(seconds, 4),
                     "client": (scope.get("client") or [""])[0],
                 }
-                stranger = answer.status == 401
-                LOG.info("refused" if stranger else REQUEST, extra={"facts": facts})
+                is_unauthorized = answer.status == 401
+                LOG.info("refused" if is_unauthorized else REQUEST, extra={"facts": facts})
             REQUEST_ID.reset(before)
 
     async def _handle(
@@ -128,11 +128,13 @@ class Guard:
         if scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, answer.send)
             return
-        with self.admission.admitted() as hold:
-            unread = await self.admission.body(headers.get("content-length", "0"), receive, hold)
-            if unread is not None:
+        with self.admission.admit() as hold:
+            unread_chunks = await self.admission.read_body(
+                headers.get("content-length", "0"), receive, hold
+            )
+            if unread_chunks is not None:
                 with span("autoj.request", kind="SERVER", caller=headers) as note:
-                    await self._work(scope, unread, receive, answer, deadline)
+                    await self._run_app(scope, unread_chunks, receive, answer, deadline)
                     note(_describe_request(scope, answer.status))
 
     def _read_deadline_s(self, header: str | None) -> float:
@@ -147,10 +149,10 @@ class Guard:
             raise Refused(422, "seconds until the answer must begin, above 0", DEADLINE_HEADER)
         return min(max_s, seconds)
 
-    async def _work(
+    async def _run_app(
         self,
         scope: Scope,
-        unread: deque[bytes],
+        unread_chunks: deque[bytes],
         receive: Receive,
         answer: AnswerSender,
         deadline: float,
@@ -160,20 +162,20 @@ class Guard:
         The app is cancelled at the deadline, at the end of a drain, and when the caller hangs up.
         The cancellation stops the judge's work down to the engine.
         """
-        gone = asyncio.create_task(_wait_until_gone(receive))
+        disconnect_task = asyncio.create_task(_wait_until_gone(receive))
 
         async def replay() -> Message:
-            if unread:
-                chunk = unread.popleft()
-                return {"type": "http.request", "body": chunk, "more_body": bool(unread)}
-            await asyncio.shield(gone)
+            if unread_chunks:
+                chunk = unread_chunks.popleft()
+                return {"type": "http.request", "body": chunk, "more_body": bool(unread_chunks)}
+            await asyncio.shield(disconnect_task)
             return {"type": "http.disconnect"}
 
         def expire_limit(_: object) -> None:
             if not (answer.finished or limit.expired()):
                 limit.reschedule(0)
 
-        gone.add_done_callback(expire_limit)
+        disconnect_task.add_done_callback(expire_limit)
         remaining_s = max(0.0, deadline - time.monotonic())
         limit = answer.limit = asyncio.timeout(remaining_s)
         try:
@@ -183,15 +185,15 @@ class Guard:
         except TimeoutError:
             if not limit.expired():
                 raise
-            if gone.done():
+            if disconnect_task.done():
                 return
             if self.admission.over:
                 raise Refused(503, STOPPING) from None
             raise Refused(504, f"no answer within {remaining_s:.3g} s") from None
         finally:
             self.admission.working.discard(limit)
-            gone.remove_done_callback(expire_limit)
-            gone.cancel()
+            disconnect_task.remove_done_callback(expire_limit)
+            disconnect_task.cancel()
 
 
 class Admission:
@@ -223,7 +225,7 @@ class Admission:
         _expire_limits(self.working)
 
     @contextmanager
-    def admitted(self) -> Iterator[Hold]:
+    def admit(self) -> Iterator[Hold]:
         """Count a request as in flight while a `with` block runs.
 
         Yields a function that counts bytes of its body. Raises Refused while the service stops
@@ -251,15 +253,17 @@ class Admission:
             self._bytes -= held_bytes
             self._metrics.in_flight.dec()
 
-    async def body(self, stated: str, receive: Receive, hold: Hold) -> deque[bytes] | None:
+    async def read_body(
+        self, content_length: str, receive: Receive, hold: Hold
+    ) -> deque[bytes] | None:
         """Read a request's whole body. Return its chunks; None if the caller hung up.
 
-        stated: the Content-Length header. hold: called with the size of each chunk in bytes. There
-        is at least one chunk. Raises Refused for a body that is too large (413) or too slow (408),
+        content_length: that header. hold: called with the size of each chunk in bytes. There is at
+        least one chunk. Raises Refused for a body that is too large (413) or too slow (408),
         and while the service stops (503).
         """
         max_bytes = self._limits.body
-        if not stated.isdecimal() or int(stated[:20]) > max_bytes:
+        if not content_length.isdecimal() or int(content_length[:20]) > max_bytes:
             raise Refused(413, f"the body has more than {max_bytes} bytes")
         limit = asyncio.timeout(self._limits.body_s)
         try:

@@ -247,8 +247,10 @@ class Gatherer:
         for candidate, judgement in zip(candidates, ranking.as_judgements(), strict=True):
             judgements[candidate.response] = replace(judgement, flags=(*judgement.flags, *flags))
         if all(score is None for score in ranking.scores):
-            first = judgements[candidates[0].response]
-            failure = replace(first, reason=f"its group failed: {first.reason}", usage=Usage())
+            first_judgement = judgements[candidates[0].response]
+            failure = replace(
+                first_judgement, reason=f"its group failed: {first_judgement.reason}", usage=Usage()
+            )
             return _JudgedGroup(judgements, failure=failure)
         # Late members need its scores and comparisons, and no texts.
         return _JudgedGroup(

@@ -160,8 +160,8 @@ class Runs:
     def budgets(self, name: str) -> dict[str, RunBudget]:
         """Return the budgets of a run that calls now, by the name of the reward part."""
         budgets, last_call_s = self._runs.pop(name, ({}, 0.0))
-        spent = any(budget.spent for budget in budgets.values())
-        if not budgets or (spent and self._now() - last_call_s > OVER_S):
+        is_spent = any(budget.spent for budget in budgets.values())
+        if not budgets or (is_spent and self._now() - last_call_s > OVER_S):
             budgets = make_budgets(self._config, RunBudget)
         self._runs[name] = budgets, self._now()
         if len(self._runs) > RUNS:

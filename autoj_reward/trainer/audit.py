@@ -105,29 +105,29 @@ class Audit:
                 "the judge and resume from a checkpoint before the drift, or set audit.stop to "
                 "false"
             )
-        rated = [
+        rated_rows = [
             (candidate, self._main.share(value))
             for candidate, value in zip(candidates, values, strict=True)
             if value is not None and not candidate.unusable
         ]
-        chosen = [
+        chosen_rows = [
             row
-            for group in _split_by_group(rated, [candidate for candidate, _ in rated])
+            for group in _split_by_group(rated_rows, [candidate for candidate, _ in rated_rows])
             if is_audited([candidate for candidate, _ in group], self._config.share)
             for row in group
         ]
         capacity = MAX_IN_FLIGHT - self._waiting
-        if left_out := chosen[capacity:]:
+        if skipped_rows := chosen_rows[capacity:]:
             self._warn_once("slow", f"over {MAX_IN_FLIGHT} responses wait for the audit judge")
-            self._share_pairs.extend((share, None) for _, share in left_out)
+            self._share_pairs.extend((share, None) for _, share in skipped_rows)
             self._update()
-        if chosen := chosen[:capacity]:
-            self._waiting += len(chosen)
-            self._begin(self._compare(chosen))
+        if chosen_rows := chosen_rows[:capacity]:
+            self._waiting += len(chosen_rows)
+            self._begin(self._compare(chosen_rows))
         self._since_keys += len(candidates)
-        if rated and 0 < self._config.canaries_every <= self._since_keys:
+        if rated_rows and 0 < self._config.canaries_every <= self._since_keys:
             self._since_keys = 0
-            self._begin(self._try_keys(rated))
+            self._begin(self._try_keys(rated_rows))
 
     async def close(self) -> None:
         """Cancel the audits in flight."""
@@ -215,14 +215,16 @@ class Audit:
             ),
             "canary": _compute_mean([float(above) for above in self._keys]),
         }
-        few = {"gap_trend": len(pairs) < LEAST, "canary": len(self._keys) < LEAST_KEYS}
+        lacks_data = {"gap_trend": len(pairs) < LEAST, "canary": len(self._keys) < LEAST_KEYS}
         alarms = tuple(
-            n for n, most in AUDIT_BOUNDS.items() if metrics[n] > most and not few.get(n)
+            name
+            for name, bound in AUDIT_BOUNDS.items()
+            if metrics[name] > bound and not lacks_data.get(name)
         )
         states = {f"alarm_{name}": float(name in alarms) for name in AUDIT_BOUNDS}
         self.figures = {f"audit/{name}": value for name, value in (metrics | states).items()}
-        if new := [name for name in alarms if name not in self.alarms]:
-            LOG.warning("%s", _describe_alarms(new, self.figures))
+        if new_alarms := [name for name in alarms if name not in self.alarms]:
+            LOG.warning("%s", _describe_alarms(new_alarms, self.figures))
         self.alarms = alarms
 
 

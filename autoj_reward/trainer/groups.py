@@ -38,8 +38,8 @@ async def rate_groups(
     group_questions = []
     for places in groups.values():
         members = [candidates[place] for place in places]
-        if why := _find_group_fault(members):
-            judgements |= dict.fromkeys(places, Judgement(Outcome.INPUT_REJECTED, reason=why))
+        if fault := _find_group_fault(members):
+            judgements |= dict.fromkeys(places, Judgement(Outcome.INPUT_REJECTED, reason=fault))
         else:
             group_questions.append((places, await client.question_of_rank(members, relative)))
     rankings = await client.answer([question for _, question in group_questions])

@@ -74,8 +74,8 @@ def read_served_model(base_url: str, deadline_s: float) -> tuple[str, int | None
     while True:
         try:
             with urlopen(url, timeout=ANSWER_S) as reply:
-                first = json.load(reply)["data"][0]
-                return str(first["id"]), first.get("max_model_len")
+                model = json.load(reply)["data"][0]
+                return str(model["id"]), model.get("max_model_len")
         except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
             problem = error_text(error)
         if time.monotonic() + PAUSE_S >= deadline:

@@ -256,26 +256,26 @@ class RewardFunction:
         a StopIteration.
         """
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[Returned] = loop.create_future()
+        result_future: asyncio.Future[Returned] = loop.create_future()
 
-        def settle(returned: Returned) -> None:
-            if not ended.done():
-                ended.set_result(returned)
+        def settle(result: Returned) -> None:
+            if not result_future.done():
+                result_future.set_result(result)
 
         def run() -> None:
-            returned: Returned
+            result: Returned
             try:
-                returned = self._function(candidate), None
+                result = self._function(candidate), None
             except BaseException as error:
-                returned = None, error
+                result = None, error
             with suppress(RuntimeError):  # the call was given up, and the loop is closed
-                loop.call_soon_threadsafe(settle, returned)
+                loop.call_soon_threadsafe(settle, result)
 
         await self._threads.take(1)
         try:
             limit.reschedule(loop.time() + self._deadline_s)
             threading.Thread(target=run, name=f"autoj-part-{self._part}", daemon=True).start()
-            return await ended
+            return await result_future
         finally:
             self._threads.give(1)
 

@@ -161,11 +161,11 @@ def _measure_overlap(whole: str, text: str) -> int:
     Algorithm of Knuth, Morris and Pratt.
     """
     fails, matched = [0] * len(text), 0
-    for at in range(1, len(text)):
-        while matched and text[at] != text[matched]:
+    for index in range(1, len(text)):
+        while matched and text[index] != text[matched]:
             matched = fails[matched - 1]
-        matched += text[at] == text[matched]
-        fails[at] = matched
+        matched += text[index] == text[matched]
+        fails[index] = matched
     matched = 0
     for character in whole:
         while matched and (matched == len(text) or character != text[matched]):
@@ -332,12 +332,14 @@ class ContextFields:
         """Return the candidates for one part, without the fields that only other parts show."""
         if name not in self._fields_by_part:
             return list(candidates)
-        others = self._known_fields - self._fields_by_part[name]
-        return [replace(c, context=self._select_context(name, c, others)) for c in candidates]
+        hidden_fields = self._known_fields - self._fields_by_part[name]
+        return [
+            replace(c, context=self._select_context(name, c, hidden_fields)) for c in candidates
+        ]
 
-    def _select_context(self, name: str, candidate: Candidate, others: set[str]) -> Context:
+    def _select_context(self, name: str, candidate: Candidate, hidden_fields: set[str]) -> Context:
         context = context_of(candidate.context)
-        shown_texts = {field: text for field, text in context.items() if field not in others}
+        shown_texts = {field: text for field, text in context.items() if field not in hidden_fields}
         return context.showing(shown_texts, context.rubric if name in self._by_items else ())
 
 
@@ -350,12 +352,14 @@ def _to_list(column: Any) -> list[Any] | None:
     return list(column) if isinstance(column, Sequence) else None
 
 
-def refuse_needed(fields: ContextFields, why: str) -> None:
+def refuse_needed(fields: ContextFields, reason: str) -> None:
     """Raise ConfigError if the judge needs a field, for a trainer that passes no columns.
 
-    why: the trainer's reason, for the error.
+    reason: why it passes none, for the error.
     """
-    if needed := [
+    if needed_fields := [
         context_column.field for context_column in fields.asked if context_column.required
     ]:
-        raise ConfigError(f"the judge's format needs {needed[0]!r}, and {why}: set judge.format")
+        raise ConfigError(
+            f"the judge's format needs {needed_fields[0]!r}, and {reason}: set judge.format"
+        )

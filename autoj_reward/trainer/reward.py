@@ -149,8 +149,8 @@ class RewardModel:
         )
         self._thread.start()
         try:
-            opened = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
-            self.clients = opened.result()
+            opening = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
+            self.clients = opening.result()
         except BaseException:
             self._stop()
             raise
@@ -189,8 +189,8 @@ class RewardModel:
         key = f"{self.config.key_of(name)}.view"
         view = resolve_view(judged_config.view, "reward", client.preferred, views, key)
         if calibration := self.parts.calibrations.get(name):
-            where, judge = f"{self.config.key_of(name)}.calibration", client.backend.judge
-            calibration.require(where, judge, view, client.critiques, client.vote)
+            calibration_key, judge = f"{self.config.key_of(name)}.calibration", client.backend.judge
+            calibration.require(calibration_key, judge, view, client.critiques, client.vote)
         return view
 
     async def _use_views(self) -> None:
@@ -323,7 +323,7 @@ class RewardModel:
             if judged_config.relative:
                 groups = [group_key(c) for c in candidates if c.group_size is None]
                 require_groups(f"{self.config.key_of(name)}.relative", groups, "is set")
-        started = time.monotonic()
+        start_s = time.monotonic()
         async with self._settling:
             if not self._ask_by_part:
                 await self._use_views()
@@ -331,7 +331,7 @@ class RewardModel:
             results = await asyncio.gather(
                 *(self._ask_part(name, ask, candidates) for name, ask in self._ask_by_part.items())
             )
-        self.waited_s += time.monotonic() - started
+        self.waited_s += time.monotonic() - start_s
         answers = dict(zip(self._ask_by_part, results, strict=True))
         self._announce_judges(answers)
         judgements = [judgement for judgement in answers[JUDGE] if judgement]
@@ -402,10 +402,10 @@ class RewardModel:
             raise ConfigError(
                 "reward.audit is for ratings, and these are comparisons: rate instead"
             )
-        started = time.monotonic()
+        start_s = time.monotonic()
         with span("autoj.comparisons", {"autoj.pairs": len(pairs)}):
             comparisons = await self.clients[JUDGE].compare(pairs)
-        self.waited_s += time.monotonic() - started
+        self.waited_s += time.monotonic() - start_s
         self._budgets[JUDGE].count(
             [order for comparison in comparisons for order in comparison.orders]
         )

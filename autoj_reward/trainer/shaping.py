@@ -48,16 +48,16 @@ def _list_group_settings(config: RewardConfig) -> dict[str, str | float]:
     }
 
 
-def refuse_groups(config: RewardConfig, why: str, gathered: bool = False) -> None:
+def refuse_groups(config: RewardConfig, reason: str, gathered: bool = False) -> None:
     """Raise ConfigError if a setting needs whole groups, for a trainer without groups.
 
-    why: how the trainer sends responses, for the error. gathered: whether the trainer tells their
-    groups, so that a service can gather them for relative rewards.
+    reason: how the trainer sends responses, for the error. gathered: whether the trainer tells
+    their groups, so that a service can gather them for relative rewards.
     """
     for key, value in _list_group_settings(config).items():
         if value == "group":
             raise ConfigError(
-                f"{key} is group, which needs all responses of a query in one call, and {why}: "
+                f"{key} is group, which needs all responses of a query in one call, and {reason}: "
                 "choose another, and let the trainer normalise its groups"
             )
     for name, judged_config in config.judged.items():
@@ -67,7 +67,8 @@ def refuse_groups(config: RewardConfig, why: str, gathered: bool = False) -> Non
             if gathered:
                 remedy = f"name a running service in {key}.service, which gathers each group"
             raise ConfigError(
-                f"{key}.relative judges a query's responses beside each other, and {why}: {remedy}"
+                f"{key}.relative judges a query's responses beside each other, and {reason}: "
+                f"{remedy}"
             )
 
 
@@ -76,9 +77,9 @@ def require_groups(key: str, groups: Sequence[GroupKey], is_set: str = "is group
 
     key: the setting that needs groups, for the error. is_set: what makes it need them.
     """
-    lone = [group for group, n in Counter(groups).items() if n == 1]
-    if lone:
-        name = lone[0] if isinstance(lone[0], str) else lone[0][0]
+    lone_groups = [group for group, n in Counter(groups).items() if n == 1]
+    if lone_groups:
+        name = lone_groups[0] if isinstance(lone_groups[0], str) else lone_groups[0][0]
         raise ConfigError(
             f"{key} {is_set}, which needs all responses of a query in one call, and this call has "
             f"one response of {name!r:.80}: choose another, and let the trainer normalise its "
@@ -206,15 +207,15 @@ class FailureBudget:
         with self._lock:
             for judgement in judgements:
                 self._window.append(judgement.ok)
-                lost = judgement.outcome is Outcome.UNAVAILABLE
-                self._unanswered = self._unanswered + 1 if lost else 0
+                is_unavailable = judgement.outcome is Outcome.UNAVAILABLE
+                self._unanswered = self._unanswered + 1 if is_unavailable else 0
                 if not judgement.ok:
                     self._reasons[judgement.why[:200]] += 1
             failed, total = self._window.count(False), len(self._window)
-            allowed = self._config.budget * self._config.window
-            gone = self._unanswered >= GONE and self._config.budget < 1
-            unlikely = _compute_tail_probability(failed, total, self._config.budget) < CHANCE
-            if failed > allowed or unlikely or gone:
+            max_failures = self._config.budget * self._config.window
+            is_gone = self._unanswered >= GONE and self._config.budget < 1
+            is_unlikely = _compute_tail_probability(failed, total, self._config.budget) < CHANCE
+            if failed > max_failures or is_unlikely or is_gone:
                 commonest = "; ".join(f"{n} x {why}" for why, n in self._reasons.most_common(3))
                 is_judge = self._part == JUDGE
                 broken_part = "judge" if is_judge else f"part {self._part}"
@@ -237,8 +238,8 @@ def make_budgets(config: RewardConfig, kind: type[B]) -> dict[str, B]:
 
     kind: class of the budgets.
     """
-    others = {name: kind(part.failures, name) for name, part in config.parts.items()}
-    return {JUDGE: kind(config.failures)} | others
+    part_budgets = {name: kind(part.failures, name) for name, part in config.parts.items()}
+    return {JUDGE: kind(config.failures)} | part_budgets
 
 
 def _compute_tail_probability(failed: int, count: int, share: float) -> float:

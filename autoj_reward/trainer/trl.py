@@ -331,9 +331,9 @@ def _split_pairs(
     Raises ValueError if the completions are not pairs of the same prompts.
     """
     candidates = make_candidates(model, prompts, completions, columns)
-    half, rest = divmod(len(candidates), 2)
+    half, remainder = divmod(len(candidates), 2)
     first, second = candidates[:half], candidates[half:]
-    if rest or any(group_key(a) != group_key(b) for a, b in zip(first, second, strict=True)):
+    if remainder or any(group_key(a) != group_key(b) for a, b in zip(first, second, strict=True)):
         raise ValueError(
             "online DPO gives two completions of each prompt, all first ones before all second"
         )

@@ -54,13 +54,13 @@ async def reward_group(traces: Sequence[Any], name: str = "judge", weight: float
     reward in the traces. weight: its weight. Raises what `reward` raises, but no NoReward.
     """
     model = reward_model()
-    finished = [trace for trace in traces if trace.ok]
-    if len(finished) == 1 and needs_groups(model.config):
-        finished[0].record_error(NoReward("no other trace of its episode can be judged"))
+    finished_traces = [trace for trace in traces if trace.ok]
+    if len(finished_traces) == 1 and needs_groups(model.config):
+        finished_traces[0].record_error(NoReward("no other trace of its episode can be judged"))
         return
-    candidates = [_make_candidate(model, trace.task.data, trace) for trace in finished]
+    candidates = [_make_candidate(model, trace.task.data, trace) for trace in finished_traces]
     for trace, trace_candidate, result in zip(
-        finished, candidates, await model.rewards(candidates), strict=True
+        finished_traces, candidates, await model.rewards(candidates), strict=True
     ):
         _record(model, trace, trace_candidate, result)
         if result.value is None:

@@ -81,9 +81,9 @@ def test_what_the_dead_left_goes_and_what_the_living_have_stays(cache: Path) -> 
 
 STARTING = """
 import subprocess, sys, time
-from autoj_reward.replicas.leftovers import recording
+from autoj_reward.replicas.leftovers import keep_recording
 
-with recording():
+with keep_recording():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(child.pid, flush=True)
     time.sleep(600)
