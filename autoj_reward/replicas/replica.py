@@ -172,7 +172,7 @@ class PolicyReplica:
     async def start(self) -> None:
         await self._engine.start()
 
-    async def batches(self, prompt: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
+    async def batches(self, query: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
         """Sample n responses to one query; yield lists of all (index, response) that are done by
         then.
 
@@ -182,7 +182,7 @@ class PolicyReplica:
         """
         c = self._config
         prepared_prompt = await self._engine.prepare(
-            user_prompt(prompt, c.system), c.max_tokens, "reject"
+            user_prompt(query, c.system), c.max_tokens, "reject"
         )
 
         async def sample_response(index: int) -> tuple[int, Generation]:
