@@ -73,23 +73,23 @@ async def open_ways(base: JudgeConfig) -> AsyncIterator[Callable[[RubricWay], Re
     engine = make_judge(RUBRIC_WAYS["items"].spec(base)).engine
     await engine.start()
 
-    def client(way: RubricWay) -> RewardClient:
+    def make_client(way: RubricWay) -> RewardClient:
         spec = way.spec(base)
         judge = make_judge(spec)
         judge.engine = engine
         return client_of(spec, LocalBackend(JudgeReplica(judge)), max_ongoing(spec.config, 0))
 
     try:
-        yield client
+        yield make_client
     finally:
         await engine.close()
 
 
 async def timed_scores(
-    client: RewardClient, candidates: Sequence[Candidate], how: RubricConfig
+    client: RewardClient, candidates: Sequence[Candidate], rubric: RubricConfig
 ) -> tuple[list[RubricScore], float]:
     """Return the scores of all responses, asked for at once, and the seconds that they took."""
-    questions = [client.question_of_rubric(own, how) for own in candidates]
+    questions = [client.question_of_rubric(candidate, rubric) for candidate in candidates]
     started = time.monotonic()
     scores = await client.answer(questions)
     return scores, time.monotonic() - started
@@ -97,11 +97,11 @@ async def timed_scores(
 
 def judging_cost(scores: Sequence[RubricScore]) -> dict[str, int]:
     """Return calls, failed calls and tokens of the judgements behind scores."""
-    judgements = list(chain.from_iterable(own.judgements for own in scores))
-    usage = sum((own.usage for own in judgements), Usage())
+    judgements = list(chain.from_iterable(score.judgements for score in scores))
+    usage = sum((judgement.usage for judgement in judgements), Usage())
     return {
         "calls": len(judgements),
-        "failed": sum(not own.ok for own in judgements),
+        "failed": sum(not judgement.ok for judgement in judgements),
         "tokens_in": usage.tokens_in,
         "tokens_cached": usage.tokens_cached,
         "tokens_out": usage.tokens_out,

@@ -87,28 +87,28 @@ def find_symbol(module: ast.Module, name: str) -> list[ast.AST]:
     """Return the definitions of a symbol such as `Class.method`; several if branches define it."""
     scopes: list[ast.AST] = [module]
     for part in name.split("."):
-        scopes = [found for scope in scopes for found in _definitions(scope, part)]
+        scopes = [definition for scope in scopes for definition in _find_definitions(scope, part)]
     return scopes
 
 
-def _definitions(scope: ast.AST, name: str) -> list[ast.AST]:
-    found = [node for node in _statements(scope) if name in _defined_names(node)]
-    if found or not isinstance(scope, ast.Module):
-        return found
+def _find_definitions(scope: ast.AST, name: str) -> list[ast.AST]:
+    definitions = [node for node in _iterate_statements(scope) if name in _list_defined_names(node)]
+    if definitions or not isinstance(scope, ast.Module):
+        return definitions
     nodes = ast.walk(scope)
     return [node for node in nodes if isinstance(node, ast.Constant) and node.value == name]
 
 
-def _statements(scope: ast.AST) -> Iterator[ast.AST]:
+def _iterate_statements(scope: ast.AST) -> Iterator[ast.AST]:
     """Yield the statements of a scope, also those of its branches."""
     for node in ast.iter_child_nodes(scope):
         if isinstance(node, ast.stmt | ast.ExceptHandler):
             yield node
             if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-                yield from _statements(node)
+                yield from _iterate_statements(node)
 
 
-def _defined_names(node: ast.AST) -> set[str]:
+def _list_defined_names(node: ast.AST) -> set[str]:
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -123,11 +123,18 @@ def _defined_names(node: ast.AST) -> set[str]:
 def parameter_names(node: ast.AST) -> set[str]:
     """Return the parameters of a function, or of a class's `__init__` and its annotated fields."""
     if isinstance(node, FUNCTIONS):
-        given = node.args
-        return {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
-    own = [inner for inner in _statements(node) if isinstance(inner, ast.AnnAssign)]
-    fields = {name for inner in own for name in _defined_names(inner)}
-    return fields.union(*(parameter_names(made) for made in _definitions(node, "__init__")))
+        arguments = node.args
+        return {
+            argument.arg
+            for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        }
+    annotated_fields = [
+        inner for inner in _iterate_statements(node) if isinstance(inner, ast.AnnAssign)
+    ]
+    fields = {name for inner in annotated_fields for name in _list_defined_names(inner)}
+    return fields.union(
+        *(parameter_names(method) for method in _find_definitions(node, "__init__"))
+    )
 
 
 def code_words(node: ast.AST) -> set[str]:
@@ -147,31 +154,37 @@ def missing_code(
     root: Path | zipfile.Path, calls: Mapping[str, Mapping[str, SymbolUse]]
 ) -> list[str]:
     """Return what the packages in a folder or archive lack, in words; [] if nothing."""
-    found = []
+    missing = []
     for name, symbols in calls.items():
         path = name.replace(".", "/")
         files = (root / f"{path}.py", root / f"{path}/__init__.py")
         module = next((file for file in files if file.is_file()), None)
-        lacks = _missing_symbols(module, symbols) if module else ["no such module"]
-        found += [f"`{name}`: {what}" for what in lacks]
-    return found
+        lacks = _find_missing_symbols(module, symbols) if module else ["no such module"]
+        missing += [f"`{name}`: {gap}" for gap in lacks]
+    return missing
 
 
-def _missing_symbols(file: Path | zipfile.Path, symbols: Mapping[str, SymbolUse]) -> Iterator[str]:
+def _find_missing_symbols(
+    file: Path | zipfile.Path, symbols: Mapping[str, SymbolUse]
+) -> Iterator[str]:
     try:
         module = ast.parse(file.read_text(encoding="utf-8"))
     except SyntaxError as error:
         yield f"Python {sys.version_info[0]}.{sys.version_info[1]} cannot parse it: {error.msg}"
         return
     for name, use in symbols.items():
-        found = find_symbol(module, name)
-        if not found:
+        definitions = find_symbol(module, name)
+        if not definitions:
             yield f"no `{name}`"
             continue
-        parameters = set().union(*map(parameter_names, found))
-        yield from (f"`{name}` takes no `{one}`" for one in use.takes if one not in parameters)
-        words = set().union(*map(code_words, found))
-        yield from (f"`{name}` has no `{one}`" for one in use.has if one not in words)
+        parameters = set().union(*map(parameter_names, definitions))
+        yield from (
+            f"`{name}` takes no `{parameter}`"
+            for parameter in use.takes
+            if parameter not in parameters
+        )
+        words = set().union(*map(code_words, definitions))
+        yield from (f"`{name}` has no `{word}`" for word in use.has if word not in words)
 
 
 # Releases
@@ -188,9 +201,9 @@ def releases(framework: UpstreamFramework, pinned: str, now: datetime) -> list[s
     newest = newest_release(framework, None)
     if newest is None:
         raise EngineError(f"the package index has no {framework.package}")
-    then = [newest_release(framework, now - months * MONTH) for months in MONTHS]
-    found = {version for version in (*then, newest) if version} | {pinned}
-    ordered = sorted(found, key=version_key)
+    past = [newest_release(framework, now - months * MONTH) for months in MONTHS]
+    versions = {version for version in (*past, newest) if version} | {pinned}
+    ordered = sorted(versions, key=version_key)
     return ordered[ordered.index(pinned) :] if framework.from_pin else ordered
 
 
@@ -214,7 +227,7 @@ def newest_release(framework: UpstreamFramework, before: datetime | None) -> str
     words = ["pip", "compile", "--quiet", "--no-deps", "--no-header", "--no-annotate", *limit]
     # Without --python it would start every Python of this machine to find one of that version.
     words += ["--python", sys.executable, "--python-version", framework.python, "-"]
-    done = subprocess.run(
+    process = subprocess.run(
         [Path(sys.executable).with_name("uv"), *words],
         input=framework.package,
         capture_output=True,
@@ -222,19 +235,19 @@ def newest_release(framework: UpstreamFramework, before: datetime | None) -> str
         env=index_environment(),
         check=False,
     )
-    if done.returncode == UNSATISFIABLE:
+    if process.returncode == UNSATISFIABLE:
         return None
-    if done.returncode:
-        raise EngineError(f"uv cannot look up {framework.package}: {done.stderr.strip()}")
-    return done.stdout.strip().rpartition("==")[2]
+    if process.returncode:
+        raise EngineError(f"uv cannot look up {framework.package}: {process.stderr.strip()}")
+    return process.stdout.strip().rpartition("==")[2]
 
 
 def installed_code(framework: UpstreamFramework, version: str) -> Path | None:
     """Return the folder in which a release is installed; None if it is not."""
     for name in filter(None, (framework.package, framework.cpu_build)):
-        for found in metadata.distributions(name=name):
-            if found.version == version:
-                return Path(str(found.locate_file("")))
+        for distribution in metadata.distributions(name=name):
+            if distribution.version == version:
+                return Path(str(distribution.locate_file("")))
     return None
 
 
@@ -244,35 +257,37 @@ def release_code(framework: UpstreamFramework, version: str) -> Path | zipfile.P
     None if it has no wheel: pip would run the code of a source package. Raises EngineError if it
     cannot be downloaded.
     """
-    if here := installed_code(framework, version):
-        return here
-    kept = CACHE / f"{framework.package}-{version}.zip"
-    if not kept.is_file():
+    if installed := installed_code(framework, version):
+        return installed
+    archive = CACHE / f"{framework.package}-{version}.zip"
+    if not archive.is_file():
         print(f"downloading {framework.package} {version}", file=sys.stderr)
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            wheel = _download(framework, version, folder)
+            wheel = _download_wheel(framework, version, folder)
             if wheel is None:
                 return None
             modules = Path(folder) / "modules"
             _keep_modules(wheel, modules)
-            modules.replace(kept)
-    return zipfile.Path(kept)
+            modules.replace(archive)
+    return zipfile.Path(archive)
 
 
-def _download(framework: UpstreamFramework, version: str, folder: str) -> Path | None:
+def _download_wheel(framework: UpstreamFramework, version: str, folder: str) -> Path | None:
     words = ["pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     words += ["--python-version", framework.python, "--dest", folder]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", *words, f"{framework.package}=={version}"],
         capture_output=True,
         text=True,
         check=False,
     )
-    if "No matching distribution found" in done.stderr:
+    if "No matching distribution found" in process.stderr:
         return None
-    if done.returncode:
-        raise EngineError(f"cannot download {framework.package} {version}: {done.stderr.strip()}")
+    if process.returncode:
+        raise EngineError(
+            f"cannot download {framework.package} {version}: {process.stderr.strip()}"
+        )
     [wheel] = Path(folder).glob("*.whl")
     return wheel
 

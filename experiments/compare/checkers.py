@@ -63,12 +63,12 @@ class Range(Weighted):
             raise ValueError(f"low {self.low} is above high {self.high}")
         return self
 
-    def closeness(self, found: int) -> float:
+    def score_count(self, count: int) -> float:
         """Return the score of a count, 0..1."""
-        bound = max(found, self.low)
+        bound = max(count, self.low)
         if self.high is not None:
             bound = min(bound, self.high)
-        return max(0.0, 1 - abs(found - bound) / max(1, bound))
+        return max(0.0, 1 - abs(count - bound) / max(1, bound))
 
 
 class Count(Range):
@@ -83,24 +83,24 @@ class Count(Range):
     kind: Literal["words", "sentences", "bullets", "numbered"]
 
     def score(self, response: str) -> float:
-        return self.closeness(COUNTS[self.kind](response))
+        return self.score_count(COUNTS[self.kind](response))
 
 
-def _sentences(response: str) -> int:
+def _count_sentences(response: str) -> int:
     pieces = re.split(r"[.!?]+[\"'”’)]*(?=\s|$)", response)
     return sum(bool(_WORD.search(piece)) for piece in pieces)
 
 
-def _in_turn(response: str) -> int:
-    found = [int(n) for n in _NUMBERED.findall(response)]
-    return next((k for k, n in enumerate(found) if n != k + 1), len(found))
+def _count_numbered(response: str) -> int:
+    numbers = [int(n) for n in _NUMBERED.findall(response)]
+    return next((k for k, n in enumerate(numbers) if n != k + 1), len(numbers))
 
 
 COUNTS: dict[str, Callable[[str], int]] = {
     "words": lambda response: len(_WORD.findall(response)),
-    "sentences": _sentences,
+    "sentences": _count_sentences,
     "bullets": lambda response: len(_BULLET.findall(response)),
-    "numbered": _in_turn,
+    "numbered": _count_numbered,
 }
 
 
@@ -168,9 +168,9 @@ class TextEdge(Weighted):
     text: str = Field(min_length=1)
 
     def score(self, response: str) -> float:
-        own, wanted = _bare(response), _bare(self.text)
+        content, edge = _strip_edges(response), _strip_edges(self.text)
         starts = self.kind == "starts"
-        return float(own.startswith(wanted) if starts else own.endswith(wanted))
+        return float(content.startswith(edge) if starts else content.endswith(edge))
 
 
 class Number(Weighted):
@@ -184,10 +184,10 @@ class Number(Weighted):
     value: float = Field(allow_inf_nan=False)
 
     def score(self, response: str) -> float:
-        found = _NUMBER.findall(response)
-        if not found:
+        numbers = _NUMBER.findall(response)
+        if not numbers:
             return 0.0
-        last = float(found[-1].replace(",", "").replace("−", "-"))
+        last = float(numbers[-1].replace(",", "").replace("−", "-"))
         error = abs(last - self.value)
         return 1.0 if error < 1e-9 else max(0.0, 1 - error / max(1.0, abs(self.value))) / 4
 
@@ -270,5 +270,5 @@ def _occurs(phrase: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def _bare(text: str) -> str:
+def _strip_edges(text: str) -> str:
     return text.strip(_EDGE).lower()

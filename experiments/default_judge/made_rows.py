@@ -48,7 +48,7 @@ from autoj_reward.training.groups import WORSE
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.compare.checkers import Checkable, grade_response, read_checkable
 from experiments.compare.critique_health import examine
-from experiments.compare.outputs import sampled_responses
+from experiments.compare.outputs import sample_queries
 
 
 class OwnCritiquesConfig(Block):
@@ -76,17 +76,19 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
         for row in rows
         for n in range(config.samples)
     ]
-    with closing(Journal(config.output.with_name(config.output.name + ".journal.sqlite"))) as kept:
+    with closing(
+        Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
+    ) as journal:
         async with open_judge_with_progress(
-            config.judge, kept, len(set(items)), "critiques"
+            config.judge, journal, len(set(items)), "critiques"
         ) as reward:
             judgements = await reward.judge(items)
     k = config.samples
     groups = (judgements[n * k : n * k + k] for n in range(len(rows)))
-    found = (
+    choices = (
         choose_critique(*pair, fmt, config.tolerance) for pair in zip(rows, groups, strict=True)
     )
-    usable = [row for row in found if row]
+    usable = [row for row in choices if row]
     write_jsonl(config.output, usable)
     return f"{len(usable)} of {len(rows)} rows with a usable critique: {config.output}"
 
@@ -179,11 +181,11 @@ def group_below(
     usable = [output for output in row.outputs if output.text.strip()]
     if weak is None or len(usable) < size - 1:
         return None
-    drawn = rng.sample(usable, size - 1)
-    scores = [output.score for output in drawn]
+    outputs = rng.sample(usable, size - 1)
+    scores = [output.score for output in outputs]
     return {
         "query": row.query,
-        "responses": [*(output.text for output in drawn), weak],
+        "responses": [*(output.text for output in outputs), weak],
         "scores": [*scores, min(scores) - WORSE],
     }
 
@@ -194,20 +196,28 @@ async def write_groups(config: PolicyGroupsConfig, data: JudgeData) -> str:
     Returns the number of groups, as text.
     """
     rng = random.Random(config.seed)
-    made = read_checkable(config.questions).rows
-    graded = _training(data) if config.instructions else []
-    drawn = rng.sample(graded, min(config.instructions, len(graded)))
-    sampled = await _sampled(config, [*(row.query for row in made), *(row.query for row in drawn)])
-    found = [spread_group(row, own, config.size) for row in made if (own := sampled.get(row.query))]
-    found += [
-        group_below(row, own, config.size, rng) for row in drawn if (own := sampled.get(row.query))
+    questions = read_checkable(config.questions).rows
+    graded = _read_training(data) if config.instructions else []
+    instructions = rng.sample(graded, min(config.instructions, len(graded)))
+    samples_by_query = await _sample_policy(
+        config, [*(row.query for row in questions), *(row.query for row in instructions)]
+    )
+    spread_groups = [
+        spread_group(row, samples, config.size)
+        for row in questions
+        if (samples := samples_by_query.get(row.query))
     ]
-    groups = [group for group in found if group]
+    spread_groups += [
+        group_below(row, samples, config.size, rng)
+        for row in instructions
+        if (samples := samples_by_query.get(row.query))
+    ]
+    groups = [group for group in spread_groups if group]
     write_jsonl(config.output, groups)
     return f"{len(groups)} groups: {config.output}"
 
 
-def _training(data: JudgeData) -> list[Graded]:
+def _read_training(data: JudgeData) -> list[Graded]:
     """Return the graded instructions that may be trained on."""
     if data.graded.folder is None:
         return []
@@ -216,13 +226,17 @@ def _training(data: JudgeData) -> list[Graded]:
     return read_splits(folder, data.graded, trained)("training")
 
 
-async def _sampled(
+async def _sample_policy(
     config: PolicyGroupsConfig, queries: Sequence[str]
 ) -> Mapping[str, SampledResponses]:
-    kept = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
-    with closing(kept):
-        answers = await sampled_responses(config.policy, queries, kept)
+    journal = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
+    with closing(journal):
+        answers = await sample_queries(config.policy, queries, journal)
     for query, answer in answers.items():
         if not isinstance(answer, SampledResponses):
             print(f"left out: {query!r}: {answer}", file=sys.stderr)
-    return {query: own for query, own in answers.items() if isinstance(own, SampledResponses)}
+    return {
+        query: samples
+        for query, samples in answers.items()
+        if isinstance(samples, SampledResponses)
+    }

@@ -58,15 +58,17 @@ def kill_job(config: JobsConfig) -> Disturbed:
         killed, whole = Path(name) / "killed", Path(name) / "whole"
         for folder in (killed, whole):
             folder.mkdir()
-            asked = make_rows(config.queries, config.candidates, config.words)
-            write_jsonl(folder / "in.jsonl", asked)
+            rows = make_rows(config.queries, config.candidates, config.words)
+            write_jsonl(folder / "in.jsonl", rows)
         kills = _kill(config, killed)
         for folder in (killed, whole):
             wait_for_end(_start(config, folder), folder)
         texts = [(folder / "out" / "selections.jsonl").read_bytes() for folder in (killed, whole)]
-        said, once = map(_answered, (killed, whole))
+        answered, undisturbed = map(_count_answers, (killed, whole))
     inputs = config.queries * config.candidates
-    return Disturbed("best-of-n", kills, inputs, said, said - once, texts[0] == texts[1])
+    return Disturbed(
+        "best-of-n", kills, inputs, answered, answered - undisturbed, texts[0] == texts[1]
+    )
 
 
 def _start(config: JobsConfig, folder: Path) -> subprocess.Popen[bytes]:
@@ -93,7 +95,7 @@ def _kill(config: JobsConfig, folder: Path) -> int:
     return kills
 
 
-def _answered(folder: Path) -> int:
+def _count_answers(folder: Path) -> int:
     with (folder / "log").open(encoding="ascii") as log:
         return sum(1 for _ in log)
 

@@ -118,13 +118,13 @@ def test_hidden_states_are_computed_once(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[int] = []
-    compute = rivals._mean_states
+    compute = rivals._average_states
 
     def counted(model: Any, ids: list[int]) -> Any:
         computed.append(len(ids))
         return compute(model, ids)
 
-    monkeypatch.setattr(rivals, "_mean_states", counted)
+    monkeypatch.setattr(rivals, "_average_states", counted)
     two = rivals.hidden_states(ROWS[:2], config_of(tiny), tmp_path)
     assert len(computed) == 2
     three = rivals.hidden_states(ROWS, config_of(tiny), tmp_path)
@@ -138,7 +138,7 @@ def test_hidden_states_are_computed_once(
 def test_a_stopped_run_keeps_its_hidden_states(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compute = rivals._mean_states
+    compute = rivals._average_states
     left = [1, 1]
 
     def stopping(model: Any, ids: list[int]) -> Any:
@@ -148,7 +148,7 @@ def test_a_stopped_run_keeps_its_hidden_states(
         return compute(model, ids)
 
     monkeypatch.setattr(rivals, "SAVE_EVERY", 1)
-    monkeypatch.setattr(rivals, "_mean_states", stopping)
+    monkeypatch.setattr(rivals, "_average_states", stopping)
     with pytest.raises(KeyboardInterrupt):
         rivals.hidden_states(ROWS, config_of(tiny), tmp_path)
     left.append(1)

@@ -20,6 +20,7 @@ from experiments.default_judge.scenarios import (
     ScenariosConfig,
     accuracy,
     calibrate,
+    drop_measured,
     fit_classifier,
     folds,
     macro_f1,
@@ -27,7 +28,6 @@ from experiments.default_judge.scenarios import (
     split_rows,
     threshold,
     train_classifier,
-    without,
 )
 
 KNOWN = load_scenarios()
@@ -78,7 +78,7 @@ def test_measured_queries_are_not_trained_on() -> None:
         Labelled(4, "Plan a party now", "planning"),
         Labelled(5, "Summarize the following article about the hills", "text_summarization"),
     ]
-    assert [row.line for row in without(rows, ["Plan a party", long])] == [4, 5]
+    assert [row.line for row in drop_measured(rows, ["Plan a party", long])] == [4, 5]
 
 
 def test_the_split_takes_its_share_of_every_scenario() -> None:
@@ -143,7 +143,7 @@ def test_own_queries_measure_nothing_and_cover_the_gap() -> None:
     assert "post_summarization" in {row.scenario for row in rows.rows}
     measure = DATA / "autoj/eval_p_dev.jsonl"
     if measure.is_file():
-        assert len(without(rows.rows, measured_queries([str(measure)]))) == len(rows.rows)
+        assert len(drop_measured(rows.rows, measured_queries([str(measure)]))) == len(rows.rows)
 
 
 def test_a_classifier_is_trained_saved_and_measured(tmp_path: Path) -> None:

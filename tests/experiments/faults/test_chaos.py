@@ -94,7 +94,7 @@ def test_load_and_kills(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> No
 
 def test_half_bodies_hold_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdups, "HOLD_S", 1.0)
-    held = holdups.attacked(tmp_path, "half a body")
+    held = holdups.run_attack(tmp_path, "half a body")
     # How quick it is depends on the machine, which is what the whole attack is for.
     assert holdups.broken_by_holdup(asdict(held) | {"health_cpu_s": 0.0, "stop_s": 0.0}) == []
     assert held.files > 32 and held.rss_mib > 20 and held.failed == 0

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from autoj_reward.errors import EngineError
-from experiments.speed.group_judges import JUDGES, GroupWork, Scored, in_turn
+from experiments.speed.group_judges import JUDGES, GroupWork, Scored, score_groups
 from experiments.speed.group_peers import peer_judge_figures
 from experiments.speed.vllm_server import sum_counter
 
@@ -28,7 +28,7 @@ async def test_groups_are_scored_in_order_and_at_most_two_at_a_time() -> None:
         running -= 1
         return [1.0, None], 1, 0
 
-    found = await in_turn(WORK, score)
+    found = await score_groups(WORK, score)
     assert found.scores == [[1.0, None]] * 5
     assert (most, found.failed, found.invented) == (2, 5, 0)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from autoj_reward.conversation import context_of
-from experiments.speed.rubric_cost import PARTS, RubricCostConfig, cost_rows, made_response, main
+from experiments.speed.rubric_cost import PARTS, RubricCostConfig, cost_rows, main, make_response
 
 
 def write_config(folder: Path) -> Path:
@@ -41,7 +41,7 @@ def test_computed_tokens_are_those_that_no_cache_held() -> None:
 
 def test_responses_share_no_beginning_and_have_the_wanted_length() -> None:
     config = RubricCostConfig(output=Path("out"), item_words=20, response_words=50)
-    one, other = (made_response(config, mark, 3) for mark in ("a 1", "a 2"))
+    one, other = (make_response(config, mark, 3) for mark in ("a 1", "a 2"))
     assert one.query.split()[:2] != other.query.split()[:2]
     assert one.response.split()[:2] != other.response.split()[:2]
     assert len(one.response.split()) == 50
