@@ -39,7 +39,7 @@ from autoj_reward.io.chart import curves
 from autoj_reward.trainer.audit import AUDIT_BOUNDS, GROUP_WINDOW, opposition
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
-from experiments.failing import program_score
+from experiments.failing import score_by_program
 from experiments.study import Study, StudyConfig, run_training, study_command
 from experiments.tables import report, tabled
 
@@ -96,7 +96,7 @@ def study(run: Study[AuditedConfig]) -> str:
         judge, _, seed = name.rpartition(" ")
         work[f"{name} stopped"] = partial(_measure_stop, config, judge, int(seed))
     work["simulated"] = partial(_simulate_alarms, config)
-    return run.steps("audited", work, markdown, plots=true_curves)
+    return run.steps("audited", work, markdown, plots=plot_true_rewards)
 
 
 def _measure_run(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]:
@@ -104,22 +104,22 @@ def _measure_run(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]
     main = {"words": config.judges[judge]}
     steps = _train(config, judge, seed)
     texts = sorted({candidate.response for step in steps for candidate in step})
-    rng, false = random.Random(seed), {"agrees": Counter[str](), "chance": Counter[str]()}
+    rng, false_alarms = random.Random(seed), {"agrees": Counter[str](), "chance": Counter[str]()}
     for _ in range(config.draws):
-        noisy = {text: program_score(text, main["words"]) + rng.gauss(0, config.noise)
+        noisy = {text: score_by_program(text, main["words"]) + rng.gauss(0, config.noise)
                  for text in texts}  # fmt: skip
         agrees = {text: min(10, max(1, round(rating))) for text, rating in noisy.items()}
         chance = {text: rng.randint(1, 10) for text in texts}
         for name, ratings in (("agrees", agrees), ("chance", chance)):
             figures = replay(steps, main, {"ratings": ratings})
-            false[name].update(list(first_alarms(figures)))
+            false_alarms[name].update(list(find_first_alarms(figures)))
     figures = replay(steps, main, {"words": config.words})
     return {
         "true": [_average_score(step, config.words) for step in steps],
         "judge": [_average_score(step, main["words"]) for step in steps],
         "audit": figures,
-        "alarms": first_alarms(figures),
-        "false_alarms": false,
+        "alarms": find_first_alarms(figures),
+        "false_alarms": false_alarms,
     }
 
 
@@ -136,7 +136,7 @@ def _measure_stop(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any
         _train(config, judge, seed, overrides)
     except EngineError:
         steps = read_steps(_locate_folder(config, judge, seed, "stopped"))
-        if first_alarms(replay(steps, {"words": config.judges[judge]}, script)):
+        if find_first_alarms(replay(steps, {"words": config.judges[judge]}, script)):
             return {"stopped_after": len(steps)}
         raise
     return {"stopped_after": None}
@@ -196,7 +196,7 @@ def replay(steps: Sequence[Step], main: Script, audit: Script) -> list[dict[str,
     return figures
 
 
-def first_alarms(figures: Sequence[Mapping[str, float]]) -> dict[str, int]:
+def find_first_alarms(figures: Sequence[Mapping[str, float]]) -> dict[str, int]:
     """Return the first step, from 1, with an alarm that compares the judges, by its name."""
     alarms: dict[str, int] = {}
     for step, step_figures in enumerate(figures, 1):
@@ -215,9 +215,9 @@ def _simulate_alarms(config: AuditedConfig) -> list[dict[str, Any]]:
         alarm_steps = [
             _simulate_first_alarm(agreement, config.groups, rng) for _ in range(config.simulations)
         ]
-        alarmed = [at for at in alarm_steps if at is not None]
-        share = len(alarmed) / len(alarm_steps)
-        median = statistics.median(alarmed) if alarmed else None
+        raised_steps = [at for at in alarm_steps if at is not None]
+        share = len(raised_steps) / len(alarm_steps)
+        median = statistics.median(raised_steps) if raised_steps else None
         rows.append({"agreement": agreement, "share": share, "median": median})
     return rows
 
@@ -237,10 +237,10 @@ def _simulate_first_alarm(agreement: float, groups: int, rng: np.random.Generato
 
 
 def _average_score(step: Step, words: int) -> float:
-    return statistics.fmean(program_score(candidate.response, words) for candidate in step)
+    return statistics.fmean(score_by_program(candidate.response, words) for candidate in step)
 
 
-def moving_means(values: Sequence[float]) -> list[float]:
+def compute_moving_means(values: Sequence[float]) -> list[float]:
     """Return the mean of each value and the SMOOTHED - 1 before it, as far as there are any."""
     return [statistics.fmean(values[max(0, n - SMOOTHED) : n]) for n in range(1, len(values) + 1)]
 
@@ -279,7 +279,7 @@ def markdown(result: dict[str, Any]) -> str:
         _make_row(name, runs[name], result["steps"].get(f"{name} stopped", {})) for name in runs
     ]
     draws = result["config"]["draws"]
-    false = [
+    false_rows = [
         {"run": name, "kind": kind, "draws": draws}
         | {alarm: counts.get(alarm, 0) for alarm in ALARMS}
         for name, run in runs.items()
@@ -288,14 +288,14 @@ def markdown(result: dict[str, Any]) -> str:
     note = f"True rewards are means over {SMOOTHED} steps. Steps count from 1."
     sections = [
         ("Runs", tabled(rows, COLUMNS), note),
-        ("False alarms", tabled(false, FALSE_COLUMNS), ""),
+        ("False alarms", tabled(false_rows, FALSE_COLUMNS), ""),
         ("Simulated judges", tabled(simulated, SIMULATED_COLUMNS), ""),
     ]
     return report("Audit of a reward", result, sections)
 
 
-def _make_row(name: str, run: Mapping[str, Any], stopped: Mapping[str, Any]) -> dict[str, Any]:
-    means = moving_means(run["true"])
+def _make_row(name: str, run: Mapping[str, Any], stop_step: Mapping[str, Any]) -> dict[str, Any]:
+    means = compute_moving_means(run["true"])
     start = means[min(SMOOTHED, len(means)) - 1]
     above = [step for step, value in enumerate(means, 1) if value >= start]
     highest_at = max(range(len(means)), key=means.__getitem__)
@@ -310,14 +310,14 @@ def _make_row(name: str, run: Mapping[str, Any], stopped: Mapping[str, Any]) -> 
         "highest_at": highest_at + 1,
         "last": means[-1],
         "falls_at": above[-1] + 1 if above[-1] < len(means) else "never",
-        "stopped": stopped.get("stopped_after"),
+        "stopped": stop_step.get("stopped_after"),
     }
 
 
-def true_curves(result: dict[str, Any]) -> dict[str, str]:
+def plot_true_rewards(result: dict[str, Any]) -> dict[str, str]:
     """Return a plot of the true reward of each run, as SVG."""
     lines = {
-        name: list(enumerate(moving_means(run["true"]), 1))
+        name: list(enumerate(compute_moving_means(run["true"]), 1))
         for name, run in result["steps"].items()
         if "true" in run
     }

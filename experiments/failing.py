@@ -39,7 +39,7 @@ class Failing(Block):
     """Share of the other responses on which the judge fails."""
 
 
-def program_score(response: str, words: int) -> int:
+def score_by_program(response: str, words: int) -> int:
     """Return the program's score of a response, 1..10. The scripted judge must give the same."""
     return max(1, 10 - abs(len(response.split()) - words))
 
@@ -65,7 +65,7 @@ def install(treatment: Treatment, failing: Failing) -> None:
     scripted_fault, judge = FakeEngine._fault, GRPOReward.judge
 
     def decide_fault(engine: FakeEngine, response: str) -> str | None:
-        score = program_score(response, engine._script["words"])
+        score = score_by_program(response, engine._script["words"])
         return "truncated" if fails(failing, response, score) else scripted_fault(engine, response)
 
     async def judge_and_treat(
@@ -74,7 +74,7 @@ def install(treatment: Treatment, failing: Failing) -> None:
         values = await judge(reward, prompts, completions, **columns)
         config = reward.model.config
         words = config.judge.script["words"]
-        scores = [program_score(read_response(text, "assistant"), words) for text in completions]
+        scores = [score_by_program(read_response(text, "assistant"), words) for text in completions]
         line = {"scores": scores, "failed": [value is None for value in values]}
         with (Path(str(config.journal)).parent / TRUE_SCORES).open("a", encoding="ascii") as file:
             file.write(json.dumps(line) + "\n")

@@ -47,8 +47,8 @@ from experiments.failing import (
     TREATMENTS,
     Failing,
     Treatment,
-    program_score,
     read_true_scores,
+    score_by_program,
 )
 from experiments.study import Study, StudyConfig, run_training, study_command
 from experiments.tables import report, tabled
@@ -86,7 +86,7 @@ def study(run: Study[LearningConfig]) -> str:
         for seed in config.seeds
         for treatment in treatments
     }
-    return run.steps("learning", work, markdown, plots=reward_curves)
+    return run.steps("learning", work, markdown, plots=plot_rewards)
 
 
 def _train_and_measure(
@@ -118,17 +118,24 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
     """Return scores and word counts of the test responses, before and after, and training
     curves."""
     queries = [row.query for row in read_queries(config.test).rows]
-    first = sample_responses(run.learner, run.learner.model, queries, config.samples)
-    last = sample_responses(run.learner, str(run.output / "policy"), queries, config.samples)
+    first_responses = sample_responses(run.learner, run.learner.model, queries, config.samples)
+    last_responses = sample_responses(
+        run.learner, str(run.output / "policy"), queries, config.samples
+    )
     response_queries = [query for query in queries for _ in range(config.samples)]
     items = run.reward.rubric.load() if run.reward.rubric else ()
     if run.reward.judge.kind == "fake":
         words: Any = None if items else run.reward.judge.script["words"]
         _check_journal(run.output / "journal.sqlite", words)
-        score = partial(rubric_score, items) if items else partial(program_score, words=words)
-        before, after = ([float(score(text)) for text in responses] for responses in (first, last))
+        score = partial(score_by_rubric, items) if items else partial(score_by_program, words=words)
+        before, after = (
+            [float(score(text)) for text in responses]
+            for responses in (first_responses, last_responses)
+        )
     else:
-        before, after = judge_rewards(run.reward, response_queries, first, last)
+        before, after = collect_judge_rewards(
+            run.reward, response_queries, first_responses, last_responses
+        )
     logs = run.output / "logs"
     return {
         "true": read_true_scores(run.output) if config.failing else [],
@@ -136,17 +143,20 @@ def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
         "after": after,
         "items": [
             item.record()
-            | {"before": _average_item(item, first), "after": _average_item(item, last)}
+            | {
+                "before": _measure_item_share(item, first_responses),
+                "after": _measure_item_share(item, last_responses),
+            }
             for item in items
         ],
-        "words_before": [len(text.split()) for text in first],
-        "words_after": [len(text.split()) for text in last],
+        "words_before": [len(text.split()) for text in first_responses],
+        "words_after": [len(text.split()) for text in last_responses],
         "reward": read_metric(logs, "judge/raw"),
         "characters": read_metric(logs, "judge/response_characters"),
     }
 
 
-def _average_item(item: RubricItem, responses: Sequence[str]) -> float:
+def _measure_item_share(item: RubricItem, responses: Sequence[str]) -> float:
     return statistics.fmean(item_holds(item.criterion, text) for text in responses)
 
 
@@ -155,10 +165,10 @@ def item_holds(criterion: str, response: str) -> bool:
     return criterion.split('"')[1].lower() in response.lower()
 
 
-def rubric_score(items: Sequence[RubricItem], response: str) -> float:
+def score_by_rubric(items: Sequence[RubricItem], response: str) -> float:
     """Return the program's score of a response: points of the items that hold, by all positive."""
-    earned = sum(item.points for item in items if item_holds(item.criterion, response))
-    return earned / sum(item.points for item in items if item.points > 0)
+    earned_points = sum(item.points for item in items if item_holds(item.criterion, response))
+    return earned_points / sum(item.points for item in items if item.points > 0)
 
 
 def _check_journal(path: Path, words: int | None) -> None:
@@ -167,7 +177,7 @@ def _check_journal(path: Path, words: int | None) -> None:
     words: number of words that the scripted judge wants. None if it judges rubric items.
     """
     with closing(Journal(path)) as journal:
-        wrong = sum(
+        wrong_ratings = sum(
             reading["value"] != program_value
             for row in journal.export()
             if row["outcome"] == "ok"
@@ -175,8 +185,8 @@ def _check_journal(path: Path, words: int | None) -> None:
                 row["readings"], _grant_scores(row["input"], words), strict=True
             )
         )
-    if wrong:
-        raise EngineError(f"{wrong} ratings of {path} are not what the program grants")
+    if wrong_ratings:
+        raise EngineError(f"{wrong_ratings} ratings of {path} are not what the program grants")
 
 
 def _grant_scores(judge_input: Mapping[str, Any], words: int | None) -> list[float]:
@@ -187,10 +197,10 @@ def _grant_scores(judge_input: Mapping[str, Any], words: int | None) -> list[flo
     if words is None:
         [response] = judge_input["responses"]
         return [item_holds(item["criterion"], response) for item in judge_input["items"]]
-    return [program_score(response, words) for response in judge_input["responses"]]
+    return [score_by_program(response, words) for response in judge_input["responses"]]
 
 
-def judge_rewards(
+def collect_judge_rewards(
     reward: RewardConfig, queries: Sequence[str], *response_sets: Sequence[str]
 ) -> list[list[float]]:
     """Return the judge's raw rewards for several sets of responses.
@@ -282,7 +292,7 @@ def _make_item_rows(runs: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def reward_curves(result: dict[str, Any]) -> dict[str, str]:
+def plot_rewards(result: dict[str, Any]) -> dict[str, str]:
     """Return a plot of each step's mean reward, one line for each run, as SVG.
 
     If the judge fails by plan, the plot has the mean of the program's scores in place of rewards.

@@ -50,9 +50,9 @@ class StudyConfig(Block):
         """
         possible = self.possible()
         names = possible if requested is None else [name.strip() for name in requested.split(",")]
-        if strange := [name for name in names if name not in possible]:
+        if unknown := [name for name in names if name not in possible]:
             choices = ", ".join(possible)
-            raise ConfigError(f"--parts {', '.join(strange)}: this config has the parts {choices}")
+            raise ConfigError(f"--parts {', '.join(unknown)}: this config has the parts {choices}")
         return tuple(part for part in possible if part in names)
 
 
@@ -148,8 +148,8 @@ class Study(Generic[T]):
             results[step] = to_plain(work[step]())
             if final(results[step]):
                 write_json(paths[step], results[step])
-            ordered = {step: results[step] for step in work if step in results}
-            text = self.write(name, {"steps": ordered}, render, plots)
+            ordered_results = {step: results[step] for step in work if step in results}
+            text = self.write(name, {"steps": ordered_results}, render, plots)
         return text
 
 
@@ -173,8 +173,8 @@ def study_command(
 
         def run() -> int:
             config = load_config(kind, flags.config, flags.sets)
-            typed = shlex.join(["python", "-m", name, *words])
-            outcome = work(Study(config, typed, config.select_parts(flags.parts), flags.limit))
+            command = shlex.join(["python", "-m", name, *words])
+            outcome = work(Study(config, command, config.select_parts(flags.parts), flags.limit))
             print(asyncio.run(_await_text(outcome)) if inspect.isawaitable(outcome) else outcome)
             return 0
 

@@ -120,7 +120,7 @@ def _list_defined_names(node: ast.AST) -> set[str]:
     return set()
 
 
-def parameter_names(node: ast.AST) -> set[str]:
+def list_parameter_names(node: ast.AST) -> set[str]:
     """Return the parameters of a function, or of a class's `__init__` and its annotated fields."""
     if isinstance(node, FUNCTIONS):
         arguments = node.args
@@ -133,11 +133,11 @@ def parameter_names(node: ast.AST) -> set[str]:
     ]
     fields = {name for inner in annotated_fields for name in _list_defined_names(inner)}
     return fields.union(
-        *(parameter_names(method) for method in _find_definitions(node, "__init__"))
+        *(list_parameter_names(method) for method in _find_definitions(node, "__init__"))
     )
 
 
-def code_words(node: ast.AST) -> set[str]:
+def list_code_words(node: ast.AST) -> set[str]:
     """Return the names, attributes, parameters, keywords and strings of a piece of code."""
     words: set[str] = set()
     for inner in ast.walk(node):
@@ -150,7 +150,7 @@ def code_words(node: ast.AST) -> set[str]:
     return words
 
 
-def missing_code(
+def find_missing_code(
     root: Path | zipfile.Path, calls: Mapping[str, Mapping[str, SymbolUse]]
 ) -> list[str]:
     """Return what the packages in a folder or archive lack, in words; [] if nothing."""
@@ -177,48 +177,55 @@ def _find_missing_symbols(
         if not definitions:
             yield f"no `{name}`"
             continue
-        parameters = set().union(*map(parameter_names, definitions))
+        parameters = set().union(*map(list_parameter_names, definitions))
         yield from (
             f"`{name}` takes no `{parameter}`"
             for parameter in use.takes
             if parameter not in parameters
         )
-        words = set().union(*map(code_words, definitions))
+        words = set().union(*map(list_code_words, definitions))
         yield from (f"`{name}` has no `{word}`" for word in use.has if word not in words)
 
 
 # Releases
 
 
-def pinned_versions(makefile: str) -> dict[str, str]:
+def read_pinned_versions(makefile: str) -> dict[str, str]:
     """Return the pinned version of each package: of requirements/gpu.txt, else of the Makefile."""
-    tested = dict(re.findall(r"(?<=\s)([\w-]+)==([\w.]+)", makefile))
-    return {**{name.replace("_", "-"): number for name, number in tested.items()}, **pins("gpu")}
+    tested_versions = dict(re.findall(r"(?<=\s)([\w-]+)==([\w.]+)", makefile))
+    return {
+        **{name.replace("_", "-"): number for name, number in tested_versions.items()},
+        **pins("gpu"),
+    }
 
 
-def releases(framework: UpstreamFramework, pinned: str, now: datetime) -> list[str]:
+def list_releases(framework: UpstreamFramework, pinned: str, now: datetime) -> list[str]:
     """Return the versions to check, oldest first. Raises EngineError if the index has none."""
-    newest = newest_release(framework, None)
+    newest = find_newest_release(framework, None)
     if newest is None:
         raise EngineError(f"the package index has no {framework.package}")
-    past = [newest_release(framework, now - months * MONTH) for months in MONTHS]
-    versions = {version for version in (*past, newest) if version} | {pinned}
-    ordered = sorted(versions, key=version_key)
-    return ordered[ordered.index(pinned) :] if framework.from_pin else ordered
+    past_releases = [find_newest_release(framework, now - months * MONTH) for months in MONTHS]
+    versions = {version for version in (*past_releases, newest) if version} | {pinned}
+    ordered_versions = sorted(versions, key=parse_version)
+    return (
+        ordered_versions[ordered_versions.index(pinned) :]
+        if framework.from_pin
+        else ordered_versions
+    )
 
 
-def version_key(version: str) -> tuple[int, ...]:
+def parse_version(version: str) -> tuple[int, ...]:
     """Return the numbers of a version, to sort by."""
     return tuple(map(int, re.findall(r"\d+", version)))
 
 
 @cache
-def index_environment() -> dict[str, str]:
+def make_index_environment() -> dict[str, str]:
     """Return the variables with which uv asks the indexes that pip is configured to use."""
     return uv_environment(pip_configuration(), os.environ)
 
 
-def newest_release(framework: UpstreamFramework, before: datetime | None) -> str | None:
+def find_newest_release(framework: UpstreamFramework, before: datetime | None) -> str | None:
     """Return the newest version, uploaded before a time if one is given; None if there is none.
 
     Raises EngineError if the index cannot be asked.
@@ -232,7 +239,7 @@ def newest_release(framework: UpstreamFramework, before: datetime | None) -> str
         input=framework.package,
         capture_output=True,
         text=True,
-        env=index_environment(),
+        env=make_index_environment(),
         check=False,
     )
     if process.returncode == UNSATISFIABLE:
@@ -242,7 +249,7 @@ def newest_release(framework: UpstreamFramework, before: datetime | None) -> str
     return process.stdout.strip().rpartition("==")[2]
 
 
-def installed_code(framework: UpstreamFramework, version: str) -> Path | None:
+def find_installed_code(framework: UpstreamFramework, version: str) -> Path | None:
     """Return the folder in which a release is installed; None if it is not."""
     for name in filter(None, (framework.package, framework.cpu_build)):
         for distribution in metadata.distributions(name=name):
@@ -251,13 +258,13 @@ def installed_code(framework: UpstreamFramework, version: str) -> Path | None:
     return None
 
 
-def release_code(framework: UpstreamFramework, version: str) -> Path | zipfile.Path | None:
+def fetch_release_code(framework: UpstreamFramework, version: str) -> Path | zipfile.Path | None:
     """Return the root of a release's modules: where it is installed, else an archive of them.
 
     None if it has no wheel: pip would run the code of a source package. Raises EngineError if it
     cannot be downloaded.
     """
-    if installed := installed_code(framework, version):
+    if installed := find_installed_code(framework, version):
         return installed
     archive = CACHE / f"{framework.package}-{version}.zip"
     if not archive.is_file():
@@ -295,27 +302,27 @@ def _download_wheel(framework: UpstreamFramework, version: str, folder: str) -> 
 def _keep_modules(wheel: Path, target: Path) -> None:
     """Copy the Python modules of a wheel to an archive."""
     with (
-        zipfile.ZipFile(wheel) as whole,
+        zipfile.ZipFile(wheel) as archive,
         zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as modules,
     ):
-        for name in whole.namelist():
+        for name in archive.namelist():
             if name.endswith(".py"):
                 # Wheels with compiled code may keep their modules one folder down.
                 modules.writestr(
-                    re.sub(r"^[^/]+\.data/(pure|plat)lib/", "", name), whole.read(name)
+                    re.sub(r"^[^/]+\.data/(pure|plat)lib/", "", name), archive.read(name)
                 )
 
 
 # Report
 
 
-def missing_in_release(framework: UpstreamFramework, version: str) -> list[str]:
+def find_missing_in_release(framework: UpstreamFramework, version: str) -> list[str]:
     """Return what adapters call and a release lacks, one text for each.
 
     Raises EngineError if the release cannot be downloaded.
     """
-    root = release_code(framework, version)
-    return missing_code(root, framework.calls) if root else ["no wheel, so nothing was read"]
+    root = fetch_release_code(framework, version)
+    return find_missing_code(root, framework.calls) if root else ["no wheel, so nothing was read"]
 
 
 def check_frameworks(
@@ -330,16 +337,14 @@ def check_frameworks(
     rows, notes, fits = [], [], True
     for name, framework in frameworks.items():
         pin = pinned[framework.package]
-        versions = releases(framework, pin, now)
-        missing = {version: missing_in_release(framework, version) for version in versions}
-        good, bad = (
+        versions = list_releases(framework, pin, now)
+        missing = {version: find_missing_in_release(framework, version) for version in versions}
+        complete, incomplete = (
             ", ".join(version for version in versions if bool(missing[version]) is lacking)
             for lacking in (False, True)
         )
-        rows.append((name, pin, good, bad))
-        notes += [
-            f"- {name} {version}: {what}" for version in versions for what in missing[version]
-        ]
+        rows.append((name, pin, complete, incomplete))
+        notes += [f"- {name} {version}: {gap}" for version in versions for gap in missing[version]]
         if missing[versions[-1]] and framework.held:
             notes.append(f"- {name}: held at {pin}: {framework.held}")
         if missing[pin if framework.held else versions[-1]]:
@@ -360,7 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         frameworks = load_config(UpstreamTable, TABLE).frameworks
-        pinned = pinned_versions((ROOT / "Makefile").read_text(encoding="utf-8"))
+        pinned = read_pinned_versions((ROOT / "Makefile").read_text(encoding="utf-8"))
         text, fits = check_frameworks(frameworks, pinned, datetime.now(UTC))
         print(text)
         return 0 if fits else 1

@@ -38,7 +38,7 @@ Phrases = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_l
 """Words or phrases, at least one."""
 
 
-class Weighted(Block):
+class WeightedCheck(Block):
     """Base class of checks."""
 
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
@@ -46,7 +46,7 @@ class Weighted(Block):
     right form."""
 
 
-class Range(Weighted):
+class Range(WeightedCheck):
     """Check that a count lies in low..high.
 
     Outside the range the score falls in proportion to the missed bound.
@@ -56,7 +56,7 @@ class Range(Weighted):
     high: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
-    def _order(self) -> Range:
+    def _check_order(self) -> Range:
         if self.low == 0 and self.high is None:
             raise ValueError("give low, high or both")
         if self.high is not None and self.low > self.high:
@@ -104,7 +104,7 @@ COUNTS: dict[str, Callable[[str], int]] = {
 }
 
 
-class LetterCase(Weighted):
+class LetterCase(WeightedCheck):
     """Check that all letters are in one case.
 
     The score is 1 less the share of wrong words divided by WRONG_CASE, at least 0.
@@ -117,13 +117,13 @@ class LetterCase(Weighted):
         words = [word for word in _WORD.findall(response) if word.lower() != word.upper()]
         if not words:
             return 0.0
-        wrong = sum(
+        wrong_words = sum(
             word != (word.lower() if self.to == "lower" else word.upper()) for word in words
         )
-        return max(0.0, 1 - wrong / len(words) / WRONG_CASE)
+        return max(0.0, 1 - wrong_words / len(words) / WRONG_CASE)
 
 
-class JsonKeys(Weighted):
+class JsonKeys(WeightedCheck):
     """Check that the whole response, without a code fence, is one JSON object with certain keys.
 
     The score is the number of shared keys over the number of keys in either.
@@ -134,9 +134,9 @@ class JsonKeys(Weighted):
 
     def score(self, response: str) -> float:
         text = response.strip()
-        fenced = _FENCE.match(text)
+        fence = _FENCE.match(text)
         try:
-            value = json.loads(fenced[1] if fenced else text)
+            value = json.loads(fence[1] if fence else text)
         except (ValueError, RecursionError):
             return 0.0
         if not isinstance(value, dict):
@@ -144,7 +144,7 @@ class JsonKeys(Weighted):
         return len(value.keys() & set(self.keys)) / len(value.keys() | set(self.keys))
 
 
-class Words(Weighted):
+class Words(WeightedCheck):
     """Check that words or phrases occur (`contains`) or do not occur (`avoids`).
 
     The score is the share that does. They match as whole words, in any case.
@@ -158,7 +158,7 @@ class Words(Weighted):
         return share if self.kind == "contains" else 1 - share
 
 
-class TextEdge(Weighted):
+class TextEdge(WeightedCheck):
     """Check that the response starts or ends with a text, in any case.
 
     Punctuation and space around both are ignored.
@@ -173,7 +173,7 @@ class TextEdge(Weighted):
         return float(content.startswith(edge) if starts else content.endswith(edge))
 
 
-class Number(Weighted):
+class Number(WeightedCheck):
     """Check of the last number in digits, so that listing numbers does not pass.
 
     The score is 1 for the value. Otherwise it is a quarter of 1 less the relative error, at least
@@ -192,7 +192,7 @@ class Number(Weighted):
         return 1.0 if error < 1e-9 else max(0.0, 1 - error / max(1.0, abs(self.value))) / 4
 
 
-class Names(Weighted):
+class Names(WeightedCheck):
     """Check that the response names the values and none of the others.
 
     The score is the number of values named over the number of values plus others named. Repeating
@@ -204,9 +204,9 @@ class Names(Weighted):
     others: tuple[Annotated[str, Field(min_length=1)], ...] = ()
 
     def score(self, response: str) -> float:
-        right = sum(_occurs(value, response) for value in self.values)
-        wrong = sum(_occurs(other, response) for other in self.others)
-        return right / (len(self.values) + wrong)
+        named_values = sum(_occurs(value, response) for value in self.values)
+        named_others = sum(_occurs(other, response) for other in self.others)
+        return named_values / (len(self.values) + named_others)
 
 
 Check = Annotated[
@@ -250,12 +250,12 @@ def read_checkable(source: str) -> Rows[Checkable]:
         kind = check.text(row, "kind")
         if kind not in KINDS:
             raise BadField("kind", f"{check.show(kind)} is none of {', '.join(KINDS)}")
-        return Checkable(line, query, kind, checks_of(row))
+        return Checkable(line, query, kind, parse_checks(row))
 
     return read_rows(source, build, ("query", "checks"))
 
 
-def checks_of(row: dict[str, Any]) -> tuple[Check, ...]:
+def parse_checks(row: dict[str, Any]) -> tuple[Check, ...]:
     """Return the checks of a row. Raises BadField if one is invalid."""
     try:
         return _CHECKS.validate_json(json.dumps(row.get("checks")), strict=True)

@@ -104,9 +104,9 @@ class ScriptedJudge:
         self, items: Sequence[JudgeInput], view: View | None = None
     ) -> list[Judgement]:
         self.calls += len(items)
-        return [self._judgement(item) for item in items]
+        return [self._judge_item(item) for item in items]
 
-    def _judgement(self, item: JudgeInput) -> Judgement:
+    def _judge_item(self, item: JudgeInput) -> Judgement:
         rng = random.Random(f"{self._seed} {item.protocol} {item.responses}")
         last = max(1, len(item.responses) - 1)
         seen_strengths = [
@@ -241,7 +241,7 @@ def count_tokens(config: GroupStudyConfig) -> list[dict[str, Any]]:
         for name, rank in make_rankers().items():
             recorder = InputRecorder()
             asyncio.run(rank(group, recorder, config.seed))
-            seen_blocks, computed, total = set[tuple[int, ...]](), 0, 0
+            seen_blocks, computed_tokens, total_tokens = set[tuple[int, ...]](), 0, 0
             for item in recorder.items:
                 text = "".join(message.text for message in render(item, formats[item.protocol]))
                 ids = tokenizer(text)["input_ids"]
@@ -249,16 +249,19 @@ def count_tokens(config: GroupStudyConfig) -> list[dict[str, Any]]:
                     tuple(ids[: n + BLOCK_TOKENS])
                     for n in range(0, len(ids) - BLOCK_TOKENS, BLOCK_TOKENS)
                 ]
-                cached = BLOCK_TOKENS * sum(block in seen_blocks for block in blocks)
+                cached_tokens = BLOCK_TOKENS * sum(block in seen_blocks for block in blocks)
                 seen_blocks.update(blocks)
-                total, computed = total + len(ids), computed + len(ids) - cached
+                total_tokens, computed_tokens = (
+                    total_tokens + len(ids),
+                    computed_tokens + len(ids) - cached_tokens,
+                )
             rows.append(
                 {
                     "size": size,
                     "by": name,
                     "calls": len(recorder.items),
-                    "tokens": total,
-                    "computed": computed,
+                    "tokens": total_tokens,
+                    "computed": computed_tokens,
                 }
             )
     return rows

@@ -33,7 +33,7 @@ from experiments.compare import order, ratings, rivals
 from experiments.compare.outputs import (
     Outputs,
     Values,
-    as_rated,
+    make_rated_rows,
     read_graded_outputs,
     sample_candidates,
 )
@@ -41,7 +41,7 @@ from experiments.compare.panel import (
     PARTS,
     JudgeQualityConfig,
     ask,
-    format_of_judge,
+    load_judge_format,
     read_material,
 )
 from experiments.compare.ratings import JUDGED, PartFigures
@@ -59,10 +59,12 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
             f"no rows for {', '.join(judged_parts)}: raise data.held_out, give more files, or "
             "name the other parts with --parts"
         )
-    measured, text = dict[str, PartFigures](), ""
+    figures_by_part, text = dict[str, PartFigures](), ""
 
     def write() -> str:
-        measured_parts = {part: measured[part] for part in run.parts if part in measured}
+        measured_parts = {
+            part: figures_by_part[part] for part in run.parts if part in figures_by_part
+        }
         predictions = {
             part: part_figures.predictions for part, part_figures in measured_parts.items()
         }
@@ -74,27 +76,27 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
             "parts": {part: part_figures.figures for part, part_figures in measured_parts.items()},
             "comparisons": ratings.compare_parts(material, predictions),
         }
-        return run.write("quality", result, markdown, order.order_plots)
+        return run.write("quality", result, markdown, order.draw_order_plots)
 
     with closing(Journal(config.output / "journal.sqlite")) as journal:
         for part in judged_parts:
             judge = judges[JUDGED[part]]
-            inputs = ratings.single_inputs(material.rated)
+            inputs = ratings.make_single_inputs(material.rated)
             answers = await ask(judge, journal, inputs)
             judgements = [answers[item] for item in inputs]
-            fmt = format_of_judge(judge)
-            measured[part] = ratings.judge_figures(material, fmt, judgements, judge.critique)
+            fmt = load_judge_format(judge)
+            figures_by_part[part] = ratings.measure_judge(material, fmt, judgements, judge.critique)
             text = write()
         if "rivals" in run.parts:
             rival_predictions = _predict_ratings(config, material.training, material.rated)
-            measured["rivals"] = ratings.rival_figures(material, *rival_predictions)
+            figures_by_part["rivals"] = ratings.measure_rivals(material, *rival_predictions)
             text = write()
         if "ordered" in run.parts:
-            measured["ordered"] = PartFigures(await _order_outputs(run, journal))
+            figures_by_part["ordered"] = PartFigures(await _order_outputs(run, journal))
             text = write()
         if "candidates" in run.parts:
             figures, left_out = await _order_candidates(run, journal)
-            measured["candidates"] = PartFigures(figures)
+            figures_by_part["candidates"] = PartFigures(figures)
             bad += left_out
             text = write()
     return text
@@ -103,16 +105,16 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
 async def _order_outputs(run: Study[JudgeQualityConfig], journal: Journal) -> dict[str, Any]:
     """Return how judge, scalar model and rivals order the outputs of many systems."""
     config, settings = run.config, run.config.ordered
-    fmt = format_of_judge(config.judge)
+    fmt = load_judge_format(config.judge)
     outputs = read_graded_outputs(config.data, settings, fmt, config.draws, run.limit)
     raters = await _ask_raters(config, outputs, settings.critique, journal)
-    predictions, missing = _predict_ratings(config, outputs.fitted, as_rated(outputs.graded))
+    predictions, missing = _predict_ratings(config, outputs.fitted, make_rated_rows(outputs.graded))
     # A constant gives no order.
     raters |= {
         name: prediction.values for name, prediction in predictions.items() if name != "constant"
     }
     layer = predictions["probe"].layer if "probe" in predictions else None
-    return order.order_figures(outputs, raters, missing) | {"layer": layer}
+    return order.measure_order(outputs, raters, missing) | {"layer": layer}
 
 
 async def _order_candidates(
@@ -128,9 +130,9 @@ async def _order_candidates(
     raters = await _ask_raters(config, outputs, settings.critique, journal)
     raters |= {
         "logprob": outputs.logprobs,
-        "length": rivals.length_rival(as_rated(outputs.graded)).values,
+        "length": rivals.predict_by_length(make_rated_rows(outputs.graded)).values,
     }
-    return order.order_figures(outputs, raters), bad
+    return order.measure_order(outputs, raters), bad
 
 
 async def _ask_raters(
@@ -150,8 +152,8 @@ async def _ask_raters(
         judge_views["scalar"] = (config.scalar, "rating")
     values = dict[str, Values]()
     for name, (judge, view) in judge_views.items():
-        answers = await ask(judge, journal, outputs.inputs())
-        values[name] = [answers[item].view(view) for item in outputs.inputs()]
+        answers = await ask(judge, journal, outputs.make_inputs())
+        values[name] = [answers[item].view(view) for item in outputs.make_inputs()]
     return values
 
 
@@ -162,16 +164,16 @@ def _predict_ratings(
     if not rows:
         return {}, "no held-out rated rows"
     predictions = {
-        "tfidf": rivals.tfidf_rival(training, rows),
-        "length": rivals.length_rival(rows),
-        "constant": rivals.constant_rival(training, rows),
+        "tfidf": rivals.predict_by_tfidf(training, rows),
+        "length": rivals.predict_by_length(rows),
+        "constant": rivals.predict_by_mean(training, rows),
     }
     base = config.base
     if base is None or base.kind != "vllm":
         return predictions, "no probe: the config has no base whose weights are here"
-    states = rivals.hidden_states([*training, *rows], base, config.output)
+    states = rivals.read_hidden_states([*training, *rows], base, config.output)
     return predictions | {
-        "probe": rivals.probe_rival(training, rows, states, config.probe_layers)
+        "probe": rivals.predict_by_probe(training, rows, states, config.probe_layers)
     }, ""
 
 
@@ -186,7 +188,7 @@ def markdown(result: dict[str, Any]) -> str:
         f"{rows['training']} rated for the rivals to fit; {len(result['left_out'])} malformed rows "
         "left out."
     )
-    tables = [*ratings.rating_sections(result), *order.order_sections(result)]
+    tables = [*ratings.make_rating_sections(result), *order.make_order_sections(result)]
     return report("Judge quality", result, tables, about)
 
 

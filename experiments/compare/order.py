@@ -40,7 +40,7 @@ ORDERED = {"ordered": "outputs of many systems", "candidates": "candidates of a 
 """Parts measured here, and the responses that each orders."""
 
 
-def by_query(
+def split_by_query(
     rows: Sequence[Graded], values: Values, systems: Collection[str] | None = None
 ) -> list[WithinQuery]:
     """Split the values of all outputs by query.
@@ -52,9 +52,9 @@ def by_query(
     queries = []
     for row, (start, end) in zip(rows, pairwise(ends), strict=True):
         known_numbers = [v for v in values[start:end] if v is not None]
-        last = min(known_numbers, default=0.0) - 1
+        lowest = min(known_numbers, default=0.0) - 1
         entries = [
-            (last if value is None else value, output.score, float(len(output.text)))
+            (lowest if value is None else value, output.score, float(len(output.text)))
             for value, output in zip(values[start:end], row.outputs, strict=True)
             if systems is None or output.system in systems
         ]
@@ -63,7 +63,7 @@ def by_query(
     return queries
 
 
-def order_figures(
+def measure_order(
     outputs: Outputs, raters: Mapping[str, Values], missing: str = ""
 ) -> dict[str, Any]:
     """Return the figures of every rater, and the judge's less each rival's.
@@ -77,7 +77,7 @@ def order_figures(
         "queries": len(outputs.graded),
         "rated": {
             name: {
-                label: _measure_queries(outputs, by_query(outputs.graded, values, selection))
+                label: _measure_queries(outputs, split_by_query(outputs.graded, values, selection))
                 for label, selection in systems.items()
             }
             | {"abstained": sum(value is None for value in values)}
@@ -95,7 +95,7 @@ def order_figures(
 def _compare_raters(outputs: Outputs, first: Values, second: Values) -> dict[str, Any]:
     """Return the figures of the first rater less those of the second, from paired resamples."""
     first_statistics, second_statistics = (
-        _make_statistics(by_query(outputs.graded, values)) for values in (first, second)
+        _make_statistics(split_by_query(outputs.graded, values)) for values in (first, second)
     )
     names = [name for name in COMPARED if name in first_statistics]
     return {
@@ -118,9 +118,9 @@ def _make_statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
     }
     fewest = min((len(query.grades) for query in queries), default=0)
     for n in (n for n in SIZES if n <= fewest):
-        got = [gain(query.values, query.grades, n) for query in queries]
-        whole = [gain(query.grades, query.grades, n) for query in queries]
-        statistics[f"best_of_{n}"] = ratio(got, whole)
+        gains = [gain(query.values, query.grades, n) for query in queries]
+        best_gains = [gain(query.grades, query.grades, n) for query in queries]
+        statistics[f"best_of_{n}"] = ratio(gains, best_gains)
     return statistics
 
 
@@ -152,7 +152,7 @@ LESS = "The judge less each rival on the same queries, from paired resamples."
 """Note under the table of differences."""
 
 
-def order_sections(result: Mapping[str, Any]) -> Iterator[Section]:
+def make_order_sections(result: Mapping[str, Any]) -> Iterator[Section]:
     """Yield the tables of the parts that were measured."""
     blank = dict.fromkeys(cell.strip("{}") for cell in COLUMNS.values())
     for part, description in ORDERED.items():
@@ -160,9 +160,9 @@ def order_sections(result: Mapping[str, Any]) -> Iterator[Section]:
             rows = [
                 blank
                 | figures
-                | {"rater": RATERS[name], "of": label, "abstained": rated["abstained"]}
-                for name, rated in part_figures["rated"].items()
-                for label, figures in rated.items()
+                | {"rater": RATERS[name], "of": label, "abstained": rater_figures["abstained"]}
+                for name, rater_figures in part_figures["rated"].items()
+                for label, figures in rater_figures.items()
                 if label != "abstained"
             ]
             less = [
@@ -181,7 +181,7 @@ def order_sections(result: Mapping[str, Any]) -> Iterator[Section]:
             yield f"The judge less its rivals, {description}", tabled(less, LESS_COLUMNS), LESS
 
 
-def order_plots(result: Mapping[str, Any]) -> dict[str, str]:
+def draw_order_plots(result: Mapping[str, Any]) -> dict[str, str]:
     """Return plots of the share of an oracle's gain by N, one line per rater, as SVG by name.
 
     Random choice is 0 and the oracle 1.
@@ -190,8 +190,12 @@ def order_plots(result: Mapping[str, Any]) -> dict[str, str]:
     for part, name in (("ordered", "best-of-n"), ("candidates", "best-of-n-candidates")):
         if part_figures := result["parts"].get(part):
             lines = {
-                rater: [(n, at["value"]) for n in SIZES if (at := rated["all"].get(f"best_of_{n}"))]
-                for rater, rated in part_figures["rated"].items()
+                rater: [
+                    (n, at["value"])
+                    for n in SIZES
+                    if (at := rater_figures["all"].get(f"best_of_{n}"))
+                ]
+                for rater, rater_figures in part_figures["rated"].items()
             }
             last = max((n for line in lines.values() for n, _ in line), default=SIZES[-1])
             lines |= {"oracle": [(SIZES[0], 1), (last, 1)], "random": [(SIZES[0], 0), (last, 0)]}

@@ -69,7 +69,7 @@ class Outputs:
     logprobs: Values = ()
     """Log-probability of each candidate under its policy, in nats. Empty for outputs of systems."""
 
-    def inputs(self) -> list[JudgeInput]:
+    def make_inputs(self) -> list[JudgeInput]:
         """Return a judge input for each response that measures."""
         return [
             JudgeInput("single", row.query, (o.text,)) for row in self.graded for o in row.outputs
@@ -89,22 +89,24 @@ def read_graded_outputs(
     """
     if data.graded.folder is None:
         return Outputs(())
-    trained = [pair.query for pair in pairs_of(data, data.compared, fmt)]
-    rows_of = read_splits(data_path(data, data.graded.folder), data.graded, trained)
+    trained_queries = [pair.query for pair in pairs_of(data, data.compared, fmt)]
+    rows_of = read_splits(data_path(data, data.graded.folder), data.graded, trained_queries)
     rng = random.Random(draws.seed)
     unseen = getattr(data.graded, f"{selection.split}_systems")
-    measuring = rows_of(selection.split)
-    chosen = rng.sample(measuring, min(limit or selection.instructions, len(measuring)))
-    drawn = []
-    for row in chosen:
-        first = sorted(row.outputs, key=lambda o: (o.system not in unseen, rng.random()))
-        drawn.append(replace(row, outputs=tuple(first[: selection.systems])))
-    training = as_rated(rows_of("training"))
-    fitted = rng.sample(training, min(selection.rival_rows, len(training)))
-    return Outputs(tuple(drawn), tuple(fitted), unseen, draws)
+    measuring_rows = rows_of(selection.split)
+    chosen_rows = rng.sample(
+        measuring_rows, min(limit or selection.instructions, len(measuring_rows))
+    )
+    drawn_rows = []
+    for row in chosen_rows:
+        preferred = sorted(row.outputs, key=lambda o: (o.system not in unseen, rng.random()))
+        drawn_rows.append(replace(row, outputs=tuple(preferred[: selection.systems])))
+    training = make_rated_rows(rows_of("training"))
+    fitted_rows = rng.sample(training, min(selection.rival_rows, len(training)))
+    return Outputs(tuple(drawn_rows), tuple(fitted_rows), unseen, draws)
 
 
-def as_rated(rows: Sequence[Graded]) -> list[Rated]:
+def make_rated_rows(rows: Sequence[Graded]) -> list[Rated]:
     """Return every output as a rated row.
 
     The rating is its score less the instruction's mean score.

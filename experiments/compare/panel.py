@@ -77,7 +77,7 @@ def make_greedy(judge: JudgeConfig, critique: bool = True) -> JudgeConfig:
     return judge.model_copy(update={"critique": critique, "critiques": 1, "temperature": 0.0})
 
 
-def format_of_judge(judge: JudgeConfig) -> JudgeFormat:
+def load_judge_format(judge: JudgeConfig) -> JudgeFormat:
     """Load the judge's format."""
     return load_format(format_and_wrapper(judge)[0])
 
@@ -113,8 +113,8 @@ def read_material(
     with a query of `data.exclude` are not fitted on. `limit` is a maximum number of rows per file
     on each side of the split, for a quick look.
     """
-    fmt, bad = format_of_judge(config.judge), list[BadRow]()
-    barred = excluded_queries(config.data, fmt)
+    fmt, bad = load_judge_format(config.judge), list[BadRow]()
+    barred_queries = excluded_queries(config.data, fmt)
     rated, training = list[Rated](), list[Rated]()
     for name in config.data.rated:
         source = data_path(config.data, name)
@@ -129,5 +129,5 @@ def read_material(
         others = (
             row for row, held_out in zip(file_rows, held_out_flags, strict=True) if not held_out
         )
-        training += [row for row in others if row.query not in barred][:limit]
+        training += [row for row in others if row.query not in barred_queries][:limit]
     return Material(tuple(rated), tuple(training), config.draws), bad

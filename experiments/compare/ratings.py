@@ -44,12 +44,12 @@ class PartFigures:
     """By view, the number for every rated row; None where the judge abstained."""
 
 
-def single_inputs(rows: Sequence[Rated]) -> list[JudgeInput]:
+def make_single_inputs(rows: Sequence[Rated]) -> list[JudgeInput]:
     """Return a judge input for each response."""
     return [JudgeInput("single", row.query, (row.response,)) for row in rows]
 
 
-def judge_figures(
+def measure_judge(
     material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement], critiques: bool
 ) -> PartFigures:
     """Return the figures of a judge's ratings of the rated rows, in their order.
@@ -65,18 +65,19 @@ def judge_figures(
         **{view: measure_ratings(material, values) for view, values in predictions.items()},
     }
     prompts = [
-        "\n".join(message.text for message in render(item, fmt)) for item in single_inputs(rows)
+        "\n".join(message.text for message in render(item, fmt))
+        for item in make_single_inputs(rows)
     ]
     if critiques:
         texts = zip(rows, prompts, judgements, strict=True)
-        answered = [(row, p, j) for row, p, j in texts if j.outcome in ANSWERED]
-        parsed = share([j.ok and not j.forced for _, _, j in answered])
+        answered_rows = [(row, p, j) for row, p, j in texts if j.outcome in ANSWERED]
+        parsed_share = share([j.ok and not j.forced for _, _, j in answered_rows])
         figures |= {
-            "parsed": material.estimate(parsed, [row.query for row, _, _ in answered]),
+            "parsed": material.estimate(parsed_share, [row.query for row, _, _ in answered_rows]),
             "health": summarise(
                 [
                     examine(j.critique, prompt, hit_limit="output_truncated" in j.flags)
-                    for _, prompt, j in answered
+                    for _, prompt, j in answered_rows
                 ]
             ),
             "reference_health": summarise(
@@ -90,7 +91,7 @@ def judge_figures(
     return PartFigures(figures, dict(predictions))
 
 
-def rival_figures(
+def measure_rivals(
     material: Material, rival_predictions: Mapping[str, Prediction], missing: str
 ) -> PartFigures:
     """Return the figures of the part `rivals`.
@@ -98,15 +99,17 @@ def rival_figures(
     `rival_predictions` holds predictions for the rated rows. `missing` says which rival is not
     measured, and why.
     """
-    rated = {}
+    figures_by_rival = {}
     for name, prediction in rival_predictions.items():
-        rated[name] = measure_ratings(material, prediction.values) | {"layer": prediction.layer}
+        figures_by_rival[name] = measure_ratings(material, prediction.values) | {
+            "layer": prediction.layer
+        }
         if name == "length":
-            rated[name]["mae"] = None  # characters are no rating
+            figures_by_rival[name]["mae"] = None  # characters are no rating
     predictions: dict[str, Values] = {
         name: prediction.values for name, prediction in rival_predictions.items()
     }
-    return PartFigures({"rated": rated, "missing": missing}, predictions)
+    return PartFigures({"rated": figures_by_rival, "missing": missing}, predictions)
 
 
 def measure_ratings(material: Material, values: Values) -> dict[str, Any]:
@@ -244,7 +247,7 @@ TEXTS_NOTE = (
 """Note under the table of critiques."""
 
 
-def rating_sections(result: Mapping[str, Any]) -> Iterator[Section]:
+def make_rating_sections(result: Mapping[str, Any]) -> Iterator[Section]:
     """Yield the tables of the parts that were measured."""
     parts = {name: figures for name, figures in result["parts"].items() if name in JUDGED}
     rivals = result["parts"].get("rivals", {"rated": {}, "missing": ""})

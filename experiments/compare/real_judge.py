@@ -120,18 +120,24 @@ def read_short_groups(config: RealJudgeConfig) -> list[Graded]:
     data = config.data
     if data.graded.folder is None:
         raise InputError("data.graded.folder is null: name the folder of the graded outputs")
-    trained = [pair.query for pair in pairs_of(data, data.compared, load_format("autoj-en"))]
+    trained_queries = [
+        pair.query for pair in pairs_of(data, data.compared, load_format("autoj-en"))
+    ]
     rng, groups = random.Random(config.seed), list[Graded]()
-    for row in read_splits(data_path(data, data.graded.folder), data.graded, trained)("validation"):
+    for row in read_splits(data_path(data, data.graded.folder), data.graded, trained_queries)(
+        "validation"
+    ):
         unseen = data.graded.validation_systems
-        short = [output for output in row.outputs if 1 <= len(output.text) <= config.response_chars]
-        short.sort(key=lambda output: (output.system not in unseen, rng.random()))
-        distinct = {output.text: output for output in reversed(short)}
-        chosen = tuple(output for output in short if distinct[output.text] is output)[
-            : config.responses
+        short_outputs = [
+            output for output in row.outputs if 1 <= len(output.text) <= config.response_chars
         ]
-        if len(row.query) <= config.query_chars and len(chosen) == config.responses:
-            groups.append(replace(row, outputs=chosen))
+        short_outputs.sort(key=lambda output: (output.system not in unseen, rng.random()))
+        distinct = {output.text: output for output in reversed(short_outputs)}
+        chosen_outputs = tuple(
+            output for output in short_outputs if distinct[output.text] is output
+        )[: config.responses]
+        if len(row.query) <= config.query_chars and len(chosen_outputs) == config.responses:
+            groups.append(replace(row, outputs=chosen_outputs))
     if len(groups) < config.groups:
         raise InputError(
             f"{len(groups)} validation instructions have {config.responses} short responses, and "
@@ -148,7 +154,7 @@ async def rank_groups(config: RealJudgeConfig, part: str) -> dict[str, Any]:
     )
     path = config.output / "journals" / f"{part}.sqlite"
     path.parent.mkdir(parents=True, exist_ok=True)
-    resumed = path.exists()
+    was_resumed = path.exists()
 
     with closing(Journal(path)) as journal:
         async with open_judge(judge, journal=journal) as client:
@@ -163,7 +169,7 @@ async def rank_groups(config: RealJudgeConfig, part: str) -> dict[str, Any]:
     # From the journal, so that a part that was resumed counts all of it, and no judgement twice.
     entries = Reader(path).newer(MOST_CALLS, lambda keys: {})
     cost = _sum_cost([entry.judgement for entry in entries])
-    return ranking | cost | {"seconds": None if resumed else seconds}
+    return ranking | cost | {"seconds": None if was_resumed else seconds}
 
 
 async def _rate_alone(client: RewardClient, groups: Sequence[Graded]) -> dict[str, Any]:
@@ -202,13 +208,13 @@ def _split(values: Scores, size: int) -> list[Scores]:
 def _sum_cost(judgements: Sequence[Judgement]) -> dict[str, Any]:
     usage = sum((judgement.usage for judgement in judgements), Usage())
     verdicts = [judgement.verdict for judgement in judgements if judgement.verdict]
-    decided = [verdict is Verdict.FIRST for verdict in verdicts if verdict is not Verdict.TIE]
-    forced = [reading.forced for judgement in judgements for reading in judgement.readings]
+    first_flags = [verdict is Verdict.FIRST for verdict in verdicts if verdict is not Verdict.TIE]
+    forced_flags = [reading.forced for judgement in judgements for reading in judgement.readings]
     return {
         "calls": len(judgements),
         "failed": sum(not judgement.ok for judgement in judgements),
-        "forced": fmean(forced) if forced else None,
-        "first": fmean(decided) if decided else None,
+        "forced": fmean(forced_flags) if forced_flags else None,
+        "first": fmean(first_flags) if first_flags else None,
         "tokens_in": usage.tokens_in,
         "tokens_cached": usage.tokens_cached,
         "tokens_out": usage.tokens_out,
@@ -221,14 +227,14 @@ def rank_by_length(config: RealJudgeConfig) -> dict[str, Any]:
     return {"scores": {"": [[float(len(output.text)) for output in row.outputs] for row in groups]}}
 
 
-def order_within(scores: Scores, grades: Sequence[float]) -> float:
+def correlate_within(scores: Scores, grades: Sequence[float]) -> float:
     """Return Spearman's correlation of scores and grades within a group.
 
     An abstention ranks below all scores. Equal scores order nothing and count 0.
     """
     known_scores = [score for score in scores if score is not None]
-    last = min(known_scores, default=0.0) - 1
-    return spearman([last if score is None else score for score in scores], grades) or 0.0
+    lowest = min(known_scores, default=0.0) - 1
+    return spearman([lowest if score is None else score for score in scores], grades) or 0.0
 
 
 COLUMNS = {
@@ -257,29 +263,31 @@ NOTE = (
 COST = ("calls", "failed", "tokens_in", "tokens_cached", "tokens_out")
 
 
-def figures(steps: Mapping[str, Any], grades: Sequence[Sequence[float]], draws: Draws) -> list[Any]:
+def make_rows(
+    steps: Mapping[str, Any], grades: Sequence[Sequence[float]], draws: Draws
+) -> list[Any]:
     """Return a row of the table for each way and view that was measured."""
-    rows, alone = list[dict[str, Any]](), dict[str, np.ndarray[Any, Any]]()
+    rows, alone_orders = list[dict[str, Any]](), dict[str, np.ndarray[Any, Any]]()
     for part, step in steps.items():
         way = WAYS.get(part)
         for view, scores in step["scores"].items():
-            orders = np.array(list(map(order_within, scores, grades)))
+            orders = np.array(list(map(correlate_within, scores, grades)))
             if way and view == ", expected rating":
-                alone[way.judge] = orders
-            base = alone.get(way.judge) if way else None
+                alone_orders[way.judge] = orders
+            base = alone_orders.get(way.judge) if way else None
             less = None if base is None or base is orders else asdict(draws.mean(orders - base))
-            tied, pairs = tie_counts(scores).sum(axis=0)
-            seconds, forced = step.get("seconds"), step.get("forced")
+            tied_pairs, pairs = tie_counts(scores).sum(axis=0)
+            seconds, forced_share = step.get("seconds"), step.get("forced")
             rows.append(
                 {
                     "judge": way.judge if way else "none",
                     "by": way.name + view if way else part,
                     "spearman": asdict(draws.mean(orders)),
                     "less": less,
-                    "ties": tied / pairs if pairs else None,
+                    "ties": tied_pairs / pairs if pairs else None,
                     "abstained": sum(score is None for score in chain(*scores)),
                     "position": _format_position(step),
-                    "forced": None if forced is None else f"{forced:.0%}",
+                    "forced": None if forced_share is None else f"{forced_share:.0%}",
                     "seconds": None if seconds is None else f"{seconds:.0f}",
                 }
                 | {name: f"{step[name]:,}" if name in step else None for name in COST}
@@ -297,7 +305,7 @@ def markdown(config: RealJudgeConfig, result: dict[str, Any]) -> str:
     """Write the figures as a Markdown table."""
     groups = read_short_groups(config)
     grades = [[output.score for output in row.outputs] for row in groups]
-    rows = figures(result["steps"], grades, config.draws)
+    rows = make_rows(result["steps"], grades, config.draws)
     about = (
         f"{len(groups)} validation instructions with {config.responses} responses of at most "
         f"{config.response_chars} characters; chat is `{config.judges['chat'].model}`."

@@ -53,25 +53,25 @@ class Prediction:
     """Chosen layer, if there is one."""
 
 
-def length_rival(rows: Sequence[Rated]) -> Prediction:
+def predict_by_length(rows: Sequence[Rated]) -> Prediction:
     """Predict the response's length in characters."""
     return Prediction(tuple(float(len(row.response)) for row in rows))
 
 
-def constant_rival(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
+def predict_by_mean(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
     """Predict the mean training rating for every row."""
     return Prediction((float(np.mean([row.rating for row in training])),) * len(rows))
 
 
-def tfidf_rival(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
+def predict_by_tfidf(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
     """Predict by ridge regression on the TF-IDF of the response's words and pairs of words."""
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
-    model = make_pipeline(words, ridge(training))
+    model = make_pipeline(words, make_ridge(training))
     model.fit([row.response for row in training], [row.rating for row in training])
     return _predict(model, [row.response for row in rows])
 
 
-def probe_rival(
+def predict_by_probe(
     training: Sequence[Rated],
     rows: Sequence[Rated],
     states: NDArray[np.float32],
@@ -82,23 +82,27 @@ def probe_rival(
     `states` holds the training rows, then the measured rows: [rows, layers, width]. `layers` are
     those to consider, 0 being the embeddings; all layers if the model has none of them.
     """
-    considered = [layer for layer in layers if layer < states.shape[1]] or range(states.shape[1])
-    fitted = {}
-    for layer in considered:
-        model = make_pipeline(StandardScaler(), ridge(training))
-        fitted[layer] = model.fit(states[: len(training), layer], [row.rating for row in training])
-    best = max(fitted, key=lambda layer: float(fitted[layer][-1].best_score_))
-    return _predict(fitted[best], states[len(training) :, best], best)
+    considered_layers = [layer for layer in layers if layer < states.shape[1]] or range(
+        states.shape[1]
+    )
+    models = {}
+    for layer in considered_layers:
+        model = make_pipeline(StandardScaler(), make_ridge(training))
+        models[layer] = model.fit(states[: len(training), layer], [row.rating for row in training])
+    best = max(models, key=lambda layer: float(models[layer][-1].best_score_))
+    return _predict(models[best], states[len(training) :, best], best)
 
 
-def hidden_states(rows: Sequence[Rated], config: JudgeConfig, folder: Path) -> NDArray[np.float32]:
+def read_hidden_states(
+    rows: Sequence[Rated], config: JudgeConfig, folder: Path
+) -> NDArray[np.float32]:
     """Return a model's hidden states for the rows' rating prompts, [rows, layers + 1, width].
 
     Each is the mean over the prompt's tokens, in float32. Layer 0 is the embeddings. They are saved
     in a file of the folder and never computed again, also after an interrupted run.
     """
     source = resolve(config)
-    prompts = rating_prompts(rows, config, source.path)
+    prompts = make_rating_prompts(rows, config, source.path)
     cache = folder / f"hidden_states-{_digest(source.identity)[:16]}.npz"
     return cache_states(
         prompts, cache, lambda: partial(_average_states, _load_model(config, source))
@@ -125,7 +129,7 @@ def cache_states(
     return np.stack([states[key] for key in keys])
 
 
-def ridge(training: Sequence[Rated]) -> RidgeCV:
+def make_ridge(training: Sequence[Rated]) -> RidgeCV:
     """Return a ridge regression with its strength chosen by cross-validation.
 
     All rows of a query are in one fold. Raises InputError if the rows have fewer than two queries.
@@ -146,7 +150,7 @@ def _predict(model: Pipeline, features: Any, layer: int | None = None) -> Predic
     return Prediction(values, float(model[-1].alpha_), layer)
 
 
-def rating_prompts(rows: Sequence[Rated], config: JudgeConfig, path: str) -> list[list[int]]:
+def make_rating_prompts(rows: Sequence[Rated], config: JudgeConfig, path: str) -> list[list[int]]:
     """Return the token ids of each row's rating prompt, made with the tokenizer in `path`."""
     from transformers import AutoTokenizer
 

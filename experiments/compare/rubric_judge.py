@@ -39,7 +39,7 @@ from autoj_reward.evaluate.agreement import (
 from autoj_reward.evaluate.statistics import Array, Draws, Indices, spearman
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import Candidate
-from experiments.rubrics import RUBRIC_WAYS, judging_cost, open_ways, timed_scores
+from experiments.rubrics import RUBRIC_WAYS, open_ways, score_and_time, sum_judging_cost
 from experiments.study import ResampledConfig, Study, study_command
 from experiments.tables import report, tabled
 
@@ -118,8 +118,8 @@ def _make_response(task: CheckedTask, rng: random.Random) -> CheckedResponse:
     response = " ".join(sentences)
     items = tuple(RubricItem(item.criterion, item.points) for item in task.items)
     holds = tuple(item.holds(response) for item in task.items)
-    earned = sum(item.points * met for item, met in zip(items, holds, strict=True))
-    score = min(1.0, max(0.0, earned / sum(max(0.0, item.points) for item in items)))
+    earned_points = sum(item.points * met for item, met in zip(items, holds, strict=True))
+    score = min(1.0, max(0.0, earned_points / sum(max(0.0, item.points) for item in items)))
     candidate = Candidate(task.query, response, context=Context(rubric=items))
     return CheckedResponse(candidate, holds, score)
 
@@ -129,15 +129,15 @@ async def judge_responses(
 ) -> dict[str, Any]:
     """Let the judge score all responses in one way. Return shares of items, scores and cost."""
     candidates = [response.candidate for response in checked_responses]
-    scores, seconds = await timed_scores(client, candidates, RUBRIC_WAYS[part].how)
+    scores, seconds = await score_and_time(client, candidates, RUBRIC_WAYS[part].how)
     return {
         "shares": [[verdict.share for verdict in score.verdicts] for score in scores],
         "scores": [score.score for score in scores],
         "seconds": seconds,
-    } | judging_cost(scores)
+    } | sum_judging_cost(scores)
 
 
-def area_under_curve(shares: Array, holds: Array) -> float | None:
+def compute_area_under_curve(shares: Array, holds: Array) -> float | None:
     """Return how often an item that holds has a higher share than one that does not.
 
     Equal shares count half. None if all items hold or none does.
@@ -149,7 +149,7 @@ def area_under_curve(shares: Array, holds: Array) -> float | None:
     return float((differences.mean() + 1) / 2)
 
 
-def calibration_rows(bins: Sequence[CalibrationBin]) -> list[dict[str, Any]]:
+def make_calibration_rows(bins: Sequence[CalibrationBin]) -> list[dict[str, Any]]:
     """Return a table row for each bin of item probabilities.
 
     A row holds the bin's range, its number of items, their mean probability, and the share of them
@@ -167,7 +167,7 @@ def calibration_rows(bins: Sequence[CalibrationBin]) -> list[dict[str, Any]]:
     ]
 
 
-def verdict_figures(
+def measure_verdicts(
     share_lists: Sequence[Sequence[float | None]],
     checked_responses: Sequence[CheckedResponse],
     draws: Draws,
@@ -183,30 +183,30 @@ def verdict_figures(
         (share, holds, owner) for share, holds, owner in verdicts if share is not None
     ]
     shares, holds, responses = (np.array(column) for column in zip(*known_verdicts, strict=True))
-    right = ((shares >= 0.5) == (holds == 1)).astype(float)
+    is_right = ((shares >= 0.5) == (holds == 1)).astype(float)
     squares = (shares - holds) ** 2
 
     def estimate(statistic: Any) -> dict[str, Any]:
         return asdict(draws.over(statistic, len(known_verdicts), responses.tolist()))
 
     def measure_area(at: Indices) -> float | None:
-        return area_under_curve(shares[at], holds[at])
+        return compute_area_under_curve(shares[at], holds[at])
 
     base, bins = float(holds.mean()), calibration_bins(shares, holds)
     return {
         "abstained": len(verdicts) - len(known_verdicts),
-        "accuracy": estimate(lambda at: float(right[at].mean())),
+        "accuracy": estimate(lambda at: float(is_right[at].mean())),
         "majority": max(base, 1 - base),
         "yes": float((shares >= 0.5).mean()),
         "area": estimate(measure_area),
         "brier": estimate(lambda at: float(squares[at].mean())),
         "base_brier": base * (1 - base),
         "error": calibration_error(bins),
-        "bins": calibration_rows(bins),
+        "bins": make_calibration_rows(bins),
     }
 
 
-def order_figure(
+def measure_order(
     scores: Sequence[float | None], checked_responses: Sequence[CheckedResponse], draws: Draws
 ) -> dict[str, Any]:
     """Return Spearman's correlation of the judge's scores and the program's, over responses."""
@@ -252,10 +252,10 @@ def markdown(config: RubricJudgeConfig, result: dict[str, Any]) -> str:
     for part, step in result["steps"].items():
         way = {"way": RUBRIC_WAYS[part].name}
         scores.append(
-            step | way | {"order": order_figure(step["scores"], checked_responses, config.draws)}
+            step | way | {"order": measure_order(step["scores"], checked_responses, config.draws)}
         )
         if RUBRIC_WAYS[part].by != "overall":
-            row = verdict_figures(step["shares"], checked_responses, config.draws)
+            row = measure_verdicts(step["shares"], checked_responses, config.draws)
             verdicts.append(way | row)
             bins += [way | bin_row for bin_row in row["bins"]]
     count = sum(len(response.holds) for response in checked_responses)

@@ -70,7 +70,7 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
     Returns the number of rows written, as text.
     """
     fmt = load_format(format_and_wrapper(config.judge)[0])
-    rows = trainable_rows(data, fmt)
+    rows = read_trainable_rows(data, fmt)
     items = [
         JudgeInput("single", row.query, (row.response,), n)
         for row in rows
@@ -93,14 +93,14 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
     return f"{len(usable)} of {len(rows)} rows with a usable critique: {config.output}"
 
 
-def trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
+def read_trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
     """Return the rated rows that may be trained on: not held out, and of no excluded query."""
-    measured = excluded_queries(data, fmt)
+    measured_queries = excluded_queries(data, fmt)
     return [
         row
         for name in data.rated
         for row in read_rated(data_path(data, name), fmt).rows
-        if not is_held_out(row.query, data.held_out) and row.query not in measured
+        if not is_held_out(row.query, data.held_out) and row.query not in measured_queries
     ]
 
 
@@ -153,31 +153,37 @@ class PolicyGroupsConfig(Block):
     """Seed of the draws."""
 
 
-def spread_group(row: Checkable, sampled: SampledResponses, size: int) -> dict[str, Any] | None:
+def make_spread_group(
+    row: Checkable, samples: SampledResponses, size: int
+) -> dict[str, Any] | None:
     """Return a group of the policy's responses to a question. None if their grades are too close.
 
     Duplicates are dropped. The group has the worst response, the best one and evenly spaced ones
     between.
     """
-    graded = sorted((grade_response(text, row.checks), text) for text in set(sampled.responses))
-    if len(graded) < size or graded[-1][0] - graded[0][0] < LEAST:
+    graded_texts = sorted(
+        (grade_response(text, row.checks), text) for text in set(samples.responses)
+    )
+    if len(graded_texts) < size or graded_texts[-1][0] - graded_texts[0][0] < LEAST:
         return None
-    chosen = [graded[round(k * (len(graded) - 1) / (size - 1))] for k in range(size)]
+    chosen_texts = [
+        graded_texts[round(k * (len(graded_texts) - 1) / (size - 1))] for k in range(size)
+    ]
     return {
         "query": row.query,
-        "responses": [text for _, text in chosen],
-        "scores": [round(LOWEST * (1 - value), 3) for value, _ in chosen],
+        "responses": [text for _, text in chosen_texts],
+        "scores": [round(LOWEST * (1 - value), 3) for value, _ in chosen_texts],
     }
 
 
-def group_below(
-    row: Graded, sampled: SampledResponses, size: int, rng: random.Random
+def make_group_below(
+    row: Graded, samples: SampledResponses, size: int, rng: random.Random
 ) -> dict[str, Any] | None:
     """Return a group of systems' outputs with a lower-scored response of the policy.
 
     None if the policy gave no text or there are too few outputs.
     """
-    weak = next((text for text in sampled.responses if text.strip()), None)
+    weak = next((text for text in samples.responses if text.strip()), None)
     usable = [output for output in row.outputs if output.text.strip()]
     if weak is None or len(usable) < size - 1:
         return None
@@ -202,17 +208,17 @@ async def write_groups(config: PolicyGroupsConfig, data: JudgeData) -> str:
     samples_by_query = await _sample_policy(
         config, [*(row.query for row in questions), *(row.query for row in instructions)]
     )
-    spread_groups = [
-        spread_group(row, samples, config.size)
+    possible_groups = [
+        make_spread_group(row, samples, config.size)
         for row in questions
         if (samples := samples_by_query.get(row.query))
     ]
-    spread_groups += [
-        group_below(row, samples, config.size, rng)
+    possible_groups += [
+        make_group_below(row, samples, config.size, rng)
         for row in instructions
         if (samples := samples_by_query.get(row.query))
     ]
-    groups = [group for group in spread_groups if group]
+    groups = [group for group in possible_groups if group]
     write_jsonl(config.output, groups)
     return f"{len(groups)} groups: {config.output}"
 
@@ -222,8 +228,8 @@ def _read_training(data: JudgeData) -> list[Graded]:
     if data.graded.folder is None:
         return []
     pairs = pairs_of(data, data.compared, load_format("autoj-en"))
-    folder, trained = data_path(data, data.graded.folder), (pair.query for pair in pairs)
-    return read_splits(folder, data.graded, trained)("training")
+    folder, trained_queries = data_path(data, data.graded.folder), (pair.query for pair in pairs)
+    return read_splits(folder, data.graded, trained_queries)("training")
 
 
 async def _sample_policy(

@@ -72,7 +72,7 @@ class ScenarioRows(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledQuery:
     """Query with the name of its scenario."""
 
     line: int
@@ -84,9 +84,9 @@ class Labelled:
 class Split:
     """Labelled queries for training and validation."""
 
-    training: tuple[Labelled, ...]
-    validation: tuple[Labelled, ...]
-    measured: tuple[Labelled, ...] = ()
+    training: tuple[LabelledQuery, ...]
+    validation: tuple[LabelledQuery, ...]
+    measured: tuple[LabelledQuery, ...] = ()
     """Further queries that are only measured on."""
 
 
@@ -100,22 +100,22 @@ def load_scenario_rows(rows: ScenarioRows, data: JudgeData) -> Split:
     trainable = drop_measured(
         training.rows, measured_queries(data_path(data, name) for name in rows.exclude)
     )
-    extra, measured = (
+    extra, measured_rows = (
         read_scenario_rows(data_path(data, name), scenarios).rows if name else ()
         for name in (rows.extra, rows.measure)
     )
     parts = split_rows(trainable, rows.held_out)
-    return Split((*parts.training, *extra), parts.validation, measured)
+    return Split((*parts.training, *extra), parts.validation, measured_rows)
 
 
-def read_scenario_rows(path: str, scenarios: Scenarios) -> Rows[Labelled]:
+def read_scenario_rows(path: str, scenarios: Scenarios) -> Rows[LabelledQuery]:
     """Read rows of `category`, `instruction` and `input`, or of `scenario` and `prompt`.
 
     Rows with an unknown scenario are left out and named by line. Raises InputError if the whole
     file cannot be read or has no usable row.
     """
 
-    def build(line: int, value: Any) -> Labelled:
+    def build(line: int, value: Any) -> LabelledQuery:
         fields = check.own_fields(value)
         is_instruction = "instruction" in fields
         name = check.text(fields, "category" if is_instruction else "scenario", blank=False)
@@ -126,7 +126,7 @@ def read_scenario_rows(path: str, scenarios: Scenarios) -> Rows[Labelled]:
             raise BadField("category", f"{name}: a scenario that was given up")
         if name not in scenarios:
             raise BadField("category" if is_instruction else "scenario", f"no scenario {name!r}")
-        return Labelled(line, query.strip(), scenarios[name].name)
+        return LabelledQuery(line, query.strip(), scenarios[name].name)
 
     rows = read_rows(path, build, ())
     if not rows.rows:
@@ -134,16 +134,18 @@ def read_scenario_rows(path: str, scenarios: Scenarios) -> Rows[Labelled]:
     return rows
 
 
-def drop_measured(rows: Iterable[Labelled], measured: Collection[str]) -> tuple[Labelled, ...]:
+def drop_measured(
+    rows: Iterable[LabelledQuery], barred_queries: Collection[str]
+) -> tuple[LabelledQuery, ...]:
     """Return the rows whose query does not match a query that is measured on.
 
     A match is an equal query, or one that begins with the other. White space is ignored. Queries
     shorter than 40 characters match only if they are equal.
     """
-    plain = {" ".join(query.split()) for query in measured}
+    plain = {" ".join(query.split()) for query in barred_queries}
     heads = {query[:40] for query in plain if len(query) >= 40}
 
-    def meets(row: Labelled) -> bool:
+    def matches_measured(row: LabelledQuery) -> bool:
         query = " ".join(row.query.split())
         if query in plain:
             return True
@@ -151,22 +153,25 @@ def drop_measured(rows: Iterable[Labelled], measured: Collection[str]) -> tuple[
             return False
         return any(query.startswith(m) or m.startswith(query) for m in plain if len(m) >= 40)
 
-    return tuple(row for row in rows if not meets(row))
+    return tuple(row for row in rows if not matches_measured(row))
 
 
-def split_rows(rows: Sequence[Labelled], share: float) -> Split:
+def split_rows(rows: Sequence[LabelledQuery], share: float) -> Split:
     """Hold out a share of each scenario for validation, drawn by the query's hash.
 
     At least one query of each scenario is held out, unless it has only one.
     """
-    groups: dict[str, list[Labelled]] = defaultdict(list)
+    groups: dict[str, list[LabelledQuery]] = defaultdict(list)
     for row in rows:
         groups[row.scenario].append(row)
     held_lines: set[int] = set()
     for group in groups.values():
-        drawn = sorted(group, key=lambda row: hashlib.sha256(row.query.encode()).hexdigest())
+        ordered_rows = sorted(group, key=lambda row: hashlib.sha256(row.query.encode()).hexdigest())
         held_lines |= {
-            row.line for row in drawn[: min(len(drawn) - 1, max(1, round(share * len(drawn))))]
+            row.line
+            for row in ordered_rows[
+                : min(len(ordered_rows) - 1, max(1, round(share * len(ordered_rows))))
+            ]
         }
     return Split(
         tuple(row for row in rows if row.line not in held_lines),
@@ -206,7 +211,7 @@ def train_classifier(config: ScenariosConfig, data: JudgeData, folder: Path) -> 
     for name, part in (("held out", rows.validation), ("measured besides", rows.measured)):
         if part:
             answers = fitted.classifier.classify([row.query for row in part])
-            figures = metrics([row.scenario for row in part], answers, draws)
+            figures = compute_metrics([row.scenario for row in part], answers, draws)
             summary.append(
                 f"{name}, {len(part)} rows: " + ", ".join(f"{k} {figures[k]}" for k in figures)
             )
@@ -214,7 +219,7 @@ def train_classifier(config: ScenariosConfig, data: JudgeData, folder: Path) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedClassifier:
     """Classifier with the choice of its strength."""
 
     classifier: LinearClassifier
@@ -223,18 +228,18 @@ class Fitted:
     """Macro-F1 of the out-of-fold answers by C."""
 
 
-def fit_classifier(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
+def fit_classifier(rows: Sequence[LabelledQuery], config: ScenariosConfig) -> FittedClassifier:
     """Fit a classifier; strength, calibration and threshold come from cross-validation."""
     truth = [row.scenario for row in rows]
     labels = tuple(sorted(set(truth)))
     label_ids = np.array([labels.index(name) for name in truth])
-    fold_of_row = folds(rows, config.folds)
+    fold_of_row = assign_folds(rows, config.folds)
     scores = {c: np.full((len(rows), len(labels)), ABSENT, np.float32) for c in config.strengths}
     for fold in tqdm(range(config.folds), desc="folds", disable=None):
         inside, outside = np.flatnonzero(fold_of_row != fold), np.flatnonzero(fold_of_row == fold)
         features = make_features([rows[i] for i in inside], config.max_terms)
         inside_matrix, outside_matrix = (
-            matrix(features, [rows[i] for i in at]) for at in (inside, outside)
+            make_matrix(features, [rows[i] for i in at]) for at in (inside, outside)
         )
         for c, fold_scores in scores.items():
             model = _make_svm(c, config.seed).fit(inside_matrix, label_ids[inside])
@@ -247,46 +252,46 @@ def fit_classifier(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
     best = max(f1_of_strength, key=lambda c: (f1_of_strength[c], -c))
     calibration = calibrate(scores[best], label_ids)
     features = make_features(rows, config.max_terms)
-    model = _make_svm(best, config.seed).fit(matrix(features, rows), label_ids)
+    model = _make_svm(best, config.seed).fit(make_matrix(features, rows), label_ids)
     classifier = LinearClassifier(
         features,
         labels,
         model.coef_.T.astype(np.float16),
         model.intercept_.astype(np.float32),
         calibration,
-        threshold(scores[best], calibration.confidence(scores[best]), truth, labels),
+        choose_threshold(scores[best], calibration.confidence(scores[best]), truth, labels),
     )
-    return Fitted(classifier, best, f1_of_strength)
+    return FittedClassifier(classifier, best, f1_of_strength)
 
 
-def folds(rows: Sequence[Labelled], count: int) -> NDArray[np.intp]:
+def assign_folds(rows: Sequence[LabelledQuery], count: int) -> NDArray[np.intp]:
     """Return the fold of each row. The rows of a scenario are spread evenly over the folds."""
     groups: dict[str, list[int]] = defaultdict(list)
     for k, row in enumerate(rows):
         groups[row.scenario].append(k)
     fold_of_row = np.empty(len(rows), dtype=np.intp)
     for start, name in enumerate(sorted(groups)):
-        drawn = sorted(groups[name], key=lambda k: text_digest(rows[k].query))
-        for place, k in enumerate(drawn):
+        ordered_indices = sorted(groups[name], key=lambda k: text_digest(rows[k].query))
+        for place, k in enumerate(ordered_indices):
             fold_of_row[k] = (start + place) % count
     return fold_of_row
 
 
-def make_features(rows: Sequence[Labelled], max_terms: int) -> Features:
+def make_features(rows: Sequence[LabelledQuery], max_terms: int) -> Features:
     """Return the terms in two or more rows that best separate the scenarios, with rarities."""
-    spelled = [words_of(row.query) for row in rows]
+    word_lists = [words_of(row.query) for row in rows]
     counts = Counter(
-        term for words in spelled for term in {*whole_terms(words), *opening_terms(words)}
+        term for words in word_lists for term in {*whole_terms(words), *opening_terms(words)}
     )
     terms = sorted(term for term, n in counts.items() if n >= 2)
     if len(terms) > max_terms:
-        counted = matrix(_weigh_terms(terms, counts, len(rows)), rows)
-        dependence = np.nan_to_num(chi2(counted, [row.scenario for row in rows])[0])
+        term_matrix = make_matrix(_weigh_terms(terms, counts, len(rows)), rows)
+        dependence = np.nan_to_num(chi2(term_matrix, [row.scenario for row in rows])[0])
         terms = [terms[k] for k in np.sort(np.argsort(-dependence, kind="stable")[:max_terms])]
     return _weigh_terms(terms, counts, len(rows))
 
 
-def matrix(features: Features, rows: Sequence[Labelled]) -> Any:
+def make_matrix(features: Features, rows: Sequence[LabelledQuery]) -> Any:
     """Return the rows' features as a sparse matrix, shape [rows, terms]."""
     feature_rows = [features.row(row.query) for row in rows]
     ends = np.cumsum([0, *(len(columns) for columns, _ in feature_rows)])
@@ -307,14 +312,14 @@ def calibrate(scores: NDArray[np.float32], label_ids: NDArray[np.intp]) -> Calib
         return -float(np.log(chances[np.arange(len(label_ids)), label_ids] + 1e-12).mean())
 
     temperature = float(np.exp(minimize_scalar(loss, bounds=(-5, 3), method="bounded").x))
-    right = scores.argmax(axis=1) == label_ids
-    if right.all() or not right.any():
+    is_right = scores.argmax(axis=1) == label_ids
+    if is_right.all() or not is_right.any():
         return Calibration(temperature)
-    curve = LogisticRegression(C=1e4).fit(log_odds(scores, temperature)[:, None], right)
+    curve = LogisticRegression(C=1e4).fit(log_odds(scores, temperature)[:, None], is_right)
     return Calibration(temperature, float(curve.coef_[0, 0]), float(curve.intercept_[0]))
 
 
-def threshold(
+def choose_threshold(
     scores: NDArray[np.float32],
     confidence: NDArray[np.float64],
     truth: Sequence[str],
@@ -364,18 +369,20 @@ def accuracy(truth: Sequence[str], answers: Sequence[str]) -> Statistic:
     return share([a == b for a, b in zip(truth, answers, strict=True)])
 
 
-def metrics(truth: Sequence[str], answers: Sequence[Classified], draws: Draws) -> dict[str, str]:
+def compute_metrics(
+    truth: Sequence[str], answers: Sequence[Classified], draws: Draws
+) -> dict[str, str]:
     """Return accuracy and macro-F1 with 95 % bootstrap intervals, and calibration figures.
 
     Calibration is that of the most probable scenario, before the threshold is applied.
     """
     scenarios = [answer.scenario for answer in answers]
     confidence = np.array([answer.confidence for answer in answers])
-    right = np.array([a == b.best for a, b in zip(truth, answers, strict=True)], dtype=float)
+    is_right = np.array([a == b.best for a, b in zip(truth, answers, strict=True)], dtype=float)
     return {
         "accuracy": estimate_text(asdict(draws.over(accuracy(truth, scenarios), len(truth)))),
         "macro-F1": estimate_text(asdict(draws.over(macro_f1(truth, scenarios), len(truth)))),
-        "calibration error": f"{calibration_error(calibration_bins(confidence, right)):.3f}",
+        "calibration error": f"{calibration_error(calibration_bins(confidence, is_right)):.3f}",
         "mean confidence": f"{confidence.mean():.3f}",
-        "most probable right": f"{right.mean():.3f}",
+        "most probable right": f"{is_right.mean():.3f}",
     }

@@ -73,7 +73,7 @@ class AttacksConfig(ResampledConfig):
     """Generative judge to attack."""
 
 
-def attack_figures(
+def measure_attacks(
     attacks: Sequence[Attack],
     judgements: Sequence[Judgement],
     plain_judgements: Sequence[Judgement],
@@ -148,7 +148,7 @@ async def study(run: Study[AttacksConfig]) -> str:
     judgements, plain_judgements = (
         [answers[item] for item in items] for items in (attack_inputs, plain_inputs)
     )
-    rows = attack_figures(attacks, judgements, plain_judgements, config.draws)
+    rows = measure_attacks(attacks, judgements, plain_judgements, config.draws)
     record = {"judge": judge.name, "attacks": len(attacks), "rows": rows}
     return run.write("attacks", record, markdown)
 

@@ -63,25 +63,25 @@ def run_load(config: ChaosConfig) -> list[load.Load]:
         return [load.measure_load("service", server, config.load, log)]
 
 
-def run_kills(config: ChaosConfig) -> list[kills.Killed]:
+def run_kills(config: ChaosConfig) -> list[kills.KillFigures]:
     """Run one job for each kind of process, and kill a process of that kind during it."""
     with run_service(config.kills.judge, config.output, start_s=600) as server:
         return asyncio.run(kills.kill_each(server, config.kills))
 
 
 PARTS = {
-    "load": ChaosPart(run_load, load.broken_by_load, "server"),
+    "load": ChaosPart(run_load, load.check_load, "server"),
     "holdups": ChaosPart(
-        lambda config: holdups.attack_all(config.output), holdups.broken_by_holdup, "attack"
+        lambda config: holdups.attack_all(config.output), holdups.check_holdup, "attack"
     ),
-    "kills": ChaosPart(run_kills, kills.broken_by_kill, "target"),
+    "kills": ChaosPart(run_kills, kills.check_kill, "target"),
     "jobs": ChaosPart(
-        lambda config: [jobs.kill_job(config.jobs)], jobs.broken_by_killed_job, "command"
+        lambda config: [jobs.kill_job(config.jobs)], jobs.check_killed_job, "command"
     ),
 }
 
 
-def broken_promises(results: dict[str, Any]) -> list[str]:
+def find_broken_promises(results: dict[str, Any]) -> list[str]:
     """Return the promises of the service that the figures break, one text each."""
     return [
         f"{name}, {row[part.name]}: {reason}"
@@ -114,9 +114,9 @@ def study(run: Study[ChaosConfig]) -> str:
         print(f"== {name}", file=sys.stderr)
         results[name] = to_plain(PARTS[name].run(run.config))
     text = run.write("chaos", results, markdown)
-    if broken := broken_promises(results):
+    if violations := find_broken_promises(results):
         raise EngineError(
-            "\n  ".join(["promises are broken:", *broken, f"see {run.config.output}"])
+            "\n  ".join(["promises are broken:", *violations, f"see {run.config.output}"])
         )
     return text
 

@@ -25,7 +25,8 @@ from experiments.faults.proxy import nginx_before
 from experiments.faults.server import HEADERS, TOKEN, Server, run_service
 
 HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S, INPUTS = 1.0, 300.0, 1024.0, 30.0, 1024
-"""Promised limits. HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S and INPUTS bound the fields of `Held`."""
+"""Promised limits. HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S and INPUTS bound the fields of
+`HoldupFigures`."""
 HOLD_S = 20.0
 """Seconds for which an endless attack runs."""
 SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
@@ -35,7 +36,7 @@ HEAD = f"POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HoldupFigures:
     """Figures of one attack."""
 
     attack: str
@@ -60,7 +61,7 @@ class Held:
     """Number of judge inputs of the most expensive request."""
 
 
-def broken_by_holdup(row: dict[str, Any]) -> list[str]:
+def check_holdup(row: dict[str, Any]) -> list[str]:
     """Return the promised limits that a row breaks, one text each."""
     bounds = {
         "health_cpu_s": HEALTH_S,
@@ -69,21 +70,21 @@ def broken_by_holdup(row: dict[str, Any]) -> list[str]:
         "stop_s": STOP_S,
         "inputs": INPUTS,
     }
-    wrong = [f"{name} {row[name]:.4g}" for name, limit in bounds.items() if row[name] > limit]
-    return wrong if row["scored"] else [*wrong, "nobody was served"]
+    violations = [f"{name} {row[name]:.4g}" for name, limit in bounds.items() if row[name] > limit]
+    return violations if row["scored"] else [*violations, "nobody was served"]
 
 
-def attack_all(folder: Path) -> Sequence[Held]:
+def attack_all(folder: Path) -> Sequence[HoldupFigures]:
     """Run every attack from a separate process, each against a new service."""
     return [run_attack(folder, name) for name in ATTACKS]
 
 
-def run_attack(folder: Path, name: str) -> Held:
+def run_attack(folder: Path, name: str) -> HoldupFigures:
     """Run one attack until it ends, or for HOLD_S seconds if it is endless."""
-    log, (_, proxied, is_endless) = folder / "service.log", ATTACKS[name]
+    log, (_, is_proxied, is_endless) = folder / "service.log", ATTACKS[name]
     with (
         run_service(JudgeConfig(kind="fake"), folder) as server,
-        nginx_before(server.port, folder) if proxied else nullcontext() as proxy,
+        nginx_before(server.port, folder) if is_proxied else nullcontext() as proxy,
     ):
         address = proxy.http if proxy else server.address
         before = log.stat().st_size
@@ -102,7 +103,7 @@ def run_attack(folder: Path, name: str) -> Held:
                 attacker.kill()
             output, _ = attacker.communicate()
         log_kib = (log.stat().st_size - before) / 1024
-    return Held(name, *figures, log_kib, stop_s, int(output or 0))
+    return HoldupFigures(name, *figures, log_kib, stop_s, int(output or 0))
 
 
 Attack = Callable[[str], Coroutine[Any, Any, int]]

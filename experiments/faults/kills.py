@@ -50,7 +50,7 @@ class KillsConfig(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Killed:
+class KillFigures:
     """Figures of one job with a kill."""
 
     target: str
@@ -93,7 +93,7 @@ def _matches(process: psutil.Process, text: str) -> bool:
         return False
 
 
-async def judge_and_kill(server: Server, target: str, config: KillsConfig) -> Killed:
+async def judge_and_kill(server: Server, target: str, config: KillsConfig) -> KillFigures:
     """Run a job, and kill one process of the target after a quarter of the answers."""
     candidates = [
         Candidate(f"Question {n % 4} of the {target} job?", f"Answer {n}: " + "word " * (n % 7))
@@ -102,14 +102,14 @@ async def judge_and_kill(server: Server, target: str, config: KillsConfig) -> Ki
     times: list[float] = []
     quarter = asyncio.Event()
 
-    def progress(judgement: Judgement, reused: bool) -> None:
+    def note_answer(judgement: Judgement, reused: bool) -> None:
         times.append(time.monotonic())
         if len(times) >= config.candidates // 4:
             quarter.set()
 
     backend = await HttpBackend.connect(server.address, TOKEN, 60)
     client = RewardClient(
-        backend, deadline_s=config.deadline_s, chunk=8, max_in_flight=32, progress=progress
+        backend, deadline_s=config.deadline_s, chunk=8, max_in_flight=32, progress=note_answer
     )
     try:
         rating = asyncio.create_task(client.rate(candidates))
@@ -117,13 +117,13 @@ async def judge_and_kill(server: Server, target: str, config: KillsConfig) -> Ki
         await asyncio.wait({rating, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         remaining, killed_at = len(candidates) - len(times), time.monotonic()
-        recovering = asyncio.create_task(asyncio.to_thread(_kill, server, target))
+        recovering = asyncio.create_task(asyncio.to_thread(_kill_oldest, server, target))
         judgements = await rating
         recovered_s, orphans = await recovering
     finally:
         await backend.close()
     after = [killed_at, *(t for t in times if t > killed_at)]
-    return Killed(
+    return KillFigures(
         target=target,
         candidates=len(candidates),
         left=remaining,
@@ -136,20 +136,24 @@ async def judge_and_kill(server: Server, target: str, config: KillsConfig) -> Ki
     )
 
 
-def _kill(server: Server, target: str) -> tuple[float, int]:
+def _kill_oldest(server: Server, target: str) -> tuple[float, int]:
     """Kill the oldest process of a target.
 
     Returns the seconds until it was replaced, and the number of its children that still run.
     """
-    before, replicas = find_processes(server, target), server.replicas()
+    before, replicas = find_processes(server, target), server.count_replicas()
     if not before:
         raise ConfigError(f"kills.targets: no process of {target!r} runs here")
     victim, descendants = before[0], before[0].children(recursive=True)
     started = time.monotonic()
     os.kill(victim.pid, signal.SIGKILL)
     while time.monotonic() < started + RECOVERY_S:
-        now = find_processes(server, target)
-        if len(now) >= len(before) and victim not in now and server.replicas() >= replicas:
+        processes = find_processes(server, target)
+        if (
+            len(processes) >= len(before)
+            and victim not in processes
+            and server.count_replicas() >= replicas
+        ):
             seconds = time.monotonic() - started
             return seconds, _count_orphans(descendants)
         time.sleep(0.1)
@@ -171,18 +175,18 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-async def kill_each(server: Server, config: KillsConfig) -> list[Killed]:
+async def kill_each(server: Server, config: KillsConfig) -> list[KillFigures]:
     """Run one job for each target."""
     return [await judge_and_kill(server, target, config) for target in config.targets]
 
 
-def broken_by_kill(row: dict[str, Any]) -> list[str]:
+def check_kill(row: dict[str, Any]) -> list[str]:
     """Return the promises about kills that a row breaks, one text each."""
-    wrong = []
+    violations = []
     if not row["candidates"] == row["answered"] == row["told"] == row["ok"]:
-        wrong.append("not every candidate was answered once and ok")
+        violations.append("not every candidate was answered once and ok")
     if not row["left"]:
-        wrong.append("the job was over before the kill")
+        violations.append("the job was over before the kill")
     if row["orphans"]:
-        wrong.append(f"{row['orphans']} orphans run on")
-    return wrong
+        violations.append(f"{row['orphans']} orphans run on")
+    return violations

@@ -98,12 +98,12 @@ class Load:
     """Growth over the second half, by least squares. NaN for a load of less than a minute."""
 
 
-def broken_by_load(row: dict[str, Any]) -> list[str]:
+def check_load(row: dict[str, Any]) -> list[str]:
     """Return the promised limits that a row breaks, one text each."""
-    wrong = [f"{row[name]} {name}" for name in ("failed", "lost", "twice") if row[name]]
+    violations = [f"{row[name]} {name}" for name in ("failed", "lost", "twice") if row[name]]
     if (row["mib_per_minute"] or 0.0) > MAX_MIB_PER_MINUTE:  # None after a short load
-        wrong.append(f"{row['mib_per_minute']:.1f} MiB more each minute")
-    return wrong
+        violations.append(f"{row['mib_per_minute']:.1f} MiB more each minute")
+    return violations
 
 
 def measure_load(name: str, server: Server, config: LoadConfig, log: Path) -> Load:
@@ -135,19 +135,19 @@ def summarise_load(
     `judged_texts` are the responses in the engine's log, `memory` holds (seconds, MiB) pairs, and
     `seconds` is the duration of a client's load.
     """
-    good = [s for s in samples if s.status == 200]
-    added = [s.seconds - s.inside for s in good] or [float("nan")]
+    answered_requests = [s for s in samples if s.status == 200]
+    added_s = [s.seconds - s.inside for s in answered_requests] or [float("nan")]
     counts = Counter(judged_texts)
-    answered = {s.name for s in good}
-    p50, p99 = np.percentile(added, [50, 99])
+    answered_names = {s.name for s in answered_requests}
+    p50, p99 = np.percentile(added_s, [50, 99])
     return Load(
         server=name,
         requests=len(samples),
-        per_second=len(good) / seconds,
+        per_second=len(answered_requests) / seconds,
         p50_s=float(p50),
         p99_s=float(p99),
-        failed=len(samples) - len(good),
-        lost=len(answered ^ (set(counts) & {s.name for s in samples})),
+        failed=len(samples) - len(answered_requests),
+        lost=len(answered_names ^ (set(counts) & {s.name for s in samples})),
         twice=sum(count > 1 for count in counts.values()),
         rss_mib=(memory[len(memory) // 10][1], memory[-1][1]),
         mib_per_minute=_fit_slope(memory),

@@ -49,14 +49,14 @@ def judge_by_script(response: str) -> dict[str, Any]:
     }
 
 
-def bare_key(query: str, response: str) -> str:
+def make_key(query: str, response: str) -> str:
     """Return the key of a judgement."""
     return hashlib.sha256(json.dumps([BARE_JUDGE, query, response]).encode()).hexdigest()
 
 
 def judge_row(db: sqlite3.Connection, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the judgements of a row's responses. Those without a record are judged and stored."""
-    keys = [bare_key(row["query"], response) for response in row["responses"]]
+    keys = [make_key(row["query"], response) for response in row["responses"]]
     marks = ",".join("?" * len(keys))
     records = dict(
         db.execute(f"SELECT key, judgement FROM judgements WHERE key IN ({marks})", keys)
@@ -74,7 +74,7 @@ def judge_row(db: sqlite3.Connection, row: Mapping[str, Any]) -> list[dict[str, 
     return judgements
 
 
-def best_index(judgements: Sequence[Mapping[str, Any]], logprobs: Sequence[float]) -> int:
+def find_best_index(judgements: Sequence[Mapping[str, Any]], logprobs: Sequence[float]) -> int:
     """Return the index of the highest rating; the highest log-probability breaks ties."""
     return max(range(len(judgements)), key=lambda i: (judgements[i]["rating"], logprobs[i]))
 
@@ -98,11 +98,11 @@ def run_bare_job(folder: Path) -> None:
         for line, text in enumerate(rows, 1):
             row = json.loads(text)
             row_judgements = judge_row(db, row)
-            best = best_index(row_judgements, row["logprobs"])
-            chosen = {"response": row["responses"][best]} | row_judgements[best]
+            best = find_best_index(row_judgements, row["logprobs"])
+            choice = {"response": row["responses"][best]} | row_judgements[best]
             ratings = [judgement["rating"] for judgement in row_judgements]
             selection = {"line": line, "query": row["query"], "index": best}
-            selections.write(json.dumps(selection | chosen | {"ratings": ratings}) + "\n")
+            selections.write(json.dumps(selection | choice | {"ratings": ratings}) + "\n")
             candidates = zip(row["responses"], row["logprobs"], row_judgements, strict=True)
             for index, (response, logprob, judgement) in enumerate(candidates):
                 candidate = {"line": line, "index": index, "response": response}

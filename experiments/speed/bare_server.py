@@ -29,7 +29,7 @@ from autoj_reward.types import JudgeInput
 from experiments.faults.server import Server, free_port, run_server
 
 
-def bare_app(judge: JudgeConfig) -> FastAPI:
+def make_bare_app(judge: JudgeConfig) -> FastAPI:
     """Return an app with only POST /v1/score and GET /readyz."""
     app, replica = FastAPI(), JudgeReplica(make_judge(judge_spec(judge)))
 
@@ -61,7 +61,7 @@ def run_bare_server(judge: JudgeConfig, folder: Path, start_s: float = 180) -> I
 def main(config: str, port: str) -> None:
     """Serve until SIGTERM."""
     options = uvicorn.Config(
-        bare_app(load_config(JudgeConfig, config)),
+        make_bare_app(load_config(JudgeConfig, config)),
         port=int(port),
         log_level="warning",
         access_log=False,

@@ -95,19 +95,19 @@ FORMS = {
 """Forms by name."""
 
 
-def answer_text(form: VerdictForm, says: Says) -> str:
+def write_answer(form: VerdictForm, says: Says) -> str:
     """Return the text of an answer."""
     if says == "verdict":
         return form.write(CRITIQUE, form.verdict)
-    whole = form.write(f"{CRITIQUE}\n\n{QUOTING}{form.plant}{_END}", form.verdict)
-    before, _, after = whole.replace(json.dumps(_END)[1:-1], _END).partition(_END)
+    full_text = form.write(f"{CRITIQUE}\n\n{QUOTING}{form.plant}{_END}", form.verdict)
+    before, _, after = full_text.replace(json.dumps(_END)[1:-1], _END).partition(_END)
     return before if says == "quote" else before + after
 
 
 @lru_cache
 def make_answer(name: str, top: int, says: Says) -> bytes:
     """Return the body of an answer with `top` alternatives per token; 0 for none."""
-    text = answer_text(FORMS[name], says)
+    text = write_answer(FORMS[name], says)
     written = _TOKEN.findall(text)
     choice: dict[str, Any] = {
         "index": 0,
@@ -129,10 +129,10 @@ def _make_logprobs(token: str, others: list[str], top: int) -> dict[str, Any]:
     """Return one written token with its alternatives, the most probable first."""
     probs = {str(n): p for n, p in RATING_PROBS.items()} if token == str(RATING) else {token: 0.8}
     fillers = [other for other in dict.fromkeys(others) if other not in probs]
-    rest = (1 - sum(probs.values())) / 2
+    remaining_prob = (1 - sum(probs.values())) / 2
     for filler in fillers[: max(0, top - len(probs))]:
-        probs[filler] = rest
-        rest /= 2
+        probs[filler] = remaining_prob
+        remaining_prob /= 2
     alternatives = [_make_token(text, p) for text, p in list(probs.items())[:top]]
     return alternatives[0] | {"top_logprobs": alternatives}
 
@@ -141,7 +141,7 @@ def _make_token(text: str, p: float) -> dict[str, Any]:
     return {"token": text, "logprob": math.log(p), "bytes": list(text.encode())}
 
 
-def scripted_app(latency_s: float, says: Says) -> web.Application:
+def make_scripted_app(latency_s: float, says: Says) -> web.Application:
     """Return an app that answers each form's route after `latency_s`, and counts its answers."""
     answered = 0
 
@@ -164,7 +164,7 @@ def scripted_app(latency_s: float, says: Says) -> web.Application:
 
 
 async def _serve(latency_s: float, port: int, says: Says) -> None:
-    runner = web.AppRunner(scripted_app(latency_s, says), access_log=None)
+    runner = web.AppRunner(make_scripted_app(latency_s, says), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port, backlog=1024, reuse_address=True).start()
     print(runner.addresses[0][1], flush=True)

@@ -57,8 +57,8 @@ def study(run: Study[GpuFiguresConfig]) -> str:
     config, until = run.config, time.monotonic() + 60 * run.config.minutes
     work = {name: partial(_measure_until, part, until) for name, part in config.measured.items()}
     text = run.steps("gpu_figures", work, markdown, final=lambda part: part["ok"], free={"minutes"})
-    finished = {path.stem for path in (config.output / "steps").glob("*.json")}
-    remaining = ", ".join(name for name in config.measured if name not in finished)
+    finished_parts = {path.stem for path in (config.output / "steps").glob("*.json")}
+    remaining = ", ".join(name for name in config.measured if name not in finished_parts)
     return text + (f"\nleft: {remaining}; the same command goes on\n" if remaining else "")
 
 
@@ -88,10 +88,15 @@ def run_part(part: GpuPartConfig, seconds: float) -> dict[str, Any]:
         os.killpg(process.pid, 9)  # also ends its engine
         output, _ = process.communicate()
         output += "\ncut off: the time was up"
-    took = time.monotonic() - started
+    seconds_taken = time.monotonic() - started
     ok = process.returncode == 0 and (part.result is None or part.result.is_file())
     result = json.loads(part.result.read_text(encoding="utf-8")) if ok and part.result else None
-    return {"ok": ok, "seconds": round(took, 1), "result": result, "said": output[-OUTPUT_CHARS:]}
+    return {
+        "ok": ok,
+        "seconds": round(seconds_taken, 1),
+        "result": result,
+        "said": output[-OUTPUT_CHARS:],
+    }
 
 
 def markdown(study_result: dict[str, Any]) -> str:

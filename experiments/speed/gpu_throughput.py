@@ -122,7 +122,7 @@ def measure_variant(
     """
     from vllm import LLM
 
-    outputs = output_lengths(len(prompts.ids), config.lengths.critique, config.seed)
+    outputs = draw_output_lengths(len(prompts.ids), config.lengths.critique, config.seed)
     llm = LLM(**throughput_arguments(config, serving, folder, detect_device()))
     rows = []
     try:
@@ -141,17 +141,17 @@ def measure_variant(
                 sharers=config.lengths.candidates,
             )
             rate = roofline(shape, machine, serving, mean_tokens)
-            measured = 60 * len(tokens) / seconds / serving.tensor_parallel
+            measured_rate = 60 * len(tokens) / seconds / serving.tensor_parallel
             rows.append(
                 {
                     "work": work,
                     "judgements": len(tokens),
                     "seconds": seconds,
                     "tokens_out": sum(tokens),
-                    "per_minute": measured,
+                    "per_minute": measured_rate,
                     "roofline": rate.per_minute / serving.tensor_parallel,
                     "bound": rate.bound,
-                    "share": measured * serving.tensor_parallel / rate.per_minute,
+                    "share": measured_rate * serving.tensor_parallel / rate.per_minute,
                 }
             )
     finally:
@@ -202,8 +202,10 @@ def generate(llm: Any, prompts: Sequence[list[int]], lengths: Sequence[int]) -> 
     seconds = time.monotonic() - started
     written = [len(output.outputs[0].token_ids) for output in outputs]
     if written != list(lengths):
-        wrong = sum(a != b for a, b in zip(written, lengths, strict=True))
-        raise ModelError(f"{wrong} of {len(written)} outputs have not the length they were given")
+        wrong_count = sum(a != b for a, b in zip(written, lengths, strict=True))
+        raise ModelError(
+            f"{wrong_count} of {len(written)} outputs have not the length they were given"
+        )
     return seconds
 
 
@@ -227,7 +229,7 @@ class Prompts:
     """Mean number of tokens that the prompts of a query share."""
 
 
-def output_lengths(count: int, mean: int, seed: int) -> list[int]:
+def draw_output_lengths(count: int, mean: int, seed: int) -> list[int]:
     """Draw lengths of critiques in tokens, spread around a mean like the released judgements."""
     factors = np.random.default_rng(seed).normal(1.0, SPREAD, count).clip(*RANGE)
     return [max(1, round(mean * float(share))) for share in factors]
@@ -245,7 +247,7 @@ def make_prompts(
 
     tokenizer = AutoTokenizer.from_pretrained(str(folder))
     tokens, fmt = PromptTokenizer(tokenizer, "chat"), load_format("autoj-en")
-    rng, prompt_ids, shared = random.Random(seed), list[list[int]](), 0
+    rng, prompt_ids, shared_tokens = random.Random(seed), list[list[int]](), 0
     for _ in tqdm(range(queries), desc="prompts"):
         query = _make_text(tokenizer, lengths.query, rng)
         responses = [
@@ -255,12 +257,12 @@ def make_prompts(
             render_prompt(JudgeInput("single", query, (response,)), fmt) for response in responses
         ]
         group = [[token % vocabulary for token in tokens.ids(prompt)] for prompt in prompts]
-        shared += common_prefix(group)
+        shared_tokens += count_common_prefix(group)
         prompt_ids += group
-    return Prompts(prompt_ids, round(shared / queries))
+    return Prompts(prompt_ids, round(shared_tokens / queries))
 
 
-def common_prefix(group: list[list[int]]) -> int:
+def count_common_prefix(group: list[list[int]]) -> int:
     """Return how many leading tokens all prompts of a group share.
 
     For a single prompt, all but the last.

@@ -62,16 +62,16 @@ class JudgedGroups:
     """Wall time of all groups, without imports."""
 
 
-Scored = tuple[list[float | None], int, int]
+GroupScore = tuple[list[float | None], int, int]
 """Scores of a group, failed calls and invented numbers."""
-ScoreGroup = Callable[[str, list[str]], Awaitable[Scored]]
+ScoreGroup = Callable[[str, list[str]], Awaitable[GroupScore]]
 
 
 async def score_groups(work: GroupWork, score: ScoreGroup) -> JudgedGroups:
     """Score all groups, `in_flight` of them at a time."""
     free, result = asyncio.Semaphore(work.in_flight), JudgedGroups()
 
-    async def score_group(query: str, responses: list[str]) -> Scored:
+    async def score_group(query: str, responses: list[str]) -> GroupScore:
         async with free:
             return await score(query, responses)
 
@@ -108,7 +108,7 @@ async def judge_by_autoj(
     relative_config = RelativeConfig.model_validate(relative)
     async with open_judge(JudgeConfig.model_validate(endpoint | judge)) as client:
 
-        async def score(query: str, responses: list[str]) -> Scored:
+        async def score(query: str, responses: list[str]) -> GroupScore:
             group = [Candidate(query, text) for text in responses]
             question = await client.question_of_rank(group, relative_config)
             ranking = await question.answer(client.judge)
@@ -142,7 +142,7 @@ async def judge_by_openjudge(work: GroupWork, debiased: bool) -> JudgedGroups:
     )
     strategy = GRPOTournamentEvaluationStrategy(debiased=debiased)
 
-    async def score(query: str, responses: list[str]) -> Scored:
+    async def score(query: str, responses: list[str]) -> GroupScore:
         failures = list[Exception]()
 
         async def compare(**texts: str) -> Any:
@@ -201,7 +201,7 @@ async def judge_by_its_hub(work: GroupWork) -> JudgedGroups:
     async with its_hub_model(work.address, work.max_tokens) as model:
         judge = LLMJudge(model)
 
-        async def score(query: str, responses: list[str]) -> Scored:
+        async def score(query: str, responses: list[str]) -> GroupScore:
             question = ChatMessage(role="user", content=query)
             rows = [[question, ChatMessage(role="assistant", content=text)] for text in responses]
             scores = list(await judge.ascore(rows))

@@ -81,17 +81,17 @@ def measure_judges(config: GroupPeersConfig) -> list[dict[str, Any]]:
     return rows
 
 
-def peer_judge_figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def summarise_judges(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return each judge's medians over the rounds, and its ties, failures and abstentions."""
     figures = []
     for name in JUDGES:
         judge_rows = [row for row in rows if row["judge"] == name]
         scores = [group for row in judge_rows for group in row["scores"]]
-        tied, pairs = np.sum(tie_counts(scores), axis=0)
+        tied_pairs, pairs = np.sum(tie_counts(scores), axis=0)
         figures.append(
             {
                 "judge": name,
-                "ties": tied / pairs if pairs else None,
+                "ties": tied_pairs / pairs if pairs else None,
                 "missing": sum(score is None for group in scores for score in group),
                 "failed": sum(row["failed"] for row in judge_rows),
                 "invented": sum(row["invented"] for row in judge_rows),
@@ -137,7 +137,7 @@ def study(run: Study[GroupPeersConfig]) -> str:
     """Measure the judges. Return the report."""
     peers = peer_versions(("OpenJudge", "its-hub"), run.config.environments)
     rows = measure_judges(run.config)
-    result = {"rounds": rows, "figures": peer_judge_figures(rows), "peers": peers}
+    result = {"rounds": rows, "figures": summarise_judges(rows), "peers": peers}
     return run.write("group_peers", result, markdown)
 
 

@@ -131,7 +131,7 @@ def measure(
         return figures | {"in_flight": judge.most_in_flight}
 
 
-def hidden_share(figures: Mapping[str, float]) -> float:
+def measure_hidden_share(figures: Mapping[str, float]) -> float:
     """Return the share of the judging that generation hides: 0 if neither overlaps.
 
     The seconds of a step that neither generates nor judges are in all figures, and count once.
@@ -177,7 +177,7 @@ def measure_installed(
         return {"version": "not installed", **dict.fromkeys(FIGURES)}
     version = importlib.metadata.version(package)
     figures = measure(part, work, judge, config.judgement_s)
-    return {"version": version, **figures, "hidden": hidden_share(figures)}
+    return {"version": version, **figures, "hidden": measure_hidden_share(figures)}
 
 
 def study(run: Study[OverlapConfig]) -> str:

@@ -98,7 +98,7 @@ class OverlapWork:
     @property
     def prompts(self) -> list[list[dict[str, str]]]:
         """Return the prompt of each group of a step, as messages."""
-        return [numbered_prompt(n) for n in range(self.groups)]
+        return [make_numbered_prompt(n) for n in range(self.groups)]
 
     @property
     def model(self) -> str:
@@ -117,7 +117,7 @@ class OverlapWork:
         return [*self.tokenizer(text).input_ids, self.tokenizer.eos_token_id]
 
 
-def numbered_prompt(number: int) -> list[dict[str, str]]:
+def make_numbered_prompt(number: int) -> list[dict[str, str]]:
     """Return a prompt that begins with its number, as messages."""
     content = f"{number}: {QUESTIONS[number % len(QUESTIONS)]}"
     return [{"role": "user", "content": content}]
@@ -174,14 +174,14 @@ def open_trl_async(work: OverlapWork) -> Iterator[Callable[[], None]]:
     from trl.experimental.async_grpo import async_rollout_worker as trl_worker
 
     groups = work.groups * work.steps
-    started = [asyncio.Event() for _ in range(MOST_RUNS + 1)]
-    runs = iter(started)
+    start_events = [asyncio.Event() for _ in range(MOST_RUNS + 1)]
+    runs = iter(start_events)
 
     async def complete(request: web.Request) -> web.Response:
         prompt = work.tokenizer.decode((await request.json())["prompt"])
         number = re.search(r"user\n(\d+):", prompt)
         assert number, prompt
-        await started[int(number[1]) // groups].wait()
+        await start_events[int(number[1]) // groups].wait()
         ids = work.token_ids(await work.policy.generate())
         logprobs = {"token_logprobs": [-1.0] * len(ids)}
         return web.json_response({"choices": [{"token_ids": ids, "logprobs": logprobs}]})
@@ -196,7 +196,9 @@ def open_trl_async(work: OverlapWork) -> Iterator[Callable[[], None]]:
     with serve_app(app) as (url, loop):
         worker = trl_worker.AsyncRolloutWorker(
             model_name="policy",
-            dataset=[{"prompt": numbered_prompt(n)} for n in range(groups * len(started))],
+            dataset=[
+                {"prompt": make_numbered_prompt(n)} for n in range(groups * len(start_events))
+            ],
             reward_funcs=[judge_reward],
             processing_class=work.tokenizer,
             eos_token_ids=[work.tokenizer.eos_token_id],
@@ -232,8 +234,8 @@ def open_verl(work: OverlapWork, colocated: bool = False) -> Iterator[Callable[[
     from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
     from verl.workers.rollout.replica import TokenOutput
 
-    shipped = Path(verl.__file__).parent / "trainer/config/_generated_ppo_trainer.yaml"
-    config = OmegaConf.load(shipped)
+    config_path = Path(verl.__file__).parent / "trainer/config/_generated_ppo_trainer.yaml"
+    config = OmegaConf.load(config_path)
     settings = {
         "actor_rollout_ref.model.path": work.model,
         "actor_rollout_ref.rollout.name": "vllm",

@@ -25,7 +25,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.conversation import Context
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import Candidate
-from experiments.rubrics import RUBRIC_WAYS, judging_cost, open_ways, timed_scores
+from experiments.rubrics import RUBRIC_WAYS, open_ways, score_and_time, sum_judging_cost
 from experiments.speed.work import BACKGROUND, QUESTIONS, SENTENCES
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
@@ -65,8 +65,8 @@ def make_response(config: RubricCostConfig, mark: str, count: int) -> Candidate:
 
 def _make_item(number: int, words: int) -> RubricItem:
     about = " ".join(SENTENCES[number % len(SENTENCES) :] + SENTENCES).split()
-    begun = f"Criterion {number} asks that the response says:".split()
-    return RubricItem(" ".join([*begun, *about][:words]))
+    opening = f"Criterion {number} asks that the response says:".split()
+    return RubricItem(" ".join([*opening, *about][:words]))
 
 
 async def measure_way(
@@ -74,14 +74,14 @@ async def measure_way(
 ) -> list[dict[str, Any]]:
     """Return the cost of one way for each number of items: means of the rounds."""
     rubric, rows = RUBRIC_WAYS[part].how, []
-    await timed_scores(client, [make_response(config, f"{part} {FIRST_MARK}", 1)], rubric)
+    await score_and_time(client, [make_response(config, f"{part} {FIRST_MARK}", 1)], rubric)
     for count in config.items:
         costs, seconds = [], []
         for number in range(config.rounds):
             candidate = make_response(config, f"{part} {count} {number}", count)
-            scores, spent = await timed_scores(client, [candidate], rubric)
-            costs.append(judging_cost(scores))
-            seconds.append(spent)
+            scores, judging_s = await score_and_time(client, [candidate], rubric)
+            costs.append(sum_judging_cost(scores))
+            seconds.append(judging_s)
         means = {name: statistics.fmean(cost[name] for cost in costs) for name in costs[0]}
         rows.append({"items": count} | means | {"seconds": statistics.median(seconds)})
     return rows
@@ -106,14 +106,16 @@ NOTE = (
 )
 
 
-def cost_rows(steps: Mapping[str, Any]) -> list[dict[str, Any]]:
+def make_cost_rows(steps: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a row of the table for each way and number of items."""
     rows = []
-    for part, measured in steps.items():
-        computed = {row["items"]: row["tokens_in"] - row["tokens_cached"] for row in measured}
-        for row in measured:
-            tokens, alone = computed[row["items"]], computed.get(1)
-            ratio = tokens / alone if alone else None
+    for part, measurements in steps.items():
+        computed_tokens = {
+            row["items"]: row["tokens_in"] - row["tokens_cached"] for row in measurements
+        }
+        for row in measurements:
+            tokens, one_item_tokens = computed_tokens[row["items"]], computed_tokens.get(1)
+            ratio = tokens / one_item_tokens if one_item_tokens else None
             rows.append(row | {"way": RUBRIC_WAYS[part].name, "computed": tokens, "ratio": ratio})
     return rows
 
@@ -121,7 +123,7 @@ def cost_rows(steps: Mapping[str, Any]) -> list[dict[str, Any]]:
 def markdown(result: dict[str, Any]) -> str:
     """Write the costs as a Markdown table."""
     title = "Cost of a rubric"
-    return report(title, result, [(title, tabled(cost_rows(result["steps"]), COLUMNS), NOTE)])
+    return report(title, result, [(title, tabled(make_cost_rows(result["steps"]), COLUMNS), NOTE)])
 
 
 async def study(run: Study[RubricCostConfig]) -> str:

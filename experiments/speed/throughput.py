@@ -111,7 +111,7 @@ async def measure_paths(config: ThroughputConfig, bare: BareEngine) -> list[dict
     """Return a row for the engine's limit, and for the service by handle and by HTTP."""
     serving = config.judge.serve.model_copy(update={"replicas": 1})
     judge = config.judge.model_copy(update={"serve": serving})
-    async with open_judge(judge) as handle, over_http(handle) as http:
+    async with open_judge(judge) as handle, serve_over_http(handle) as http:
         sides: dict[str, Side] = {
             CEILING: bare.judge,
             "service, by handle": make_client_side(handle),
@@ -139,7 +139,9 @@ async def measure_prefix(config: ThroughputConfig, bare: BareEngine) -> list[dic
             query = {
                 "query_tokens": len(bare.tokens.continuation(piece("1a")[0].query)),
                 "judging": judging,
-                "off_s": statistics.median(spent.seconds for spent in rounds_by_side["off"]),
+                "off_s": statistics.median(
+                    side_round.seconds for side_round in rounds_by_side["off"]
+                ),
             }
             rows.append(query | sum_rounds(rounds_by_side["on"], rounds_by_side["off"]))
     return rows
@@ -151,15 +153,15 @@ def sum_rounds(rounds: Sequence[SideRound], others: Sequence[SideRound]) -> dict
     The ratio is the median over rounds of its seconds divided by those of `others` in the same
     round.
     """
-    usage = sum((spent.usage for spent in rounds), Usage())
-    count = sum(spent.judgements for spent in rounds)
-    seconds = [spent.seconds for spent in rounds]
+    usage = sum((side_round.usage for side_round in rounds), Usage())
+    count = sum(side_round.judgements for side_round in rounds)
+    seconds = [side_round.seconds for side_round in rounds]
     return {
         "seconds": statistics.median(seconds),
         "rounds_s": seconds,
-        "ratio": ratio_by_round(seconds, (spent.seconds for spent in others)),
+        "ratio": ratio_by_round(seconds, (side_round.seconds for side_round in others)),
         "judgements": rounds[0].judgements,
-        "rated": sum(spent.rated for spent in rounds) / count,
+        "rated": sum(side_round.rated for side_round in rounds) / count,
         "tokens_in": usage.tokens_in / count,
         "hit_rate": usage.tokens_cached / usage.tokens_in,
         "tokens_out": usage.tokens_out / count,
@@ -175,7 +177,7 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def over_http(client: RewardClient) -> AsyncIterator[RewardClient]:
+async def serve_over_http(client: RewardClient) -> AsyncIterator[RewardClient]:
     """Serve `client` over HTTP with a token, and yield a client of that service.
 
     The HTTP server shares this process and its event loop. `autoj serve` has a process for it.

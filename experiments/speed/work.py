@@ -53,8 +53,8 @@ def made_candidates(mark: str, queries: int, count: int, words: int = 0) -> list
     candidates = []
     for number, question in zip(range(queries), cycle(QUESTIONS), strict=False):
         question_words = f"{mark}{number}: {question}".split()
-        more = islice(cycle(BACKGROUND.split()), max(0, words - len(question_words)))
-        query = " ".join([*question_words, *more])
+        filler = islice(cycle(BACKGROUND.split()), max(0, words - len(question_words)))
+        query = " ".join([*question_words, *filler])
         for n in range(count):
             response = "".join(SENTENCES[: 1 + n % 5]) * (1 + n % 4)
             candidates.append(Candidate(query, f"Answer {n}. {response}"))

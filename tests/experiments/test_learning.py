@@ -14,15 +14,15 @@ from autoj_reward.journal import Journal
 from autoj_reward.journal.records import digest, judgement_cell
 from autoj_reward.rubric_items import read_items
 from experiments import learning
-from experiments.failing import Failing, fails, program_score
-from experiments.learning import LearningConfig, read_metric, rubric_score
+from experiments.failing import Failing, fails, score_by_program
+from experiments.learning import LearningConfig, read_metric, score_by_rubric
 from experiments.study import Study, run_training
 from tests.judgements import rated
 
 
 def test_what_the_program_grants() -> None:
     given = {"": 6, "a b": 8, "a b c d": 10, "a b c d e": 9, "word " * 40: 1}
-    assert {text: program_score(text, 4) for text in given} == given
+    assert {text: score_by_program(text, 4) for text in given} == given
 
 
 def test_a_judge_fails_by_plan() -> None:
@@ -116,7 +116,7 @@ def test_what_the_program_grants_for_a_rubric() -> None:
         ]
     )
     given = {"Tea in a cup": 1, "teain": 2 / 3, "milk": -1 / 3, "A cup": 0, "": 0}
-    assert {text: rubric_score(items, text) for text in given} == given
+    assert {text: score_by_rubric(items, text) for text in given} == given
 
 
 @pytest.mark.training

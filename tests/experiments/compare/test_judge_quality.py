@@ -71,7 +71,7 @@ class Quality:
 
 def test_the_config_of_the_repository_has_every_part() -> None:
     config = load_config(JudgeQualityConfig, ROOT / "configs/experiments/judge_quality.yaml")
-    assert config.wanted(None) == PARTS
+    assert config.select_parts(None) == PARTS
     judges = config.judges
     assert not judges["direct"].critique and judges["base"].critique and judges["greedy"].critique
 

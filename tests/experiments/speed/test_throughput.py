@@ -24,7 +24,7 @@ from experiments.speed.throughput import (
     ThroughputConfig,
     markdown,
     measure_prefix,
-    over_http,
+    serve_over_http,
     sum_rounds,
 )
 from experiments.speed.work import (
@@ -92,7 +92,7 @@ def test_ratios_are_medians_over_the_rounds() -> None:
 
 async def test_the_service_by_handle_and_by_http_judges_everything() -> None:
     given = made_candidates("1a", 2, 8)
-    async with open_judge(FAKE) as handle, over_http(handle) as http:
+    async with open_judge(FAKE) as handle, serve_over_http(handle) as http:
         found = [await make_client_side(client)(given) for client in (handle, http)]
         direct, remote = await handle.rate(given), await http.rate(given)
     for one in found:
