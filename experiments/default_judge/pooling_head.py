@@ -229,13 +229,13 @@ def write_head(
     """
     layer = model.model.layers[block]
     attention = layer.self_attn
-    size, sharers = attention.head_dim, attention.num_key_value_groups
+    size, heads_per_group = attention.head_dim, attention.num_key_value_groups
     place = slice(head * size, (head + 1) * size)
-    group = head // sharers
+    group = head // heads_per_group
     with torch.no_grad():
         attention.q_proj.weight[place] = 0
         attention.v_proj.weight[group * size] = weights / layer.input_layernorm.weight
-        for other in range(group * sharers, (group + 1) * sharers):
+        for other in range(group * heads_per_group, (group + 1) * heads_per_group):
             attention.o_proj.weight[:, other * size] = 0
         attention.o_proj.weight[:, place] = 0
         attention.o_proj.weight[:, head * size] = direction
