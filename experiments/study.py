@@ -1,6 +1,6 @@
 """Common command line of all studies: config and flags, result file and report, error handling.
 
-A study is a module with a config, a function that measures, and `main = command(Config, measure)`.
+A study is a module with a config, a function that measures, and `main = study_command(Config, measure)`.
 Its results go to NAME.json, with the command, date, machine, versions and config, and to NAME.md.
 The module's docstring is its --help.
 """

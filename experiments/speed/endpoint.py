@@ -172,7 +172,7 @@ async def _serve(latency_s: float, port: int, says: Says) -> None:
 
 
 class ScriptedEndpoint:
-    """ScriptedEndpoint in a separate process."""
+    """Scripted endpoint in a process of its own, which can be killed and started again."""
 
     def __init__(self, latency_s: float, says: Says = "verdict") -> None:
         self._arguments = [str(latency_s), "--says", says]
