@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -46,6 +47,14 @@ def value_name(scored_by: str | None) -> str:
     return "score" if scored_by in RANKED_BY else "rubric score"
 
 
+def bar_position() -> int | None:
+    """Return the `position` of a tqdm bar that may stand beside another one.
+
+    In a log file all bars share a line: tqdm would write control codes to move between lines.
+    """
+    return None if sys.stderr.isatty() else 0
+
+
 @contextmanager
 def progress_bar(total: int | None, label: str = "judging") -> Iterator[Progress]:
     """Yield a callback that advances a progress bar by one judgement.
@@ -53,7 +62,7 @@ def progress_bar(total: int | None, label: str = "judging") -> Iterator[Progress
     total: expected judgements, those from the journal included; None if unknown. It may differ from
     the number of judgements, and the bar is full when the block ends without an error.
     """
-    with tqdm(total=total, desc=label, unit="judgement") as bar:
+    with tqdm(total=total, desc=label, unit="judgement", position=bar_position()) as bar:
 
         def advance(_judgement: Judgement, _reused: bool) -> None:
             if bar.total is not None:
