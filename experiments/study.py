@@ -1,8 +1,8 @@
 """Common command line of all studies: config and flags, result file and report, error handling.
 
 A study is a module with a config, a function that measures, and
-`main = study_command(Config, measure)`. Its results go to NAME.json, with the command, date, machine, versions and config, and to NAME.md.
-The module's docstring is its --help.
+`main = study_command(Config, measure)`. Its results go to NAME.json, with the command, date,
+machine, versions and config, and to NAME.md. The module's docstring is its --help.
 """
 
 from __future__ import annotations
