@@ -115,8 +115,8 @@ def test_a_ray_that_is_named_is_joined_and_goes_on(
 ) -> None:
     output, _ = run_job(environment | {"RAY_ADDRESS": stranger})
     assert not isinstance(output, str), output
-    where, rating, [name], replicas = output
-    assert (where, rating, replicas) == (stranger, 3.0, 1)
+    address, rating, [name], replicas = output
+    assert (address, rating, replicas) == (stranger, 3.0, 1)
     assert str(name).startswith("judge-")  # another run may have its judge there
 
 

@@ -543,9 +543,9 @@ def test_a_running_service_rewards(
 
 def test_a_part_at_another_address(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
-    there = PartConfig(service=ServiceConfig(address=service), view="rating")
+    part = PartConfig(service=ServiceConfig(address=service), view="rating")
     judge = JudgeConfig(kind="fake", script={"ratings": {"good": 1, "poor": 10}})
-    with RewardModel(make_config(judge=judge, parts={"there": there})) as model:
+    with RewardModel(make_config(judge=judge, parts={"there": part})) as model:
         rewards = model.rewards_now(make_candidates("good", "lost", "poor"))
     assert [r.parts["there"] for r in rewards] == [9.0, None, 2.0]
     assert [r.raw for r in rewards] == [

@@ -61,8 +61,8 @@ def load_manager(
     node = SimpleNamespace(get_node_id=lambda: "0" * 56)
     monkeypatch.setattr(remote.ray, "get_runtime_context", lambda: node)
     custom = name == "JudgeRewardManager"
-    where = {"source": "importlib", "module": {"path": ours.__file__}} if custom else {}
-    chosen = {"source": "register", "name": name} | where
+    source = {"source": "importlib", "module": {"path": ours.__file__}} if custom else {}
+    chosen = {"source": "register", "name": name} | source
     path = None if custom else ours.__file__
     scorer: dict[str, Any] = {"path": path, "name": function or MANAGERS[name], "reward_kwargs": {}}
     reward = {"reward_manager": chosen, "custom_reward_function": scorer, "num_workers": 1}

@@ -92,10 +92,10 @@ def make_verl_config(folder: str, name: str = "JudgeRewardManager") -> Any:
     """Return verl's config with one of its managers, or ours, and our functions."""
     OmegaConf = importlib.import_module("omegaconf").OmegaConf
     custom = name == "JudgeRewardManager"
-    where = {"source": "importlib", "module": {"path": ours.__file__}} if custom else {}
+    source = {"source": "importlib", "module": {"path": ours.__file__}} if custom else {}
     function = MANAGERS.get(name) or "compute_score"
     reward = {
-        "reward_manager": {"source": "register", "name": name} | where,
+        "reward_manager": {"source": "register", "name": name} | source,
         "custom_reward_function": {"path": ours.__file__, "name": function, "reward_kwargs": {}},
         "reward_model": {
             "enable": True,
