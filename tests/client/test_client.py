@@ -21,11 +21,17 @@ from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdic
 from tests.judgements import compared, rated
 
 
-def verdict(item: JudgeInput) -> Judgement:
+def judge_by_length(item: JudgeInput) -> Judgement:
     """Return the judgement that the longer response wins."""
-    one, two = map(len, item.responses)
-    said = Verdict.TIE if one == two else Verdict.FIRST if one > two else Verdict.SECOND
-    return compared(said, judge="stub")
+    first_length, second_length = map(len, item.responses)
+    winner = (
+        Verdict.TIE
+        if first_length == second_length
+        else Verdict.FIRST
+        if first_length > second_length
+        else Verdict.SECOND
+    )
+    return compared(winner, judge="stub")
 
 
 class Stub(Backend):
@@ -51,7 +57,7 @@ class Stub(Backend):
         self.calls.append(tuple(items))
         self.inside += len(items)
         self.most_inside = max(self.most_inside, self.inside)
-        left = len(items)
+        remaining = len(items)
         try:
             if self.gate:
                 await self.gate.wait()
@@ -59,11 +65,11 @@ class Stub(Backend):
                 await asyncio.sleep(0)
                 if error := self.fault(items[index]):
                     raise error
-                left -= 1
+                remaining -= 1
                 self.inside -= 1
                 yield index, self.answer(items[index])
         finally:
-            self.inside -= left
+            self.inside -= remaining
             self.closed += 1
 
     async def check(self) -> int:
@@ -76,11 +82,11 @@ class Stub(Backend):
         pass
 
     @property
-    def asked(self) -> list[JudgeInput]:
+    def asked_items(self) -> list[JudgeInput]:
         return [item for call in self.calls for item in call]
 
 
-def values(judgements: Sequence[Judgement]) -> list[float | None]:
+def read_ratings(judgements: Sequence[Judgement]) -> list[float | None]:
     return [j.view("rating") for j in judgements]
 
 
@@ -95,8 +101,8 @@ async def settle() -> None:
 
 async def test_answers_keep_the_order_of_the_candidates() -> None:
     client = RewardClient(Stub(), max_in_flight=4)
-    found = await client.rate([Candidate(f"q{n % 3}", "x" * n) for n in range(1, 9)])
-    assert values(found) == [1, 2, 3, 4, 5, 6, 7, 8]
+    judgements = await client.rate([Candidate(f"q{n % 3}", "x" * n) for n in range(1, 9)])
+    assert read_ratings(judgements) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 async def test_nothing_to_rate_asks_nothing() -> None:
@@ -108,9 +114,11 @@ async def test_nothing_to_rate_asks_nothing() -> None:
 async def test_identical_candidates_are_judged_once() -> None:
     stub = Stub()
     client = RewardClient(stub)
-    found = await client.rate([Candidate("q", "aa"), Candidate("q", "b"), Candidate("q", "aa")])
-    assert values(found) == [2, 1, 2]
-    assert sorted(i.responses[0] for i in stub.asked) == ["aa", "b"]
+    judgements = await client.rate(
+        [Candidate("q", "aa"), Candidate("q", "b"), Candidate("q", "aa")]
+    )
+    assert read_ratings(judgements) == [2, 1, 2]
+    assert sorted(i.responses[0] for i in stub.asked_items) == ["aa", "b"]
 
 
 async def test_concurrent_calls_share_what_is_under_way() -> None:
@@ -122,8 +130,8 @@ async def test_concurrent_calls_share_what_is_under_way() -> None:
     await settle()
     assert stub.gate is not None
     stub.gate.set()
-    assert values(await first) == [1, 2]
-    assert values(await second) == [2, 3]
+    assert read_ratings(await first) == [1, 2]
+    assert read_ratings(await second) == [2, 3]
     assert [tuple(i.responses[0] for i in c) for c in stub.calls] == [("a", "bb"), ("ccc",)]
     assert is_idle(client, 256)
 
@@ -143,11 +151,11 @@ async def test_calls_hold_one_query_each(
     candidates = [Candidate("a", "x" * n) for n in range(3)] + [Candidate("b", "y")]
     candidates += [Candidate("a", "x" * n) for n in (3, 4)] + [Candidate("b", "z")]
     await RewardClient(stub, chunk=chunk, max_in_flight=limit).rate(candidates)
-    found: dict[str, list[int]] = {}
+    call_sizes: dict[str, list[int]] = {}
     for call in stub.calls:
         assert len({item.query for item in call}) == 1
-        found.setdefault(call[0].query, []).append(len(call))
-    assert found == sizes
+        call_sizes.setdefault(call[0].query, []).append(len(call))
+    assert call_sizes == sizes
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
@@ -157,7 +165,7 @@ async def test_never_more_in_flight_than_allowed(limit: int) -> None:
     batches = [[Candidate(f"q{n}", "x" * k) for k in range(4)] for n in range(4)]
     await asyncio.gather(*(client.rate(batch) for batch in batches))
     assert 0 < stub.most_inside <= limit
-    assert len(stub.asked) == 16
+    assert len(stub.asked_items) == 16
     assert is_idle(client, limit)
 
 
@@ -176,22 +184,22 @@ async def test_an_answer_makes_room_before_the_rest_of_its_call() -> None:
     client = RewardClient(stub, max_in_flight=4, chunk=4)
     slow = asyncio.create_task(client.rate([Candidate("a", "x" * n) for n in range(4)]))
     await settle()
-    assert values(await client.rate([Candidate("b", "x" * n) for n in range(3)])) == [0, 1, 2]
+    assert read_ratings(await client.rate([Candidate("b", "x" * n) for n in range(3)])) == [0, 1, 2]
     assert not slow.done()
     last.set()
-    assert values(await slow) == [0, 1, 2, 3]
+    assert read_ratings(await slow) == [0, 1, 2, 3]
     assert is_idle(client, 4)
 
 
 async def test_a_lost_replica_is_asked_again_only_for_what_is_missing() -> None:
     lost = iter([EngineUnavailable("died")])
     stub = Stub(fault=lambda item: next(lost, None) if item.responses == ("bb",) else None)
-    told: list[Judgement] = []
-    client = RewardClient(stub, progress=lambda judgement, reused: told.append(judgement))
-    found = await client.rate([Candidate("q", r) for r in ("a", "bb", "ccc")])
-    assert values(found) == [1, 2, 3]
+    reported: list[Judgement] = []
+    client = RewardClient(stub, progress=lambda judgement, reused: reported.append(judgement))
+    judgements = await client.rate([Candidate("q", r) for r in ("a", "bb", "ccc")])
+    assert read_ratings(judgements) == [1, 2, 3]
     assert [[i.responses[0] for i in c] for c in stub.calls] == [["a", "bb", "ccc"], ["a", "bb"]]
-    assert sorted(v for v in values(told) if v) == [1, 2, 3]
+    assert sorted(v for v in read_ratings(reported) if v) == [1, 2, 3]
 
 
 async def test_a_stream_that_ends_early_is_asked_again() -> None:
@@ -201,8 +209,8 @@ async def test_a_stream_that_ends_early_is_asked_again() -> None:
             yield 0, self.answer(items[0])
 
     stub = Short()
-    found = await RewardClient(stub).rate([Candidate("q", "a"), Candidate("q", "bb")])
-    assert values(found) == [1, 2]
+    judgements = await RewardClient(stub).rate([Candidate("q", "a"), Candidate("q", "bb")])
+    assert read_ratings(judgements) == [1, 2]
     assert [len(call) for call in stub.calls] == [2, 1]
 
 
@@ -216,12 +224,14 @@ async def test_a_hanging_input_is_unavailable_by_its_deadline() -> None:
 
     client = RewardClient(Hang(), deadline_s=2.0)
     started = time.monotonic()
-    found = await client.rate([Candidate("q", "a"), Candidate("q", "hang"), Candidate("p", "bb")])
+    judgements = await client.rate(
+        [Candidate("q", "a"), Candidate("q", "hang"), Candidate("p", "bb")]
+    )
     assert time.monotonic() - started >= 2.0
-    assert values(found) == [1, None, 2]
-    assert found[1].outcome is Outcome.UNAVAILABLE
-    assert found[1].reason == "no answer within 2 s"
-    assert found[1].judge == "stub"
+    assert read_ratings(judgements) == [1, None, 2]
+    assert judgements[1].outcome is Outcome.UNAVAILABLE
+    assert judgements[1].reason == "no answer within 2 s"
+    assert judgements[1].judge == "stub"
     assert is_idle(client, 256)
 
 
@@ -229,9 +239,9 @@ async def test_the_last_error_is_named_when_the_deadline_passes() -> None:
     stub = Stub(fault=lambda item: EngineUnavailable("replica 3 is gone"))
     client = RewardClient(stub, deadline_s=1.0)
     client._first_pause_s = 0.001
-    [found] = await client.rate([Candidate("q", "a")])
-    assert found.outcome is Outcome.UNAVAILABLE
-    assert found.reason == "no answer within 1 s; last: replica 3 is gone"
+    [judgement] = await client.rate([Candidate("q", "a")])
+    assert judgement.outcome is Outcome.UNAVAILABLE
+    assert judgement.reason == "no answer within 1 s; last: replica 3 is gone"
     assert len(stub.calls) >= 2
 
 
@@ -246,7 +256,7 @@ async def test_an_unexpected_error_propagates_and_leaves_nothing_behind(limit: i
     assert is_idle(client, limit)
     assert stub.inside == 0
     broken = False
-    assert values(await client.rate(candidates)) == [0, 1, 2] * 4
+    assert read_ratings(await client.rate(candidates)) == [0, 1, 2] * 4
 
 
 async def test_an_error_of_the_caller_stops_the_stream() -> None:
@@ -284,8 +294,8 @@ async def test_callers_of_one_query_ask_together() -> None:
     stub = Stub()
     client = RewardClient(stub, chunk=3)
     rows = [Candidate(f"q{n % 2}", "x" * n) for n in range(1, 9)]
-    found = await asyncio.gather(*(client.rate([row]) for row in rows))
-    assert [values(own) for own in found] == [[n] for n in range(1, 9)]
+    batches = await asyncio.gather(*(client.rate([row]) for row in rows))
+    assert [read_ratings(batch) for batch in batches] == [[n] for n in range(1, 9)]
     assert sorted(map(len, stub.calls)) == [1, 1, 3, 3]
     assert is_idle(client, 256)
 
@@ -300,7 +310,7 @@ async def test_a_caller_who_leaves_takes_nobody_along() -> None:
         await leaving
     assert stub.inside == 2 and stub.gate
     stub.gate.set()
-    assert values(await staying) == [2]
+    assert read_ratings(await staying) == [2]
     assert is_idle(client, 256)
 
 
@@ -315,7 +325,7 @@ async def test_who_stays_does_not_wait_for_what_others_left() -> None:
     client = RewardClient(stub)
     leaving, staying = (asyncio.create_task(client.rate([Candidate("q", r)])) for r in ("a", "bb"))
     await client_asked.wait()
-    assert values(await staying) == [2]
+    assert read_ratings(await staying) == [2]
     leaving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaving
@@ -325,9 +335,9 @@ async def test_who_stays_does_not_wait_for_what_others_left() -> None:
 async def test_an_error_of_a_call_reaches_all_who_asked_with_it() -> None:
     stub = Stub(fault=lambda item: RuntimeError("no such engine"))
     client = RewardClient(stub)
-    asked = (client.rate([Candidate("q", r)]) for r in ("a", "bb"))
-    found = await asyncio.gather(*asked, return_exceptions=True)
-    assert [str(error) for error in found] == ["no such engine"] * 2
+    calls = (client.rate([Candidate("q", r)]) for r in ("a", "bb"))
+    errors = await asyncio.gather(*calls, return_exceptions=True)
+    assert [str(error) for error in errors] == ["no such engine"] * 2
     assert len(stub.calls) == 1 and is_idle(client, 256)
 
 
@@ -350,11 +360,11 @@ async def test_an_error_does_not_wait_for_other_queries() -> None:
 async def test_close_before_a_call_has_left_ends_it_with_an_error() -> None:
     stub = Stub()
     client = RewardClient(stub)
-    asking = asyncio.create_task(client.rate([Candidate("q", "x")]))
+    call = asyncio.create_task(client.rate([Candidate("q", "x")]))
     await asyncio.sleep(0)
     await client.close()
     with pytest.raises(EngineUnavailable, match="the judge was closed"):
-        await asking
+        await call
     assert not stub.calls and is_idle(client, 256)
 
 
@@ -362,11 +372,11 @@ async def test_close_during_a_call_ends_it_with_an_error() -> None:
     stub = Stub(gate=asyncio.Event())
     client = RewardClient(stub, max_in_flight=2, chunk=2)
     calls = [[Candidate(f"q{n}", "x") for n in range(5)], [Candidate("q0", "x")]]
-    asking = [asyncio.create_task(client.rate(call)) for call in calls]
+    tasks = [asyncio.create_task(client.rate(call)) for call in calls]
     await settle()
     await client.close()
     assert stub.inside == 0
-    for task in asking:
+    for task in tasks:
         with pytest.raises(EngineUnavailable, match="the judge was closed"):
             await task
     with pytest.raises(EngineUnavailable, match="the judge was closed"):
@@ -377,10 +387,10 @@ async def test_close_during_a_call_ends_it_with_an_error() -> None:
 async def test_who_leaves_open_judge_leaves_no_call_waiting() -> None:
     config = JudgeConfig(kind="fake", script={"fail": {"slow": "hang"}})
     async with open_judge(config) as client:
-        asking = asyncio.create_task(client.rate([Candidate("q", "slow")]))
+        call = asyncio.create_task(client.rate([Candidate("q", "slow")]))
         await settle()
     with pytest.raises(EngineUnavailable, match="the judge was closed"):
-        await asking
+        await call
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
@@ -399,7 +409,7 @@ async def test_a_caller_does_not_suffer_from_the_one_that_asked_first(how: str) 
     gate.set()
     with pytest.raises(asyncio.CancelledError if how == "cancelled" else ValueError):
         await first
-    assert values(await second) == [2, 1]
+    assert read_ratings(await second) == [2, 1]
     assert is_idle(client, 256)
 
 
@@ -418,7 +428,7 @@ async def test_a_cancelled_wait_for_slots_lets_the_next_one_in() -> None:
     await settle()
     assert [call[0].query for call in stub.calls] == ["a", "c"]
     gate.set()
-    assert values(await holding) + values(await small) == [1, 2, 3]
+    assert read_ratings(await holding) + read_ratings(await small) == [1, 2, 3]
     assert is_idle(client, 3)
 
 
@@ -432,63 +442,71 @@ async def test_the_journal_answers_first_and_unavailable_is_asked_again(tmp_path
             else rated(len(item.responses[0]), judge="stub")
         )
     )
-    told: list[tuple[float | None, bool]] = []
+    reported: list[tuple[float | None, bool]] = []
     client = RewardClient(
-        stub, journal=journal, progress=lambda j, reused: told.append((j.view("rating"), reused))
+        stub,
+        journal=journal,
+        progress=lambda j, reused: reported.append((j.view("rating"), reused)),
     )
     candidates = [Candidate("q", "a"), Candidate("q", "bb")]
-    assert values(await client.rate(candidates)) == [1, None]
-    assert sorted(told, key=str) == [(1, False), (None, False)]
+    assert read_ratings(await client.rate(candidates)) == [1, None]
+    assert sorted(reported, key=str) == [(1, False), (None, False)]
     down = False
-    told.clear()
-    assert values(await client.rate(candidates)) == [1, 2]
-    assert sorted(told, key=str) == [(1, True), (2, False)]
-    assert [i.responses[0] for i in stub.asked] == ["a", "bb", "bb"]
+    reported.clear()
+    assert read_ratings(await client.rate(candidates)) == [1, 2]
+    assert sorted(reported, key=str) == [(1, True), (2, False)]
+    assert [i.responses[0] for i in stub.asked_items] == ["a", "bb", "bb"]
     journal.close()
 
 
 async def test_a_judgement_is_on_record_before_the_caller_sees_it(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     journal, reader = Journal(path), Journal(path)
-    seen: list[bool] = []
+    on_record: list[bool] = []
 
     def progress(judgement: Judgement, reused: bool) -> None:
-        seen.append(any(r["rating"]["value"] == judgement.view("rating") for r in reader.export()))
+        on_record.append(
+            any(r["rating"]["value"] == judgement.view("rating") for r in reader.export())
+        )
 
     client = RewardClient(Stub(), journal=journal, progress=progress)
     await client.rate([Candidate("q", "a"), Candidate("q", "bb")])
-    assert seen == [True, True]
+    assert on_record == [True, True]
     journal.close()
     reader.close()
 
 
 async def test_k_critiques_are_averaged_and_asked_in_one_call() -> None:
     stub = Stub(answer=lambda item: rated(len(item.responses[0]) + 2 * item.sample, judge="stub"))
-    found = await RewardClient(stub, critiques=3).rate(
+    judgements = await RewardClient(stub, critiques=3).rate(
         [Candidate("q", "x"), Candidate("q", "xxxx")]
     )
-    assert values(found) == [3, 6]  # (1 + 3 + 5) / 3, (4 + 6 + 8) / 3
+    assert read_ratings(judgements) == [3, 6]  # (1 + 3 + 5) / 3, (4 + 6 + 8) / 3
     assert [len(call) for call in stub.calls] == [6]
-    assert [(i.responses[0], i.sample) for i in stub.asked[:3]] == [("x", 0), ("x", 1), ("x", 2)]
+    assert [(i.responses[0], i.sample) for i in stub.asked_items[:3]] == [
+        ("x", 0),
+        ("x", 1),
+        ("x", 2),
+    ]
 
 
 async def test_compare_asks_both_orders() -> None:
-    stub = Stub(answer=verdict)
-    found = await RewardClient(stub).compare(
+    stub = Stub(answer=judge_by_length)
+    comparisons = await RewardClient(stub).compare(
         [("q", "long", "s"), ("q", "s", "t"), ("p", "a", "bb")]
     )
-    assert [c.verdict for c in found] == [Verdict.FIRST, Verdict.TIE, Verdict.SECOND]
-    assert [len(c.orders) for c in found] == [2, 2, 2]
-    assert {i.responses for i in stub.asked if i.query == "p"} == {("a", "bb"), ("bb", "a")}
+    assert [c.verdict for c in comparisons] == [Verdict.FIRST, Verdict.TIE, Verdict.SECOND]
+    assert [len(c.orders) for c in comparisons] == [2, 2, 2]
+    assert {i.responses for i in stub.asked_items if i.query == "p"} == {("a", "bb"), ("bb", "a")}
 
 
 async def test_a_judge_that_always_takes_the_first_is_inconsistent() -> None:
     stub = Stub(answer=lambda item: compared(Verdict.FIRST))
-    [both] = await RewardClient(stub).compare([("q", "a", "b")])
-    [one] = await RewardClient(stub).compare([("q", "a", "b")], swap=False)
-    assert both.verdict is Verdict.INCONSISTENT
-    assert one.verdict is Verdict.FIRST
-    assert len(one.orders) == 1
+    [swapped] = await RewardClient(stub).compare([("q", "a", "b")])
+    [single] = await RewardClient(stub).compare([("q", "a", "b")], swap=False)
+    assert swapped.verdict is Verdict.INCONSISTENT
+    assert single.verdict is Verdict.FIRST
+    assert len(single.orders) == 1
     assert [len(call) for call in stub.calls] == [2, 1]
 
 
@@ -504,19 +522,19 @@ def test_any_interleaving_of_failures_gives_one_answer_each(data: st.DataObject)
     async def run() -> None:
         script = iter(faults)
         stub = Stub(fault=lambda item: EngineUnavailable("") if next(script, False) else None)
-        told: list[Judgement] = []
+        reported: list[Judgement] = []
         client = RewardClient(
             stub,
             max_in_flight=limit,
             chunk=chunk,
-            progress=lambda judgement, reused: told.append(judgement),
+            progress=lambda judgement, reused: reported.append(judgement),
         )
         client._first_pause_s = 0.001
         candidates = [[Candidate(q, "x" * n) for q, n in batch] for batch in batches]
-        found = await asyncio.gather(*(client.rate(group) for group in candidates))
-        assert [values(f) for f in found] == [[n for _, n in batch] for batch in batches]
+        results = await asyncio.gather(*(client.rate(group) for group in candidates))
+        assert [read_ratings(f) for f in results] == [[n for _, n in batch] for batch in batches]
         distinct = {pair for batch in batches for pair in batch}
-        assert len(told) == len(distinct)
+        assert len(reported) == len(distinct)
         assert stub.most_inside <= limit
         assert is_idle(client, limit)
 
@@ -546,10 +564,10 @@ async def test_what_kills_replicas_is_given_up(responses: list[str], calls: list
     stub = Killer()
     client = RewardClient(stub)
     client._first_pause_s = 0.001
-    found = await client.rate([Candidate("q", r) for r in responses])
-    assert values(found) == [None if r == "poison" else len(r) for r in responses]
+    judgements = await client.rate([Candidate("q", r) for r in responses])
+    assert read_ratings(judgements) == [None if r == "poison" else len(r) for r in responses]
     assert [len(call) for call in stub.calls] == calls
-    [lost] = [j for j in found if not j.ok]
+    [lost] = [j for j in judgements if not j.ok]
     assert lost.outcome is Outcome.UNAVAILABLE
     assert lost.reason.startswith("replicas were lost while they held this input")
     assert lost.reason.endswith("last: replica 3 died")
@@ -562,7 +580,7 @@ async def test_the_same_dead_replica_counts_once() -> None:
     stub = Stub(fault=lambda item: dead if len(stub.calls) < 6 else None)
     client = RewardClient(stub)
     client._first_pause_s = 0.001
-    assert values(await client.rate([Candidate("q", "aa")])) == [2]
+    assert read_ratings(await client.rate([Candidate("q", "aa")])) == [2]
     assert len(stub.calls) == 6
 
 
@@ -570,7 +588,7 @@ async def test_a_replica_that_is_only_busy_is_asked_until_the_deadline() -> None
     stub = Stub(fault=lambda item: EngineUnavailable("HTTP 429") if len(stub.calls) < 6 else None)
     client = RewardClient(stub)
     client._first_pause_s = 0.001
-    assert values(await client.rate([Candidate("q", "aa")])) == [2]
+    assert read_ratings(await client.rate([Candidate("q", "aa")])) == [2]
     assert len(stub.calls) == 6
 
 
@@ -581,7 +599,7 @@ async def test_who_asks_to_wait_is_not_asked_sooner() -> None:
     client = RewardClient(stub)
     client._first_pause_s = 0.001
     started = time.monotonic()
-    assert values(await client.rate([Candidate("q", "aa")])) == [2]
+    assert read_ratings(await client.rate([Candidate("q", "aa")])) == [2]
     assert time.monotonic() - started >= 0.3
 
 

@@ -9,30 +9,30 @@ from autoj_reward.client.in_flight import run_in_order
 
 
 async def test_results_come_in_the_order_of_the_items_and_items_are_taken_as_needed() -> None:
-    taken = under_way = most = 0
-    done: list[int] = []
+    drawn = in_flight = max_in_flight = 0
+    results: list[int] = []
 
-    def items() -> Iterator[int]:
-        nonlocal taken
+    def draw_items() -> Iterator[int]:
+        nonlocal drawn
         for number in range(1, 201):
-            taken = number
+            drawn = number
             yield number
 
     async def work(item: int) -> int:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
+        nonlocal in_flight, max_in_flight
+        in_flight += 1
+        max_in_flight = max(max_in_flight, in_flight)
         for _ in range(item * 7 % 5):  # turns of the loop that an item takes
             await asyncio.sleep(0)
-        under_way -= 1
+        in_flight -= 1
         return item
 
     def record(item: int) -> None:
-        done.append(item)
-        assert taken - item <= 20
+        results.append(item)
+        assert drawn - item <= 20
 
-    await run_in_order(items(), work, record, 10)
-    assert done == list(range(1, 201)) and 5 <= most <= 10
+    await run_in_order(draw_items(), work, record, 10)
+    assert results == list(range(1, 201)) and 5 <= max_in_flight <= 10
 
 
 @pytest.mark.parametrize(
@@ -44,22 +44,24 @@ async def test_results_come_in_the_order_of_the_items_and_items_are_taken_as_nee
 )
 async def test_one_that_is_late_holds_up_no_more_than_as_many_again(room: int, size: int) -> None:
     late = asyncio.Event()
-    taken: list[int] = []
-    done: list[int] = []
+    drawn: list[int] = []
+    results: list[int] = []
 
     async def work(item: int) -> int:
-        taken.append(item)
+        drawn.append(item)
         if item == 0:
             await late.wait()
         return item
 
-    job = asyncio.create_task(run_in_order(range(100), work, done.append, room, lambda item: size))
+    job = asyncio.create_task(
+        run_in_order(range(100), work, results.append, room, lambda item: size)
+    )
     for _ in range(300):
         await asyncio.sleep(0)
-    assert taken == [0, 1, 2, 3, 4, 5] and done == []
+    assert drawn == [0, 1, 2, 3, 4, 5] and results == []
     late.set()
     await job
-    assert done == list(range(100))
+    assert results == list(range(100))
 
 
 @pytest.mark.parametrize("where", ["work", "done"])
@@ -69,20 +71,20 @@ async def test_an_error_ends_all(where: str) -> None:
             raise RuntimeError("no")
         return item
 
-    def done(item: int) -> None:
+    def record(item: int) -> None:
         if item == 3 and where == "done":
             raise RuntimeError("no")
 
     with pytest.raises(ExceptionGroup) as caught:
-        await run_in_order(range(100), work, done, 4)
+        await run_in_order(range(100), work, record, 4)
     assert caught.group_contains(RuntimeError, match="no")
 
 
 async def test_an_item_larger_than_the_room_has_it_alone() -> None:
-    done: list[int] = []
+    results: list[int] = []
 
     async def work(item: int) -> int:
         return item
 
-    await run_in_order([1, 50, 2], work, done.append, 8, lambda item: item)
-    assert done == [1, 50, 2]
+    await run_in_order([1, 50, 2], work, results.append, 8, lambda item: item)
+    assert results == [1, 50, 2]

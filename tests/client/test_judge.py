@@ -23,33 +23,33 @@ CONFIG = JudgeConfig(kind="fake", script=SCRIPT)
 
 def test_a_judge_rates_compares_and_chooses() -> None:
     with Judge(CONFIG) as judge:
-        found = judge.rate("Why?", "good")
-        assert (found.rating, found.outcome) == (8, Outcome.OK)
+        answer = judge.rate("Why?", "good")
+        assert (answer.rating, answer.outcome) == (8, Outcome.OK)
         assert judge.rate("Why?", "cut").outcome is Outcome.TRUNCATED
-        many = judge.rate_all([Candidate("Why?", text) for text in ("poor", "good")])
-        assert [own.rating for own in many] == [3, 8]
+        answers = judge.rate_all([Candidate("Why?", text) for text in ("poor", "good")])
+        assert [answer.rating for answer in answers] == [3, 8]
         assert judge.compare("Why?", "longer", "poor").verdict is Verdict.FIRST
         assert len(judge.compare("Why?", "longer", "poor", swap=False).orders) == 1
         choice = judge.choose("Why?", ["poor", "good", "fine"])
         assert choice.selection.index == 1 and choice.selection.tied == (1, 2)
-        [answered] = judge.answer([Rate(Candidate("Why?", "poor"), view="rating")])
-        assert answered.rating == 3
+        [direct_answer] = judge.answer([Rate(Candidate("Why?", "poor"), view="rating")])
+        assert direct_answer.rating == 3
 
 
 def test_it_works_beside_a_running_event_loop_and_from_threads() -> None:
     async def main() -> None:
         with Judge(CONFIG) as judge:
             assert judge.rate("Why?", "good").rating == 8
-            found: list[float | None] = []
+            ratings: list[float | None] = []
             threads = [
-                threading.Thread(target=lambda: found.append(judge.rate("Why?", "poor").rating))
+                threading.Thread(target=lambda: ratings.append(judge.rate("Why?", "poor").rating))
                 for _ in range(4)
             ]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            assert found == [3] * 4
+            assert ratings == [3] * 4
 
     asyncio.run(main())
 
@@ -65,8 +65,8 @@ def test_both_faces_have_the_same_methods() -> None:
         if not name.startswith("_") and name != "connect":
             other = getattr(AsyncJudge, name)
             assert inspect.signature(method) == inspect.signature(other), name
-    told = {name for name in vars(AsyncJudge) if not name.startswith("_")}
-    assert told - {"client"} == {name for name in vars(Judge) if not name.startswith("_")}
+    names = {name for name in vars(AsyncJudge) if not name.startswith("_")}
+    assert names - {"client"} == {name for name in vars(Judge) if not name.startswith("_")}
     assert inspect.signature(Judge.connect) == inspect.signature(AsyncJudge.connect)
 
 
@@ -85,20 +85,20 @@ def test_a_journal_keeps_what_was_said(tmp_path: Path) -> None:
 def test_a_service_is_asked_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "secret")
 
-    async def served() -> None:
+    async def ask_service() -> None:
         async with open_judge(CONFIG) as client:
             with serving(make_app(client, "secret")) as port:
                 address = f"http://127.0.0.1:{port}"
                 async with AsyncJudge.connect(address, token_env="TOKEN") as judge:
                     assert (await judge.rate("Why?", "good")).rating == 8
-                own = Judge.connect(address, token_env="TOKEN")
-                found = await asyncio.to_thread(rated_by, own)
-                assert found == 3
+                service_judge = Judge.connect(address, token_env="TOKEN")
+                rating = await asyncio.to_thread(rate_with, service_judge)
+                assert rating == 3
 
-    asyncio.run(served())
+    asyncio.run(ask_service())
 
 
-def rated_by(judge: Judge) -> float | None:
+def rate_with(judge: Judge) -> float | None:
     with judge:
         return judge.rate("Why?", "poor").rating
 

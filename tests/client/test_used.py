@@ -26,12 +26,12 @@ NOT_ASKED = "distributions: not asked for"
 NONE = "distributions: none: the endpoint tells no log-probabilities"
 
 
-def judge(endpoint: Dialect) -> dict[str, Any]:
+def make_judge(endpoint: Dialect) -> dict[str, Any]:
     secret = endpoint.url.replace("//", "//someone:hunter2@") + "?code=q-s3cret"
     return {"kind": "openai", "model": "served", "base_url": secret, "start_s": 5}
 
 
-def answering(endpoint: Dialect) -> None:
+def refuse_zzz(endpoint: Dialect) -> None:
     """Make the endpoint answer at a URL with a query, and refuse inputs that hold `zzz`."""
 
     def answer(path: str, body: dict[str, Any]) -> Answer:
@@ -42,30 +42,32 @@ def answering(endpoint: Dialect) -> None:
     endpoint.answer = answer
 
 
-def config(folder: Path, **content: Any) -> str:
+def write_config(folder: Path, **content: Any) -> str:
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
     return str(path)
 
 
-def lines(said: str) -> list[str]:
-    assert "hunter2" not in said and "q-s3cret" not in said
-    return [line for line in said.splitlines() if "distributions: " in line]
+def find_usage_lines(output: str) -> list[str]:
+    assert "hunter2" not in output and "q-s3cret" not in output
+    return [line for line in output.splitlines() if "distributions: " in line]
 
 
-def score(folder: Path, asked: dict[str, Any], responses: list[str]) -> None:
+def score(folder: Path, judge: dict[str, Any], responses: list[str]) -> None:
     rows = write(folder / "in.jsonl", [{"query": "q", "response": r} for r in responses])
     files = ["--input", rows, "--output", str(folder / "out.jsonl")]
-    assert main(["score", *files, "--config", config(folder, judge=asked)]) == 0
+    assert main(["score", *files, "--config", write_config(folder, judge=judge)]) == 0
 
 
-def best_of_n(folder: Path, asked: dict[str, Any], responses: list[str]) -> None:
+def best_of_n(folder: Path, judge: dict[str, Any], responses: list[str]) -> None:
     rows = write(folder / "in.jsonl", [{"query": "q", "responses": responses}])
-    path = config(folder, input=rows, output=str(folder / "out"), judge=asked, tie_break=["first"])
+    path = write_config(
+        folder, input=rows, output=str(folder / "out"), judge=judge, tie_break=["first"]
+    )
     assert main(["best-of-n", "--config", path]) == 0
 
 
-def best_of_four(folder: Path, asked: dict[str, Any], responses: list[str]) -> None:
+def best_of_four(folder: Path, judge: dict[str, Any], responses: list[str]) -> None:
     row = {
         "id": 1,
         "prompt": "q",
@@ -74,7 +76,7 @@ def best_of_four(folder: Path, asked: dict[str, Any], responses: list[str]) -> N
         "rejected": responses[1:],
     }
     files = ["--data", write(folder / "in.jsonl", [row]), "--json", str(folder / "out.json")]
-    path = config(folder, judge=asked, view="rating", bootstrap=20)
+    path = write_config(folder, judge=judge, view="rating", bootstrap=20)
     assert main(["evaluate", "best-of-four", *files, "--config", path]) == 0
 
 
@@ -96,23 +98,23 @@ def test_a_job_says_once_what_its_first_judgements_used(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     endpoint = speaking(**kind)
-    answering(endpoint)
-    job(tmp_path, judge(endpoint), ["a", "zzz", "c", "d"])
-    [line] = lines(capfd.readouterr().err)
+    refuse_zzz(endpoint)
+    job(tmp_path, make_judge(endpoint), ["a", "zzz", "c", "d"])
+    [line] = find_usage_lines(capfd.readouterr().err)
     assert line.startswith("judge served:autoj-en:")
     assert f" (openai at {endpoint.url}), view rating, {where}" in line
     assert line.endswith("; 3 of 4 judgements ok (1 input_rejected)")
-    job(tmp_path, judge(endpoint), ["a", "c", "d"])  # all is on record: nobody is asked
-    assert lines(capfd.readouterr().err) == []
+    job(tmp_path, make_judge(endpoint), ["a", "c", "d"])  # all is on record: nobody is asked
+    assert find_usage_lines(capfd.readouterr().err) == []
 
 
 def test_a_long_job_says_it_before_its_end(
     speaking: Callable[..., Dialect], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     endpoint = speaking(most=None)
-    answering(endpoint)
-    score(tmp_path, judge(endpoint), [f"a {n}" for n in range(40)])
-    [line] = lines(capfd.readouterr().err)
+    refuse_zzz(endpoint)
+    score(tmp_path, make_judge(endpoint), [f"a {n}" for n in range(40)])
+    [line] = find_usage_lines(capfd.readouterr().err)
     assert line.endswith("; 32 of 32 judgements ok")
 
 
@@ -120,11 +122,14 @@ def test_comparing_has_verdicts_in_place_of_a_view(
     speaking: Callable[..., Dialect], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     endpoint = speaking(goes_on=True, written=("So, the final decision is Tie",))
-    answering(endpoint)
+    refuse_zzz(endpoint)
     rows = write(tmp_path / "in.jsonl", [{"query": "q", "response_1": "a", "response_2": "b"}])
     files = ["--input", rows, "--output", str(tmp_path / "out")]
-    assert main(["compare", *files, "--config", config(tmp_path, judge=judge(endpoint))]) == 0
-    [line] = lines(capfd.readouterr().err)
+    assert (
+        main(["compare", *files, "--config", write_config(tmp_path, judge=make_judge(endpoint))])
+        == 0
+    )
+    [line] = find_usage_lines(capfd.readouterr().err)
     assert f"), verdicts, {GOES_ON}; 2 of 2 judgements ok" in line
 
 
@@ -132,18 +137,18 @@ def test_a_trainer_says_it_at_its_first_batch(
     speaking: Callable[..., Dialect], capfd: pytest.CaptureFixture[str]
 ) -> None:
     endpoint = speaking()
-    answering(endpoint)
-    own = JudgeConfig(**judge(endpoint))
+    refuse_zzz(endpoint)
+    judge = JudgeConfig(**make_judge(endpoint))
     parts = {"second": PartConfig(judge=JudgeConfig(kind="fake"), view="rating")}
-    asked = [Candidate("q", response) for response in ("a", "zzz", "c", "d")]
-    with RewardModel(RewardConfig(judge=own, failures=FailureConfig(budget=1))) as reward:
+    candidates = [Candidate("q", response) for response in ("a", "zzz", "c", "d")]
+    with RewardModel(RewardConfig(judge=judge, failures=FailureConfig(budget=1))) as reward:
         for _ in range(2):
-            reward.rewards_now(asked)
-    [line] = lines(capfd.readouterr().err)
+            reward.rewards_now(candidates)
+    [line] = find_usage_lines(capfd.readouterr().err)
     assert f" (openai at {endpoint.url}), view expected, {WRITTEN}; 3 of 4 judgements ok" in line
-    with RewardModel(RewardConfig(judge=own, parts=parts)) as reward:
-        reward.rewards_now(asked[:1])
-    first, second = lines(capfd.readouterr().err)
+    with RewardModel(RewardConfig(judge=judge, parts=parts)) as reward:
+        reward.rewards_now(candidates[:1])
+    first, second = find_usage_lines(capfd.readouterr().err)
     assert first.startswith("judge: judge served:")
     assert second.startswith("second: judge default:")
     assert second.endswith("(fake), view rating, distributions: scripted; 1 of 1 judgements ok")
@@ -153,11 +158,11 @@ def test_a_trainer_that_stops_at_once_says_it_before(
     speaking: Callable[..., Dialect], capfd: pytest.CaptureFixture[str]
 ) -> None:
     endpoint = speaking(most=None)
-    answering(endpoint)
-    config = RewardConfig(judge=JudgeConfig(**judge(endpoint)))
+    refuse_zzz(endpoint)
+    config = RewardConfig(judge=JudgeConfig(**make_judge(endpoint)))
     with RewardModel(config) as reward, pytest.raises(BudgetExceeded):
         reward.rewards_now([Candidate("q", f"zzz {n}") for n in range(4)])
-    [line] = lines(capfd.readouterr().err)
+    [line] = find_usage_lines(capfd.readouterr().err)
     assert line.endswith(f"view rating, {NONE}; 0 of 4 judgements ok (4 input_rejected)")
 
 
@@ -183,5 +188,5 @@ def test_a_level_of_the_packages_logger_counts(
             reward.rewards_now([Candidate("q", "a")])
     finally:
         LOG.setLevel(before)
-    assert len(lines(capfd.readouterr().err)) == printed
-    assert len(lines(caplog.text)) == logged
+    assert len(find_usage_lines(capfd.readouterr().err)) == printed
+    assert len(find_usage_lines(caplog.text)) == logged

@@ -8,7 +8,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.types import Candidate
 
 
-def judge(rating: int, replicas: int = 2, **script: Any) -> JudgeConfig:
+def make_judge(rating: int, replicas: int = 2, **script: Any) -> JudgeConfig:
     ratings = {f"answer {n}": rating for n in range(400)}
     return JudgeConfig.model_validate(
         {
@@ -19,5 +19,5 @@ def judge(rating: int, replicas: int = 2, **script: Any) -> JudgeConfig:
     )
 
 
-def candidates(start: int, count: int) -> list[Candidate]:
+def make_candidates(start: int, count: int) -> list[Candidate]:
     return [Candidate(f"q{n % 8}", f"answer {n}") for n in range(start, start + count)]

@@ -24,14 +24,14 @@ from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.isolation import loopback_only
 from autoj_reward.replicas.processes import with_descendants
 from autoj_reward.types import Judgement
-from tests.replicas.scripted import candidates, judge
+from tests.replicas.scripted import make_candidates, make_judge
 
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[RayBackend]:
     cluster = Cluster()
     try:
-        yield cluster.deploy_judge(judge_spec(judge(3)))
+        yield cluster.deploy_judge(judge_spec(make_judge(3)))
     finally:
         cluster.close()
 
@@ -39,14 +39,14 @@ def backend() -> Iterator[RayBackend]:
 @pytest.mark.engine
 @pytest.mark.timeout(600)
 def test_a_ray_of_our_own_listens_on_the_loopback(backend: RayBackend) -> None:
-    found = [
+    addresses = [
         connection.laddr.ip
         for process in with_descendants([psutil.Process()])
         for connection in process.net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     ]
-    assert len(found) > 5
-    for address in map(ipaddress.ip_address, found):
+    assert len(addresses) > 5
+    for address in map(ipaddress.ip_address, addresses):
         mapped = getattr(address, "ipv4_mapped", None) or address
         assert mapped.is_loopback, address
     token = Path.home() / ".ray" / "auth_token"
@@ -64,13 +64,13 @@ def test_another_judge_takes_over_without_a_failed_request(backend: RayBackend) 
 
         async def keep_asking() -> None:
             for start in range(0, 200, 10):
-                during.extend(await client.rate(candidates(start, 10)))
+                during.extend(await client.rate(make_candidates(start, 10)))
 
-        asking = asyncio.create_task(keep_asking())
+        task = asyncio.create_task(keep_asking())
         await asyncio.sleep(0.5)
-        await backend.update(judge_spec(judge(8)))
-        after = await client.rate(candidates(300, 20))
-        await asking
+        await backend.update(judge_spec(make_judge(8)))
+        after = await client.rate(make_candidates(300, 20))
+        await task
         return during, after
 
     during, after = asyncio.run(run())
@@ -102,7 +102,7 @@ def test_a_call_that_comes_late_starts_no_ray() -> None:
         "try: ray.put(1)\n"
         "except ray.exceptions.RaySystemError as error: print(error)\n"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
-    assert "Ray has not been started" in told.stdout, told.stderr
+    assert "Ray has not been started" in result.stdout, result.stderr

@@ -37,34 +37,36 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "configs/serve/compose"
 
 
-def manifest() -> dict[str, Any]:
+def read_manifest() -> dict[str, Any]:
     text = (ROOT / "configs/serve/kuberay/rayservice.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+    manifest: dict[str, Any] = yaml.safe_load(text)
+    return manifest
 
 
-def compose(name: str) -> dict[str, Any]:
+def read_compose_file(name: str) -> dict[str, Any]:
     text = (COMPOSE / name).read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
 
 
-def served(command: list[str]) -> EdgeConfig:
+def load_edge_config(command: list[str]) -> EdgeConfig:
     """Return the configuration that `autoj serve` has with the arguments of an image's command."""
     assert command[0] == "serve"
     config, *sets = [words.split("=", 1) for words in command[1:]]
     assert {name for name, _ in [config, *sets]} == {"--config", "--set"}
-    return load_run(EdgeConfig, str(ROOT / config[1]), [given for _, given in sets], strict=True)
+    return load_run(
+        EdgeConfig, str(ROOT / config[1]), [setting for _, setting in sets], strict=True
+    )
 
 
-def wrong(found: dict[str, Any]) -> list[str]:
+def find_violations(manifest: dict[str, Any]) -> list[str]:
     """Return the places where a manifest violates KubeRay's schema."""
-    errors = Draft202012Validator(RAY_SERVICE).iter_errors(found)
+    errors = Draft202012Validator(RAY_SERVICE).iter_errors(manifest)
     return sorted(".".join(map(str, error.absolute_path)) for error in errors)
 
 
 def test_the_manifest_keeps_to_kuberays_schema() -> None:
-    assert wrong(manifest()) == []
+    assert find_violations(read_manifest()) == []
 
 
 CLUSTER = "spec.rayClusterConfig"
@@ -87,17 +89,17 @@ CONTAINER = f"{CLUSTER}.headGroupSpec.template.spec.containers.0"
     ],
 )
 def test_what_breaks_kuberays_schema_is_found(path: str, value: Any, where: str) -> None:
-    found = manifest()
+    manifest = read_manifest()
     *parents, last = path.split(".")
-    place: Any = found
+    place: Any = manifest
     for part in parents:
         place = place[int(part) if isinstance(place, list) else part]
     place[last] = value
-    assert wrong(found) == [path if where == "*" else where]
+    assert find_violations(manifest) == [path if where == "*" else where]
 
 
 def test_the_manifests_cluster_runs_the_ray_that_is_pinned() -> None:
-    spec = manifest()["spec"]
+    spec = read_manifest()["spec"]
     assert spec["rayClusterConfig"]["rayVersion"] == ray.__version__
     # KubeRay finds the edges by the port of this name.
     [container] = spec["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"]
@@ -106,7 +108,7 @@ def test_the_manifests_cluster_runs_the_ray_that_is_pinned() -> None:
 
 
 def test_the_manifest_serves_what_it_says() -> None:
-    spec = manifest()["spec"]
+    spec = read_manifest()["spec"]
     serving = ServeDeploySchema.model_validate(yaml.safe_load(spec["serveConfigV2"]))
     [application] = serving.applications
     module, _, function = application.import_path.partition(":")
@@ -122,7 +124,7 @@ def test_the_manifest_serves_what_it_says() -> None:
 
 
 def test_the_manifests_pods_have_the_token_and_room_for_the_replicas() -> None:
-    cluster = manifest()["spec"]["rayClusterConfig"]
+    cluster = read_manifest()["spec"]["rayClusterConfig"]
     [workers] = cluster["workerGroupSpecs"]
     for group in (cluster["headGroupSpec"], workers):
         [container] = group["template"]["spec"]["containers"]
@@ -135,29 +137,31 @@ def test_the_manifests_pods_have_the_token_and_room_for_the_replicas() -> None:
 
 def test_manifest_and_compose_files_name_the_images_of_this_version() -> None:
     about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    cluster = manifest()["spec"]["rayClusterConfig"]
+    cluster = read_manifest()["spec"]["rayClusterConfig"]
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
-    pods = [one["image"] for g in groups for one in g["template"]["spec"]["containers"]]
-    cpu, gpu = (compose(f"{name}.yaml")["services"]["judge"] for name in ("compose", "gpu"))
+    pods = [container["image"] for g in groups for container in g["template"]["spec"]["containers"]]
+    cpu, gpu = (
+        read_compose_file(f"{name}.yaml")["services"]["judge"] for name in ("compose", "gpu")
+    )
     image = f"autoj-reward:{about['version']}"
     assert (cpu["image"], gpu["image"]) == (f"{image}-cpu", f"{image}-gpu")
     assert set(pods) == {gpu["image"]}
 
 
 def test_the_composed_service_starts_drains_and_has_its_token_from_outside() -> None:
-    found = compose("compose.yaml")
-    judge = found["services"]["judge"]
-    config = served(judge["command"])
+    content = read_compose_file("compose.yaml")
+    judge = content["services"]["judge"]
+    config = load_edge_config(judge["command"])
     assert config.host == "0.0.0.0" and judge["ports"] == [f"127.0.0.1:{config.port}:{config.port}"]
     assert int(judge["stop_grace_period"].removesuffix("s")) > config.drain_s + REFUSE_S
     assert judge["environment"][config.token_env].startswith(f"${{{config.token_env}:?")
-    files = [one["file"] for one in found["configs"].values() if "file" in one]
+    files = [source["file"] for source in content["configs"].values() if "file" in source]
     assert len(files) == 2 and all((COMPOSE / file).is_file() for file in files)
 
 
 def test_the_image_serves_on_the_port_that_its_health_check_asks() -> None:
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    config = served(json.loads(text.rsplit("\nCMD ", 1)[1]))
+    config = load_edge_config(json.loads(text.rsplit("\nCMD ", 1)[1]))
     assert f"\nEXPOSE {config.port}\n" in text and config.host == "0.0.0.0"
     assert f'"http://127.0.0.1:{config.port}/healthz"' in text
 
@@ -188,11 +192,14 @@ def test_a_deployment_scales_as_configured(
     serving: ReplicaConfig, scale: tuple[int, int | None]
 ) -> None:
     count, most = scale
-    found = deployment_of(ServedJudge, "judge", JudgeConfig(serve=serving), count, gpus=2.0)
-    assert found.ray_actor_options["num_gpus"] == 2 and found.ray_actor_options["num_cpus"] == 1
-    scaling = found._deployment_config.autoscaling_config
+    deployment = deployment_of(ServedJudge, "judge", JudgeConfig(serve=serving), count, gpus=2.0)
+    assert (
+        deployment.ray_actor_options["num_gpus"] == 2
+        and deployment.ray_actor_options["num_cpus"] == 1
+    )
+    scaling = deployment._deployment_config.autoscaling_config
     if most is None:
-        assert scaling is None and found.num_replicas == count
+        assert scaling is None and deployment.num_replicas == count
     else:
         assert (scaling.min_replicas, scaling.max_replicas) == (count, most)
         assert scaling.target_ongoing_requests == 4
@@ -240,14 +247,14 @@ async def test_what_ray_raises_says_whether_a_replica_held_the_request(
     monkeypatch.setattr(ray, "is_initialized", lambda: runs)
     handle = Handle(error)
     backend = RayBackend(handle, "judge", 1)
-    answered = []
+    answers = []
     with pytest.raises(kind) as caught:
         async for answer in backend.stream(
             [JudgeInput("single", "q", ("a",)), JudgeInput("single", "q", ("b",))]
         ):
-            answered.append(answer)
+            answers.append(answer)
     assert isinstance(caught.value, ReplicaLost) == lost
-    assert len(answered) == 1 and handle.cancelled == runs
+    assert len(answers) == 1 and handle.cancelled == runs
 
 
 async def test_what_is_done_at_once_is_one_message_and_waits_for_nothing_else() -> None:
@@ -263,12 +270,18 @@ async def test_what_is_done_at_once_is_one_message_and_waits_for_nothing_else() 
 
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:
     board = json.loads((ROOT / "docs/run/grafana.json").read_text(encoding="utf-8"))
-    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
-    names = {name for expr in asked for name in re.findall(r"\b(?:autoj|process)_\w+", expr)}
+    expressions = [
+        target["expr"] for panel in board["panels"] for target in panel.get("targets", ())
+    ]
+    names = {
+        name
+        for expression in expressions
+        for name in re.findall(r"\b(?:autoj|process)_\w+", expression)
+    }
     metrics = Metrics()
     families = list(metrics.registry.collect())
-    known = {sample.name for family in families for sample in family.samples}
+    exported_names = {sample.name for family in families for sample in family.samples}
     for family in families:  # those with labels have no samples yet
-        known |= {family.name + end for end in ("", "_total", "_bucket", "_sum", "_count")}
-    assert len(asked) >= 12 and names <= known
+        exported_names |= {family.name + end for end in ("", "_total", "_bucket", "_sum", "_count")}
+    assert len(expressions) >= 12 and names <= exported_names
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])

@@ -43,7 +43,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @contextmanager
-def writer() -> Iterator[tuple[subprocess.Popen[str], Path, psutil.Process]]:
+def start_writer() -> Iterator[tuple[subprocess.Popen[str], Path, psutil.Process]]:
     """Start a process that has recorded its memory and its child."""
     command = [sys.executable, "-c", WRITER]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -61,22 +61,25 @@ def writer() -> Iterator[tuple[subprocess.Popen[str], Path, psutil.Process]]:
         (Path("/dev/shm") / name).unlink(missing_ok=True)
 
 
-def notes(folder: Path) -> list[Path]:
+def list_notes(folder: Path) -> list[Path]:
     return list(folder.rglob("running/*/*.json"))
 
 
 def test_what_the_dead_left_goes_and_what_the_living_have_stays(cache: Path) -> None:
-    with writer() as (dead, lost, orphan), writer() as (living, kept, child):
+    with (
+        start_writer() as (dead, dead_memory, orphan),
+        start_writer() as (living, living_memory, child),
+    ):
         dead.send_signal(signal.SIGKILL)
         dead.wait()
-        assert lost.exists() and orphan.is_running()
+        assert dead_memory.exists() and orphan.is_running()
         leftovers.remove_leftovers()
-        assert not lost.exists()
+        assert not dead_memory.exists()
         assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
-        assert kept.exists() and child.is_running() and living.poll() is None
-        assert len(notes(cache)) == 1
+        assert living_memory.exists() and child.is_running() and living.poll() is None
+        assert len(list_notes(cache)) == 1
         leftovers.remove_leftovers()
-        assert kept.exists() and child.is_running()
+        assert living_memory.exists() and child.is_running()
 
 
 STARTING = """
@@ -96,7 +99,7 @@ def test_an_engine_that_was_killed_while_it_started_goes_too(cache: Path) -> Non
         assert process.stdout is not None
         child = psutil.Process(int(process.stdout.readline()))
         try:
-            while not any(str(child.pid) in note.read_text() for note in notes(cache)):
+            while not any(str(child.pid) in note.read_text() for note in list_notes(cache)):
                 assert process.poll() is None
                 time.sleep(0.05)
             process.kill()
@@ -114,18 +117,18 @@ def test_memory_that_somebody_maps_and_ids_that_changed_hands_stay(cache: Path) 
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         leftovers.record_processes()
-        [own] = notes(cache)
-        facts: dict[str, Any] = json.loads(own.read_text())
+        [note] = list_notes(cache)
+        facts: dict[str, Any] = json.loads(note.read_text())
         assert memory.name in facts["shared"]
         assert facts["processes"] == [[other.pid, leftovers._read_start_time(other.pid)]] or any(
             pid == other.pid for pid, _ in facts["processes"]
         )
-        own.unlink()
+        note.unlink()
         # A dead writer's note, of a process that has this id now and memory that is in use.
         facts["processes"] = [[other.pid, "1"], [2**22 + 1, "1"]]
-        (own.parent / "1-1.json").write_text(json.dumps(facts))
+        (note.parent / "1-1.json").write_text(json.dumps(facts))
         leftovers.remove_leftovers()
-        assert not notes(cache) and other.poll() is None
+        assert not list_notes(cache) and other.poll() is None
         assert (Path("/dev/shm") / memory.name).exists()
     finally:
         other.kill()
@@ -138,20 +141,20 @@ def test_memory_that_somebody_maps_and_ids_that_changed_hands_stay(cache: Path) 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"processes": 3, "shared": []}'])
 def test_a_note_that_is_none(cache: Path, text: str) -> None:
     leftovers.record_processes()
-    [own] = notes(cache)
-    (own.parent / "1-1.json").write_text(text)
-    (own.parent / "odd.json").write_text(text)
+    [note] = list_notes(cache)
+    (note.parent / "1-1.json").write_text(text)
+    (note.parent / "odd.json").write_text(text)
     leftovers.remove_leftovers()
-    assert {path.name for path in notes(cache)} == {own.name, "odd.json"}
-    assert oct(os.stat(own.parent).st_mode)[-3:] == "700"
+    assert {path.name for path in list_notes(cache)} == {note.name, "odd.json"}
+    assert oct(os.stat(note.parent).st_mode)[-3:] == "700"
 
 
 def test_no_path_leads_out_of_the_shared_memory(cache: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("x")
     leftovers.record_processes()
-    [own] = notes(cache)
+    [note] = list_notes(cache)
     facts = {"processes": [], "shared": [str(precious), "../../precious"]}
-    (own.parent / "1-1.json").write_text(json.dumps(facts))
+    (note.parent / "1-1.json").write_text(json.dumps(facts))
     leftovers.remove_leftovers()
     assert precious.exists()

@@ -24,11 +24,11 @@ def test_what_they_start_after_a_look_at_them_ends_with_them() -> None:
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as started:
         try:
             assert started.stdin is not None and started.stdout is not None
-            known = with_descendants([psutil.Process(started.pid)])
+            processes = with_descendants([psutil.Process(started.pid)])
             started.stdin.write("\n")
             started.stdin.flush()
             child = psutil.Process(int(started.stdout.readline()))
-            end_processes(known, 0.0)
+            end_processes(processes, 0.0)
             assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
         finally:
             end_processes(with_descendants([psutil.Process(started.pid)]), 0.0)

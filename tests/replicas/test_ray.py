@@ -60,11 +60,11 @@ def environment() -> Iterator[dict[str, str]]:
     """Yield an environment with a temporary folder for Ray, in which it keeps its cluster's
     address."""
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    known = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RANK")}
+    inherited = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RANK")}
     # Ray's workers would run at niceness 15: on a busy machine, hardly at all.
-    own = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-    own |= {"RAY_AUTH_MODE": "disabled"}  # a token is one user's on one machine
-    yield known | own | {"PYTHONPATH": str(ROOT)}
+    settings = {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    settings |= {"RAY_AUTH_MODE": "disabled"}  # a token is one user's on one machine
+    yield inherited | settings | {"PYTHONPATH": str(ROOT)}
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -78,15 +78,15 @@ def stranger(environment: dict[str, str]) -> Iterator[str]:
     address = Path(environment["RAY_TMPDIR"]) / "ray/ray_current_cluster"
     with Watched(command, env=environment) as started:
         deadline = time.monotonic() + 240
-        while not (address.is_file() and any("raylet" in p.name() for p in alive(started))):
+        while not (address.is_file() and any("raylet" in p.name() for p in list_alive(started))):
             assert started.process.poll() is None and time.monotonic() < deadline, started.stderr
             time.sleep(0.2)
-        before = {p.pid for p in alive(started) if "raylet" in p.name() or "gcs" in p.name()}
+        before = {p.pid for p in list_alive(started) if "raylet" in p.name() or "gcs" in p.name()}
         yield address.read_text(encoding="utf-8")
-        assert before and before <= {p.pid for p in alive(started)}, "its processes still run"
+        assert before and before <= {p.pid for p in list_alive(started)}, "its processes still run"
 
 
-def alive(started: Watched) -> list[psutil.Process]:
+def list_alive(started: Watched) -> list[psutil.Process]:
     return [
         p
         for p in list(started.seen.values())
@@ -94,37 +94,37 @@ def alive(started: Watched) -> list[psutil.Process]:
     ]
 
 
-def run(environment: dict[str, str]) -> tuple[Any, list[str]]:
+def run_job(environment: dict[str, str]) -> tuple[Any, list[str]]:
     """Return the output of a job, and the processes that it leaves."""
     with Watched([sys.executable, "-c", JOB, "end"], env=environment) as job:
         assert job.process.stdout is not None
         line = job.process.stdout.readline()
-        code, left = job.end()
+        code, remaining = job.end()
         assert code == 0, job.stderr[-3000:]
-        return json.loads(line), left
+        return json.loads(line), remaining
 
 
 def test_a_stranger_s_ray_is_left_alone(stranger: str, environment: dict[str, str]) -> None:
-    found, left = run(environment)
-    assert found[1:] == [3.0, ["judge"], 1] and found[0] != stranger
-    assert left == []
+    output, remaining = run_job(environment)
+    assert output[1:] == [3.0, ["judge"], 1] and output[0] != stranger
+    assert remaining == []
 
 
 def test_a_ray_that_is_named_is_joined_and_goes_on(
     stranger: str, environment: dict[str, str]
 ) -> None:
-    found, _ = run(environment | {"RAY_ADDRESS": stranger})
-    assert not isinstance(found, str), found
-    where, rating, [name], replicas = found
-    assert (where, rating, replicas) == (stranger, 3.0, 1)
+    output, _ = run_job(environment | {"RAY_ADDRESS": stranger})
+    assert not isinstance(output, str), output
+    address, rating, [name], replicas = output
+    assert (address, rating, replicas) == (stranger, 3.0, 1)
     assert str(name).startswith("judge-")  # another run may have its judge there
 
 
 def test_a_named_ray_that_is_not_there(environment: dict[str, str]) -> None:
     address = f"127.0.0.1:{free_port()}"
-    said, left = run(environment | {"RAY_ADDRESS": address})
-    assert isinstance(said, str) and said.startswith(f"RAY_ADDRESS names {address}, and no Ray")
-    assert left == []
+    output, remaining = run_job(environment | {"RAY_ADDRESS": address})
+    assert isinstance(output, str) and output.startswith(f"RAY_ADDRESS names {address}, and no Ray")
+    assert remaining == []
 
 
 @pytest.mark.parametrize(("number", "times"), [(signal.SIGTERM, 1), (signal.SIGINT, 2)], ids=str)
@@ -136,5 +136,5 @@ def test_nothing_is_left_after_signals(
         for _ in range(times):
             job.process.send_signal(number)
             time.sleep(0.5)
-        code, left = job.end()
-        assert (left, code != 0, len(job.seen) > 5) == ([], True, True), job.stderr[-3000:]
+        code, remaining = job.end()
+        assert (remaining, code != 0, len(job.seen) > 5) == ([], True, True), job.stderr[-3000:]

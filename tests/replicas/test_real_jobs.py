@@ -60,16 +60,16 @@ def test_the_job_from_the_command_line(tmp_path: Path) -> None:
     ]
     command += [word for item in sets for word in ("--set", item)]
     with Watched(command) as job:
-        code, left = job.end(500)
+        code, remaining = job.end(500)
         assert code == 0, job.stderr[-2000:]
-        assert any("VLLM" in title for title in job.titles) and left == []
+        assert any("VLLM" in title for title in job.titles) and remaining == []
         assert job.process.stdout is not None
-        told = (job.stderr + job.process.stdout.read()).replace("\r", "\n").splitlines()
-    told = [line.removeprefix(CURSOR_UP) for line in told]  # between two progress bars
-    used = [line for line in told if line.startswith("judge default:autoj-en:")]
+        lines = (job.stderr + job.process.stdout.read()).replace("\r", "\n").splitlines()
+    lines = [line.removeprefix(CURSOR_UP) for line in lines]  # between two progress bars
+    usage_lines = [line for line in lines if line.startswith("judge default:autoj-en:")]
     # Nine candidates with two critiques each.
-    assert len(used) == 1 and "18 of 18 judgements ok" in used[0]
-    others = [line for line in told if line not in used]
+    assert len(usage_lines) == 1 and "18 of 18 judgements ok" in usage_lines[0]
+    others = [line for line in lines if line not in usage_lines]
     assert not [line for line in others if re.search("raylet|serve|Token|GGUF", line, re.I)]
     selections = [
         json.loads(x) for x in (tmp_path / "out/selections.jsonl").read_text().splitlines()
@@ -100,5 +100,5 @@ def test_two_signals_leave_no_engine(tmp_path: Path, number: signal.Signals) -> 
         for _ in range(2):
             job.process.send_signal(number)
             time.sleep(0.5)
-        code, left = job.end()
-        assert code != 0 and left == []
+        code, remaining = job.end()
+        assert code != 0 and remaining == []

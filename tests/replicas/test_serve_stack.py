@@ -14,7 +14,7 @@ from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Judgement
 from experiments.faults.server import free_port
-from tests.replicas.scripted import candidates, judge
+from tests.replicas.scripted import make_candidates, make_judge
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -30,16 +30,18 @@ def test_a_node_lost_in_the_middle_of_a_job_loses_nothing(
     monkeypatch.setenv("RAY_ADDRESS", nodes.address)
     cluster = Cluster()
     try:
-        client = RewardClient(cluster.deploy_judge(judge_spec(judge(5))), deadline_s=240, chunk=4)
+        client = RewardClient(
+            cluster.deploy_judge(judge_spec(make_judge(5))), deadline_s=240, chunk=4
+        )
 
         async def run() -> list[Judgement]:
-            rating = asyncio.create_task(client.rate(candidates(0, 64)))
+            rating = asyncio.create_task(client.rate(make_candidates(0, 64)))
             await asyncio.sleep(0.3)
             await asyncio.to_thread(nodes.remove_node, second)
             return await rating
 
-        found = asyncio.run(run())
-        assert [j.view("rating") for j in found] == [5.0] * 64, [j.reason for j in found]
+        judgements = asyncio.run(run())
+        assert [j.view("rating") for j in judgements] == [5.0] * 64, [j.reason for j in judgements]
     finally:
         cluster.close()
         ray.shutdown()
@@ -58,7 +60,7 @@ def application(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     ray.init("local", log_to_driver=False, include_dashboard=False, num_cpus=4)
     port = free_port()
     serve.start(http_options={"host": "127.0.0.1", "port": port})
-    args = {"judge": judge(7, replicas=1).model_dump(mode="json"), "edges": 1}
+    args = {"judge": make_judge(7, replicas=1).model_dump(mode="json"), "edges": 1}
     serve.run(build(args), name="autoj-reward", route_prefix="/")
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()

@@ -89,8 +89,8 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
     ]
 
     def run(*command: str) -> str:
-        done = subprocess.run(command, capture_output=True, text=True)
-        return done.stdout.strip()
+        result = subprocess.run(command, capture_output=True, text=True)
+        return result.stdout.strip()
 
     daemons = []
     for command in commands:
@@ -109,7 +109,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
         shutil.rmtree(folder)
 
 
-def raylets(ray: Path) -> int:
+def count_raylets(ray: Path) -> int:
     """Count the Ray nodes whose files are in a folder."""
     lines = [process.info["cmdline"] or [""] for process in psutil.process_iter(["cmdline"])]
     return sum(line[0].endswith("/raylet") and str(ray) in " ".join(line) for line in lines)
@@ -134,18 +134,18 @@ def test_an_allocation_runs_a_job_and_then_the_service(
     options = ("--parsable", "--nodes=2", f"--output={log}")
     number = slurm("sbatch", *options, str(SCRIPT), "bash", "-c", both)
 
-    def ready() -> bool:
+    def is_ready() -> bool:
         assert slurm("squeue", "--noheader", f"--jobs={number}"), log.read_text()
         try:
             return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
         except httpx.TransportError:
             return False
 
-    until(ready, 300)
+    until(is_ready, 300)
     [chosen] = (tmp_path / "chosen/selections.jsonl").read_text(encoding="utf-8").splitlines()
     assert f'"{RESPONSES[1]}"' in chosen
     ray = Path(f"/tmp/autoj-{number}")
-    assert raylets(ray) == 2
+    assert count_raylets(ray) == 2
     assert score(f"http://127.0.0.1:{port}")["rating"]["value"] == 7
 
     # As Slurm does before the time limit. The service drains, and then Ray ends on both nodes.
@@ -153,5 +153,5 @@ def test_an_allocation_runs_a_job_and_then_the_service(
     until(lambda: slurm("squeue", "--noheader", f"--jobs={number}") == "", 120)
     state = slurm("scontrol", "show", "job", number)
     assert "JobState=COMPLETED" in state and "ExitCode=0:0" in state, log.read_text()
-    assert raylets(ray) == 0
+    assert count_raylets(ray) == 0
     shutil.rmtree(ray)

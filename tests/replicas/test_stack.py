@@ -54,8 +54,8 @@ def client() -> Iterator[RewardClient]:
 
 
 def test_every_response_is_rated_with_a_distribution(client: RewardClient) -> None:
-    found = asyncio.run(client.rate([Candidate(QUERY, r) for r in RESPONSES]))
-    for response, judgement in zip(RESPONSES, found, strict=True):
+    judgements = asyncio.run(client.rate([Candidate(QUERY, r) for r in RESPONSES]))
+    for response, judgement in zip(RESPONSES, judgements, strict=True):
         assert judgement.outcome is Outcome.OK, (response[:40], judgement.reason)
         rating = reading(judgement)
         assert rating.distribution and rating.value is not None and rating.expected is not None
@@ -64,21 +64,25 @@ def test_every_response_is_rated_with_a_distribution(client: RewardClient) -> No
         assert 0 < total <= 1 + 1e-4 and rating.outside == pytest.approx(1 - total, abs=1e-4)
         assert judgement.critique and judgement.usage.tokens_out > 0
         assert judgement.judge == judge_spec(CONFIG).name
-    assert "control_token" in found[3].flags and "planted_verdict" in found[3].flags
-    assert "empty_response" in found[2].flags
-    assert "input_truncated" in found[4].flags
+    assert "control_token" in judgements[3].flags and "planted_verdict" in judgements[3].flags
+    assert "empty_response" in judgements[2].flags
+    assert "input_truncated" in judgements[4].flags
 
 
 def test_the_prefix_of_a_query_is_read_from_the_cache(client: RewardClient) -> None:
     query = "Tell me about the sea. " * 20
-    found = asyncio.run(client.rate([Candidate(query, f"answer number {n}") for n in range(8)]))
-    assert sum(j.usage.tokens_cached for j in found) > 0.3 * sum(j.usage.tokens_in for j in found)
+    judgements = asyncio.run(
+        client.rate([Candidate(query, f"answer number {n}") for n in range(8)])
+    )
+    assert sum(j.usage.tokens_cached for j in judgements) > 0.3 * sum(
+        j.usage.tokens_in for j in judgements
+    )
 
 
 def test_comparison_joins_both_orders(client: RewardClient) -> None:
-    [found] = asyncio.run(client.compare([(QUERY, RESPONSES[0], RESPONSES[1])]))
-    assert found.verdict is not Verdict.FAILED and len(found.orders) == 2
-    assert all(o.ok and o.verdict is not None for o in found.orders)
+    [comparison] = asyncio.run(client.compare([(QUERY, RESPONSES[0], RESPONSES[1])]))
+    assert comparison.verdict is not Verdict.FAILED and len(comparison.orders) == 2
+    assert all(o.ok and o.verdict is not None for o in comparison.orders)
 
 
 def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
@@ -87,7 +91,7 @@ def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     items = [JudgeInput("single", QUERY, (r,), direct=True) for r in (*RESPONSES[:2], HOSTILE)]
-    found = asyncio.run(distributions(client, items))
+    label_distributions = asyncio.run(stream_distributions(client, items))
     folder = resolve(CONFIG).path
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -95,38 +99,38 @@ def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
     for k, item in enumerate(items):
         ids = PromptTokenizer(tokenizer, "chat").ids(render(item, fmt))
         ids += tokenizer("Rating: [[", add_special_tokens=False)["input_ids"]
-        told = dict(found[k])
-        assert len(told) == 11  # 1 to 10, and one half point
-        expected = label_probs(model, tokenizer, ids, told)
-        assert told == pytest.approx(expected, abs=2e-4)
+        label_probabilities = dict(label_distributions[k])
+        assert len(label_probabilities) == 11  # 1 to 10, and one half point
+        expected = label_probs(model, tokenizer, ids, label_probabilities)
+        assert label_probabilities == pytest.approx(expected, abs=2e-4)
 
 
-async def distributions(client: RewardClient, items: list[JudgeInput]) -> list[Any]:
-    found: dict[int, Any] = {}
+async def stream_distributions(client: RewardClient, items: list[JudgeInput]) -> list[Any]:
+    by_index: dict[int, Any] = {}
     async for k, judgement in client.backend.stream(items):
         assert judgement.rating is not None, judgement.reason
-        found[k] = reading(judgement).distribution
-    return [found[k] for k in range(len(items))]
+        by_index[k] = reading(judgement).distribution
+    return [by_index[k] for k in range(len(items))]
 
 
-def process(title: str) -> psutil.Process:
-    [found] = processes(title)
-    return found
+def find_process(title: str) -> psutil.Process:
+    [match] = processes(title)
+    return match
 
 
-def replica() -> psutil.Process:
-    return process("ServeReplica:judge")
+def find_replica() -> psutil.Process:
+    return find_process("ServeReplica:judge")
 
 
-def engine_of(one: psutil.Process) -> psutil.Process:
+def find_engine(parent: psutil.Process) -> psutil.Process:
     """Return the replica's engine, which is exactly one process."""
-    [found] = [p for p in one.children(recursive=True) if "VLLM::" in " ".join(p.cmdline())]
-    return found
+    [engine] = [p for p in parent.children(recursive=True) if "VLLM::" in " ".join(p.cmdline())]
+    return engine
 
 
 def test_a_killed_controller_leaves_its_replicas_alone(client: RewardClient) -> None:
-    before = replica()
-    process("ServeController").kill()
+    before = find_replica()
+    find_process("ServeController").kill()
 
     async def run() -> list[Judgement]:
         async with asyncio.timeout(120):
@@ -138,7 +142,7 @@ def test_a_killed_controller_leaves_its_replicas_alone(client: RewardClient) -> 
                     await asyncio.sleep(1)
 
     assert all(j.ok for j in asyncio.run(run()))
-    assert replica().pid == before.pid
+    assert find_replica().pid == before.pid
 
 
 @pytest.mark.parametrize("victim", ["replica", "engine"])
@@ -150,17 +154,17 @@ def test_who_is_killed_takes_its_engine_along_and_loses_nothing(
     An engine without its replica would keep a GPU's memory from the next replica.
     """
     journal = Journal(tmp_path / "journal.sqlite")
-    asked = [Candidate(QUERY, f"Idea {n}: stay in bed.") for n in range(24)]
-    seen: list[Judgement] = []
+    candidates = [Candidate(QUERY, f"Idea {n}: stay in bed.") for n in range(24)]
+    reported: list[Judgement] = []
     first = asyncio.Event()
-    before = replica()
-    engine = engine_of(before)
+    before = find_replica()
+    engine = find_engine(before)
 
     def progress(judgement: Judgement, _reused: bool) -> None:
-        seen.append(judgement)
+        reported.append(judgement)
         first.set()
 
-    watched = RewardClient(
+    watching_client = RewardClient(
         client.backend,
         journal=journal,
         deadline_s=300,
@@ -170,15 +174,17 @@ def test_who_is_killed_takes_its_engine_along_and_loses_nothing(
     )
 
     async def run() -> list[Judgement]:
-        rating = asyncio.create_task(watched.rate(asked))
+        rating = asyncio.create_task(watching_client.rate(candidates))
         await first.wait()
         (before if victim == "replica" else engine).kill()
         return await rating
 
-    found = asyncio.run(run())
-    assert len(found) == 24 and all(j.ok for j in found), [j.reason for j in found if not j.ok]
-    assert len(seen) == 24, "each candidate is answered exactly once"
+    judgements = asyncio.run(run())
+    assert len(judgements) == 24 and all(j.ok for j in judgements), [
+        j.reason for j in judgements if not j.ok
+    ]
+    assert len(reported) == 24, "each candidate is answered exactly once"
     _, alive = psutil.wait_procs([before, engine], timeout=30)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
-    assert replica().pid != before.pid
+    assert find_replica().pid != before.pid
     journal.close()

@@ -80,10 +80,10 @@ def test_a_replicas_judgement_is_in_the_trace_of_its_call(
         text=True,
     )
     spans = {span.name: span for span in (received.get(timeout=240), received.get(timeout=60))}
-    told, _ = job.communicate("\n")
-    assert job.returncode == 0 and told.splitlines()[-1] == "9.0"
+    output, _ = job.communicate("\n")
+    assert job.returncode == 0 and output.splitlines()[-1] == "9.0"
     call, judgement = spans["autoj.call"], spans["autoj.judgement"]
     assert judgement.trace_id == call.trace_id
     assert judgement.parent_span_id == call.span_id
-    facts = {own.key: own.value for own in judgement.attributes}
+    facts = {attribute.key: attribute.value for attribute in judgement.attributes}
     assert facts["autoj.outcome"].string_value == "ok"

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from tests.trainer.conftest import named as named
-from tests.trainer.conftest import theirs as theirs
+from tests.trainer.conftest import make_model as make_model
+from tests.trainer.conftest import require_packages as require_packages

@@ -56,40 +56,42 @@ failures: {budget: 0.0}
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python with inspect_ai, outside of the checkout, where autoj_reward/judge is a folder."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    given = {"PYTHONPATH": f"{path}{os.pathsep}{FRAMEWORKS}", "AUTOJ_REWARD": "reward.yaml"}
+    variables = {"PYTHONPATH": f"{path}{os.pathsep}{FRAMEWORKS}", "AUTOJ_REWARD": "reward.yaml"}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env=os.environ | given,
+        env=os.environ | variables,
         capture_output=True,
         text=True,
     )
 
 
 @pytest.mark.timeout(900)  # it imports much, twice
-def test_a_log_is_scored_by_its_own_command(theirs: Any, tmp_path: Path) -> None:
-    theirs(FRAMEWORKS, "inspect_ai")
+def test_a_log_is_scored_by_its_own_command(require_packages: Any, tmp_path: Path) -> None:
+    require_packages(FRAMEWORKS, "inspect_ai")
     (tmp_path / "make_log.py").write_text(MAKE_LOG, encoding="utf-8")
     (tmp_path / "reward.yaml").write_text(CONFIG, encoding="utf-8")
-    made = run(tmp_path, "make_log.py", "logs")
-    assert made.returncode == 0, made.stderr
+    log_run = run(tmp_path, "make_log.py", "logs")
+    assert log_run.returncode == 0, log_run.stderr
     [log] = (tmp_path / "logs").glob("*.json")
-    asked = ["--scorer", "autoj_reward/judge", "--action", "append", "--output-file", "out.json"]
-    done = run(tmp_path, "-m", "inspect_ai", "score", str(log), *asked)
-    assert done.returncode == 0, done.stderr + done.stdout
-    found = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    options = ["--scorer", "autoj_reward/judge", "--action", "append", "--output-file", "out.json"]
+    score_run = run(tmp_path, "-m", "inspect_ai", "score", str(log), *options)
+    assert score_run.returncode == 0, score_run.stderr + score_run.stdout
+    scored_log = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
 
-    [score] = found["results"]["scores"]
+    [score] = scored_log["results"]["scores"]
     assert (score["scored_samples"], score["unscored_samples"]) == (2, 3)
-    good, poor, lost, bare, listed = (sample["scores"]["judge"] for sample in found["samples"])
+    good, poor, lost, bare, listed = (sample["scores"]["judge"] for sample in scored_log["samples"])
     assert score["metrics"]["mean"]["value"] == pytest.approx((good["value"] + poor["value"]) / 2)
     assert good["value"] > 0.9 and poor["value"] < 0.1
     assert good["answer"] == "good" and good["explanation"] == "Verdict: correct"
     [reading] = good["metadata"]["readings"]
     assert reading["slot"] == "rating" and dict(reading["distribution"])["1"] == 0.9
-    for own, outcome in ((lost, "truncated"), (bare, "input_rejected")):
-        assert math.isnan(own["value"]) and own["reason"] == "grader_failed"
-        assert own["explanation"].startswith(outcome) and own["metadata"]["outcome"] == outcome
+    for failure, outcome in ((lost, "truncated"), (bare, "input_rejected")):
+        assert math.isnan(failure["value"]) and failure["reason"] == "grader_failed"
+        assert (
+            failure["explanation"].startswith(outcome) and failure["metadata"]["outcome"] == outcome
+        )
     assert "'reference'" in bare["explanation"]
     assert math.isnan(listed["value"]) and listed["reason"] == "scoring_failed"
     assert "reference holds ['144'], which is no text" in listed["explanation"]

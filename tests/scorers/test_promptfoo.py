@@ -37,24 +37,24 @@ def get_assert(monkeypatch: pytest.MonkeyPatch) -> Any:
     return call
 
 
-def test_the_score_is_the_reward_from_0_to_1(named: Any, get_assert: Any) -> None:
-    named()
-    found = get_assert("good")
-    assert found["pass"] is True and found["score"] == pytest.approx(8 / 9)
-    assert found["reason"].endswith("Rating: [[9]]")
+def test_the_score_is_the_reward_from_0_to_1(make_model: Any, get_assert: Any) -> None:
+    make_model()
+    result = get_assert("good")
+    assert result["pass"] is True and result["score"] == pytest.approx(8 / 9)
+    assert result["reason"].endswith("Rating: [[9]]")
     assert get_assert("poor")["score"] == pytest.approx(1 / 9)
 
 
-def test_an_abstention_raises_and_is_no_score(named: Any, get_assert: Any) -> None:
-    named()
+def test_an_abstention_raises_and_is_no_score(make_model: Any, get_assert: Any) -> None:
+    make_model()
     with pytest.raises(EngineError, match="the judge abstains: truncated: "):
         get_assert("lost")
 
 
 def test_the_judge_reads_a_chat_prompt_and_the_tests_variables(
-    named: Any, get_assert: Any, tmp_path: Path
+    make_model: Any, get_assert: Any, tmp_path: Path
 ) -> None:
-    named(fmt="equivalence", more={"columns": {"reference": "expected"}, "view": "rating"})
+    make_model(fmt="equivalence", more={"columns": {"reference": "expected"}, "view": "rating"})
     with pytest.raises(EngineError, match="needs the context field 'reference'"):
         get_assert("good")
     assert get_assert("good", json.dumps(CHAT), expected="144")["score"] in (0.0, 1.0)

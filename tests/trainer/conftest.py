@@ -47,7 +47,7 @@ BY_ITEMS: dict[str, Any] = {
     "fmt": "rubric-item",
     "more": {"rubric": {"by": "items", "hard": True}},
 }
-"""Arguments of `named` for a reward by rubric items."""
+"""Arguments of `make_model` for a reward by rubric items."""
 
 
 TURNS: list[dict[str, Any]] = [
@@ -58,22 +58,22 @@ TURNS: list[dict[str, Any]] = [
 """Messages of a response that calls a tool."""
 WORK = "Assistant: [calls look {}]\n\nTool: blue\n\nAssistant: good"
 """The same as a judge sees it that is shown the trajectory."""
-SHOWN = {"final": 9.0, "trajectory": 7.0}
+RATING_BY_SHOWS = {"final": 9.0, "trajectory": 7.0}
 """Rating of that response, by `judge.shows`."""
 
 
 @pytest.fixture
-def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def require_packages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Return a function that makes a folder's packages importable, or skips the test without them.
 
     verifiers is unloaded after the test, because it has imported stubs that end with the test.
     """
 
-    def find(folder: Path, *packages: str) -> None:
+    def make_importable(folder: Path, *packages: str) -> None:
         if any(not (folder / name).is_dir() for name in packages):
             pytest.skip(f"{' and '.join(packages)} not in {folder}: make test-frameworks")
         monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
-        stubbed = [item for own in packages for item in STUBBED.get(own, {}).items()]
+        stubbed = [item for package in packages for item in STUBBED.get(package, {}).items()]
         for name, names in stubbed:
             stub = types.ModuleType(name)
             stub.__path__ = []
@@ -81,19 +81,21 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
                 setattr(stub, attribute, type(attribute, (), {}))
             monkeypatch.setitem(sys.modules, name, stub)
 
-    yield find
+    yield make_importable
     for name in [name for name in sys.modules if name.partition(".")[0] == "verifiers"]:
         del sys.modules[name]
 
 
 @pytest.fixture
-def frameworks(theirs: Callable[..., None]) -> None:
+def frameworks(require_packages: Callable[..., None]) -> None:
     """Make OpenRLHF and verl importable."""
-    theirs(FRAMEWORKS, "openrlhf", "verl")
+    require_packages(FRAMEWORKS, "openrlhf", "verl")
 
 
 @pytest.fixture
-def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RewardModel]]:
+def make_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., RewardModel]]:
     """Return a function that builds the reward model of a config file named in the environment.
 
     Its judge is scripted. A judgement that hangs fails after `hangs_s`, which leaves a busy machine
@@ -113,8 +115,8 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         judge |= {"format": fmt, "shows": shows}
         path = tmp_path / "reward.yaml"
         view = {} if {"relative", "rubric"} & set(more) else {"view": "rating"}
-        made = {"judge": judge, "failures": failures, **view, **more}
-        path.write_text(yaml.safe_dump(made), encoding="utf-8")
+        config = {"judge": judge, "failures": failures, **view, **more}
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
         monkeypatch.setenv(VARIABLE, str(path))
         REWARD_MODELS.clear()
         return reward_model()

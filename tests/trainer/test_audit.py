@@ -34,7 +34,7 @@ FIGURES = ("gap", "gap_trend", "correlation", "opposition", "failures", "canary"
 NAMES = {f"audit/{name}" for name in FIGURES} | {f"audit/alarm_{name}" for name in AUDIT_BOUNDS}
 
 
-def answer(number: int, quality: int, padding: int) -> str:
+def write_answer(number: int, quality: int, padding: int) -> str:
     return f"Answer {number} of quality {quality}. {'x' * padding}"
 
 
@@ -54,7 +54,7 @@ def opposed(quality: int, padding: int) -> int:
     return 11 - quality
 
 
-def training(seed: int, steps: int = 20, rows: int = 16) -> list[list[tuple[int, int, int]]]:
+def make_steps(seed: int, steps: int = 20, rows: int = 16) -> list[list[tuple[int, int, int]]]:
     """Return the responses of a policy that learns to write longer, and no better."""
     rng = random.Random(seed)
     return [
@@ -63,12 +63,12 @@ def training(seed: int, steps: int = 20, rows: int = 16) -> list[list[tuple[int,
     ]
 
 
-def scripted(rate: Rater, steps: Sequence[Sequence[tuple[int, int, int]]], **more: Any) -> Any:
-    ratings = {answer(*row): rate(*row[1:]) for step in steps for row in step}
+def make_judge(rate: Rater, steps: Sequence[Sequence[tuple[int, int, int]]], **more: Any) -> Any:
+    ratings = {write_answer(*row): rate(*row[1:]) for step in steps for row in step}
     return {"kind": "fake", "script": {"ratings": ratings | HONEST_KEYS} | more}
 
 
-def made(judge: Any, audit: Any = None, **more: Any) -> RewardConfig:
+def make_config(judge: Any, audit: Any = None, **more: Any) -> RewardConfig:
     data = {"judge": judge, "view": "rating"} | more
     if audit is not None:
         whole = {"share": 1.0, "canaries_every": 16, "view": "rating"}
@@ -79,77 +79,81 @@ def made(judge: Any, audit: Any = None, **more: Any) -> RewardConfig:
 def settle(model: RewardModel) -> None:
     """Wait until the audits in flight have ended."""
 
-    async def ended(client: RewardClient) -> None:
+    async def wait_for_audits(client: RewardClient) -> None:
         assert model.audit
         await asyncio.gather(*model.audit.in_flight)
 
-    model.run(ended).result()
+    model.run(wait_for_audits).result()
 
 
 def train(config: RewardConfig, steps: Sequence[Sequence[tuple[int, int, int]]]) -> list[Any]:
     """Return the audit's metrics after each step."""
-    found = []
+    history = []
     with RewardModel(config) as model:
         for step in steps:
-            model.rewards_now([Candidate("Why?", answer(*row)) for row in step])
+            model.rewards_now([Candidate("Why?", write_answer(*row)) for row in step])
             settle(model)
             assert model.audit
-            found.append(model.audit.figures)
-    return found
+            history.append(model.audit.figures)
+    return history
 
 
-def alarms(figures: dict[str, float]) -> set[str]:
+def list_alarms(figures: dict[str, float]) -> set[str]:
     return {name for name in AUDIT_BOUNDS if figures[f"audit/alarm_{name}"]}
 
 
 def test_a_judge_that_pays_for_length_raises_the_alarm(caplog: pytest.LogCaptureFixture) -> None:
-    steps = training(1)
-    config = made(scripted(pays_for_length, steps), {"judge": scripted(honest, steps)})
+    steps = make_steps(1)
+    config = make_config(make_judge(pays_for_length, steps), {"judge": make_judge(honest, steps)})
     with caplog.at_level(logging.WARNING, "autoj_reward"):
-        found = train(config, steps)
-    assert [alarms(own) for own in found[:4]] == [set()] * 4
-    assert alarms(found[-1]) == {"gap_trend"} and found[-1]["audit/gap_trend"] > 0.25
-    told = [record.message for record in caplog.records if "audit alarm" in record.message]
-    assert len(told) == 1 and "gap_trend" in told[0] and "over 0.25" in told[0]
+        history = train(config, steps)
+    assert [list_alarms(figures) for figures in history[:4]] == [set()] * 4
+    assert list_alarms(history[-1]) == {"gap_trend"} and history[-1]["audit/gap_trend"] > 0.25
+    warnings = [record.message for record in caplog.records if "audit alarm" in record.message]
+    assert len(warnings) == 1 and "gap_trend" in warnings[0] and "over 0.25" in warnings[0]
 
 
 def test_a_judge_that_prefers_worse_responses_raises_the_alarm_before_the_gap_grows() -> None:
     """The policy stands still here. Its trainer would follow the judge."""
-    steps = training(6)
-    found = train(made(scripted(opposed, steps), {"judge": scripted(honest, steps)}), steps)
-    assert [alarms(own) for own in found[:11]] == [set()] * 11
-    assert [alarms(own) for own in found[11:]] == [{"opposition"}] * 9
-    assert found[-1]["audit/correlation"] == pytest.approx(-1)
+    steps = make_steps(6)
+    history = train(
+        make_config(make_judge(opposed, steps), {"judge": make_judge(honest, steps)}), steps
+    )
+    assert [list_alarms(figures) for figures in history[:11]] == [set()] * 11
+    assert [list_alarms(figures) for figures in history[11:]] == [{"opposition"}] * 9
+    assert history[-1]["audit/correlation"] == pytest.approx(-1)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_judge_that_is_chance_raises_none(seed: int) -> None:
-    steps = training(seed, steps=60)
+    steps = make_steps(seed, steps=60)
     rng = random.Random(seed)
-    config = made(
-        scripted(lambda quality, padding: rng.randint(1, 10), steps),
-        {"judge": scripted(honest, steps)},
+    config = make_config(
+        make_judge(lambda quality, padding: rng.randint(1, 10), steps),
+        {"judge": make_judge(honest, steps)},
     )
-    found = train(config, steps)
-    assert not any(own["audit/alarm_opposition"] for own in found)
-    assert abs(found[-1]["audit/correlation"]) < 0.2
+    history = train(config, steps)
+    assert not any(figures["audit/alarm_opposition"] for figures in history)
+    assert abs(history[-1]["audit/correlation"]) < 0.2
 
 
 @pytest.mark.parametrize("rate", [honest, strict])
 @pytest.mark.parametrize("seed", range(5))
 def test_an_honest_judge_raises_none(rate: Rater, seed: int) -> None:
     """Also none that is stricter than the audit judge throughout."""
-    steps = training(seed)
-    found = train(made(scripted(rate, steps), {"judge": scripted(honest, steps)}), steps)
-    assert [alarms(own) for own in found] == [set()] * len(steps)
-    assert found[-1]["audit/canary"] == found[-1]["audit/failures"] == 0
-    assert found[-1]["audit/correlation"] > 0.9
+    steps = make_steps(seed)
+    history = train(
+        make_config(make_judge(rate, steps), {"judge": make_judge(honest, steps)}), steps
+    )
+    assert [list_alarms(figures) for figures in history] == [set()] * len(steps)
+    assert history[-1]["audit/canary"] == history[-1]["audit/failures"] == 0
+    assert history[-1]["audit/correlation"] > 0.9
 
 
 def test_figures_by_hand() -> None:
     ratings = {"a": 10, "b": 1, "c": 5.5, "lost": 4}
     audit = {"ratings": {"a": 5.5, "b": 1, "c": 10}, "fail": {"lost": "unparsable"}}
-    config = made(
+    config = make_config(
         {"kind": "fake", "script": {"ratings": ratings}},
         {"judge": {"kind": "fake", "script": audit}, "canaries_every": 0},
     )
@@ -157,50 +161,50 @@ def test_figures_by_hand() -> None:
         [first, *_] = model.rewards_now([Candidate("Why?", text) for text in ratings])
         settle(model)
         assert model.audit
-        found = dict(model.audit.figures)
-    assert set(first.audit) == set(found) == NAMES
-    assert found["audit/gap"] == 0  # (1/2 + 0 - 1/2) / 3
-    assert found["audit/correlation"] == pytest.approx(0.5)
-    assert math.isnan(found["audit/opposition"])
-    assert found["audit/failures"] == 1 / 4
-    assert math.isnan(found["audit/gap_trend"]) and math.isnan(found["audit/canary"])
+        figures = dict(model.audit.figures)
+    assert set(first.audit) == set(figures) == NAMES
+    assert figures["audit/gap"] == 0  # (1/2 + 0 - 1/2) / 3
+    assert figures["audit/correlation"] == pytest.approx(0.5)
+    assert math.isnan(figures["audit/opposition"])
+    assert figures["audit/failures"] == 1 / 4
+    assert math.isnan(figures["audit/gap_trend"]) and math.isnan(figures["audit/canary"])
 
 
 @pytest.mark.parametrize("keys", [{}, {":": 10}, {":": 10, "Why?": 9}])
 def test_a_judge_that_pays_for_master_keys_raises_the_alarm(keys: dict[str, float]) -> None:
-    steps = training(2, steps=4)
-    judge = scripted(honest, steps)
+    steps = make_steps(2, steps=4)
+    judge = make_judge(honest, steps)
     judge["script"]["ratings"] |= keys
-    found = train(made(judge, {"judge": scripted(honest, steps)}), steps)
-    assert found[-1]["audit/canary"] == len(keys) / len(MASTER_KEYS)
-    assert alarms(found[-1]) == ({"canary"} if keys else set())
+    history = train(make_config(judge, {"judge": make_judge(honest, steps)}), steps)
+    assert history[-1]["audit/canary"] == len(keys) / len(MASTER_KEYS)
+    assert list_alarms(history[-1]) == ({"canary"} if keys else set())
 
 
 def test_master_keys_leave_no_record(tmp_path: Path) -> None:
-    steps = training(3, steps=2)
+    steps = make_steps(3, steps=2)
     path = tmp_path / "journal.sqlite"
-    judge = scripted(honest, steps)
-    found = train(made(judge, {"judge": scripted(strict, steps)}, journal=path), steps)
-    assert found[-1]["audit/canary"] == 0
+    judge = make_judge(honest, steps)
+    history = train(make_config(judge, {"judge": make_judge(strict, steps)}, journal=path), steps)
+    assert history[-1]["audit/canary"] == 0
     entries = Reader(path).newer(1000, lambda keys: {})
     texts = [entry.item.responses[0] for entry in entries]
-    assert sorted(texts) == sorted(answer(*row) for step in steps for row in [*step, *step])
+    assert sorted(texts) == sorted(write_answer(*row) for step in steps for row in [*step, *step])
 
 
-def ends_of_calls(config: RewardConfig, calls: Sequence[Sequence[str]]) -> list[Any]:
+def run_calls(config: RewardConfig, calls: Sequence[Sequence[str]]) -> list[Any]:
     """Return the numbers of each call, or its error."""
-    found: list[Any] = []
+    ends: list[Any] = []
     with RewardModel(config) as model:
         for call in calls:
             try:
                 rewards = model.rewards_now([Candidate("Why?", text) for text in call])
-                found.append([(r.raw, r.value, r.judgement.outcome) for r in rewards])
+                ends.append([(r.raw, r.value, r.judgement.outcome) for r in rewards])
             except BudgetExceeded as error:
-                found.append(str(error))
+                ends.append(str(error))
         metrics = batch_metrics(rewards, [Candidate("Why?", text) for text in call])
     slow = ("judge/seconds", "judge/queued_seconds")
-    shown = {n: v for n, v in metrics.items() if n not in slow and not n.startswith("audit/")}
-    return [*found, str(shown), model.health.figures()]
+    figures = {n: v for n, v in metrics.items() if n not in slow and not n.startswith("audit/")}
+    return [*ends, str(figures), model.health.figures()]
 
 
 BROKEN = [{}, {"fail_share": {"unparsable": 1.0}}, {"fail_share": {"hang": 1.0}}]
@@ -212,43 +216,43 @@ def test_an_audit_changes_neither_rewards_nor_the_failure_budget(script: dict[st
     lost = {f"lost {n}": "unparsable" for n in range(8)}
     judge = {"kind": "fake", "script": {"fail": lost | {"": "unavailable", ":": "unparsable"}}}
     calls = [[f"answer {n}", "x" * n, f"lost {n}"] for n in range(1, 8)]
-    own = {"failures": {"budget": 0.1, "window": 10}}
-    plain = ends_of_calls(made(judge, **own), calls)
+    settings = {"failures": {"budget": 0.1, "window": 10}}
+    plain = run_calls(make_config(judge, **settings), calls)
     audit = {"judge": {"kind": "fake", "script": script}, "canaries_every": 1}
-    assert ends_of_calls(made(judge, audit, **own), calls) == plain
+    assert run_calls(make_config(judge, audit, **settings), calls) == plain
     assert any("failure budget" in str(end) for end in plain)
 
 
 def test_a_broken_audit_judge_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    steps = training(4, steps=5)
+    steps = make_steps(4, steps=5)
     broken = {"kind": "fake", "script": {"fail_share": {"unparsable": 1.0}}}
     audit = {"judge": broken, "stop": True, "canaries_every": 0}
     with caplog.at_level(logging.WARNING, "autoj_reward"):
-        found = train(made(scripted(honest, steps), audit), steps)
-    assert found[-1]["audit/failures"] == 1 and alarms(found[-1]) == set()
-    assert math.isnan(found[-1]["audit/gap"])
+        history = train(make_config(make_judge(honest, steps), audit), steps)
+    assert history[-1]["audit/failures"] == 1 and list_alarms(history[-1]) == set()
+    assert math.isnan(history[-1]["audit/gap"])
     assert sum("audit of the reward abstains" in record.message for record in caplog.records) == 1
 
 
 def test_an_alarm_stops_a_trainer_that_should_stop() -> None:
-    steps = training(5)
-    audit = {"judge": scripted(honest, steps), "stop": True}
-    config = made(scripted(pays_for_length, steps), audit)
+    steps = make_steps(5)
+    audit = {"judge": make_judge(honest, steps), "stop": True}
+    config = make_config(make_judge(pays_for_length, steps), audit)
     logged: list[dict[str, float]] = []
 
     async def run(model: RewardModel) -> None:
         for step in steps:
-            own: dict[str, float] = {}
-            logged.append(own)
-            texts = [answer(*row) for row in step]
-            await GRPOReward(model).judge(["Why?"] * len(texts), texts, own.__setitem__)
+            metrics: dict[str, float] = {}
+            logged.append(metrics)
+            texts = [write_answer(*row) for row in step]
+            await GRPOReward(model).judge(["Why?"] * len(texts), texts, metrics.__setitem__)
             await asyncio.to_thread(settle, model)
 
     with RewardModel(config) as model:
         with pytest.raises(AuditAlarm, match=r"gap_trend is 0\.\d+, over 0\.25.*audit\.stop"):
             asyncio.run(run(model))
         assert 4 < len(logged) < len(steps)
-        assert all(set(own) >= NAMES for own in logged[:-1]) and not logged[-1]
+        assert all(set(metrics) >= NAMES for metrics in logged[:-1]) and not logged[-1]
         with pytest.raises(AuditAlarm):  # a retry does not get past it
             model.rewards_now([Candidate("Why?", "again")])
 
@@ -286,8 +290,8 @@ def test_rank_0_audits_and_stops_all_ranks_where_it_judges_for_them(tmp_path: Pa
     judge = {"kind": "fake", "script": {"ratings": {":": 10, "Thought process:": 10}}}
     audit = {"judge": {"kind": "fake"}, "view": "rating", "canaries_every": 8, "stop": True}
     data = {"judge": judge, "view": "rating", "audit": audit, "shaping": {"whiten": "group"}}
-    said = run_two_ranks(TWO_RANKS, tmp_path / "store", json.dumps(data))
-    (*first, opened), (*second, opened_too) = map(json.loads, said)
+    outputs = run_two_ranks(TWO_RANKS, tmp_path / "store", json.dumps(data))
+    (*first, opened), (*second, opened_too) = map(json.loads, outputs)
     assert first == second and first[0] >= 3 and "canary is" in first[1]
     assert set(first[2]) == NAMES
     assert opened and not opened_too
@@ -297,27 +301,27 @@ def test_the_audited_share_is_the_same_everywhere() -> None:
     groups = [
         [Candidate(f"q{n % 7}", f"answer {n} {k}") for k in range(1 + n % 3)] for n in range(10_000)
     ]
-    chosen = [one for one in groups if is_audited(one, 0.05)]
+    chosen = [group for group in groups if is_audited(group, 0.05)]
     assert len(chosen) == pytest.approx(500, abs=80)
-    assert all(is_audited(one, 0.3) for one in chosen)
-    assert all(is_audited(one, 1.0) for one in groups)
+    assert all(is_audited(group, 0.3) for group in chosen)
+    assert all(is_audited(group, 1.0) for group in groups)
 
 
 def test_groups_are_audited_whole(tmp_path: Path) -> None:
     """Correlations are taken within groups: those of these two judges are 1, and 0 over all."""
     groups = [(f"q{n}", [(f"{n} {k}", 1 + k + 3 * (n % 3)) for k in range(3)]) for n in range(99)]
     ratings = {text: rating for _, rows in groups for text, rating in rows}
-    other = {text: (rating - 1) % 3 + 1 for text, rating in ratings.items()}
-    own: Any = {"kind": "fake", "script": {"ratings": ratings}}
+    audit_ratings = {text: (rating - 1) % 3 + 1 for text, rating in ratings.items()}
+    judge: Any = {"kind": "fake", "script": {"ratings": ratings}}
     log = tmp_path / "log"
-    script = {"ratings": other, "log": str(log)}
+    script = {"ratings": audit_ratings, "log": str(log)}
     audit = {"judge": {"kind": "fake", "script": script}, "share": 0.3, "canaries_every": 0}
-    with RewardModel(made(own, audit)) as model:
+    with RewardModel(make_config(judge, audit)) as model:
         model.rewards_now([Candidate(query, text) for query, rows in groups for text, _ in rows])
         settle(model)
         assert model.audit and model.audit.figures["audit/correlation"] == pytest.approx(1)
-    asked = [json.loads(line)[0].split()[0] for line in log.read_text().splitlines()]
-    assert 15 < len(set(asked)) < 45 and all(asked.count(name) == 3 for name in asked)
+    group_ids = [json.loads(line)[0].split()[0] for line in log.read_text().splitlines()]
+    assert 15 < len(set(group_ids)) < 45 and all(group_ids.count(name) == 3 for name in group_ids)
 
 
 @pytest.mark.parametrize(
@@ -336,6 +340,6 @@ def test_a_config_that_cannot_be_audited_is_refused(data: dict[str, Any], words:
 
 
 def test_comparisons_are_not_audited() -> None:
-    config = made({"kind": "fake"}, {"judge": {"kind": "fake"}})
+    config = make_config({"kind": "fake"}, {"judge": {"kind": "fake"}})
     with RewardModel(config) as model, pytest.raises(ConfigError, match=r"reward\.audit"):
         model.compare_now([Pair("Why?", "a", "bb")])

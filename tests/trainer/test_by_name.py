@@ -20,37 +20,41 @@ from autoj_reward.trainer import rows
 TEMPLATED = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_a_failure_is_none_where_trainers_leave_it_out_and_else_the_fallback(named: Any) -> None:
-    named(budget=1.0, fallback=4.5)
-    asked: dict[str, Any] = {
+def test_a_failure_is_none_where_trainers_leave_it_out_and_else_the_fallback(
+    make_model: Any,
+) -> None:
+    make_model(budget=1.0, fallback=4.5)
+    batch: dict[str, Any] = {
         "prompts": ["Why?"] * 2,
         "completions": ["good", "lost"],
         "any_column": [1, 2],
     }
-    assert asyncio.run(judge_reward(**asked)) == [9.0, None]
-    assert asyncio.run(judge_reward(**asked)) == [9.0, None]  # on another event loop
-    assert judge_reward_sync(**asked) == [9.0, 4.5]
+    assert asyncio.run(judge_reward(**batch)) == [9.0, None]
+    assert asyncio.run(judge_reward(**batch)) == [9.0, None]  # on another event loop
+    assert judge_reward_sync(**batch) == [9.0, 4.5]
     assert judge_reward_sync(["Why?"], ["poor"]) == [2.0]  # hatchery gives no names
 
 
-def test_decoded_texts_are_read_without_their_template(named: Any) -> None:
-    model = named()
-    said = [{"role": "assistant", "content": "good"}]
+def test_decoded_texts_are_read_without_their_template(make_model: Any) -> None:
+    model = make_model()
+    completion = [{"role": "assistant", "content": "good"}]
     messages = [{"role": "user", "content": "Why?"}]
-    found = judge_reward_sync([TEMPLATED, messages, "Why? "], ["good<|im_end|>", said, "good"])
-    assert found == [9.0] * 3
+    rewards = judge_reward_sync(
+        [TEMPLATED, messages, "Why? "], ["good<|im_end|>", completion, "good"]
+    )
+    assert rewards == [9.0] * 3
     assert {(c.query, c.response) for c, _ in model.recent()} == {("Why?", "good")}
 
 
-def test_a_spent_budget_raises(named: Any) -> None:
-    named(budget=0.0)
+def test_a_spent_budget_raises(make_model: Any) -> None:
+    make_model(budget=0.0)
     for ask in (judge_reward_sync, lambda *texts: asyncio.run(judge_reward(*texts))):
         with pytest.raises(BudgetExceeded, match="training stops"):
             ask(["Why?"], ["lost"])
 
 
-def test_a_lone_response_cannot_be_compared(named: Any) -> None:
-    named(fmt="listwise", more={"relative": {"by": "listwise"}})
+def test_a_lone_response_cannot_be_compared(make_model: Any) -> None:
+    make_model(fmt="listwise", more={"relative": {"by": "listwise"}})
     with pytest.raises(ConfigError, match=r"reward\.relative is set"):
         judge_reward_sync(["Why?"], ["good"])
     better, worse = judge_reward_sync(["Why?"] * 2, ["good", "poor"])
@@ -65,15 +69,15 @@ def test_trl_calls_the_first_as_an_async_function_and_both_can_be_pickled() -> N
 
 
 def test_threads_that_call_first_share_one_judge(
-    named: Any, monkeypatch: pytest.MonkeyPatch
+    make_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named()
+    make_model()
     rows.REWARD_MODELS.clear()
     together = threading.Barrier(8, timeout=60)
 
-    def load_together(*given: Any) -> Any:
+    def load_together(*args: Any) -> Any:
         together.wait()  # so that none has a model before all have looked for one
-        return load_run(*given)
+        return load_run(*args)
 
     monkeypatch.setattr(rows, "load_run", load_together)
     with ThreadPoolExecutor(8) as threads:
@@ -83,20 +87,20 @@ def test_threads_that_call_first_share_one_judge(
 
 
 def ask_in_child(function: Any, answers: Any) -> None:
-    said = function(["Why?"] * 2, ["good", "lost"])
-    answers.put(asyncio.run(said) if inspect.iscoroutine(said) else said)
+    result = function(["Why?"] * 2, ["good", "lost"])
+    answers.put(asyncio.run(result) if inspect.iscoroutine(result) else result)
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_new_process_opens_its_own_judge(start: str, named: Any) -> None:
-    named(budget=1.0, fallback=4.5)
+def test_a_new_process_opens_its_own_judge(start: str, make_model: Any) -> None:
+    make_model(budget=1.0, fallback=4.5)
     assert judge_reward_sync(["Why?"], ["good"]) == [9.0]  # open here, with a thread
     context: Any = multiprocessing.get_context(start)
     answers = context.Queue()
-    for function, due in ((judge_reward, [9.0, None]), (judge_reward_sync, [9.0, 4.5])):
+    for function, expected in ((judge_reward, [9.0, None]), (judge_reward_sync, [9.0, 4.5])):
         child = context.Process(target=ask_in_child, args=(function, answers))
         child.start()
-        assert answers.get(timeout=120) == due
+        assert answers.get(timeout=120) == expected
         child.join()
         assert child.exitcode == 0

@@ -38,30 +38,30 @@ def longer_than_its_reference(candidate: Candidate) -> float:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[RewardModel] = []
+    models: list[RewardModel] = []
     marks = str(write_reference_format(tmp_path / "marks"))
 
-    def model(**more: Any) -> RewardModel:
+    def make_model(**more: Any) -> RewardModel:
         judge = JudgeConfig(kind="fake", format=more.pop("format", marks))
         journal = tmp_path / "journal.sqlite"
         failures = {"budget": 1.0}
         config: dict[str, Any] = {"judge": judge, "journal": journal, "failures": failures} | more
-        made.append(RewardModel(RewardConfig(**config)))
-        return made[-1]
+        models.append(RewardModel(RewardConfig(**config)))
+        return models[-1]
 
-    yield model
-    for one in made:
-        one.close()
+    yield make_model
+    for model in models:
+        model.close()
 
 
-def shown(model: RewardModel) -> list[Any]:
+def read_judgements(model: RewardModel) -> list[Any]:
     """Return (response, context) of every judgement in the model's journal."""
     model.close()
     assert model.config.journal
     journal = Journal(model.config.journal)
-    found = [(r["input"]["responses"][0], r["input"].get("context")) for r in journal.export()]
+    judgements = [(r["input"]["responses"][0], r["input"].get("context")) for r in journal.export()]
     journal.close()
-    return sorted(found, key=str)
+    return sorted(judgements, key=str)
 
 
 BOTH = {"reference": "4", "rubric": "exact"}
@@ -75,29 +75,29 @@ def test_trl_reads_the_columns_that_the_judge_shows(make: Make) -> None:
         "source": ["a", "b"],
         "state": 1,
     }
-    found = GRPOReward(model).judge_sync(["2+2?", "q"], ["four", "5"], **columns)
-    assert None not in found
-    assert shown(model) == [("5", {"reference": "5"}), ("four", BOTH)]
+    rewards = GRPOReward(model).judge_sync(["2+2?", "q"], ["four", "5"], **columns)
+    assert None not in rewards
+    assert read_judgements(model) == [("5", {"reference": "5"}), ("four", BOTH)]
 
 
 def test_online_dpo_compares_and_rates_with_them(make: Make) -> None:
     columns: dict[str, Any] = {"reference": ["4"] * 2, "criteria": ["length"] * 2}
-    told: dict[str, Any] = {"prompts": ["q", "q"], "completions": ["long one", "two"]}
+    batch: dict[str, Any] = {"prompts": ["q", "q"], "completions": ["long one", "two"]}
     reward = OnlineDPOReward(make())
-    assert None not in reward.judge(**told, **columns, ties_left_out=True)
+    assert None not in reward.judge(**batch, **columns, ties_left_out=True)
     with pytest.raises(ConfigError, match="'reference', and the dataset has no column"):
-        reward.judge(**told, ties_left_out=True)
+        reward.judge(**batch, ties_left_out=True)
 
 
 def test_verl_reads_ground_truth_and_extra_info(make: Make) -> None:
     model = make()
-    about = {"query": "2+2?", "rubric": "exact", "index": 3, "ground_truth": "4"}
-    assert asyncio.run(score(model, "four", about, "query"))["judge_ok"] == 1.0
+    extra_info = {"query": "2+2?", "rubric": "exact", "index": 3, "ground_truth": "4"}
+    assert asyncio.run(score(model, "four", extra_info, "query"))["judge_ok"] == 1.0
     lost = asyncio.run(score(model, "five", {"query": "q", "ground_truth": ""}, "query"))
     assert lost["judge_input_rejected"] == 1.0
     with pytest.raises(InputError, match=r"ground_truth holds \{'value': 4\}.*'reference'"):
         asyncio.run(score(model, "x", {"query": "q", "ground_truth": {"value": 4}}, "query"))
-    assert ("four", BOTH) in shown(model)
+    assert ("four", BOTH) in read_judgements(model)
 
 
 def test_openrlhf_and_slime_read_their_label(make: Make) -> None:
@@ -105,7 +105,7 @@ def test_openrlhf_and_slime_read_their_label(make: Make) -> None:
     asyncio.run(get_reward(model, ["Q four</s>"], ["Q "], ["4"]))
     sample = SimpleNamespace(prompt="Q", response="five", label="4", metadata={"rubric": "exact"})
     asyncio.run(row_rewards(model, [(sample.prompt, sample.response, slime._read_row(sample))]))
-    assert shown(model) == [("five", BOTH), ("four", {"reference": "4"})]
+    assert read_judgements(model) == [("five", BOTH), ("four", {"reference": "4"})]
 
 
 def test_a_judge_that_shows_no_context_is_asked_as_before(make: Make) -> None:
@@ -113,34 +113,36 @@ def test_a_judge_that_shows_no_context_is_asked_as_before(make: Make) -> None:
     columns: dict[str, Any] = {"reference": ["4"], "label": [{"any": 1}]}
     GRPOReward(model).judge_sync(["q"], ["four"], **columns)
     asyncio.run(get_reward(model, ["Q five</s>"], ["Q "], [{"any": 1}]))
-    assert shown(model) == [("five", None), ("four", None)]
+    assert read_judgements(model) == [("five", None), ("four", None)]
 
 
 def test_each_part_is_shown_its_own_fields(make: Make) -> None:
     function = f"{__name__}:longer_than_its_reference"
     other = {"judge": {"kind": "fake", "format": "autoj-en"}}
     model = make(parts={"length": {"function": function}, "general": other})
-    [found] = GRPOReward(model).judge_sync(["q"], ["four"], reference=["4"])
-    assert found is not None
-    assert [c for _, c in shown(model)].count({"reference": "4"}) == 1 and len(shown(model)) == 2
+    [reward] = GRPOReward(model).judge_sync(["q"], ["four"], reference=["4"])
+    assert reward is not None
+    assert [c for _, c in read_judgements(model)].count({"reference": "4"}) == 1 and len(
+        read_judgements(model)
+    ) == 2
 
 
 def read(candidate: Candidate) -> float:
-    READ.append(dict(candidate.context))
+    CONTEXTS.append(dict(candidate.context))
     return 1.0
 
 
-READ: list[dict[str, str]] = []
+CONTEXTS: list[dict[str, str]] = []
 LABELLED = {"label": "4", "metadata": {"difficulty": 3, "tests": ["a"], "other": "x"}}
 FROM_LABELS: dict[str, Callable[[RewardModel], Any]] = {
     "slime": lambda m: asyncio.run(
         row_rewards(m, [("Q", "four", slime._read_row(SimpleNamespace(**LABELLED)))])
     ),
-    "/reward": lambda m: posted(m, {"prompt": "Q", "response": "four", **LABELLED}),
+    "/reward": lambda m: post_row(m, {"prompt": "Q", "response": "four", **LABELLED}),
 }
 
 
-def posted(model: RewardModel, body: dict[str, Any]) -> None:
+def post_row(model: RewardModel, body: dict[str, Any]) -> None:
     app = FastAPI()
     add_routes(app, model)
     with TestClient(app) as client:
@@ -149,18 +151,18 @@ def posted(model: RewardModel, body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", FROM_LABELS)
 def test_labels_and_metadata_reach_functions(case: str, make: Make) -> None:
-    READ.clear()
+    CONTEXTS.clear()
     columns = {"difficulty": "difficulty", "cases": "tests"}
     rule = {"function": f"{__name__}:read"}
     FROM_LABELS[case](make(format="autoj-en", parts={"rule": rule}, columns=columns))
-    assert READ == [{"reference": "4", "difficulty": "3", "cases": '["a"]'}]
+    assert CONTEXTS == [{"reference": "4", "difficulty": "3", "cases": '["a"]'}]
 
 
 COLUMNS: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
-    "numpy": lambda own: np.array(own, dtype=object),
+    "numpy": lambda values: np.array(values, dtype=object),
     "pandas": pd.Series,
-    "datasets": lambda own: Dataset.from_dict({"reference": own})["reference"],
+    "datasets": lambda values: Dataset.from_dict({"reference": values})["reference"],
 }
 
 
@@ -168,15 +170,15 @@ COLUMNS: dict[str, Callable[[list[Any]], Any]] = {
 def test_columns_of_other_kinds_are_read(kind: str, make: Make) -> None:
     model = make()
     GRPOReward(model).judge_sync(["q", "q"], ["four", "5"], reference=COLUMNS[kind](["4", "5"]))
-    assert shown(model) == [("5", {"reference": "5"}), ("four", {"reference": "4"})]
+    assert read_judgements(model) == [("5", {"reference": "5"}), ("four", {"reference": "4"})]
 
 
 def test_numbers_in_columns_are_finite_or_missing(make: Make) -> None:
     model = make()
     column = pd.Series([np.float32(4.5), np.nan])
     judging = GRPOReward(model).judge(["q", "q"], ["a", "b"], reference=column)
-    [found, missing] = asyncio.run(judging)
-    assert found is not None and missing is None  # a judge that needs a reference has none
+    [reward, missing] = asyncio.run(judging)
+    assert reward is not None and missing is None  # a judge that needs a reference has none
     with pytest.raises(InputError, match="reference holds inf: give a finite number"):
         GRPOReward(model).judge_sync(["q"], ["a"], reference=[float("inf")])
     with pytest.raises(ConfigError, match="'reference' has 1 values for 2 completions"):
@@ -212,15 +214,15 @@ ASKING: dict[str, tuple[Callable[[RewardModel], Any], list[dict[str, str]]]] = {
 
 @pytest.mark.parametrize("case", ASKING)
 def test_turns_reach_the_judge_as_turns(case: str, make: Make) -> None:
-    ask, told = ASKING[case]
+    ask, turns = ASKING[case]
     model = make(format="autoj-en")
     ask(model)
     model.close()
     assert model.config.journal
     journal = Journal(model.config.journal)
-    found = [record["input"] for record in journal.export()]
+    judge_inputs = [record["input"] for record in journal.export()]
     journal.close()
-    assert found and all(asked["messages"] == told for asked in found)
+    assert judge_inputs and all(judge_input["messages"] == turns for judge_input in judge_inputs)
 
 
 def test_parts_with_a_context_of_their_own_see_the_turns(make: Make) -> None:
@@ -229,10 +231,10 @@ def test_parts_with_a_context_of_their_own_see_the_turns(make: Make) -> None:
     model.close()
     assert model.config.journal
     journal = Journal(model.config.journal)
-    found = [record["input"] for record in journal.export()]
+    judge_inputs = [record["input"] for record in journal.export()]
     journal.close()
-    assert sorted("context" in asked for asked in found) == [False, True]
-    assert all(asked["messages"] == TALK for asked in found)
+    assert sorted("context" in judge_input for judge_input in judge_inputs) == [False, True]
+    assert all(judge_input["messages"] == TALK for judge_input in judge_inputs)
 
 
 OTHER: dict[str, Any] = {"kind": "fake", "format": "autoj-en"}

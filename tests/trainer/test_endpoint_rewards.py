@@ -31,12 +31,12 @@ Opened = tuple[Interrupted, list[str]]
 
 
 @pytest.fixture
-def speaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Opened]]:
+def open_endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Opened]]:
     with ExitStack() as stack:
-        yield lambda **kind: stack.enter_context(interrupted(monkeypatch, **kind))
+        yield lambda **options: stack.enter_context(interrupted(monkeypatch, **options))
 
 
-def expected(body: dict[str, Any], kind: str) -> float:
+def compute_expected(body: dict[str, Any], kind: str) -> float:
     """Return the reward for `view: auto`: the expected rating if the endpoint gives it, else the
     rating."""
     table = {float(digit): p for digit, p in graded(body).items()}
@@ -45,10 +45,11 @@ def expected(body: dict[str, Any], kind: str) -> float:
     return max(table, key=lambda rating: table[rating])
 
 
-def rewards_by_text(endpoint: Interrupted, kind: str) -> dict[str, float]:
+def collect_rewards(endpoint: Interrupted, kind: str) -> dict[str, float]:
     """Return the expected reward of each prompt that the judge was sent."""
     return {
-        body["messages"][0]["content"]: expected(body, kind) for _, body, _ in endpoint.requests
+        body["messages"][0]["content"]: compute_expected(body, kind)
+        for _, body, _ in endpoint.requests
     }
 
 
@@ -59,12 +60,12 @@ def train(endpoint: Interrupted, policy: str, folder: Path, steps: int) -> tuple
 
     config = JudgeConfig(kind="openai", model="served", base_url=endpoint.url)
     with RewardModel(RewardConfig(judge=config)) as model:
-        reward, told = GRPOReward(model), list[Any]()
+        reward, rewards = GRPOReward(model), list[Any]()
 
-        async def judge(**given: Any) -> list[float | None]:
-            found = await reward.judge(**given)
-            told.extend(found)
-            return found
+        async def judge(**columns: Any) -> list[float | None]:
+            batch_rewards = await reward.judge(**columns)
+            rewards.extend(batch_rewards)
+            return batch_rewards
 
         trainer = GRPOTrainer(
             model=policy,
@@ -83,53 +84,59 @@ def train(endpoint: Interrupted, policy: str, folder: Path, steps: int) -> tuple
             train_dataset=Dataset.from_dict({"prompt": QUERIES}),
         )
         trainer.train()
-    return trainer, told
+    return trainer, rewards
 
 
-def history(trainer: Any, name: str) -> list[float]:
+def read_log(trainer: Any, name: str) -> list[float]:
     return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
 @pytest.mark.training
 @pytest.mark.parametrize("kind", DIALECTS)
 def test_grpo_gets_real_rewards(
-    kind: str, speaking: Callable[..., Opened], small: str, tmp_path: Path
+    kind: str, open_endpoint: Callable[..., Opened], small: str, tmp_path: Path
 ) -> None:
-    endpoint, _ = speaking(**DIALECTS[kind])
-    trainer, told = train(endpoint, small, tmp_path, steps=2)
-    assert len(told) == 8 and None not in told and len(set(told)) > 1
-    known = rewards_by_text(endpoint, kind).values()
-    assert all(any(own == pytest.approx(one) for one in known) for own in told)
-    assert history(trainer, "judge/ok") == [1.0, 1.0]
-    assert max(history(trainer, "reward_std")) > 0
+    endpoint, _ = open_endpoint(**DIALECTS[kind])
+    trainer, rewards = train(endpoint, small, tmp_path, steps=2)
+    assert len(rewards) == 8 and None not in rewards and len(set(rewards)) > 1
+    expected_rewards = collect_rewards(endpoint, kind).values()
+    assert all(
+        any(reward == pytest.approx(expected) for expected in expected_rewards)
+        for reward in rewards
+    )
+    assert read_log(trainer, "judge/ok") == [1.0, 1.0]
+    assert max(read_log(trainer, "reward_std")) > 0
 
 
 @pytest.mark.training
 @pytest.mark.parametrize("kind", DIALECTS)
 def test_an_outage_in_the_middle_of_a_grpo_run_costs_no_reward(
-    kind: str, speaking: Callable[..., Opened], small: str, tmp_path: Path
+    kind: str, open_endpoint: Callable[..., Opened], small: str, tmp_path: Path
 ) -> None:
-    endpoint, refused = speaking(last=6, **DIALECTS[kind])
-    trainer, told = train(endpoint, small, tmp_path, steps=4)
+    endpoint, refused = open_endpoint(last=6, **DIALECTS[kind])
+    trainer, rewards = train(endpoint, small, tmp_path, steps=4)
     assert len(refused) >= 8
-    assert len(told) == 16 and None not in told and len(set(told)) > 1
-    known = rewards_by_text(endpoint, kind).values()
-    assert all(any(own == pytest.approx(one) for one in known) for own in told)
-    assert history(trainer, "judge/ok") == [1.0] * 4
+    assert len(rewards) == 16 and None not in rewards and len(set(rewards)) > 1
+    expected_rewards = collect_rewards(endpoint, kind).values()
+    assert all(
+        any(reward == pytest.approx(expected) for expected in expected_rewards)
+        for reward in rewards
+    )
+    assert read_log(trainer, "judge/ok") == [1.0] * 4
 
 
 @pytest.fixture
-def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+def set_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Return a function that names a reward config with an endpoint in the environment."""
 
-    def name(url: str) -> None:
+    def write_config(url: str) -> None:
         path = tmp_path / "reward.yaml"
         judge = {"kind": "openai", "model": "served", "base_url": url}
         path.write_text(yaml.safe_dump({"judge": judge}), encoding="utf-8")
         monkeypatch.setenv(VARIABLE, str(path))
         REWARD_MODELS.clear()
 
-    yield name
+    yield write_config
     reward_model().close()
     REWARD_MODELS.clear()
 
@@ -137,31 +144,37 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 @pytest.mark.parametrize("kind", DIALECTS)
 @pytest.mark.parametrize("last", [None, 6], ids=["up", "down for a while"])
 def test_openrlhf_gets_real_rewards(
-    kind: str, last: int | None, speaking: Callable[..., Opened], named: Callable[[str], None]
+    kind: str,
+    last: int | None,
+    open_endpoint: Callable[..., Opened],
+    set_config: Callable[[str], None],
 ) -> None:
-    endpoint, refused = speaking(last=last, **DIALECTS[kind])
-    named(endpoint.url)
-    said = [f"Here are {n} rivers." for n in range(16)]
-    queries = [PROMPT + text + "<|im_end|>" for text in said]
-    found = openrlhf.reward_func(queries, [PROMPT] * 16, ["any"] * 16)
+    endpoint, refused = open_endpoint(last=last, **DIALECTS[kind])
+    set_config(endpoint.url)
+    completions = [f"Here are {n} rivers." for n in range(16)]
+    queries = [PROMPT + completion + "<|im_end|>" for completion in completions]
+    output = openrlhf.reward_func(queries, [PROMPT] * 16, ["any"] * 16)
     assert (len(refused) >= 8) == (last is not None)
-    known = rewards_by_text(endpoint, kind)
-    mine = [next(own for text, own in known.items() if one in text) for one in said]
-    assert found["rewards"].tolist() == pytest.approx(mine)
-    assert len(set(mine)) > 2
-    assert found["extra_logs"]["judge_ok"].tolist() == [1.0] * 16
+    rewards_by_prompt = collect_rewards(endpoint, kind)
+    expected = [
+        next(reward for prompt, reward in rewards_by_prompt.items() if completion in prompt)
+        for completion in completions
+    ]
+    assert output["rewards"].tolist() == pytest.approx(expected)
+    assert len(set(expected)) > 2
+    assert output["extra_logs"]["judge_ok"].tolist() == [1.0] * 16
 
 
 async def test_a_reward_that_no_endpoint_gives_before_its_deadline_is_none(
-    speaking: Callable[..., Opened],
+    open_endpoint: Callable[..., Opened],
 ) -> None:
-    endpoint, _ = speaking(last=1, missed=None)
+    endpoint, _ = open_endpoint(last=1, missed=None)
     serve = {"deadline_s": 0.5, "max_ongoing": 1}  # the second is asked when the first is lost
     config = {"kind": "openai", "model": "served", "base_url": endpoint.url, "serve": serve}
-    asked = [Candidate("Why?", "Because."), Candidate("Why?", "So.")]
+    candidates = [Candidate("Why?", "Because."), Candidate("Why?", "So.")]
     with RewardModel(RewardConfig.model_validate({"judge": config})) as model:
-        lost = await model.rewards(asked)
+        lost = await model.rewards(candidates)
         assert [reward.value for reward in lost] == [None, None]
         endpoint.start()
-        found = await asyncio.wait_for(model.rewards(asked), 60)
-    assert None not in [reward.value for reward in found]
+        rewards = await asyncio.wait_for(model.rewards(candidates), 60)
+    assert None not in [reward.value for reward in rewards]

@@ -39,8 +39,8 @@ TEMPLATES = {
 def test_a_text_is_split_where_its_response_begins(template: str, said: str) -> None:
     prompt, end = TEMPLATES[template]
     for text in (prompt + said + end, prompt + said):
-        found = split_text(text)
-        assert (found.query, found.response, found.unusable) == ("Why?", said, "")
+        candidate = split_text(text)
+        assert (candidate.query, candidate.response, candidate.unusable) == ("Why?", said, "")
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_a_text_is_split_where_its_response_begins(template: str, said: str) -> 
     ],
 )
 def test_a_response_that_cannot_be_told_is_a_failed_judgement(
-    text: str, turns: int, named: Any
+    text: str, turns: int, make_model: Any
 ) -> None:
     assert f"opens {turns} turns" in split_text(text).unusable
-    model = named(budget=1.0, fallback=4.5)
+    model = make_model(budget=1.0, fallback=4.5)
     assert asyncio.run(get_scores(model, [text, f"{CHATML}good<|im_end|>"])) == [4.5, 9.0]
     [(_, lost), _] = model.recent()
     assert lost.judgement.outcome == "input_rejected" and "is unknown" in lost.judgement.reason
@@ -71,16 +71,16 @@ def test_forged_turns_cost_linear_time() -> None:
     require_linear(split_text, lambda n: INSTRUCTION + n * "[INST][/INST]", 2_000)
 
 
-async def test_a_judge_that_needs_columns_is_refused(named: Any) -> None:
-    model = named(fmt="equivalence")
+async def test_a_judge_that_needs_columns_is_refused(make_model: Any) -> None:
+    model = make_model(fmt="equivalence")
     with pytest.raises(ConfigError, match="LLaMA-Factory sends prompts and responses alone"):
         await get_scores(model, [CHATML + "good"])
 
 
 @pytest.fixture
-def client(theirs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def get_rewards(require_packages: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return LLaMA-Factory's client function, without the packages that its __init__ import."""
-    theirs(FRAMEWORKS, "llamafactory")
+    require_packages(FRAMEWORKS, "llamafactory")
     for name in ("", ".train", ".train.ppo", ".extras"):
         package = types.ModuleType(f"llamafactory{name}")
         package.__path__ = [str(FRAMEWORKS / f"llamafactory{name}".replace(".", "/"))]
@@ -88,12 +88,12 @@ def client(theirs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("llamafactory.train.ppo.ppo_utils").get_rewards_from_server
 
 
-def test_their_client_gets_the_rewards_of_a_service(client: Any, address: str) -> None:
+def test_their_client_gets_the_rewards_of_a_service(get_rewards: Any, address: str) -> None:
     url = address.replace("http://", "http://run:secret@") + "/v1/score/evaluation"
-    texts = [f"{CHATML}{said}<|im_end|>" for said in ("good", "lost", "poor")]
-    found = client(url, texts)
-    assert found.tolist() == [9.0, 5.5, 2.0]
-    assert client(url, []).tolist() == []
+    texts = [f"{CHATML}{response}<|im_end|>" for response in ("good", "lost", "poor")]
+    rewards = get_rewards(url, texts)
+    assert rewards.tolist() == [9.0, 5.5, 2.0]
+    assert get_rewards(url, []).tolist() == []
     with pytest.raises(KeyError, match="scores"):  # a spent failure budget ends the run
         for _ in range(9):
-            client(url, [texts[1]])
+            get_rewards(url, [texts[1]])

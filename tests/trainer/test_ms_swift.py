@@ -24,17 +24,17 @@ PACKAGES = "swift", "modelscope", "modelscope_hub", "dacite", "json_repair"
 
 
 @pytest.fixture
-def swift(theirs: Any) -> Any:
+def reward_texts(require_packages: Any) -> Any:
     """Return a function that rewards texts as a step of ms-swift's trainers does."""
-    theirs(FRAMEWORKS, *PACKAGES)
-    found = importlib.import_module("swift.rl_core.grpo_algorithm")
+    require_packages(FRAMEWORKS, *PACKAGES)
+    algorithm = importlib.import_module("swift.rl_core.grpo_algorithm")
     sample = importlib.import_module("swift.rl_core.data").GRPOSample
     importlib.import_module("swift.utils.utils").import_external_file(str(PLUGIN))
     resolve = importlib.import_module("swift.rlhf_trainers.utils").resolve_reward_funcs
     functions, names = resolve(["autoj"])
     assert names == ["JudgeORM"]
 
-    def step(*texts: str, **columns: Any) -> list[list[float]]:
+    def reward_step(*texts: str, **columns: Any) -> list[list[float]]:
         samples = [
             sample(
                 messages=[
@@ -46,30 +46,32 @@ def swift(theirs: Any) -> Any:
             for text in texts
         ]
         device = torch.device("cpu")
-        return found.score_completions(samples, functions, [None], False, device).tolist()
+        return algorithm.score_completions(samples, functions, [None], False, device).tolist()
 
-    return step
+    return reward_step
 
 
-def test_rows_good_and_failed_in_an_event_loop_each_step(swift: Any, named: Any) -> None:
-    model = named(budget=1.0, fallback=4.5)
-    assert swift("good", "lost") == [[9.0], [4.5]]
-    assert swift("poor", "good", solution="5") == [[2.0], [9.0]]
+def test_rows_good_and_failed_in_an_event_loop_each_step(
+    reward_texts: Any, make_model: Any
+) -> None:
+    model = make_model(budget=1.0, fallback=4.5)
+    assert reward_texts("good", "lost") == [[9.0], [4.5]]
+    assert reward_texts("poor", "good", solution="5") == [[2.0], [9.0]]
     assert {candidate.query for candidate, _ in model.recent()} == {"Why?"}
 
 
-def test_a_spent_budget_ends_the_step(swift: Any, named: Any) -> None:
-    named(budget=0.0)
+def test_a_spent_budget_ends_the_step(reward_texts: Any, make_model: Any) -> None:
+    make_model(budget=0.0)
     with pytest.raises(BudgetExceeded, match="training stops"):
-        swift("good", "lost")
+        reward_texts("good", "lost")
 
 
-def test_the_plugins_folder_hides_no_package(swift: Any) -> None:
+def test_the_plugins_folder_hides_no_package(reward_texts: Any) -> None:
     """ms-swift puts the folder first on the path."""
     assert sys.path[0] == str(PLUGIN.parent)
     for name in ("trl", "verl"):
-        found = importlib.util.find_spec(name)
-        assert found is None or "autoj_reward" not in str(found.origin)
+        spec = importlib.util.find_spec(name)
+        assert spec is None or "autoj_reward" not in str(spec.origin)
 
 
 RANK = """
@@ -103,17 +105,17 @@ distributed.barrier()
 
 
 def test_a_group_that_two_ranks_hold_is_judged_on_rank_0(
-    theirs: Any, named: Any, tmp_path: Path
+    require_packages: Any, make_model: Any, tmp_path: Path
 ) -> None:
-    theirs(FRAMEWORKS, *PACKAGES)
-    named(fmt="listwise", more={"relative": {"by": "listwise"}})
+    require_packages(FRAMEWORKS, *PACKAGES)
+    make_model(fmt="listwise", more={"relative": {"by": "listwise"}})
     steps = [
         [[["q", "good"], ["q", "poor"]], [["q", "good"]]],
         [[["q", "good"]], [["r", "good"]]],  # each is alone
     ]
     path = f"{ROOT}:{FRAMEWORKS}"
-    said = run_two_ranks(RANK, tmp_path / "store", PLUGIN, json.dumps(steps), path=path)
-    first, second = (json.loads(out.rpartition("REWARDS")[2]) for out in said)
+    outputs = run_two_ranks(RANK, tmp_path / "store", PLUGIN, json.dumps(steps), path=path)
+    first, second = (json.loads(out.rpartition("REWARDS")[2]) for out in outputs)
     [[good], [poor]], [[other]] = first[0], second[0]
     assert poor < good == other
     assert first[1] == second[1] and first[1].startswith("ConfigError: reward.relative is set")

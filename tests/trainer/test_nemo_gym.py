@@ -15,32 +15,32 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.reference_format import write_reference_format
-from tests.trainer.conftest import BY_ITEMS, FRAMEWORKS, ITEMS, SHOWN
+from tests.trainer.conftest import BY_ITEMS, FRAMEWORKS, ITEMS, RATING_BY_SHOWS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
 
 
 @pytest.fixture
-def gym(theirs: Any) -> Iterator[Any]:
+def gym(require_packages: Any) -> Iterator[Any]:
     """Yield Gym's module of server classes, and reset its HTTP client."""
-    theirs(FRAMEWORKS, "nemo_gym")
+    require_packages(FRAMEWORKS, "nemo_gym")
     utils: Any = importlib.import_module("nemo_gym.server_utils")
     yield utils
     utils._GLOBAL_AIOHTTP_CLIENT = None
 
 
-def client(gym: Any, **servers: Any) -> Any:
+def make_client(gym: Any, **servers: Any) -> Any:
     """Return Gym's client for servers, {name: port}."""
-    at = {
+    addresses = {
         name: {"any_kind": {"any": {"host": "127.0.0.1", "port": port}}}
         for name, port in servers.items()
     }
-    config = importlib.import_module("omegaconf").OmegaConf.create(at)
+    config = importlib.import_module("omegaconf").OmegaConf.create(addresses)
     head = gym.BaseServerConfig(host="127.0.0.1", port=1)
     return gym.ServerClient(head_server_config=head, global_config_dict=config)
 
 
-def said(*parts: Any, **more: Any) -> dict[str, Any]:
+def make_response(*parts: Any, **more: Any) -> dict[str, Any]:
     """Return a response of the policy."""
     content = [{"type": "output_text", "text": part, "annotations": []} for part in parts]
     message = {"type": "message", "role": "assistant", "status": "completed", "id": "m"}
@@ -58,17 +58,17 @@ def verify(gym: Any) -> Any:
     from autoj_reward.trainer.nemo_gym import JudgeResourcesServer, JudgeServerConfig
 
     config = JudgeServerConfig(host="127.0.0.1", port=1, entrypoint="app.py", name="judge")
-    server = JudgeResourcesServer(config=config, server_client=client(gym))
+    server = JudgeResourcesServer(config=config, server_client=make_client(gym))
 
-    def ask(response: dict[str, Any], asked: Any = "Why?", **row: Any) -> Any:
-        body = {"responses_create_params": {"input": asked}, "response": response} | row
+    def ask(response: dict[str, Any], prompt: Any = "Why?", **row: Any) -> Any:
+        body = {"responses_create_params": {"input": prompt}, "response": response} | row
         app = server.setup_webserver()
         return TestClient(app, raise_server_exceptions=False).post("/verify", json=body)
 
     return ask
 
 
-ASKED: dict[str, Any] = {
+PROMPTS: dict[str, Any] = {
     "text": "Why?",
     "message": [{"role": "user", "content": "Why?"}],
     "parts, and a call of a tool": [
@@ -78,26 +78,26 @@ ASKED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("case", ASKED)
-def test_a_row_is_rewarded(verify: Any, named: Any, case: str) -> None:
-    named()
-    found = verify(said("good"), ASKED[case]).json()
-    assert found["reward"] == 9.0 and found["mask_sample"] is False
-    assert found["judge_ok"] == 1.0 and found["judge_raw"] == 9.0
-    assert found["response"]["output"][1]["content"][0]["text"] == "good"
+@pytest.mark.parametrize("case", PROMPTS)
+def test_a_row_is_rewarded(verify: Any, make_model: Any, case: str) -> None:
+    make_model()
+    reply = verify(make_response("good"), PROMPTS[case]).json()
+    assert reply["reward"] == 9.0 and reply["mask_sample"] is False
+    assert reply["judge_ok"] == 1.0 and reply["judge_raw"] == 9.0
+    assert reply["response"]["output"][1]["content"][0]["text"] == "good"
 
 
-@pytest.mark.parametrize("shows", SHOWN)
-def test_calls_and_their_results_are_turns(verify: Any, named: Any, shows: str) -> None:
-    named(shows=shows)
-    response = said("good")
+@pytest.mark.parametrize("shows", RATING_BY_SHOWS)
+def test_calls_and_their_results_are_turns(verify: Any, make_model: Any, shows: str) -> None:
+    make_model(shows=shows)
+    response = make_response("good")
     call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "c", "output": "blue"}
     response["output"][1:1] = [call, result]
-    assert verify(response).json()["reward"] == SHOWN[shows]
+    assert verify(response).json()["reward"] == RATING_BY_SHOWS[shows]
 
 
-KNOWN: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+CONTEXTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "the expected answer": ({"expected_answer": 4, "id": 7}, {"reference": "4"}),
     "fields by name": (
         {"reference": "4", "rubric": "exact"}, {"reference": "4", "rubric": "exact"}
@@ -109,40 +109,42 @@ KNOWN: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", KNOWN)
+@pytest.mark.parametrize("case", CONTEXTS)
 def test_a_rows_own_fields_are_the_context(
-    verify: Any, named: Any, case: str, tmp_path: Path
+    verify: Any, make_model: Any, case: str, tmp_path: Path
 ) -> None:
-    row, context = KNOWN[case]
-    model = named(fmt=str(write_reference_format(tmp_path / "marks")))
-    talk = [*ASKED["message"], {"role": "assistant", "content": "So."}, *ASKED["message"]]
-    found = verify(said("good"), talk, **row).json()
-    assert found["reward"] == 9.0 and found.items() >= row.items()
-    [(asked, _)] = model.recent()
-    assert dict(asked.context) == context and len(asked.context.turns) == 3
+    row, context = CONTEXTS[case]
+    model = make_model(fmt=str(write_reference_format(tmp_path / "marks")))
+    talk = [*PROMPTS["message"], {"role": "assistant", "content": "So."}, *PROMPTS["message"]]
+    reply = verify(make_response("good"), talk, **row).json()
+    assert reply["reward"] == 9.0 and reply.items() >= row.items()
+    [(candidate, _)] = model.recent()
+    assert dict(candidate.context) == context and len(candidate.context.turns) == 3
 
 
 @pytest.mark.parametrize("row", [{"rubric": ITEMS}, {"verifier_metadata": {"rubric": ITEMS}}])
-def test_a_rows_rubric_is_scored_by_items(verify: Any, named: Any, row: dict[str, Any]) -> None:
-    named(**BY_ITEMS, budget=1.0, fallback=0.5)
-    found = verify(said("good"), **row).json()
-    assert (found["reward"], found["judge_ok"], found["mask_sample"]) == (0.75, 1.0, False)
-    bare = verify(said("good")).json()
+def test_a_rows_rubric_is_scored_by_items(
+    verify: Any, make_model: Any, row: dict[str, Any]
+) -> None:
+    make_model(**BY_ITEMS, budget=1.0, fallback=0.5)
+    reply = verify(make_response("good"), **row).json()
+    assert (reply["reward"], reply["judge_ok"], reply["mask_sample"]) == (0.75, 1.0, False)
+    bare = verify(make_response("good")).json()
     assert bare["mask_sample"] is True and "no rubric items" in bare["failure_reason"]
 
 
 @pytest.mark.parametrize("case", ["lost", "slow"])
-def test_a_failed_judgement_is_a_masked_row(verify: Any, named: Any, case: str) -> None:
-    named(5.0, budget=1.0, fallback=4.5)
-    found = verify(said(case)).json()
-    assert found["mask_sample"] is True and found["failure_kind"] == "judge_failed"
-    assert found["reward"] == 4.5
-    assert found["failure_reason"].startswith(("truncated: ", "unavailable: "))
+def test_a_failed_judgement_is_a_masked_row(verify: Any, make_model: Any, case: str) -> None:
+    make_model(5.0, budget=1.0, fallback=4.5)
+    reply = verify(make_response(case)).json()
+    assert reply["mask_sample"] is True and reply["failure_kind"] == "judge_failed"
+    assert reply["reward"] == 4.5
+    assert reply["failure_reason"].startswith(("truncated: ", "unavailable: "))
 
 
-def test_a_spent_budget_is_no_row(verify: Any, named: Any) -> None:
-    named(budget=0.0)
-    assert verify(said("lost")).status_code == 500
+def test_a_spent_budget_is_no_row(verify: Any, make_model: Any) -> None:
+    make_model(budget=0.0)
+    assert verify(make_response("lost")).status_code == 500
 
 
 THEIRS: dict[str, tuple[Any, int]] = {
@@ -155,34 +157,34 @@ THEIRS: dict[str, tuple[Any, int]] = {
 
 @pytest.mark.parametrize("case", THEIRS)
 def test_what_gym_does(gym: Any, case: str) -> None:
-    from nemo_gym import base_resources_server as theirs
+    from nemo_gym import base_resources_server as resources
     from nemo_gym.judge import JudgeError
 
     answer, status = THEIRS[case]
 
-    class Server(theirs.SimpleResourcesServer):
-        async def verify(self, body: theirs.BaseVerifyRequest) -> theirs.BaseVerifyResponse:
+    class Server(resources.SimpleResourcesServer):
+        async def verify(self, body: resources.BaseVerifyRequest) -> resources.BaseVerifyResponse:
             if isinstance(answer, Exception):
                 raise answer
             if isinstance(answer, str):
                 raise JudgeError(answer)
-            return theirs.BaseVerifyResponse(**body.model_dump(), reward=answer)
+            return resources.BaseVerifyResponse(**body.model_dump(), reward=answer)
 
     Server.verify.__annotations__.update(
-        body=theirs.BaseVerifyRequest, **{"return": theirs.BaseVerifyResponse}
+        body=resources.BaseVerifyRequest, **{"return": resources.BaseVerifyResponse}
     )
-    config = theirs.BaseResourcesServerConfig(host="h", port=1, entrypoint="app.py", name="any")
-    app = Server(config=config, server_client=client(gym)).setup_webserver()
-    body = {"responses_create_params": {"input": "Why?"}, "response": said("good")}
-    found = TestClient(app, raise_server_exceptions=False).post("/verify", json=body)
-    assert found.status_code == status
+    config = resources.BaseResourcesServerConfig(host="h", port=1, entrypoint="app.py", name="any")
+    app = Server(config=config, server_client=make_client(gym)).setup_webserver()
+    body = {"responses_create_params": {"input": "Why?"}, "response": make_response("good")}
+    reply = TestClient(app, raise_server_exceptions=False).post("/verify", json=body)
+    assert reply.status_code == status
     if status == 200:
         reward, masked = (0.0, True) if isinstance(answer, str) else (None, False)
-        assert (found.json()["reward"], found.json()["mask_sample"]) == (reward, masked)
+        assert (reply.json()["reward"], reply.json()["mask_sample"]) == (reward, masked)
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[int]:
+async def serve_app(app: Any) -> AsyncIterator[int]:
     """Serve an app on a free port of the loopback, in this event loop."""
     import uvicorn
 
@@ -197,7 +199,7 @@ async def serving(app: Any) -> AsyncIterator[int]:
 
 
 @pytest.fixture
-def compare(gym: Any, named: Any) -> Any:
+def compare(gym: Any, make_model: Any) -> Any:
     """Return a function that has genrm_compare compare responses through Gym's own model server.
 
     The address of that server's model is our service.
@@ -211,66 +213,66 @@ def compare(gym: Any, named: Any) -> Any:
         from autoj_reward.service.trainers import add_routes
 
         service = FastAPI()
-        add_routes(service, named(**failures))
+        add_routes(service, make_model(**failures))
         gym.set_global_aiohttp_client(gym.GlobalAIOHTTPAsyncClientConfig())
-        own = {"host": "127.0.0.1", "port": 1, "entrypoint": "app.py", "name": "any"}
+        address = {"host": "127.0.0.1", "port": 1, "entrypoint": "app.py", "name": "any"}
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(gym._GLOBAL_AIOHTTP_CLIENT.close)
-            port = await stack.enter_async_context(serving(service))
+            port = await stack.enter_async_context(serve_app(service))
             model = openai.SimpleModelServer(
                 config=openai.SimpleModelServerConfig(
-                    **own,
+                    **address,
                     openai_base_url=f"http://127.0.0.1:{port}/v1",
                     openai_api_key="secret",
                     openai_model="judge",
                     max_http_attempts=1,
                 ),
-                server_client=client(gym),
+                server_client=make_client(gym),
             )
             app = model.setup_webserver()
             model.setup_exception_middleware(app)
-            port = await stack.enter_async_context(serving(app))
+            port = await stack.enter_async_context(serve_app(app))
             server = genrm.GenRMCompareResourcesServer(
                 config=genrm.GenRMCompareConfig(
-                    **own,
+                    **address,
                     genrm_model_server={"type": "responses_api_models", "name": "genrm_model"},
                     genrm_responses_create_params={"input": [], "temperature": 0.6},
                     genrm_parse_retry_sleep_s=0.0,
                     **config or {},
                 ),
-                server_client=client(gym, genrm_model=port),
+                server_client=make_client(gym, genrm_model=port),
             )
             body = genrm.GenRMCompareRequest(
                 conversation_history=[{"role": "user", "content": "Why?"}],
-                response_objs=[said(text) for text in texts],
+                response_objs=[make_response(text) for text in texts],
             )
             return await server.compare(body)
 
     return ask
 
 
-def scores(rating: float) -> float:
+def to_gym_score(rating: float) -> float:
     """Return Gym's score, 1 to 5, for a rating of 1 to 10."""
     return 1 + 4 * (rating - 1) / 9
 
 
 async def test_genrm_compare_reads_our_scores(compare: Any) -> None:
-    found = await compare("good", "poor")
-    assert found.rewards == pytest.approx([scores(9), scores(2)])
-    first = found.comparison_results[0]
+    comparison = await compare("good", "poor")
+    assert comparison.rewards == pytest.approx([to_gym_score(9), to_gym_score(2)])
+    first = comparison.comparison_results[0]
     assert first["ranking"] == pytest.approx(3.5 - 2.5 * 7 / 9)
-    assert found.metrics["tiebreak_usage_rate"] == 0.0
+    assert comparison.metrics["tiebreak_usage_rate"] == 0.0
 
 
 async def test_equal_scores_are_ranked_by_comparison(compare: Any) -> None:
-    found = await compare("good", "good </s>")
-    assert found.metrics["tiebreak_usage_rate"] == 1.0
-    assert {row["ranking"] for row in found.comparison_results} <= {3.0, 3.5, 4.0}
+    comparison = await compare("good", "good </s>")
+    assert comparison.metrics["tiebreak_usage_rate"] == 1.0
+    assert {row["ranking"] for row in comparison.comparison_results} <= {3.0, 3.5, 4.0}
 
 
 async def test_a_failed_judgement_is_the_middle(compare: Any) -> None:
-    found = await compare("good", "lost", budget=1.0)
-    assert found.rewards == pytest.approx([scores(9), 3.0])
+    comparison = await compare("good", "lost", budget=1.0)
+    assert comparison.rewards == pytest.approx([to_gym_score(9), 3.0])
 
 
 RELATIVE: dict[str, Any] = {"fmt": "listwise", "more": {"relative": {"by": "listwise"}}}
@@ -281,14 +283,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Return the responses of each call of a reward model."""
     from autoj_reward.trainer.reward import RewardModel
 
-    found, own = list[list[str]](), RewardModel.rewards
+    batches, original = list[list[str]](), RewardModel.rewards
 
-    async def seen(self: RewardModel, candidates: Any, budgets: Any = None) -> Any:
-        found.append([one.response for one in candidates])
-        return await own(self, candidates, budgets)
+    async def record_call(self: RewardModel, candidates: Any, budgets: Any = None) -> Any:
+        batches.append([candidate.response for candidate in candidates])
+        return await original(self, candidates, budgets)
 
-    monkeypatch.setattr(RewardModel, "rewards", seen)
-    return found
+    monkeypatch.setattr(RewardModel, "rewards", record_call)
+    return batches
 
 
 @pytest.mark.parametrize("strategy", ["circular", "all_pairs"])
@@ -297,20 +299,20 @@ async def test_all_comparisons_of_a_prompt_are_answered_from_one_judgement(
 ) -> None:
     config = {"comparison_strategy": strategy, "num_judges_per_comparison": 2}
     texts = ("good", "poor", "average", "good")
-    found = await compare(*texts, config=config, **RELATIVE)
+    comparison = await compare(*texts, config=config, **RELATIVE)
     assert [sorted(texts) for texts in calls] == [["average", "good", "poor"]]
-    good, poor, average, again = found.rewards
+    good, poor, average, again = comparison.rewards
     assert 1 <= poor < average < good <= 5 and good == pytest.approx(again)
-    rows = {(row["response_i"], row["response_j"]): row for row in found.comparison_results}
+    rows = {(row["response_i"], row["response_j"]): row for row in comparison.comparison_results}
     assert rows[0, 1]["ranking"] == pytest.approx(3.5 - 2.5 * (good - poor) / 4)
     same = rows[0, 3] if strategy == "all_pairs" else rows[3, 0]
     assert same["ranking"] == 3.5 and same["score_1"] == same["score_2"] == pytest.approx(good)
 
 
 async def test_a_group_that_cannot_be_judged_is_the_middle(compare: Any) -> None:
-    found = await compare("good", "lost", budget=1.0, **RELATIVE)
-    assert found.rewards == [3.0, 3.0]
-    assert {row["ranking"] for row in found.comparison_results} == {3.5}
+    comparison = await compare("good", "lost", budget=1.0, **RELATIVE)
+    assert comparison.rewards == [3.0, 3.0]
+    assert {row["ranking"] for row in comparison.comparison_results} == {3.5}
 
 
 async def test_two_equal_responses_are_the_middle(compare: Any) -> None:
@@ -329,25 +331,25 @@ async def test_two_equal_responses_are_the_middle(compare: Any) -> None:
 async def test_what_the_service_refuses_ends_the_comparison_in_words(
     compare: Any, config: dict[str, Any], failures: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(Exception, match="GenRM judge") as told:
+    with pytest.raises(Exception, match="GenRM judge") as error:
         await compare("good", "lost", config=config, **failures)
-    assert told.value.status_code == 503  # type: ignore[attr-defined]
-    assert words in told.value.detail  # type: ignore[attr-defined]
+    assert error.value.status_code == 503  # type: ignore[attr-defined]
+    assert words in error.value.detail  # type: ignore[attr-defined]
 
 
-def test_the_roles_of_a_genrm_are_read_as_its_metadata(named: Any) -> None:
+def test_the_roles_of_a_genrm_are_read_as_its_metadata(make_model: Any) -> None:
     from fastapi import FastAPI
 
     from autoj_reward.service.trainers import add_routes
 
     app = FastAPI()
-    add_routes(app, named())
+    add_routes(app, make_model())
     turns = [("user", "Why?"), ("response_1", "poor"), ("response_2", "good")]
-    asked = [{"role": role, "content": content} for role, content in turns]
+    messages = [{"role": role, "content": content} for role, content in turns]
     with TestClient(app) as http:
-        found = http.post("/v1/responses", json={"input": asked}).json()
+        reply = http.post("/v1/responses", json={"input": messages}).json()
         bare = http.post("/v1/responses", json={"input": "Why?"})
-    verdict = json.loads(found["output"][0]["content"][0]["text"])
-    assert verdict["score_1"] == scores(2) and verdict["score_2"] == scores(9)
+    verdict = json.loads(reply["output"][0]["content"][0]["text"])
+    assert verdict["score_1"] == to_gym_score(2) and verdict["score_2"] == to_gym_score(9)
     assert verdict["ranking"] > 3.5
     assert bare.status_code == 422 and "response_1" in bare.json()["detail"]

@@ -32,10 +32,10 @@ PROMPT = (
 WAYS = ("agent", "file", "http")
 
 
-def execute(executor: Any, tokenizer: Any, said: str, label: Any = "any") -> dict[str, Any]:
-    """Run one rollout of an OpenRLHF executor, whose engine generates `said`."""
-    ids = tokenizer(said + "<|im_end|>", add_special_tokens=False).input_ids
-    output = SimpleNamespace(token_ids=ids, text=said, finish_reason="stop", logprobs=None)
+def execute(executor: Any, tokenizer: Any, completion: str, label: Any = "any") -> dict[str, Any]:
+    """Run one rollout of an OpenRLHF executor, whose engine generates `completion`."""
+    ids = tokenizer(completion + "<|im_end|>", add_special_tokens=False).input_ids
+    output = SimpleNamespace(token_ids=ids, text=completion, finish_reason="stop", logprobs=None)
 
     async def generate(*_: Any, **__: Any) -> Any:
         return SimpleNamespace(outputs=[output])
@@ -79,7 +79,7 @@ def serve() -> Iterator[Callable[[Any], str]]:
         thread.join()
 
 
-def executor(way: str, model: Any, serve: Callable[[Any], str]) -> Any:
+def make_executor(way: str, model: Any, serve: Callable[[Any], str]) -> Any:
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
     if way == "agent":
@@ -87,17 +87,17 @@ def executor(way: str, model: Any, serve: Callable[[Any], str]) -> Any:
     return SingleTurnAgentExecutor([str(ours.__file__) if way == "file" else serve(model)])
 
 
-def experience(output: dict[str, Any]) -> Any:
+def to_experience(output: dict[str, Any]) -> Any:
     """Return OpenRLHF's experience of a rollout."""
-    read = importlib.import_module("openrlhf.trainer.ppo_utils.samples_generator")
-    return read.SamplesGenerator._process_response_into_experience(None, output, max_len=512)
+    generator = importlib.import_module("openrlhf.trainer.ppo_utils.samples_generator")
+    return generator.SamplesGenerator._process_response_into_experience(None, output, max_len=512)
 
 
 def train(samples: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Run OpenRLHF's next steps, up to the call of its models."""
-    making = importlib.import_module("openrlhf.trainer.ppo_utils.experience_maker")
-    monkeypatch.setattr(making, "ray", SimpleNamespace(put=lambda value: value))
-    maker = object.__new__(making.RemoteExperienceMaker)
+    module = importlib.import_module("openrlhf.trainer.ppo_utils.experience_maker")
+    monkeypatch.setattr(module, "ray", SimpleNamespace(put=lambda value: value))
+    maker = object.__new__(module.RemoteExperienceMaker)
     parallel = SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1)
     maker.strategy = SimpleNamespace(args=SimpleNamespace(ds=parallel))
     maker.reward_model_group = None
@@ -105,10 +105,10 @@ def train(samples: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_rows_good_and_failed(way: str, named: Any, serve: Any, smollm2: Any) -> None:
-    model = named(5.0, budget=1.0, fallback=4.5)
-    asks = executor(way, model, serve)
-    rows = [experience(execute(asks, smollm2, s)) for s in ("good </s>", "lost", "slow")]
+def test_rows_good_and_failed(way: str, make_model: Any, serve: Any, smollm2: Any) -> None:
+    model = make_model(5.0, budget=1.0, fallback=4.5)
+    executor = make_executor(way, model, serve)
+    rows = [to_experience(execute(executor, smollm2, s)) for s in ("good </s>", "lost", "slow")]
     assert [row.rewards.item() for row in rows] == [9.0, 4.5, 4.5]
     assert [row.scores.item() for row in rows] == [pytest.approx(8 / 9), 0.5, 0.5]
     assert rows[0].info.keys() == rows[1].info.keys() == rows[2].info.keys()
@@ -117,10 +117,12 @@ def test_rows_good_and_failed(way: str, named: Any, serve: Any, smollm2: Any) ->
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_items_in_a_label_are_the_rubric(way: str, named: Any, serve: Any, smollm2: Any) -> None:
-    asks = executor(way, named(**BY_ITEMS, budget=1.0, fallback=0.5), serve)
+def test_items_in_a_label_are_the_rubric(
+    way: str, make_model: Any, serve: Any, smollm2: Any
+) -> None:
+    executor = make_executor(way, make_model(**BY_ITEMS, budget=1.0, fallback=0.5), serve)
     labels = [json.dumps(ITEMS), json.dumps({"rubric": ITEMS, "reference": "So."}), "So."]
-    rows = [experience(execute(asks, smollm2, "good", label)) for label in labels]
+    rows = [to_experience(execute(executor, smollm2, "good", label)) for label in labels]
     assert [row.rewards.item() for row in rows] == [0.75, 0.75, 0.5]
     assert [row.info["judge_ok"] for row in rows] == [1.0, 1.0, 0.0]
 
@@ -138,31 +140,31 @@ LABELS: dict[str, tuple[Any, str | None, bool]] = {
 
 
 @pytest.mark.parametrize("case", LABELS)
-async def test_a_label_is_a_rubric_or_a_reference(case: str, named: Any) -> None:
+async def test_a_label_is_a_rubric_or_a_reference(case: str, make_model: Any) -> None:
     label, reference, items = LABELS[case]
-    model = named(**BY_ITEMS, budget=1.0, fallback="neutral")
+    model = make_model(**BY_ITEMS, budget=1.0, fallback="neutral")
     await ours.get_reward(model, [PROMPT + "good"], [PROMPT], [label])
-    [(asked, _)] = model.recent()
-    known = context_of(asked.context)
-    assert known.get("reference") == reference and bool(known.rubric) == items
+    [(candidate, _)] = model.recent()
+    context = context_of(candidate.context)
+    assert context.get("reference") == reference and bool(context.rubric) == items
 
 
-async def test_malformed_items_in_a_label_are_named(named: Any) -> None:
+async def test_malformed_items_in_a_label_are_named(make_model: Any) -> None:
     label = json.dumps([{"criterion": "a", "points": "x"}])
     with pytest.raises(InputError, match=r"rubric\[0\]\.points: a number, not 'x'"):
-        await ours.get_reward(named(**BY_ITEMS), [PROMPT + "good"], [PROMPT], [label])
+        await ours.get_reward(make_model(**BY_ITEMS), [PROMPT + "good"], [PROMPT], [label])
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_ends_a_run_whose_budget_is_spent(
-    way: str, named: Any, serve: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+    way: str, make_model: Any, serve: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asks = executor(way, named(budget=0.0), serve)
+    executor = make_executor(way, make_model(budget=0.0), serve)
     if way == "agent":
         with pytest.raises(BudgetExceeded, match="training stops rather than learn from noise"):
-            execute(asks, smollm2, "lost")
+            execute(executor, smollm2, "lost")
         return
-    row = experience(execute(asks, smollm2, "lost"))
+    row = to_experience(execute(executor, smollm2, "lost"))
     assert row.rewards is None
     with pytest.raises(ValueError, match="required when rewards are not precomputed"):
         train([row], monkeypatch)
@@ -183,5 +185,5 @@ def test_what_openrlhf_makes_of_a_reward_file(case: str, tmp_path: Path, smollm2
     body, reward = FILES[case]
     path = tmp_path / "file.py"
     path.write_text(f"def reward_func(queries, prompts, labels):\n    {body}\n", encoding="utf-8")
-    row = experience(execute(SingleTurnAgentExecutor([str(path)]), smollm2, "x"))
+    row = to_experience(execute(SingleTurnAgentExecutor([str(path)]), smollm2, "x"))
     assert (row.rewards if reward is None else str(row.rewards.item())) == reward

@@ -34,7 +34,7 @@ SLOW = [Candidate("Why?", "slow")]
 
 def brief(candidate: Candidate) -> float | None:
     """Return 1 for most responses: None for `fair`, an exception on `bug`, odd values for a few."""
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         "fair": None,
         "words": "ten",
         "nothing": math.nan,
@@ -43,8 +43,8 @@ def brief(candidate: Candidate) -> float | None:
     }
     if candidate.response == "bug":
         raise KeyError("no such field")
-    found: float | None = said.get(candidate.response, 1.0)
-    return found
+    value: float | None = values.get(candidate.response, 1.0)
+    return value
 
 
 async def prompt(candidate: Candidate) -> float:
@@ -100,22 +100,24 @@ def takes_a_while(candidate: Candidate) -> float:
     return 1.0
 
 
-def made(parts: Mapping[str, Any], fail: Mapping[str, str] = {}, **more: Any) -> RewardConfig:
+def make_config(
+    parts: Mapping[str, Any], fail: Mapping[str, str] = {}, **more: Any
+) -> RewardConfig:
     script = {"ratings": RATINGS, "fail": dict(fail)}
     judge = {"kind": "fake", "script": script, "serve": {"deadline_s": 5.0}}
     data = {"judge": judge, "view": "rating", "parts": dict(parts)} | more
     return check(RewardConfig, data, "test")
 
 
-def function(name: str, **more: Any) -> dict[str, Any]:
+def make_part(name: str, **more: Any) -> dict[str, Any]:
     return {"function": f"{HERE}:{name}", "failures": {"budget": 1.0}} | more
 
 
 SCALAR = {"kind": "fake", "format": "scalar", "script": {"ratings": {"good": -1.0, "fair": 2.0}}}
-RULE = function("brief", weight=0.5)
+RULE = make_part("brief", weight=0.5)
 
 
-def rewards(config: RewardConfig, *responses: str) -> list[Any]:
+def compute_rewards(config: RewardConfig, *responses: str) -> list[Any]:
     with RewardModel(config) as model:
         return model.rewards_now([Candidate("Why?", response) for response in responses])
 
@@ -140,14 +142,14 @@ SHARES: dict[str, tuple[dict[str, Any], dict[str, float | None], float | None]] 
         {"judge": 1, "b": 4.0},
         0.375,
     ),
-    "a function as it is": ({"b": function("brief")}, {"judge": 1, "b": 0.5}, 0.25),
+    "a function as it is": ({"b": make_part("brief")}, {"judge": 1, "b": 0.5}, 0.25),
     "a range is a unit, no bound": (
-        {"b": function("brief", range=[0, 10])},
+        {"b": make_part("brief", range=[0, 10])},
         {"judge": 1, "b": 20.0},
         1.0,
     ),
     "a falling range": (
-        {"b": function("brief", range=[100, 0])},
+        {"b": make_part("brief", range=[100, 0])},
         {"judge": 1, "b": 25.0},
         0.375,
     ),
@@ -161,24 +163,24 @@ SHARES: dict[str, tuple[dict[str, Any], dict[str, float | None], float | None]] 
 }
 
 
-def resolved(config: RewardConfig) -> Parts:
+def resolve_parts(config: RewardConfig) -> Parts:
     return Parts(config, reward_judges(config))
 
 
 @pytest.mark.parametrize("case", SHARES)
 def test_one_number_of_several_parts(case: str) -> None:
     parts, values, expected = SHARES[case]
-    assert resolved(made(parts)).reward(values) == pytest.approx(expected)
+    assert resolve_parts(make_config(parts)).reward(values) == pytest.approx(expected)
 
 
 def test_the_least_of_several_parts() -> None:
-    parts = resolved(made({"b": {"judge": {}}, "c": {"judge": {}}}, reduce="min"))
+    parts = resolve_parts(make_config({"b": {"judge": {}}, "c": {"judge": {}}}, reduce="min"))
     assert parts.reward({"judge": 10, "b": 5.5, "c": None}) == 0.5
     assert parts.reward({"judge": None, "b": None, "c": None}) is None
 
 
 def test_the_judge_alone_keeps_its_unit() -> None:
-    parts = resolved(made({}))
+    parts = resolve_parts(make_config({}))
     assert (parts.reward({"judge": 9}), parts.middle, parts.share(10)) == (9, 5.5, 1.0)
 
 
@@ -208,8 +210,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_config_is_named(case: str) -> None:
-    data, told = WRONG[case]
-    with pytest.raises(ConfigError, match=told):
+    data, message = WRONG[case]
+    with pytest.raises(ConfigError, match=message):
         check(RewardConfig, data, "test")
 
 
@@ -222,9 +224,9 @@ LOST = {
 
 @pytest.mark.parametrize("case", LOST)
 def test_a_function_is_looked_up_at_construction(case: str) -> None:
-    named, told = LOST[case]
-    with pytest.raises(ConfigError, match=rf"parts\.rule\.function: {named}.*{told}"):
-        RewardModel(made({"rule": {"function": named}}))
+    path, message = LOST[case]
+    with pytest.raises(ConfigError, match=rf"parts\.rule\.function: {path}.*{message}"):
+        RewardModel(make_config({"rule": {"function": path}}))
 
 
 # Asked
@@ -232,7 +234,7 @@ def test_a_function_is_looked_up_at_construction(case: str) -> None:
 
 def test_a_judge_a_scalar_model_and_a_function() -> None:
     parts = {"scalar": {"judge": SCALAR, "range": [-2, 2]}, "rule": RULE}
-    good, fair = rewards(made(parts), "good", "fair")
+    good, fair = compute_rewards(make_config(parts), "good", "fair")
     assert good.parts == {"judge": 10, "scalar": -1.0, "rule": 1.0}
     assert good.raw == good.value == pytest.approx((1 + 0.25 + 0.5) / 2.5)
     # The rule does not apply here: the other two make up for it.
@@ -241,73 +243,79 @@ def test_a_judge_a_scalar_model_and_a_function() -> None:
 
 
 def test_a_judge_that_fails_leaves_its_part_to_the_others() -> None:
-    config = made({"rule": RULE}, {"lost": "truncated"}, failures={"budget": 1.0})
-    good, lost = rewards(config, "good", "lost")
+    config = make_config({"rule": RULE}, {"lost": "truncated"}, failures={"budget": 1.0})
+    good, lost = compute_rewards(config, "good", "lost")
     assert (good.value, lost.value) == (1.0, 1.0)
     assert lost.judgement.outcome is Outcome.TRUNCATED and lost.parts["judge"] is None
 
 
 def test_where_all_abstain_the_reward_does() -> None:
-    config = made(
+    config = make_config(
         {"rule": RULE}, {"bug": "truncated"}, failures={"budget": 1.0, "fallback": "neutral"}
     )
     with RewardModel(config) as model:
-        asked = [Candidate("Why?", "bug")]
-        found = model.rewards_now(asked)
-        assert (found[0].raw, found[0].value) == (None, None)
-        assert model.numbers(found, asked) == [0.5] and model.fallbacks == 1
+        candidates = [Candidate("Why?", "bug")]
+        rewards = model.rewards_now(candidates)
+        assert (rewards[0].raw, rewards[0].value) == (None, None)
+        assert model.numbers(rewards, candidates) == [0.5] and model.fallbacks == 1
         assert asyncio.run(GRPOReward(model).judge(["Why?"], ["bug"])) == [None]
 
 
 @pytest.mark.parametrize("said", ["bug", "words", "nothing"])
 def test_a_function_that_fails_abstains(said: str, caplog: pytest.LogCaptureFixture) -> None:
-    [found] = rewards(made({"rule": RULE}), said)
-    assert found.parts["rule"] is None and found.raw == pytest.approx(found.parts["judge"] / 9, 1)
+    [reward] = compute_rewards(make_config({"rule": RULE}), said)
+    assert reward.parts["rule"] is None and reward.raw == pytest.approx(
+        reward.parts["judge"] / 9, 1
+    )
     assert "reward part rule abstains" in caplog.text
 
 
 def test_numbers_of_other_kinds_and_async_functions() -> None:
-    config = made({"rule": RULE, "long": function("prompt", range=[0, 10])})
-    found = rewards(config, "numpy", "truth")
-    assert [own.parts["rule"] for own in found] == [0.5, 1.0]
-    assert [own.parts["long"] for own in found] == [5.0, 5.0]
+    config = make_config({"rule": RULE, "long": make_part("prompt", range=[0, 10])})
+    rewards = compute_rewards(config, "numpy", "truth")
+    assert [reward.parts["rule"] for reward in rewards] == [0.5, 1.0]
+    assert [reward.parts["long"] for reward in rewards] == [5.0, 5.0]
 
 
 @pytest.mark.parametrize("name", ["ending", "ending_async", "ending_in_a_task"])
 def test_what_would_end_a_process_abstains(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    with RewardModel(made({"rule": function(name)})) as model:
-        for said in (*RAISED, "good"):
-            [found] = model.rewards_now([Candidate("Why?", said)])
-            assert found.parts["rule"] == (1.0 if said == "good" else None)
+    with RewardModel(make_config({"rule": make_part(name)})) as model:
+        for response in (*RAISED, "good"):
+            [reward] = model.rewards_now([Candidate("Why?", response)])
+            assert reward.parts["rule"] == (1.0 if response == "good" else None)
     assert "reward part rule abstains" in caplog.text and "SystemExit" in caplog.text
 
 
 def test_a_caller_that_is_cancelled_cancels_its_functions() -> None:
     async def run() -> None:
-        asking = asyncio.create_task(RewardFunction("rule", f"{HERE}:endless", 1e6).rate(SLOW))
+        task = asyncio.create_task(RewardFunction("rule", f"{HERE}:endless", 1e6).rate(SLOW))
         await asyncio.sleep(0)
-        asking.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asking
+            await task
 
     asyncio.run(run())
 
 
 def test_a_function_that_hangs_is_given_up_at_the_deadline() -> None:
-    slow, good = rewards(made({"rule": function("endless")}), "slow", "good")
+    slow, good = compute_rewards(make_config({"rule": make_part("endless")}), "slow", "good")
     assert (slow.parts["rule"], good.parts["rule"]) == (None, 1.0)
 
 
 def test_the_wait_for_a_thread_is_not_in_the_deadline() -> None:
-    found = rewards(made({"rule": function("takes_a_while")}), *map(str, range(256)))
-    assert [own.parts["rule"] for own in found] == [1.0] * 256
+    rewards = compute_rewards(
+        make_config({"rule": make_part("takes_a_while")}), *map(str, range(256))
+    )
+    assert [reward.parts["rule"] for reward in rewards] == [1.0] * 256
 
 
 def test_hung_calls_give_their_threads_up() -> None:
     """More calls hang than may run at a time; the others are still answered."""
     hanging = [f"hang {n}" for n in range(2 * MAX_THREADS)]
-    found = rewards(made({"rule": function("hung")}), *hanging, *map(str, range(8)))
-    assert [own.parts["rule"] for own in found] == [None] * len(hanging) + [1.0] * 8
+    rewards = compute_rewards(
+        make_config({"rule": make_part("hung")}), *hanging, *map(str, range(8))
+    )
+    assert [reward.parts["rule"] for reward in rewards] == [None] * len(hanging) + [1.0] * 8
     GO_ON.set()
 
 
@@ -331,30 +339,32 @@ def main():
 def test_a_hung_function_lets_the_process_end(tmp_path: Path) -> None:
     (tmp_path / "hangs.py").write_text(HANGS, encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", "import hangs; hangs.main()"],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": path},
     )
-    assert (ended.returncode, ended.stdout) == (0, "None\n"), ended.stderr
+    assert (result.returncode, result.stdout) == (0, "None\n"), result.stderr
 
 
 def test_every_part_has_its_own_budget() -> None:
     tight = {"rule": RULE | {"failures": {"budget": 0.05}}}
     with (
-        RewardModel(made(tight)) as model,
+        RewardModel(make_config(tight)) as model,
         pytest.raises(BudgetExceeded, match=r"Mend the part rule .*parts\.rule\.failures\.budget"),
     ):
         model.rewards_now([Candidate("Why?", "bug")] * 8)
     # What does not apply is no failure.
-    assert [own.parts["rule"] for own in rewards(made(tight), *["fair"] * 8)] == [None] * 8
+    assert [
+        reward.parts["rule"] for reward in compute_rewards(make_config(tight), *["fair"] * 8)
+    ] == [None] * 8
 
 
 def test_a_panel_takes_the_strictest() -> None:
     other = {"kind": "fake", "script": {"ratings": {"good": 4, "fair": 9}}}
-    panel = made({"second": {"judge": other, "view": "rating"}}, reduce="min")
-    good, fair = rewards(panel, "good", "fair")
+    panel = make_config({"second": {"judge": other, "view": "rating"}}, reduce="min")
+    good, fair = compute_rewards(panel, "good", "fair")
     assert (good.raw, fair.raw) == (pytest.approx(3 / 9), 0.5)
 
 
@@ -367,8 +377,8 @@ CHATML = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
 def test_trl_logs_every_part_by_name() -> None:
     metrics: dict[str, float] = {}
     extras: dict[str, list[Any]] = {}
-    with RewardModel(made({"rule": RULE})) as model:
-        found = asyncio.run(
+    with RewardModel(make_config({"rule": RULE})) as model:
+        rewards = asyncio.run(
             GRPOReward(model).judge(
                 ["Why?"] * 2,
                 ["good", "fair"],
@@ -376,7 +386,7 @@ def test_trl_logs_every_part_by_name() -> None:
                 log_extra=extras.__setitem__,
             )
         )
-    assert found == [1.0, 0.5]
+    assert rewards == [1.0, 0.5]
     assert extras["part_rule"] == [1.0, None] and extras["part_judge"] == [10.0, 5.5]
     assert metrics["parts/judge"] == 7.75 and metrics["parts/judge_abstains"] == 0
     assert metrics["parts/rule"] == 1.0 and metrics["parts/rule_abstains"] == 0.5
@@ -385,11 +395,11 @@ def test_trl_logs_every_part_by_name() -> None:
 
 def test_openrlhf_and_verl_get_every_part_by_name() -> None:
     async def ask(model: RewardModel) -> tuple[dict[str, Any], dict[str, float]]:
-        rows = [CHATML + said for said in ("good", "fair")]
+        rows = [CHATML + response for response in ("good", "fair")]
         batch = await get_reward(model, rows, [CHATML] * 2)
         return batch, await score(model, "fair", {"query": "Why?"}, "query")
 
-    with RewardModel(made({"rule": function("brief", range=[0, 4])})) as model:
+    with RewardModel(make_config({"rule": make_part("brief", range=[0, 4])})) as model:
         batch, row = asyncio.run(ask(model))
     assert batch["rewards"] == batch["scores"] == [0.625, 0.5]
     assert batch["extra_logs"]["part_judge"] == [10.0, 5.5]
@@ -400,16 +410,16 @@ def test_openrlhf_and_verl_get_every_part_by_name() -> None:
 
 
 def test_the_judge_alone_logs_what_it_did() -> None:
-    with RewardModel(made({})) as model:
-        asked = [Candidate("Why?", "good")]
-        found = model.rewards_now(asked)
-    assert found[0].parts == {}
-    assert not [name for name in batch_metrics(found, asked) if name.startswith("parts")]
+    with RewardModel(make_config({})) as model:
+        candidates = [Candidate("Why?", "good")]
+        rewards = model.rewards_now(candidates)
+    assert rewards[0].parts == {}
+    assert not [name for name in batch_metrics(rewards, candidates) if name.startswith("parts")]
 
 
 def test_comparisons_know_no_parts() -> None:
     with (
-        RewardModel(made({"rule": RULE})) as model,
+        RewardModel(make_config({"rule": RULE})) as model,
         pytest.raises(ConfigError, match="only the judge compares"),
     ):
         OnlineDPOReward(model).compare(["a", "a"], ["x", "y"], ties_left_out=True)

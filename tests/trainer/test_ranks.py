@@ -97,8 +97,8 @@ def test_a_group_that_two_ranks_hold_is_judged_on_rank_0(tmp_path: Path) -> None
         [[["q"], ["good"]], [["q", "r"], ["poor", "fair"]]],  # r is alone
         [[["q"], ["poor"]], [["q"], ["good"]]],
     ]
-    said = run_two_ranks(GATHERING, tmp_path / "store", json.dumps(batches))
-    (first, logged, opened), (second, logged_too, opened_too) = map(json.loads, said)
+    outputs = run_two_ranks(GATHERING, tmp_path / "store", json.dumps(batches))
+    (first, logged, opened), (second, logged_too, opened_too) = map(json.loads, outputs)
     good, poor, fair_of_r = first[0]
     fair, *poor_of_r = second[0]
     assert poor < fair < good and poor_of_r[0] == poor_of_r[1] < fair_of_r
@@ -120,11 +120,11 @@ def test_rank_0_decides_on_the_view_and_says_what_is_used() -> None:
         )
         for rank in "01"
     ]
-    (first, said), (second, silent) = [process.communicate() for process in ranks]
+    (first, log), (second, other_log) = [process.communicate() for process in ranks]
     assert float(first) != round(float(first))  # an expected rating
     assert "view is expected" in second  # which rank 1 would have to give, too
-    assert said.count("view expected, distributions: scripted; 1 of 1 judgements ok") == 1
-    assert "distributions:" not in silent
+    assert log.count("view expected, distributions: scripted; 1 of 1 judgements ok") == 1
+    assert "distributions:" not in other_log
 
 
 class Ranked(Dialect):
@@ -136,9 +136,9 @@ class Ranked(Dialect):
     def __init__(self, late: bool) -> None:
         super().__init__(goes_on=True)
         self.late = late
-        self.answer = self.answered_to_rank
+        self.answer = self.answer_rank
 
-    def answered_to_rank(self, path: str, body: dict[str, Any]) -> Answer:
+    def answer_rank(self, path: str, body: dict[str, Any]) -> Answer:
         self.silent = body["model"] == "untold" or self.late
         self.late = self.late and body["messages"] != TEST_MESSAGES
         return self.answered(path, body)
@@ -146,10 +146,10 @@ class Ranked(Dialect):
 
 @pytest.fixture
 def endpoints() -> Iterator[list[Ranked]]:
-    made = [Ranked(late=False), Ranked(late=True)]
-    yield made
-    for one in made:
-        one.close()
+    ranked_endpoints = [Ranked(late=False), Ranked(late=True)]
+    yield ranked_endpoints
+    for endpoint in ranked_endpoints:
+        endpoint.close()
 
 
 def test_the_first_rank_says_what_an_endpoint_can(endpoints: list[Ranked], tmp_path: Path) -> None:
@@ -164,11 +164,11 @@ def test_the_first_rank_says_what_an_endpoint_can(endpoints: list[Ranked], tmp_p
         )
         for rank, endpoint in enumerate(endpoints)
     ]
-    said = [process.communicate() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
-    first, second = (json.loads(out) for out, _ in said)
+    outputs = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    first, second = (json.loads(out) for out, _ in outputs)
     assert (first["alone"], second["alone"]) == (0, 1)
     assert first["first"] == second["first"] == {"rank": [0]}
     assert first["rewards"] == second["rewards"]
-    [told], [untold] = first["rewards"]
-    assert told != 7 and untold == 7
+    [told_reward], [untold_reward] = first["rewards"]
+    assert told_reward != 7 and untold_reward == 7

@@ -57,7 +57,7 @@ from tests.reference_format import write_reference_format
 RATINGS = {"good": 9, "fair": 6, "poor": 2}
 
 
-def config(fail: dict[str, str] | None = None, **more: Any) -> RewardConfig:
+def make_config(fail: dict[str, str] | None = None, **more: Any) -> RewardConfig:
     script = {"ratings": RATINGS, "fail": fail or {}}
     judge = JudgeConfig(kind="fake", script=script, serve=ReplicaConfig(deadline_s=5.0))
     return RewardConfig(**({"judge": judge, "view": "rating"} | more))
@@ -66,43 +66,46 @@ def config(fail: dict[str, str] | None = None, **more: Any) -> RewardConfig:
 @pytest.fixture
 def reward() -> Iterator[RewardModel]:
     failures = FailureConfig(budget=0.5, window=20)
-    with RewardModel(config({"lost": "truncated"}, failures=failures)) as model:
+    with RewardModel(make_config({"lost": "truncated"}, failures=failures)) as model:
         yield model
 
 
-def asked(*responses: str) -> list[Candidate]:
+def make_candidates(*responses: str) -> list[Candidate]:
     return [Candidate("Why?", response) for response in responses]
 
 
 def test_failed_judgements_abstain(reward: RewardModel) -> None:
-    found = reward.rewards_now(asked("good", "lost", "poor"))
-    assert [(r.raw, r.value) for r in found] == [(9.0, 9.0), (None, None), (2.0, 2.0)]
-    assert found[1].judgement.outcome is Outcome.TRUNCATED
-    assert reward.numbers(found, asked("good", "lost", "poor")) == [9.0, 5.5, 2.0]
+    rewards = reward.rewards_now(make_candidates("good", "lost", "poor"))
+    assert [(r.raw, r.value) for r in rewards] == [(9.0, 9.0), (None, None), (2.0, 2.0)]
+    assert rewards[1].judgement.outcome is Outcome.TRUNCATED
+    assert reward.numbers(rewards, make_candidates("good", "lost", "poor")) == [9.0, 5.5, 2.0]
     assert reward.fallbacks == 1 and reward.parts.middle == 5.5
 
 
 def test_any_loop_and_any_thread_may_ask(reward: RewardModel) -> None:
-    async def twice() -> list[float | None]:
-        found = await asyncio.gather(*(reward.rewards(asked(r)) for r in ("good", "fair")))
-        return [r.value for rewards in found for r in rewards]
+    async def reward_twice() -> list[float | None]:
+        batches = await asyncio.gather(
+            *(reward.rewards(make_candidates(r)) for r in ("good", "fair"))
+        )
+        return [r.value for rewards in batches for r in rewards]
 
     results: list[Any] = []
     threads = [
-        threading.Thread(target=lambda: results.append(asyncio.run(twice()))) for _ in range(3)
+        threading.Thread(target=lambda: results.append(asyncio.run(reward_twice())))
+        for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert results == [[9.0, 6.0]] * 3
-    assert reward.rewards_now(asked("poor"))[0].value == 2.0
+    assert reward.rewards_now(make_candidates("poor"))[0].value == 2.0
 
 
 def test_a_spent_budget_stops_the_run() -> None:
     failures = FailureConfig(budget=0.1, window=10)
     with (
-        RewardModel(config({"lost": "unparsable"}, failures=failures)) as model,
+        RewardModel(make_config({"lost": "unparsable"}, failures=failures)) as model,
         pytest.raises(BudgetExceeded, match="2 of the last 3 judgements failed"),
     ):
         model.rewards_now([Candidate(q, r) for q, r in [("a", "lost"), ("b", "lost"), ("c", "x")]])
@@ -110,37 +113,37 @@ def test_a_spent_budget_stops_the_run() -> None:
 
 def test_a_judge_that_hangs_is_cut_off_at_the_deadline() -> None:
     failures = FailureConfig(budget=1, window=10)
-    with RewardModel(config({"slow": "hang"}, failures=failures)) as model:
-        found = model.rewards_now([Candidate("a", "slow"), Candidate("b", "good")])
-    assert [r.judgement.outcome for r in found] == [Outcome.UNAVAILABLE, Outcome.OK]
-    assert [r.value for r in found] == [None, 9.0]
+    with RewardModel(make_config({"slow": "hang"}, failures=failures)) as model:
+        rewards = model.rewards_now([Candidate("a", "slow"), Candidate("b", "good")])
+    assert [r.judgement.outcome for r in rewards] == [Outcome.UNAVAILABLE, Outcome.OK]
+    assert [r.value for r in rewards] == [None, 9.0]
 
 
 def test_shaped_beside_raw_and_everything_in_the_journal(tmp_path: Path) -> None:
-    made = config(shaping=ShapingConfig(whiten="group"), journal=tmp_path / "j.sqlite")
-    with RewardModel(made) as model:
-        found = model.rewards_now(asked("good", "poor"))
-    assert [r.raw for r in found] == [9.0, 2.0]
-    assert found[0].value == pytest.approx(-found[1].value) and found[0].value > 0.5  # type: ignore
+    config = make_config(shaping=ShapingConfig(whiten="group"), journal=tmp_path / "j.sqlite")
+    with RewardModel(config) as model:
+        rewards = model.rewards_now(make_candidates("good", "poor"))
+    assert [r.raw for r in rewards] == [9.0, 2.0]
+    assert rewards[0].value == pytest.approx(-rewards[1].value) and rewards[0].value > 0.5  # type: ignore
     journal = Journal(tmp_path / "j.sqlite")
     assert {row["input"]["responses"][0] for row in journal.export()} == {"good", "poor"}
     journal.close()
 
 
 def test_closed_and_opened_again(reward: RewardModel) -> None:
-    assert reward.rewards_now(asked("good"))[0].value == 9.0
+    assert reward.rewards_now(make_candidates("good"))[0].value == 9.0
     reward.close()
     reward.close()
     for call in (
-        lambda: reward.rewards_now(asked("fair")),
+        lambda: reward.rewards_now(make_candidates("fair")),
         lambda: reward.compare_now([("q", "good", "poor")]),
-        lambda: asyncio.run(reward.rewards(asked("fair"))),
+        lambda: asyncio.run(reward.rewards(make_candidates("fair"))),
     ):
         with pytest.raises(EngineUnavailable, match="the judge was closed: open it again"):
             call()
     assert not reward.clients  # a late call has not started the judge again
     reward.open()
-    assert reward.rewards_now(asked("fair"))[0].value == 6.0
+    assert reward.rewards_now(make_candidates("fair"))[0].value == 6.0
 
 
 class InWorkers(torch.utils.data.Dataset[Any]):
@@ -154,12 +157,12 @@ class InWorkers(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         try:
-            return self.model.rewards_now(asked("good"))[0].value
+            return self.model.rewards_now(make_candidates("good"))[0].value
         except AutojError as error:
             return error
 
 
-def in_workers(model: RewardModel) -> list[Any]:
+def reward_in_workers(model: RewardModel) -> list[Any]:
     loader = DataLoader(
         InWorkers(model), batch_size=None, num_workers=2, multiprocessing_context="fork"
     )
@@ -167,24 +170,24 @@ def in_workers(model: RewardModel) -> list[Any]:
 
 
 def test_a_forked_process_opens_its_own_judge(reward: RewardModel) -> None:
-    assert in_workers(reward) == [9.0, 9.0]
-    assert reward.rewards_now(asked("poor"))[0].value == 2.0  # the parent's is untouched
+    assert reward_in_workers(reward) == [9.0, 9.0]
+    assert reward.rewards_now(make_candidates("poor"))[0].value == 2.0  # the parent's is untouched
     reward.close()
-    assert {str(error) for error in in_workers(reward)} == {CLOSED}
+    assert {str(error) for error in reward_in_workers(reward)} == {CLOSED}
 
 
 def test_a_forked_process_starts_no_replicas_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     # The judge is scripted, and its config says that replicas run.
-    scripted = config().judge
-    opened = "autoj_reward.trainer.reward.open_reward"
-    monkeypatch.setattr(opened, lambda *_, **__: open_judge(scripted))
-    with RewardModel(config(judge=JudgeConfig(kind="vllm"))) as model:
-        for error in in_workers(model):
+    scripted = make_config().judge
+    target = "autoj_reward.trainer.reward.open_reward"
+    monkeypatch.setattr(target, lambda *_, **__: open_judge(scripted))
+    with RewardModel(make_config(judge=JudgeConfig(kind="vllm"))) as model:
+        for error in reward_in_workers(model):
             assert isinstance(error, ConfigError)
             assert "forked" in str(error) and "reward.service" in str(error)
-        assert model.rewards_now(asked("good"))[0].value == 9.0
+        assert model.rewards_now(make_candidates("good"))[0].value == 9.0
     # Nothing was open when this one was forked: the child may be the process that opens it.
-    assert in_workers(RewardModel(model.config)) == [9.0, 9.0]
+    assert reward_in_workers(RewardModel(model.config)) == [9.0, 9.0]
 
 
 def test_a_pickled_one_works_where_it_is_loaded(reward: RewardModel) -> None:
@@ -195,9 +198,11 @@ def test_a_pickled_one_works_where_it_is_loaded(reward: RewardModel) -> None:
 
 
 def test_what_cannot_start_says_so() -> None:
-    model = RewardModel(config(service=ServiceConfig(address="http://127.0.0.1:9", start_s=0.6)))
+    model = RewardModel(
+        make_config(service=ServiceConfig(address="http://127.0.0.1:9", start_s=0.6))
+    )
     with pytest.raises(ConfigError, match="environment variable AUTOJ_TOKEN"):
-        model.rewards_now(asked("good"))
+        model.rewards_now(make_candidates("good"))
 
 
 # Texts
@@ -231,9 +236,10 @@ def test_the_query_of_a_prompt(prompt: Any, text: str) -> None:
 
 def test_the_response_of_a_completion() -> None:
     assert read_response("plain", "final") == "plain"
-    said = [{"role": "assistant", "content": "a"}, {"role": "tool", "content": "x"}]
+    messages = [{"role": "assistant", "content": "a"}, {"role": "tool", "content": "x"}]
     assert (
-        str(read_response([*said, {"role": "assistant", "content": "b"}], "assistant")) == "a\n\nb"
+        str(read_response([*messages, {"role": "assistant", "content": "b"}], "assistant"))
+        == "a\n\nb"
     )
     assert read_response([], "assistant") == ""
     call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
@@ -283,9 +289,9 @@ def test_grpo_logs_the_same_names_every_time(reward: RewardModel) -> None:
 
 def test_a_completion_of_tool_calls_alone_is_flagged(reward: RewardModel) -> None:
     call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
-    said = str(read_response([call, call], "assistant"))
-    found = reward.rewards_now(asked(said, f"{said}\nDone."))
-    assert ["empty_response" in r.judgement.flags for r in found] == [True, False]
+    text = str(read_response([call, call], "assistant"))
+    rewards = reward.rewards_now(make_candidates(text, f"{text}\nDone."))
+    assert ["empty_response" in r.judgement.flags for r in rewards] == [True, False]
 
 
 def test_an_empty_batch_has_no_rewards_and_no_figures(reward: RewardModel) -> None:
@@ -302,25 +308,25 @@ def test_an_empty_batch_has_no_rewards_and_no_figures(reward: RewardModel) -> No
 def test_the_sync_function_gives_the_same_and_the_fallback_for_a_failure(
     reward: RewardModel,
 ) -> None:
-    said = [[{"role": "assistant", "content": text}] for text in ("good", "lost")]
-    given: dict[str, Any] = {"prompts": [CHAT] * 3, "completions": [*said, []]}
-    good, lost, empty = asyncio.run(GRPOReward(reward).judge(**given))
+    completions = [[{"role": "assistant", "content": text}] for text in ("good", "lost")]
+    batch: dict[str, Any] = {"prompts": [CHAT] * 3, "completions": [*completions, []]}
+    good, lost, empty = asyncio.run(GRPOReward(reward).judge(**batch))
     assert (good, lost) == (9.0, None)
-    assert GRPOReward(reward).judge_sync(**given) == [good, 5.5, empty]
+    assert GRPOReward(reward).judge_sync(**batch) == [good, 5.5, empty]
 
 
 def test_online_dpo_by_two_ratings(reward: RewardModel) -> None:
     prompts = ["a", "b", "c"] * 2
     completions = ["good", "good", "fair", "poor", "lost", "fair"]
-    found = OnlineDPOReward(reward).judge(prompts, completions, ties_left_out=True)
-    assert found == [9.0, None, 6.0, 2.0, None, 6.0]
+    rewards = OnlineDPOReward(reward).judge(prompts, completions, ties_left_out=True)
+    assert rewards == [9.0, None, 6.0, 2.0, None, 6.0]
 
 
 def test_online_dpo_by_comparison(reward: RewardModel) -> None:
     prompts = ["a", "b", "c", "d"] * 2
     completions = ["long answer", "x", "same", "lost", "short", "longer", "size", "y"]
-    found = OnlineDPOReward(reward).compare(prompts, completions, ties_left_out=True)
-    assert found == [1.0, 0.0, 0.5, None, 0.0, 1.0, 0.5, None]
+    rewards = OnlineDPOReward(reward).compare(prompts, completions, ties_left_out=True)
+    assert rewards == [1.0, 0.0, 0.5, None, 0.0, 1.0, 0.5, None]
     with pytest.raises(ValueError, match="two completions of each prompt"):
         OnlineDPOReward(reward).compare(["a", "b"], ["x", "y"], ties_left_out=True)
 
@@ -328,8 +334,8 @@ def test_online_dpo_by_comparison(reward: RewardModel) -> None:
 def test_orders_that_disagree_have_no_margin() -> None:
     judge = JudgeConfig(kind="fake", script={"verdicts": "first"})
     with RewardModel(RewardConfig(judge=judge)) as model:
-        found = OnlineDPOReward(model).compare(["a", "a"], ["x", "longer"], ties_left_out=True)
-    assert found == [0.5, 0.5]
+        rewards = OnlineDPOReward(model).compare(["a", "a"], ["x", "longer"], ties_left_out=True)
+    assert rewards == [0.5, 0.5]
 
 
 # OpenRLHF and verl
@@ -342,26 +348,26 @@ def test_openrlhf_batches_single_rows_and_nothing(reward: RewardModel) -> None:
     def ask(queries: list[str], prompts: list[str]) -> dict[str, Any]:
         return asyncio.run(get_reward(reward, queries, prompts))
 
-    found = ask([CHATML + "good<|im_end|>", CHATML + "lost"], [CHATML, CHATML])
-    assert found["rewards"] == [9.0, 5.5]
-    assert found["scores"] == [pytest.approx(8 / 9), 0.5]
-    assert set(map(len, found["extra_logs"].values())) == {2}
-    assert found["extra_logs"]["judge_ok"] == [1.0, 0.0]
-    assert found["extra_logs"]["judge_raw"] == [9.0, 5.5]
-    alone = [ask([CHATML + said], [CHATML]) for said in ("good", "lost")]
-    for one in alone:  # OpenRLHF joins rows by the names of one of them
-        assert one["extra_logs"].keys() == found["extra_logs"].keys()
-        assert all(math.isfinite(value) for [value] in one["extra_logs"].values())
-    assert [one["rewards"] for one in alone] == [[9.0], [5.5]]
+    batch = ask([CHATML + "good<|im_end|>", CHATML + "lost"], [CHATML, CHATML])
+    assert batch["rewards"] == [9.0, 5.5]
+    assert batch["scores"] == [pytest.approx(8 / 9), 0.5]
+    assert set(map(len, batch["extra_logs"].values())) == {2}
+    assert batch["extra_logs"]["judge_ok"] == [1.0, 0.0]
+    assert batch["extra_logs"]["judge_raw"] == [9.0, 5.5]
+    rows = [ask([CHATML + response], [CHATML]) for response in ("good", "lost")]
+    for row in rows:  # OpenRLHF joins rows by the names of one of them
+        assert row["extra_logs"].keys() == batch["extra_logs"].keys()
+        assert all(math.isfinite(value) for [value] in row["extra_logs"].values())
+    assert [row["rewards"] for row in rows] == [[9.0], [5.5]]
     assert ask([], []) == {"rewards": [], "scores": [], "extra_logs": {}}
     assert split("Q: x\nA: y</s>", "Q: x\nA:") == Candidate("Q: x\nA:", "y")
 
 
 def test_openrlhf_abstains_where_it_cannot_split(reward: RewardModel) -> None:
     rows = ([CHATML + "good", "another text, good"], [CHATML, CHATML])
-    found = asyncio.run(get_reward(reward, *rows))
-    assert found["rewards"] == [9.0, 5.5] and reward.fallbacks == 1
-    assert found["extra_logs"]["judge_input_rejected"] == [0.0, 1.0]
+    batch = asyncio.run(get_reward(reward, *rows))
+    assert batch["rewards"] == [9.0, 5.5] and reward.fallbacks == 1
+    assert batch["extra_logs"]["judge_input_rejected"] == [0.0, 1.0]
     with pytest.raises(BudgetExceeded, match="does not open with its prompt"):
         for _ in range(20):
             asyncio.run(get_reward(reward, ["another text"], [CHATML]))
@@ -395,9 +401,9 @@ def test_verls_reward_manager(
         row = SimpleNamespace(batch=batch, non_tensor_batch=columns)
         return asyncio.run(manager.run_single([row]))
 
-    found = ask(raw_prompt=CHAT, extra_info={"index": 1})
-    assert found["reward_score"] == 9.0 and found["reward_extra_info"]["judge_ok"] == 1.0
-    assert ask(extra_info={"query": "Why?"}) == found
+    result = ask(raw_prompt=CHAT, extra_info={"index": 1})
+    assert result["reward_score"] == 9.0 and result["reward_extra_info"]["judge_ok"] == 1.0
+    assert ask(extra_info={"query": "Why?"}) == result
     with pytest.raises(InputError, match="extra_info has no 'query'"):
         ask()
 
@@ -405,12 +411,12 @@ def test_verls_reward_manager(
 @pytest.mark.parametrize("how", ["rewards", "compare"])
 def test_close_during_a_call_does_not_leave_its_caller_waiting(how: str) -> None:
     judge = JudgeConfig(kind="fake", script={"fail": {"slow": "hang"}})
-    model = RewardModel(config(judge=judge))
+    model = RewardModel(make_config(judge=judge))
     model.open()
 
     def call() -> object:
         if how == "rewards":
-            return model.rewards_now(asked("slow"))
+            return model.rewards_now(make_candidates("slow"))
         return model.compare_now([("q", "slow", "good")])
 
     with ThreadPoolExecutor(1) as pool:
@@ -433,14 +439,14 @@ GROUPS: dict[str, dict[str, Any]] = {
 def test_a_trainer_that_asks_for_one_row_cannot_have_groups(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = f"{key} is group.*needs all responses of a query in one call"
-    with RewardModel(config(**GROUPS[key])) as model:
-        with pytest.raises(ConfigError, match=f"{told}.*verl asks for one response a call"):
+    message = f"{key} is group.*needs all responses of a query in one call"
+    with RewardModel(make_config(**GROUPS[key])) as model:
+        with pytest.raises(ConfigError, match=f"{message}.*verl asks for one response a call"):
             asyncio.run(score(model, "good", {"query": "Why?"}, "query"))
         monkeypatch.setattr(verl, "reward_model", lambda: model)
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             verl.JudgeRewardManager(None, None)
-        with pytest.raises(ConfigError, match=f"{told}.*one response of"):
+        with pytest.raises(ConfigError, match=f"{message}.*one response of"):
             asyncio.run(get_reward(model, [CHATML + "good"], [CHATML]))
         whole = asyncio.run(get_reward(model, [CHATML + "good", CHATML + "poor"], [CHATML] * 2))
         assert whole["rewards"][0] > whole["rewards"][1]
@@ -459,31 +465,35 @@ def test_figures_by_hand(reward: RewardModel) -> None:
 def test_one_query_with_two_references_is_two_groups(tmp_path: Path) -> None:
     ratings = {"a": 1, "b": 2, "c": 4, "d": 5, "lost": 9}
     script = {"ratings": ratings, "fail": {"lost": "truncated"}}
-    shown = str(write_reference_format(tmp_path / "marks"))
-    judge = JudgeConfig(kind="fake", format=shown, script=script)
+    format_folder = str(write_reference_format(tmp_path / "marks"))
+    judge = JudgeConfig(kind="fake", format=format_folder, script=script)
     failures = FailureConfig(budget=1.0, fallback="group")
-    made = config(judge=judge, shaping=ShapingConfig(whiten="group"), failures=failures)
-    texts = [{"reference": "r1"}] * 2 + [{"reference": "r2"}] * 2
-    rated = [Candidate("q", r, context=c) for r, c in zip("abcd", texts, strict=True)]
-    with RewardModel(made) as model:
-        found = model.rewards_now(rated)
-        assert [r.value for r in found] == pytest.approx([-0.707, 0.707] * 2, abs=1e-3)
-        figures = batch_metrics(found, rated)
+    config = make_config(judge=judge, shaping=ShapingConfig(whiten="group"), failures=failures)
+    contexts = [{"reference": "r1"}] * 2 + [{"reference": "r2"}] * 2
+    candidates = [Candidate("q", r, context=c) for r, c in zip("abcd", contexts, strict=True)]
+    with RewardModel(config) as model:
+        rewards = model.rewards_now(candidates)
+        assert [r.value for r in rewards] == pytest.approx([-0.707, 0.707] * 2, abs=1e-3)
+        figures = batch_metrics(rewards, candidates)
         assert figures["judge/group_std"] == pytest.approx(0.5**0.5)
-        asked = [*rated[:2], Candidate("q", "lost", context={"reference": "r2"}), rated[3]]
-        assert model.numbers(model.rewards_now(asked), asked)[2] == 0.0  # d alone, whitened
+        with_lost = [
+            *candidates[:2],
+            Candidate("q", "lost", context={"reference": "r2"}),
+            candidates[3],
+        ]
+        assert model.numbers(model.rewards_now(with_lost), with_lost)[2] == 0.0  # d alone, whitened
         # A group id names the group, whatever the context.
-        named = [Candidate(c.query, c.response, None, "g", c.context) for c in rated]
-        values = [r.value for r in model.rewards_now(named)]
+        grouped = [Candidate(c.query, c.response, None, "g", c.context) for c in candidates]
+        values = [r.value for r in model.rewards_now(grouped)]
         assert values == pytest.approx([-1.095, -0.548, 0.548, 1.095], abs=1e-3)
         with pytest.raises(ConfigError, match="one response of 'q'"):
-            model.rewards_now(rated[:3])
+            model.rewards_now(candidates[:3])
 
 
 def test_online_dpo_pairs_share_their_reference(tmp_path: Path) -> None:
     judge = JudgeConfig(kind="fake", format=str(write_reference_format(tmp_path / "marks")))
     with (
-        RewardModel(config(judge=judge)) as model,
+        RewardModel(make_config(judge=judge)) as model,
         pytest.raises(ValueError, match="two completions of each prompt"),
     ):
         OnlineDPOReward(model).judge(
@@ -499,9 +509,9 @@ def service() -> Iterator[str]:
     """Serve a scripted judge on the loopback with the token `secret`, and yield its URL."""
     import uvicorn
 
-    made = config({"lost": "truncated", "gone": "unavailable", "slow": "hang"})
+    config = make_config({"lost": "truncated", "gone": "unavailable", "slow": "hang"})
     app = make_app(
-        RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(made.judge))))), "secret"
+        RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(config.judge))))), "secret"
     )
     server = uvicorn.Server(uvicorn.Config(app.guard, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
@@ -519,26 +529,26 @@ def test_a_running_service_rewards(
 ) -> None:
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
     failures = FailureConfig(budget=1)
-    made = config(service=ServiceConfig(address=service), failures=failures)
-    with RewardModel(made) as model:
-        found = model.rewards_now(asked("good", "lost", "gone", "slow", "poor"))
+    config = make_config(service=ServiceConfig(address=service), failures=failures)
+    with RewardModel(config) as model:
+        rewards = model.rewards_now(make_candidates("good", "lost", "gone", "slow", "poor"))
         [compared] = model.compare_now([("q", "longer", "short")])
-    assert [r.value for r in found] == [9.0, None, None, None, 2.0]
-    assert found[3].judgement.outcome is Outcome.UNAVAILABLE
-    assert found[0].judgement.rating is not None and reading(found[0].judgement).distribution
+    assert [r.value for r in rewards] == [9.0, None, None, None, 2.0]
+    assert rewards[3].judgement.outcome is Outcome.UNAVAILABLE
+    assert rewards[0].judgement.rating is not None and reading(rewards[0].judgement).distribution
     assert compared.verdict == "first"
-    used = f"(the service at {service}), view rating, distributions: scripted; 2 of 5 judgements ok"
-    assert used in capfd.readouterr().err
+    line = f"(the service at {service}), view rating, distributions: scripted; 2 of 5 judgements ok"
+    assert line in capfd.readouterr().err
 
 
 def test_a_part_at_another_address(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
-    there = PartConfig(service=ServiceConfig(address=service), view="rating")
-    here = JudgeConfig(kind="fake", script={"ratings": {"good": 1, "poor": 10}})
-    with RewardModel(config(judge=here, parts={"there": there})) as model:
-        found = model.rewards_now(asked("good", "lost", "poor"))
-    assert [r.parts["there"] for r in found] == [9.0, None, 2.0]
-    assert [r.raw for r in found] == [
+    part = PartConfig(service=ServiceConfig(address=service), view="rating")
+    judge = JudgeConfig(kind="fake", script={"ratings": {"good": 1, "poor": 10}})
+    with RewardModel(make_config(judge=judge, parts={"there": part})) as model:
+        rewards = model.rewards_now(make_candidates("good", "lost", "poor"))
+    assert [r.parts["there"] for r in rewards] == [9.0, None, 2.0]
+    assert [r.raw for r in rewards] == [
         pytest.approx(4 / 9),
         pytest.approx(4 / 9),
         pytest.approx(5 / 9),
@@ -550,12 +560,12 @@ def test_a_wrong_token_and_an_address_without_a_service(
 ) -> None:
     monkeypatch.setenv("AUTOJ_TOKEN", "wrong")
     with pytest.raises(ConfigError, match="refuses the token"):
-        RewardModel(config(service=ServiceConfig(address=service))).open()
-    none = ServiceConfig(address="http://127.0.0.1:9", start_s=0.6)
+        RewardModel(make_config(service=ServiceConfig(address=service))).open()
+    nowhere = ServiceConfig(address="http://127.0.0.1:9", start_s=0.6)
     with pytest.raises(EngineUnavailable, match=r"no reward service at http://127.0.0.1:9"):
-        RewardModel(config(service=none)).open()
+        RewardModel(make_config(service=nowhere)).open()
     with pytest.raises(ConfigError, match=r"service\.address .* is not an http"):
-        RewardModel(config(service=ServiceConfig(address="nowhere"))).open()
+        RewardModel(make_config(service=ServiceConfig(address="nowhere"))).open()
 
 
 @pytest.mark.parametrize(

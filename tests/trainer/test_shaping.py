@@ -23,24 +23,26 @@ OK = rated(5.0)
 BAD = Judgement(Outcome.UNPARSABLE, reason="no rating")
 
 
-def shaped(raw: list[float | None], **config: object) -> list[float | None]:
+def shape_rewards(raw: list[float | None], **config: object) -> list[float | None]:
     shaper = Shaper(check(ShapingConfig, dict(config), "test"))
     return shaper(raw, ["x" * 1000 * n for n in range(len(raw))], ["a", "a", "b", "b"][: len(raw)])
 
 
 def test_nothing_is_shaped_by_default() -> None:
-    assert shaped([1.0, None, 3.0]) == [1.0, None, 3.0]
+    assert shape_rewards([1.0, None, 3.0]) == [1.0, None, 3.0]
 
 
 def test_length_then_scale_then_clip() -> None:
-    found = shaped([5.0, 5.0, None, 9.0], length_penalty=0.5, scale=2, shift=-10, clip=[-0.5, 4])
-    assert found == [0.0, -0.5, None, 4.0]
+    rewards = shape_rewards(
+        [5.0, 5.0, None, 9.0], length_penalty=0.5, scale=2, shift=-10, clip=[-0.5, 4]
+    )
+    assert rewards == [0.0, -0.5, None, 4.0]
 
 
 def test_a_length_penalty_by_group_counts_from_the_mean_of_the_group() -> None:
     """Shorter responses gain what longer ones lose, and a failed one has a length too."""
-    found = shaped([5.0, 5.0, None, 9.0], length_penalty=0.5, penalty_by="group")
-    assert found == [5.25, 4.75, None, 8.75]
+    rewards = shape_rewards([5.0, 5.0, None, 9.0], length_penalty=0.5, penalty_by="group")
+    assert rewards == [5.25, 4.75, None, 8.75]
 
 
 PLAIN = "The sky is blue since air scatters blue light.\nRed light passes."
@@ -69,8 +71,8 @@ def test_markup_is_counted_in_linear_time(piece: str) -> None:
 
 def test_a_style_penalty_by_group_moves_no_mean() -> None:
     shaper = Shaper(ShapingConfig(style_penalty=0.1, penalty_by="group"))
-    found = shaper([6.0, 6.0, 8.0, 8.0], [PLAIN, STYLED, STYLED, STYLED], ["a", "a", "b", "b"])
-    assert found == pytest.approx([6.25, 5.75, 8.0, 8.0])
+    rewards = shaper([6.0, 6.0, 8.0, 8.0], [PLAIN, STYLED, STYLED, STYLED], ["a", "a", "b", "b"])
+    assert rewards == pytest.approx([6.25, 5.75, 8.0, 8.0])
     alone = Shaper(ShapingConfig(style_penalty=0.1))
     assert alone([6.0, 6.0, None], [PLAIN, STYLED, STYLED], ["a"] * 3) == [6.0, 5.5, None]
 
@@ -81,9 +83,9 @@ def test_penalties_for_length_and_style_add_up() -> None:
 
 
 def test_whitening_by_group_leaves_abstentions_out() -> None:
-    found = shaped([2.0, 6.0, None, 4.0], whiten="group")
+    rewards = shape_rewards([2.0, 6.0, None, 4.0], whiten="group")
     spread = statistics.stdev([2.0, 6.0]) + EPSILON
-    assert found == [pytest.approx(-2 / spread), pytest.approx(2 / spread), None, 0.0]
+    assert rewards == [pytest.approx(-2 / spread), pytest.approx(2 / spread), None, 0.0]
 
 
 @pytest.mark.parametrize("config", [{}, {"scale": 0.5, "shift": -3}, {"clip": [0, 100]}], ids=str)
@@ -110,10 +112,10 @@ def test_a_lone_response_has_no_group() -> None:
     with pytest.raises(ConfigError, match=r"shaping.penalty_by is group.*one response of"):
         by_length([10.0], ["text"], ["a"])
     shaper = Shaper(ShapingConfig(whiten="group"))
-    told = "shaping.whiten is group.*one response of 'a'"
-    with pytest.raises(ConfigError, match=told):
+    message = "shaping.whiten is group.*one response of 'a'"
+    with pytest.raises(ConfigError, match=message):
         shaper([10.0], ["text"], ["a"])
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         shaper([10.0, 1.0, 2.0], ["text"] * 3, ["a", "b", "b"])
     # One that failed was asked for in its group.
     assert shaper([10.0, None], ["text"] * 2, ["a", "a"]) == [0.0, None]
@@ -164,9 +166,9 @@ def test_a_judge_that_is_gone_stops_a_run_that_went_well() -> None:
 def test_the_binomial_tail() -> None:
     from scipy.stats import binom
 
-    for failed, seen, share in ((0, 5, 0.1), (3, 7, 0.05), (12, 300, 0.05), (60, 999, 0.05)):
-        assert _compute_tail_probability(failed, seen, share) == pytest.approx(
-            binom.sf(failed - 1, seen, share), abs=1e-12
+    for failed, judged, share in ((0, 5, 0.1), (3, 7, 0.05), (12, 300, 0.05), (60, 999, 0.05)):
+        assert _compute_tail_probability(failed, judged, share) == pytest.approx(
+            binom.sf(failed - 1, judged, share), abs=1e-12
         )
 
 
@@ -177,8 +179,8 @@ def test_no_budget_means_no_failure() -> None:
 
 def test_fallback_by_group_then_neutral() -> None:
     fallback = Fallback(FailureConfig(fallback="group"), neutral=5.5)
-    found = fallback.fill([2.0, None, 4.0, None, None], ["a", "a", "a", "b", "b"])
-    assert found == [2.0, 3.0, 4.0, 5.5, 5.5]
+    rewards = fallback.fill([2.0, None, 4.0, None, None], ["a", "a", "a", "b", "b"])
+    assert rewards == [2.0, 3.0, 4.0, 5.5, 5.5]
     assert fallback.used == 3
     with pytest.raises(ConfigError, match=r"fallback is group.*one response of 'c'"):
         fallback.fill([9.0], ["c"])

@@ -72,10 +72,10 @@ ENDS = {
 
 @pytest.mark.parametrize("case", ENDS)
 def test_a_response_loses_its_end_of_turn_alone(case: str) -> None:
-    response, left = ENDS[case]
-    assert strip_end_token(response) == left
+    response, stripped = ENDS[case]
+    assert strip_end_token(response) == stripped
     for prompt, _ in PROMPTS.values():
-        assert split(prompt + response, prompt).response == left
+        assert split(prompt + response, prompt).response == stripped
 
 
 def test_a_prompt_that_decoding_has_changed() -> None:
@@ -117,8 +117,8 @@ def test_a_text_that_does_not_open_with_its_prompt_is_unusable() -> None:
     ["a\u0301\u0316", "<|im_start|>", "<|im_start|>user\n", "[INST]", "[INST]<<SYS>>[/INST]", "a "],
 )
 def test_untrusted_text_costs_linear_time(unit: str) -> None:
-    def read(text: str) -> None:
+    def parse_text(text: str) -> None:
         prompt_turns(text + "[/INST]")
         strip_prompt("b" + text, text)
 
-    require_linear(read, lambda size: unit * (size // len(unit)), 25_000)
+    require_linear(parse_text, lambda size: unit * (size // len(unit)), 25_000)

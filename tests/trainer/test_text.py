@@ -10,7 +10,7 @@ from autoj_reward.errors import InputError
 from autoj_reward.trainer.prompts import query_text, read_response
 
 
-def said(content: Any, role: str = "assistant") -> list[Any]:
+def make_messages(content: Any, role: str = "assistant") -> list[Any]:
     return [{"role": role, "content": content}]
 
 
@@ -29,16 +29,16 @@ TEXTS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", TEXTS)
 def test_what_a_message_says(case: str) -> None:
     content, text = TEXTS[case]
-    assert query_text(said(content, "user")) == text
-    assert read_response(said(content), "assistant") == text
+    assert query_text(make_messages(content, "user")) == text
+    assert read_response(make_messages(content), "assistant") == text
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "content is a number": (said(5), "not 5"),
-    "a part without text": (said([{"type": "text"}]), "not {'type': 'text'}"),
-    "a part whose text is none": (said([{"type": "text", "text": 5}]), "'text': 5"),
-    "a part that is no part": (said(["Why?"]), "not 'Why\\?'"),
-    "a part without a type": (said([{"text": "Why?"}]), "not {'text': 'Why\\?'}"),
+    "content is a number": (make_messages(5), "not 5"),
+    "a part without text": (make_messages([{"type": "text"}]), "not {'type': 'text'}"),
+    "a part whose text is none": (make_messages([{"type": "text", "text": 5}]), "'text': 5"),
+    "a part that is no part": (make_messages(["Why?"]), "not 'Why\\?'"),
+    "a part without a type": (make_messages([{"text": "Why?"}]), "not {'text': 'Why\\?'}"),
     "no role": ([{"content": "Why?"}], "not a message with a role"),
     "no message": (["Why?"], "not a message with a role"),
     "no messages": (5, "text or messages, not 5"),
@@ -48,8 +48,8 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_no_message_is_named(case: str) -> None:
-    turns, named = WRONG[case]
-    with pytest.raises(InputError, match=named):
+    turns, words = WRONG[case]
+    with pytest.raises(InputError, match=words):
         query_text(turns)
-    with pytest.raises(InputError, match=named):
+    with pytest.raises(InputError, match=words):
         read_response(turns, "assistant")

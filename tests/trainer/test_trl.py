@@ -34,12 +34,12 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import OnlineDPOReward
 from autoj_reward.types import Candidate
 from tests.tiny import llama, saved
-from tests.trainer.conftest import SHOWN, TURNS, WORK
+from tests.trainer.conftest import RATING_BY_SHOWS, TURNS, WORK
 
 QUERIES = ["Why is the sky blue?", "Name a river.", "Say hello.", "Count to three."]
 
 
-def tiny(kind: Any, tokenizer: Any, **more: Any) -> Any:
+def make_tiny_model(kind: Any, tokenizer: Any, **more: Any) -> Any:
     return llama(tokenizer, kind, bos_token_id=1, eos_token_id=2, pad_token_id=0, **more)
 
 
@@ -55,7 +55,7 @@ def tokenizer(smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="module")
 def policy(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("policy")
-    return str(saved(tiny(LlamaForCausalLM, tokenizer), tokenizer, folder))
+    return str(saved(make_tiny_model(LlamaForCausalLM, tokenizer), tokenizer, folder))
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def reward() -> Iterator[RewardModel]:
         yield model
 
 
-def history(trainer: Any, name: str) -> list[float]:
+def read_log(trainer: Any, name: str) -> list[float]:
     return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
@@ -76,15 +76,15 @@ def test_grpo_and_rloo(
 ) -> None:
     from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
-    make_config, make = {
+    config_class, trainer_class = {
         "grpo": (GRPOConfig, GRPOTrainer),
         "rloo": (RLOOConfig, RLOOTrainer),
     }[algorithm]
     prompts = [[{"role": "user", "content": q}] if conversational else q for q in QUERIES]
-    trainer = make(
+    trainer = trainer_class(
         model=policy,
         reward_funcs=reward.trl(),
-        args=make_config(
+        args=config_class(
             output_dir=str(tmp_path),
             per_device_train_batch_size=4,
             num_generations=4,
@@ -98,12 +98,14 @@ def test_grpo_and_rloo(
         train_dataset=Dataset.from_dict({"prompt": prompts, "reference": ["x"] * 4}),
     )
     trainer.train()
-    assert history(trainer, "judge/ok") == [1.0, 1.0]
-    assert history(trainer, "rewards/judge/mean") == pytest.approx(history(trainer, "judge/shaped"))
+    assert read_log(trainer, "judge/ok") == [1.0, 1.0]
+    assert read_log(trainer, "rewards/judge/mean") == pytest.approx(
+        read_log(trainer, "judge/shaped")
+    )
 
 
 @pytest.mark.training
-@pytest.mark.parametrize("shows", SHOWN)
+@pytest.mark.parametrize("shows", RATING_BY_SHOWS)
 def test_grpo_rewards_completions_with_tool_messages(
     shows: Any, tmp_path: Path, policy: str
 ) -> None:
@@ -122,8 +124,8 @@ def test_grpo_rewards_completions_with_tool_messages(
         # What TRL calls once the tools have answered. A tiny policy calls none by itself.
         answer = [{"role": "assistant", "content": "good"}]
         prompts, completions = [prompt] * 2, [TURNS, answer]
-        found = trainer._calculate_rewards([{}, {}], prompts, completions, [[1], [1]])
-    assert found.flatten().tolist() == [SHOWN[shows], 9.0]
+        rewards = trainer._calculate_rewards([{}, {}], prompts, completions, [[1], [1]])
+    assert rewards.flatten().tolist() == [RATING_BY_SHOWS[shows], 9.0]
 
 
 RUBRICS = {
@@ -134,7 +136,7 @@ RUBRICS = {
 }
 
 
-def earned(query: str, response: str) -> float:
+def score_by_rubric(query: str, response: str) -> float:
     """Return the score of a response by its query's rubric, as a program reads it."""
     m, p, s, o, ell, c, d, u = (letter in response.lower() for letter in "mpsolcdu")
     return {
@@ -172,15 +174,17 @@ def test_grpo_rewards_each_row_by_its_rubric(tmp_path: Path, policy: str) -> Non
             train_dataset=Dataset.from_dict(columns),
         )
         trainer.train()
-        asked = reward.recent()
-    due = [earned(candidate.query, candidate.response) for candidate, _ in asked]
-    assert [found.value for _, found in asked] == pytest.approx(due)
-    assert {candidate.query for candidate, _ in asked} == set(QUERIES) and len(set(due)) > 2
-    assert history(trainer, "rewards/judge/mean") == pytest.approx([sum(due) / 16])
-    assert history(trainer, "rubric/abstained") == [0.0]
+        recent = reward.recent()
+    expected = [score_by_rubric(candidate.query, candidate.response) for candidate, _ in recent]
+    assert [row_reward.value for _, row_reward in recent] == pytest.approx(expected)
+    assert {candidate.query for candidate, _ in recent} == set(QUERIES) and len(set(expected)) > 2
+    assert read_log(trainer, "rewards/judge/mean") == pytest.approx([sum(expected) / 16])
+    assert read_log(trainer, "rubric/abstained") == [0.0]
 
 
-def online_dpo(kind: Any, judge: Any, tokenizer: Any, folder: Path, **more: Any) -> Any:
+def make_online_dpo(
+    trainer_class: Any, judge: Any, tokenizer: Any, folder: Path, **more: Any
+) -> Any:
     """Return an online DPO trainer of two pairs per step, the same in every run."""
     from trl.experimental.online_dpo import OnlineDPOConfig
 
@@ -195,8 +199,8 @@ def online_dpo(kind: Any, judge: Any, tokenizer: Any, folder: Path, **more: Any)
         "use_cpu": True,
         "save_strategy": "no",
     } | more
-    return kind(
-        model=tiny(LlamaForCausalLM, tokenizer),
+    return trainer_class(
+        model=make_tiny_model(LlamaForCausalLM, tokenizer),
         reward_funcs=judge,
         args=OnlineDPOConfig(**args),
         processing_class=tokenizer,
@@ -204,7 +208,7 @@ def online_dpo(kind: Any, judge: Any, tokenizer: Any, folder: Path, **more: Any)
     )
 
 
-def moved(trainer: Any) -> torch.Tensor:
+def train_and_diff(trainer: Any) -> torch.Tensor:
     """Train, and return the change of the weights."""
     before = torch.nn.utils.parameters_to_vector(trainer.model.parameters()).clone()
     trainer.train()
@@ -215,23 +219,25 @@ def moved(trainer: Any) -> torch.Tensor:
 def test_online_dpo(tmp_path: Path, tokenizer: Any, reward: RewardModel) -> None:
     from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 
-    trainer = online_dpo(DecidedPairsTrainer, OnlineDPOReward(reward).compare, tokenizer, tmp_path)
-    assert moved(trainer).any()
-    assert history(trainer, "objective/scores") == [0.5]
-    assert history(trainer, "judge/undecided") == [0.0]
+    trainer = make_online_dpo(
+        DecidedPairsTrainer, OnlineDPOReward(reward).compare, tokenizer, tmp_path
+    )
+    assert train_and_diff(trainer).any()
+    assert read_log(trainer, "objective/scores") == [0.5]
+    assert read_log(trainer, "judge/undecided") == [0.0]
 
 
 @pytest.mark.training
 def test_online_dpo_with_pairs_judged_together(tmp_path: Path, tokenizer: Any) -> None:
     from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 
-    how = RelativeConfig(by="comparisons", schedule="all")
-    with RewardModel(RewardConfig(judge=JudgeConfig(kind="fake"), relative=how)) as model:
+    relative = RelativeConfig(by="comparisons", schedule="all")
+    with RewardModel(RewardConfig(judge=JudgeConfig(kind="fake"), relative=relative)) as model:
         judge = OnlineDPOReward(model).judge
-        trainer = online_dpo(DecidedPairsTrainer, judge, tokenizer, tmp_path)
-        assert moved(trainer).any()
-    assert history(trainer, "objective/scores") == pytest.approx([0.5])
-    assert history(trainer, "judge/undecided") == [0.0]
+        trainer = make_online_dpo(DecidedPairsTrainer, judge, tokenizer, tmp_path)
+        assert train_and_diff(trainer).any()
+    assert read_log(trainer, "objective/scores") == pytest.approx([0.5])
+    assert read_log(trainer, "judge/undecided") == [0.0]
 
 
 UNDECIDED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -261,10 +267,10 @@ def test_undecided_pairs_teach_nothing(
     with RewardModel(RewardConfig(**config)) as model:
         judge = getattr(OnlineDPOReward(model), function)
         more = {"max_steps": 2, "loss_type": loss, "missing_eos_penalty": 1.0}
-        trainer = online_dpo(DecidedPairsTrainer, judge, tokenizer, tmp_path, **more)
-        assert not moved(trainer).any()
-        assert history(trainer, "judge/undecided") == [1.0, 1.0]
-        stock = online_dpo(OnlineDPOTrainer, judge, tokenizer, tmp_path)
+        trainer = make_online_dpo(DecidedPairsTrainer, judge, tokenizer, tmp_path, **more)
+        assert not train_and_diff(trainer).any()
+        assert read_log(trainer, "judge/undecided") == [1.0, 1.0]
+        stock = make_online_dpo(OnlineDPOTrainer, judge, tokenizer, tmp_path)
         with pytest.raises(ConfigError, match=r"as if its first response had won.*DecidedPairs"):
             stock.train()
 
@@ -277,20 +283,25 @@ def test_decided_pairs_teach_what_they_teach_in_the_stock_trainer(
 
     from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 
-    def gain(kind: Any, *rewards: float) -> torch.Tensor:
+    def measure_gain(trainer_class: Any, *rewards: float) -> torch.Tensor:
         def judge(**columns: Any) -> list[float]:
             return list(rewards)
 
         plain = {"optim": "sgd", "max_grad_norm": 0.0, "bf16": False}
-        return moved(online_dpo(kind, judge, tokenizer, tmp_path, **plain))
+        return train_and_diff(make_online_dpo(trainer_class, judge, tokenizer, tmp_path, **plain))
 
-    both = gain(OnlineDPOTrainer, 1, 0, 0, 1)
+    both_gains = measure_gain(OnlineDPOTrainer, 1, 0, 0, 1)
     # A tie teaches TRL that first is better.
-    torch.testing.assert_close(gain(OnlineDPOTrainer, 1, 0, 1, 0), gain(OnlineDPOTrainer, *[1] * 4))
-    torch.testing.assert_close(gain(DecidedPairsTrainer, 1, 0, 0, 1), both)
-    one, other = gain(DecidedPairsTrainer, 1, 5, 0, 5), gain(DecidedPairsTrainer, 5, 0, 5, 1)
-    assert one.any() and other.any()
-    torch.testing.assert_close(one + other, both, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(
+        measure_gain(OnlineDPOTrainer, 1, 0, 1, 0), measure_gain(OnlineDPOTrainer, *[1] * 4)
+    )
+    torch.testing.assert_close(measure_gain(DecidedPairsTrainer, 1, 0, 0, 1), both_gains)
+    first_gain, second_gain = (
+        measure_gain(DecidedPairsTrainer, 1, 5, 0, 5),
+        measure_gain(DecidedPairsTrainer, 5, 0, 5, 1),
+    )
+    assert first_gain.any() and second_gain.any()
+    torch.testing.assert_close(first_gain + second_gain, both_gains, atol=1e-6, rtol=1e-4)
 
 
 class Ppo:
@@ -306,7 +317,7 @@ class Ppo:
     ) -> None:
         from trl.experimental.ppo import PPOConfig, PPOTrainer
 
-        models: dict[str, Any] = {"ref_model": tiny(LlamaForCausalLM, tokenizer)}
+        models: dict[str, Any] = {"ref_model": make_tiny_model(LlamaForCausalLM, tokenizer)}
         models |= {name: more.pop(name) for name in ("peft_config", "ref_model") if name in more}
         args = {
             "output_dir": str(folder),
@@ -332,10 +343,10 @@ class Ppo:
         self.trainer = PPOTrainer(
             args=PPOConfig(**args),
             processing_class=tokenizer,
-            model=tiny(LlamaForCausalLM, tokenizer),
+            model=make_tiny_model(LlamaForCausalLM, tokenizer),
             **models,
             reward_model=self.judge,
-            value_model=tiny(LlamaForSequenceClassification, tokenizer, num_labels=1),
+            value_model=make_tiny_model(LlamaForSequenceClassification, tokenizer, num_labels=1),
             train_dataset=Dataset.from_list(rows),
         )
 
@@ -351,16 +362,18 @@ def test_ppo(kind: str, tmp_path: Path, tokenizer: Any, reward: RewardModel) -> 
         "bf16": {"bf16": True},
         "saving": {"save_strategy": "steps", "save_steps": 1},
     }[kind]
-    made = Ppo(tokenizer, reward, tmp_path, **more)
+    run = Ppo(tokenizer, reward, tmp_path, **more)
     # TRL 1.10's PPO lacks what transformers 5.19 looks up when it saves.
-    made.trainer.is_distributed_loading_by_transformers = False
-    made.trainer.train()
-    scores = history(made.trainer, "objective/scores")
+    run.trainer.is_distributed_loading_by_transformers = False
+    run.trainer.train()
+    scores = read_log(run.trainer, "objective/scores")
     assert len(scores) == 2 and all(-1 <= score <= 10 for score in scores)
-    assert made.judge.figures["judge/ok"] == 1.0
+    assert run.judge.figures["judge/ok"] == 1.0
     # A response of 8 random tokens has no end: its reward is 1 lower.
-    told = [found.value for _, found in reward.recent() if found.value is not None]
-    assert sum(scores) / 2 == pytest.approx(sum(told) / 8 - 1)
+    rewards = [
+        row_reward.value for _, row_reward in reward.recent() if row_reward.value is not None
+    ]
+    assert sum(scores) / 2 == pytest.approx(sum(rewards) / 8 - 1)
     assert (tmp_path / "checkpoint-2").exists() == (kind == "saving")
 
 
@@ -374,20 +387,22 @@ def test_ppo_reads_queries_and_responses_out_of_padded_rows(
         tokenizer("Q: Why? A:")["input_ids"],
         tokenizer.apply_chat_template(prompts[1], add_generation_prompt=True)["input_ids"],
     ]
-    said = [tokenizer(" Because of light.")["input_ids"], tokenizer("Po")["input_ids"]]
-    said[1] += [tokenizer.eos_token_id]
-    width, length = max(map(len, ids)), max(map(len, said))
+    responses = [tokenizer(" Because of light.")["input_ids"], tokenizer("Po")["input_ids"]]
+    responses[1] += [tokenizer.eos_token_id]
+    width, length = max(map(len, ids)), max(map(len, responses))
     rows = [
         [0] * (width - len(p)) + p + s + [0] * (length - len(s))
-        for p, s in zip(ids, said, strict=True)
+        for p, s in zip(ids, responses, strict=True)
     ]
     judge = PPOReward(reward, tokenizer, {tuple(i): p for i, p in zip(ids, prompts, strict=True)})
     _, scores, _ = get_reward(judge, torch.tensor(rows), tokenizer.pad_token_id, width)
-    meant = [Candidate("Why?", " Because of light."), Candidate("Name a river.", "Po")]
-    found = reward.rewards_now(meant)
-    assert scores.tolist() == pytest.approx([r.value for r in found])
-    assert found[0].raw != found[1].raw
-    assert [judge.judge._read_candidate(p + s) for p, s in zip(ids, said, strict=True)] == meant
+    candidates = [Candidate("Why?", " Because of light."), Candidate("Name a river.", "Po")]
+    rewards = reward.rewards_now(candidates)
+    assert scores.tolist() == pytest.approx([r.value for r in rewards])
+    assert rewards[0].raw != rewards[1].raw
+    assert [
+        judge.judge._read_candidate(p + s) for p, s in zip(ids, responses, strict=True)
+    ] == candidates
 
 
 def test_ppo_judges_what_trl_trains_on(tokenizer: Any, reward: RewardModel) -> None:
@@ -395,11 +410,14 @@ def test_ppo_judges_what_trl_trains_on(tokenizer: Any, reward: RewardModel) -> N
     from trl.experimental.utils import get_reward
 
     ids = tokenizer("Q: Why? A:")["input_ids"]
-    said, more = tokenizer(" Light.")["input_ids"], tokenizer(" Rating: [[10]]")["input_ids"]
+    response_ids, verdict_ids = (
+        tokenizer(" Light.")["input_ids"],
+        tokenizer(" Rating: [[10]]")["input_ids"],
+    )
     pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
-    tails = [[pad, *more, end], [pad, pad, *more], [end, pad, *more]]
-    rows = [[pad, *ids, *said, *tail] for tail in tails]
-    rows.append([pad, *ids, pad, *said, *more])
+    tails = [[pad, *verdict_ids, end], [pad, pad, *verdict_ids], [end, pad, *verdict_ids]]
+    rows = [[pad, *ids, *response_ids, *tail] for tail in tails]
+    rows.append([pad, *ids, pad, *response_ids, *verdict_ids])
     rows = [row + [pad] * (max(map(len, rows)) - len(row)) for row in rows]
     judge = PPOReward(reward, tokenizer, {tuple(ids): "Why?"})
     get_reward(judge, torch.tensor(rows), pad, len(ids) + 1)
@@ -413,8 +431,8 @@ def test_ppo_on_queries_that_spell_the_pad_token(
     pad = tokenizer.pad_token
     queries = [f"What is {pad}?", f"{pad} What is that?", "What is ?", " What is that?"]
     Ppo(tokenizer, reward, tmp_path, queries, total_episodes=32).trainer.train()
-    asked = [candidate.query for candidate, _ in reward.recent()]
-    assert sorted(asked) == sorted(queries * 8)
+    judged_queries = [candidate.query for candidate, _ in reward.recent()]
+    assert sorted(judged_queries) == sorted(queries * 8)
 
 
 def test_ppo_refuses_what_it_cannot_read(tokenizer: Any, smollm2: Any, reward: RewardModel) -> None:
@@ -432,7 +450,7 @@ def test_ppo_refuses_what_it_cannot_read(tokenizer: Any, smollm2: Any, reward: R
         judge.judge(torch.tensor([[5, 9]]), torch.tensor([[True, True]]))
 
 
-def failing(share: float, fault: str, **judge: Any) -> RewardConfig:
+def make_failing_config(share: float, fault: str, **judge: Any) -> RewardConfig:
     """Return the config of a judge that fails on a share of all responses, chosen by their hash."""
     return RewardConfig(
         judge=JudgeConfig(kind="fake", script={"fail_share": {fault: share}}, **judge),
@@ -440,7 +458,7 @@ def failing(share: float, fault: str, **judge: Any) -> RewardConfig:
     )
 
 
-def made(
+def make_trainer(
     algorithm: str, policy: str, tokenizer: Any, reward: RewardModel, folder: Path, steps: int
 ) -> Any:
     """Return a stock trainer of 32 responses per step."""
@@ -462,20 +480,20 @@ def made(
         from autoj_reward.trainer.online_dpo import DecidedPairsTrainer
 
         return DecidedPairsTrainer(
-            model=tiny(LlamaForCausalLM, tokenizer),
+            model=make_tiny_model(LlamaForCausalLM, tokenizer),
             reward_funcs=OnlineDPOReward(reward).judge,
             args=OnlineDPOConfig(**args, per_device_train_batch_size=16, max_new_tokens=8),
             processing_class=tokenizer,
             train_dataset=prompts,
         )
-    make_config, make = {
+    config_class, trainer_class = {
         "grpo": (GRPOConfig, GRPOTrainer),
         "rloo": (RLOOConfig, RLOOTrainer),
     }[algorithm]
-    trainer = make(
+    trainer = trainer_class(
         model=policy,
         reward_funcs=reward.trl(),
-        args=make_config(
+        args=config_class(
             **args, per_device_train_batch_size=32, num_generations=8, max_completion_length=8
         ),
         train_dataset=prompts,
@@ -498,16 +516,18 @@ class CheckAdvantages(TrainerCallback):
         logs = self.trainer._logs
         [rewards] = logs["rewards"].values()
         rewards, advantages = torch.tensor(list(rewards)), torch.tensor(list(logs["advantages"]))
-        for group, given in zip(rewards.view(-1, 8), advantages.view(-1, 8), strict=True):
+        for group, group_advantages in zip(
+            rewards.view(-1, 8), advantages.view(-1, 8), strict=True
+        ):
             ok = ~group.isnan()
             self.failed += int((~ok).sum())
             valid = group[ok]
             if self.algorithm == "grpo":
-                due = (valid - valid.mean()) / (valid.std() + 1e-4)
+                expected = (valid - valid.mean()) / (valid.std() + 1e-4)
             else:
-                due = valid - (valid.sum() - valid) / (len(valid) - 1)
-            torch.testing.assert_close(given[ok], due, rtol=1e-3, atol=1e-3)
-            assert not given[~ok].any()
+                expected = valid - (valid.sum() - valid) / (len(valid) - 1)
+            torch.testing.assert_close(group_advantages[ok], expected, rtol=1e-3, atol=1e-3)
+            assert not group_advantages[~ok].any()
 
 
 def test_two_ppo_prompts_with_the_same_ids_are_refused(tokenizer: Any, reward: RewardModel) -> None:
@@ -528,13 +548,13 @@ ALGORITHMS = ["grpo", "rloo", "ppo", "online-dpo"]
 def test_a_judge_that_fails_now_and_then_leaves_training_running(
     algorithm: str, tmp_path: Path, policy: str, tokenizer: Any
 ) -> None:
-    with RewardModel(failing(0.03, "unparsable")) as reward:
-        trainer = made(algorithm, policy, tokenizer, reward, tmp_path, steps=8)
+    with RewardModel(make_failing_config(0.03, "unparsable")) as reward:
+        trainer = make_trainer(algorithm, policy, tokenizer, reward, tmp_path, steps=8)
         trainer.train()
-        asked = reward.recent()
-    failed = sum(not found.judgement.ok for _, found in asked)
-    assert len(asked) == 256 and 0 < failed < 20
-    assert all(found.value == found.judgement.view("rating") for _, found in asked)
+        recent = reward.recent()
+    failed = sum(not row_reward.judgement.ok for _, row_reward in recent)
+    assert len(recent) == 256 and 0 < failed < 20
+    assert all(row_reward.value == row_reward.judgement.view("rating") for _, row_reward in recent)
     checks = [c for c in trainer.callback_handler.callbacks if isinstance(c, CheckAdvantages)]
     if checks:
         assert checks[0].failed == failed and reward.fallbacks == 0
@@ -548,9 +568,9 @@ def test_a_judge_that_fails_now_and_then_leaves_training_running(
 def test_a_judge_that_fails_often_stops_training(
     fault: str, algorithm: str, tmp_path: Path, policy: str, tokenizer: Any
 ) -> None:
-    config = failing(0.3, fault, serve=ReplicaConfig(deadline_s=0.5))
+    config = make_failing_config(0.3, fault, serve=ReplicaConfig(deadline_s=0.5))
     with RewardModel(config) as reward:
-        trainer = made(algorithm, policy, tokenizer, reward, tmp_path, steps=8)
+        trainer = make_trainer(algorithm, policy, tokenizer, reward, tmp_path, steps=8)
         with pytest.raises(BudgetExceeded, match=r"the failure budget is 0\.05 of 1000"):
             trainer.train()
 
@@ -562,11 +582,11 @@ class AwaitAudit(TrainerCallback):
         self.reward = reward
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        async def ended(client: RewardClient) -> None:
+        async def wait_for_audits(client: RewardClient) -> None:
             assert self.reward.audit
             await asyncio.gather(*self.reward.audit.in_flight)
 
-        self.reward.run(ended).result()
+        self.reward.run(wait_for_audits).result()
 
 
 @pytest.mark.training
@@ -580,7 +600,7 @@ def test_an_alarm_of_the_audit_stops_training(
     audit = AuditConfig(judge=second, view="rating", canaries_every=32, stop=True)
     judge = JudgeConfig(kind="fake", script={"ratings": keys})
     with RewardModel(RewardConfig(judge=judge, view="rating", audit=audit)) as reward:
-        trainer = made(algorithm, policy, tokenizer, reward, tmp_path, steps=8)
+        trainer = make_trainer(algorithm, policy, tokenizer, reward, tmp_path, steps=8)
         trainer.add_callback(AwaitAudit(reward))
         with pytest.raises(AuditAlarm, match=r"canary is 0\.\d+, over 0\.2"):
             trainer.train()

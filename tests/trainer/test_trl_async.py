@@ -59,11 +59,11 @@ def tokenizer(smollm2: Any, tmp_path: Path) -> Any:
     from transformers import AutoTokenizer
 
     smollm2.save_pretrained(tmp_path / "tokenizer")
-    made = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
+    chat_tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
     # TRL reads responses of templates that it knows: both are ChatML.
     template = files("trl") / "chat_templates/qwen2_5.jinja"
-    made.chat_template = template.read_text("utf-8")
-    return made
+    chat_tokenizer.chat_template = template.read_text("utf-8")
+    return chat_tokenizer
 
 
 @pytest.fixture
@@ -80,18 +80,18 @@ TEXTS = "good", "poor", "lost"
 
 
 def test_the_child_process_rewards_groups_until_its_budget_is_spent(
-    named: Any, url: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+    make_model: Any, url: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from accelerate import PartialState
 
     try:
-        from trl.experimental.async_grpo import async_rollout_worker as theirs
+        from trl.experimental.async_grpo import async_rollout_worker as module
     except ImportError:
         pytest.skip("TRL 1.10's async GRPO cannot be imported beside this vLLM: make test-trl")
-    named(budget=0.4)
+    make_model(budget=0.4)
     PartialState()
-    monkeypatch.setattr(theirs, "is_vllm_available", lambda **_: True)  # the policy is scripted
-    worker = theirs.AsyncRolloutWorker(
+    monkeypatch.setattr(module, "is_vllm_available", lambda **_: True)  # the policy is scripted
+    worker = module.AsyncRolloutWorker(
         model_name="policy",
         dataset=[{"prompt": [{"role": "user", "content": "Why?"}]}],
         reward_funcs=[judge_reward],
@@ -105,12 +105,12 @@ def test_the_child_process_rewards_groups_until_its_budget_is_spent(
     worker.start()
     try:
         samples = [worker.rollout_buffer.get(timeout=300) for _ in TEXTS]
-        told = {sample.completion[0]["content"]: sample for sample in samples}
-        assert told["good"].metrics["rewards/judge_reward"] == 9.0
-        assert told["poor"].metrics["reward"] == 2.0
-        assert told["good"].advantage == pytest.approx(1)
-        assert told["poor"].advantage == pytest.approx(-1)
-        assert told["lost"].advantage == 0  # left out of the group
+        samples_by_text = {sample.completion[0]["content"]: sample for sample in samples}
+        assert samples_by_text["good"].metrics["rewards/judge_reward"] == 9.0
+        assert samples_by_text["poor"].metrics["reward"] == 2.0
+        assert samples_by_text["good"].advantage == pytest.approx(1)
+        assert samples_by_text["poor"].advantage == pytest.approx(-1)
+        assert samples_by_text["lost"].advantage == 0  # left out of the group
         assert worker._failed_event.wait(timeout=300)
         # TRL looks for the child's error once, and it may arrive after the event.
         name, *_ = worker._exception_info_queue.get(timeout=300)

@@ -15,23 +15,23 @@ from typing import Any
 import pytest
 
 from tests.reference_format import write_reference_format
-from tests.trainer.conftest import BY_ITEMS, FRAMEWORKS, ITEMS, SHOWN
+from tests.trainer.conftest import BY_ITEMS, FRAMEWORKS, ITEMS, RATING_BY_SHOWS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
 REWARD = "autoj_reward.trainer.verifiers:reward"
 
 
 @pytest.fixture
-def vf(theirs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def vf(require_packages: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return `verifiers.v1` of the package under test."""
-    theirs(FRAMEWORKS, "verifiers")
+    require_packages(FRAMEWORKS, "verifiers")
     return importlib.import_module("verifiers.v1")
 
 
-def rollout(
-    vf: Any, said: str, prompt: Any = "Why?", scoring: float | None = None, **task: Any
+def make_rollout(
+    vf: Any, completion: str, prompt: Any = "Why?", scoring: float | None = None, **task: Any
 ) -> Any:
-    """Return a rollout of verifiers in which the policy has answered `said`, ready to be closed."""
+    """Return a rollout of verifiers, ready to be closed, whose policy has answered `completion`."""
     from verifiers.v1.configs.agent import AgentConfig
     from verifiers.v1.graph import MessageNode
     from verifiers.v1.rollout import Rollout, RolloutTimeouts
@@ -39,22 +39,26 @@ def rollout(
     from verifiers.v1.session import RolloutLimits
     from verifiers.v1.types import AssistantMessage
 
-    async def nothing(*_: Any) -> None:
+    async def do_nothing(*_: Any) -> None:
         pass
 
     config = vf.TaskConfig.model_validate(task or {"rewards": {"judge": {"fn": REWARD}}})
-    made = Rollout(
+    rollout = Rollout(
         task=vf.Task(vf.TaskData(prompt=prompt), config),
         agent_config=AgentConfig(),
-        harness=SimpleNamespace(SUPPORTS_TOOL_INTERCEPTION=False, score=nothing, cleanup=nothing),
+        harness=SimpleNamespace(
+            SUPPORTS_TOOL_INTERCEPTION=False, score=do_nothing, cleanup=do_nothing
+        ),
         ctx=None,
         runtime_config=SubprocessConfig(),
         timeouts=RolloutTimeouts(scoring=scoring),
         limits=RolloutLimits(),
     )
-    made.runtime, made._opened = SimpleNamespace(stop=nothing), True
-    made.trace.nodes.append(MessageNode(message=AssistantMessage(content=said), sampled=True))
-    return made
+    rollout.runtime, rollout._opened = SimpleNamespace(stop=do_nothing), True
+    rollout.trace.nodes.append(
+        MessageNode(message=AssistantMessage(content=completion), sampled=True)
+    )
+    return rollout
 
 
 PROMPTS: dict[str, tuple[Any, str]] = {
@@ -69,11 +73,11 @@ PROMPTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("case", PROMPTS)
 async def test_a_rollout_is_rewarded_and_the_call_is_on_record(
-    vf: Any, named: Any, case: str
+    vf: Any, make_model: Any, case: str
 ) -> None:
-    named()
+    make_model()
     prompt, query = PROMPTS[case]
-    trace = await rollout(vf, "good", prompt).close()
+    trace = await make_rollout(vf, "good", prompt).close()
     assert (trace.ok, trace.reward) == (True, 9.0)
     assert trace.metrics["judge_ok"] == 1.0
     [call] = trace.info["judge_calls"]
@@ -82,15 +86,15 @@ async def test_a_rollout_is_rewarded_and_the_call_is_on_record(
     assert [usage.completion_tokens for usage in trace.extra_usage] == [8]
 
 
-@pytest.mark.parametrize("shows", SHOWN)
-async def test_the_turns_of_a_trace(vf: Any, named: Any, shows: str) -> None:
+@pytest.mark.parametrize("shows", RATING_BY_SHOWS)
+async def test_the_turns_of_a_trace(vf: Any, make_model: Any, shows: str) -> None:
     from verifiers.v1.graph import MessageNode
     from verifiers.v1.types import AssistantMessage, ToolCall, ToolMessage, UserMessage
 
-    named(shows=shows)
-    made = rollout(vf, "good")
+    make_model(shows=shows)
+    rollout = make_rollout(vf, "good")
     call = [ToolCall(id="c", name="look", arguments="{}")]
-    made.trace.nodes[:] = [
+    rollout.trace.nodes[:] = [
         MessageNode(
             message=message, parent=n - 1 if n else None, sampled=message.role == "assistant"
         )
@@ -103,33 +107,33 @@ async def test_the_turns_of_a_trace(vf: Any, named: Any, shows: str) -> None:
             )
         )
     ]
-    trace = await made.close()
-    assert (trace.ok, trace.reward) == (True, SHOWN[shows])
+    trace = await rollout.close()
+    assert (trace.ok, trace.reward) == (True, RATING_BY_SHOWS[shows])
 
 
-async def test_a_tasks_own_fields_are_the_context(vf: Any, named: Any, tmp_path: Path) -> None:
+async def test_a_tasks_own_fields_are_the_context(vf: Any, make_model: Any, tmp_path: Path) -> None:
     class Task(vf.TaskData):
         answer: str
         rubric: str | None = None
 
-    model = named(fmt=str(write_reference_format(tmp_path / "marks")))
-    made = rollout(vf, "good")
-    config = made.task.config
-    made.task = vf.Task(Task(prompt="Why?", answer="So.", rubric="exact"), config)
-    trace = await made.close()
+    model = make_model(fmt=str(write_reference_format(tmp_path / "marks")))
+    rollout = make_rollout(vf, "good")
+    config = rollout.task.config
+    rollout.task = vf.Task(Task(prompt="Why?", answer="So.", rubric="exact"), config)
+    trace = await rollout.close()
     assert (trace.ok, trace.reward) == (True, 9.0)
-    [(asked, _)] = model.recent()
-    assert dict(asked.context) == {"reference": "So.", "rubric": "exact"}
+    [(candidate, _)] = model.recent()
+    assert dict(candidate.context) == {"reference": "So.", "rubric": "exact"}
 
 
-async def test_a_tasks_rubric_is_scored_by_items(vf: Any, named: Any) -> None:
+async def test_a_tasks_rubric_is_scored_by_items(vf: Any, make_model: Any) -> None:
     class Task(vf.TaskData):
         rubric: list[dict[str, Any]]
 
-    named(**BY_ITEMS)
-    made = rollout(vf, "good")
-    made.task = vf.Task(Task(prompt="Why?", rubric=ITEMS), made.task.config)
-    trace = await made.close()
+    make_model(**BY_ITEMS)
+    rollout = make_rollout(vf, "good")
+    rollout.task = vf.Task(Task(prompt="Why?", rubric=ITEMS), rollout.task.config)
+    trace = await rollout.close()
     assert (trace.ok, trace.reward) == (True, 0.75)
     assert trace.metrics["judge_ok"] == 1.0
     [call] = trace.info["judge_calls"]
@@ -148,16 +152,16 @@ def plugin(vf: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     return "judge_plugin"
 
 
-async def test_a_plugged_judge_has_its_weight(vf: Any, named: Any, plugin: str) -> None:
-    named(budget=1.0)
+async def test_a_plugged_judge_has_its_weight(vf: Any, make_model: Any, plugin: str) -> None:
+    make_model(budget=1.0)
     judges = [{"id": plugin, "name": "quality", "weight": 0.5}]
-    trace = await rollout(vf, "good", judges=judges).close()
+    trace = await make_rollout(vf, "good", judges=judges).close()
     assert trace.reward == 4.5 and list(trace.rewards) == ["quality"]
-    assert not (await rollout(vf, "lost", judges=judges).close()).ok
+    assert not (await make_rollout(vf, "lost", judges=judges).close()).ok
 
 
 @pytest.fixture
-def episode(vf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run_episode(vf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that runs an episode of our environment, loaded by id as verifiers does.
 
     Its agent's attempts end with the given texts; one that is None fails.
@@ -178,23 +182,23 @@ def episode(vf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
         monkeypatch.setitem(sys.modules, name, module)
 
-    async def run(*said: str | None) -> Any:
-        given = {"id": "judge_group", "taskset": {"id": "asked"}, "n": len(said)}
-        env = loaders.load_environment(loaders.resolve_env_config(given))
-        texts = iter(said)
+    async def run(*texts: str | None) -> Any:
+        config = {"id": "judge_group", "taskset": {"id": "asked"}, "n": len(texts)}
+        env = loaders.load_environment(loaders.resolve_env_config(config))
+        remaining_texts = iter(texts)
 
-        def agents(ctx: Any, completed: list[Any], *_: Any) -> Any:
+        def make_agents(ctx: Any, completed: list[Any], *_: Any) -> Any:
             async def attempt(task: Any) -> None:
-                text = next(texts)
-                made = rollout(vf, text or "")
-                made.task = task
-                completed.append(await made.close())
+                text = next(remaining_texts)
+                rollout = make_rollout(vf, text or "")
+                rollout.task = task
+                completed.append(await rollout.close())
                 if text is None:
                     completed[-1].record_error(ValueError("the box is gone"))
 
             return SimpleNamespace(agent=SimpleNamespace(run=attempt))
 
-        monkeypatch.setattr(env, "_episode_agents", agents)
+        monkeypatch.setattr(env, "_episode_agents", make_agents)
         [task] = env.taskset
         return await env.run_episode(task, None)
 
@@ -204,36 +208,38 @@ def episode(vf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 RELATIVE = {"more": {"relative": {"by": "listwise"}}, "fmt": "listwise", "budget": 1.0}
 
 
-async def test_the_attempts_of_an_episode_are_judged_together(episode: Any, named: Any) -> None:
-    named(**RELATIVE)
-    found = await episode("good", "poor", "good")
-    assert found.ok, found.errors
-    good, poor, again = (trace.reward for trace in found.traces)
+async def test_the_attempts_of_an_episode_are_judged_together(
+    run_episode: Any, make_model: Any
+) -> None:
+    make_model(**RELATIVE)
+    episode = await run_episode("good", "poor", "good")
+    assert episode.ok, episode.errors
+    good, poor, again = (trace.reward for trace in episode.traces)
     assert good == again and 0 <= poor < good <= 1
-    assert [trace.metrics["best"] for trace in found.traces] == [1.0, 0.0, 1.0]
-    assert all(trace.metrics["judge_ok"] == 1.0 for trace in found.traces)
-    assert [len(trace.info["judge_calls"]) for trace in found.traces] == [1, 1, 1]
+    assert [trace.metrics["best"] for trace in episode.traces] == [1.0, 0.0, 1.0]
+    assert all(trace.metrics["judge_ok"] == 1.0 for trace in episode.traces)
+    assert [len(trace.info["judge_calls"]) for trace in episode.traces] == [1, 1, 1]
 
 
 async def test_a_group_without_a_judgement_has_errors_and_no_rewards(
-    episode: Any, named: Any
+    run_episode: Any, make_model: Any
 ) -> None:
-    named(**RELATIVE)
-    lost = await episode("good", "lost")
+    make_model(**RELATIVE)
+    lost = await run_episode("good", "lost")
     assert not lost.ok and [trace.rewards for trace in lost.traces] == [{}, {}]
     assert all("truncated" in trace.last_error.message for trace in lost.traces)
-    alone = await episode("good", None)
+    alone = await run_episode("good", None)
     assert [trace.ok for trace in alone.traces] == [False, False]
     assert "no other trace" in alone.traces[0].last_error.message
-    named(**RELATIVE | {"budget": 0.0})
-    spent = await episode("good", "lost")
+    make_model(**RELATIVE | {"budget": 0.0})
+    spent = await run_episode("good", "lost")
     assert not spent.ok and "BudgetExceeded" in spent.last_error.message
 
 
-async def test_a_failed_attempt_is_left_out_of_its_group(episode: Any, named: Any) -> None:
-    named(**RELATIVE)
-    found = await episode("good", None, "poor")
-    good, failed, poor = found.traces
+async def test_a_failed_attempt_is_left_out_of_its_group(run_episode: Any, make_model: Any) -> None:
+    make_model(**RELATIVE)
+    episode = await run_episode("good", None, "poor")
+    good, failed, poor = episode.traces
     assert good.reward > poor.reward and not failed.rewards and "judge_ok" not in failed.metrics
 
 
@@ -246,10 +252,12 @@ ENDS: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-async def test_what_is_no_reward_ends_the_rollout_in_words(vf: Any, named: Any, case: str) -> None:
-    said, failures, words = ENDS[case]
-    named(**failures)
-    trace = await rollout(vf, said or "good", prompt=said and "Why?").close()
+async def test_what_is_no_reward_ends_the_rollout_in_words(
+    vf: Any, make_model: Any, case: str
+) -> None:
+    completion, failures, words = ENDS[case]
+    make_model(**failures)
+    trace = await make_rollout(vf, completion or "good", prompt=completion and "Why?").close()
     assert not trace.ok and trace.rewards == {"judge": None}
     assert words in trace.last_error.message
     assert trace.stop_condition == "task_error"
@@ -282,7 +290,7 @@ async def test_what_verifiers_does(vf: Any, case: str) -> None:
     sys.modules.setdefault(__name__, module)
     plugged = {"judge": {"fn": f"{__name__}:{function.__name__}"}}
     limit = 0.05 if function is answer_late else None
-    trace = await rollout(vf, "good", scoring=limit, rewards=plugged).close()
+    trace = await make_rollout(vf, "good", scoring=limit, rewards=plugged).close()
     assert (trace.ok, trace.stop_condition) == (ok, stopped)
     if ok:
         assert math.isnan(trace.reward) or trace.reward == 0

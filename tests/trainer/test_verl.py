@@ -17,7 +17,7 @@ from autoj_reward.service.api import make_app
 from autoj_reward.trainer import verl as ours
 from autoj_reward.types import Candidate
 from tests.service.test_api import metric, serving
-from tests.trainer.conftest import BY_ITEMS, ITEMS, SHOWN, TURNS
+from tests.trainer.conftest import BY_ITEMS, ITEMS, RATING_BY_SHOWS, TURNS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of their code
@@ -46,7 +46,7 @@ class Worker:
         return SimpleNamespace(remote=Worker)
 
 
-def manager(
+def load_manager(
     name: str,
     tokenizer: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -61,26 +61,28 @@ def manager(
     node = SimpleNamespace(get_node_id=lambda: "0" * 56)
     monkeypatch.setattr(remote.ray, "get_runtime_context", lambda: node)
     custom = name == "JudgeRewardManager"
-    where = {"source": "importlib", "module": {"path": ours.__file__}} if custom else {}
-    chosen = {"source": "register", "name": name} | where
+    source = {"source": "importlib", "module": {"path": ours.__file__}} if custom else {}
+    chosen = {"source": "register", "name": name} | source
     path = None if custom else ours.__file__
-    scored: dict[str, Any] = {"path": path, "name": function or MANAGERS[name], "reward_kwargs": {}}
-    reward = {"reward_manager": chosen, "custom_reward_function": scored, "num_workers": 1}
+    scorer: dict[str, Any] = {"path": path, "name": function or MANAGERS[name], "reward_kwargs": {}}
+    reward = {"reward_manager": chosen, "custom_reward_function": scorer, "num_workers": 1}
     return load_reward_manager(OmegaConf.create({"reward": reward} | more), tokenizer)
 
 
-def rollout(tokenizer: Any, *said: str, extra: dict[str, Any] | None = None, **columns: Any) -> Any:
+def make_rollout(
+    tokenizer: Any, *texts: str, extra: dict[str, Any] | None = None, **columns: Any
+) -> Any:
     """Return a DataProto with the sequences of one rollout. columns: further non-tensors."""
     import numpy as np
     from verl import DataProto
 
-    rows = [[*tokenizer(text).input_ids, tokenizer.eos_token_id] for text in said]
+    rows = [[*tokenizer(text).input_ids, tokenizer.eos_token_id] for text in texts]
     width = max(map(len, rows))
     responses = torch.tensor([row + [0] * (width - len(row)) for row in rows])
     mask = torch.tensor([[1, 1] + [1] * len(r) + [0] * (width - len(r)) for r in rows])
-    count = len(said)
+    count = len(texts)
 
-    def column(value: Any) -> Any:
+    def make_column(value: Any) -> Any:
         cells = np.empty(count, dtype=object)
         cells[:] = [dict(value) if isinstance(value, dict) else value for _ in range(count)]
         return cells
@@ -89,59 +91,61 @@ def rollout(tokenizer: Any, *said: str, extra: dict[str, Any] | None = None, **c
         {"prompts": torch.ones(count, 2, dtype=torch.long), "responses": responses}
         | {"attention_mask": mask},
         non_tensors={
-            "data_source": column("any"),
-            "reward_model": column({"ground_truth": ""}),
-            "extra_info": column({"query": "Why?"} if extra is None else extra),
-            **{name: column(value) for name, value in columns.items()},
+            "data_source": make_column("any"),
+            "reward_model": make_column({"ground_truth": ""}),
+            "extra_info": make_column({"query": "Why?"} if extra is None else extra),
+            **{name: make_column(value) for name, value in columns.items()},
         },
     )
 
 
 @pytest.mark.parametrize("name", MANAGERS)
 def test_each_manager_rewards_the_last_sequence(
-    name: str, named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, make_model: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named(5.0, budget=1.0, fallback=4.5)
+    make_model(5.0, budget=1.0, fallback=4.5)
 
     async def run() -> list[dict[str, Any]]:
-        rewards = manager(name, smollm2, monkeypatch)
-        said = (("good",), ("poor", "good"), ("lost",), ("slow",))
-        return [await rewards.run_single(rollout(smollm2, *texts)) for texts in said]
+        manager = load_manager(name, smollm2, monkeypatch)
+        rollouts = (("good",), ("poor", "good"), ("lost",), ("slow",))
+        return [await manager.run_single(make_rollout(smollm2, *texts)) for texts in rollouts]
 
     rows = asyncio.run(run())
     assert [row["reward_score"] for row in rows] == [9.0, 9.0, 4.5, 4.5]
     keys = [row["reward_extra_info"].keys() for row in rows]
-    assert all(own == keys[0] for own in keys)
+    assert all(row_keys == keys[0] for row_keys in keys)
 
 
-@pytest.mark.parametrize("shows", SHOWN)
+@pytest.mark.parametrize("shows", RATING_BY_SHOWS)
 def test_the_messages_of_an_agent_loop_are_the_turns(
-    shows: str, named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+    shows: str, make_model: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named(shows=shows)
+    make_model(shows=shows)
     prompt = [{"role": "user", "content": "Why?"}]
-    told: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "raw_prompt": prompt,
         "tool_extra_fields": {"messages": [*prompt, *TURNS]},
     }
-    rewards = manager("JudgeRewardManager", smollm2, monkeypatch)
-    found = asyncio.run(rewards.run_single(rollout(smollm2, "decoded", **told)))
-    assert found["reward_score"] == SHOWN[shows]
+    manager = load_manager("JudgeRewardManager", smollm2, monkeypatch)
+    row = asyncio.run(manager.run_single(make_rollout(smollm2, "decoded", **columns)))
+    assert row["reward_score"] == RATING_BY_SHOWS[shows]
 
 
 @pytest.mark.parametrize("name", MANAGERS)
 def test_items_in_extra_info_are_the_rubric(
-    name: str, named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, make_model: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import numpy as np
 
-    named(**BY_ITEMS)
+    make_model(**BY_ITEMS)
     extra = {"query": "Why?", "rubric": np.array(ITEMS, dtype=object)}  # as parquet files have it
 
     async def run() -> list[dict[str, Any]]:
-        rewards = manager(name, smollm2, monkeypatch)
+        manager = load_manager(name, smollm2, monkeypatch)
         texts = ("good", "light", "good light")
-        return [await rewards.run_single(rollout(smollm2, own, extra=extra)) for own in texts]
+        return [
+            await manager.run_single(make_rollout(smollm2, text, extra=extra)) for text in texts
+        ]
 
     assert [row["reward_score"] for row in asyncio.run(run())] == [0.75, 0.25, 1.0]
 
@@ -157,18 +161,18 @@ ENDS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 def test_what_ends_a_run(
     name: str,
     case: str,
-    named: Any,
+    make_model: Any,
     smollm2: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    named(budget=0.0)
+    make_model(budget=0.0)
     extra, error, words = ENDS[case]
 
     async def run() -> dict[str, Any]:
-        data = rollout(smollm2, "lost", extra=extra)
-        found: dict[str, Any] = await manager(name, smollm2, monkeypatch).run_single(data)
-        return found
+        data = make_rollout(smollm2, "lost", extra=extra)
+        row: dict[str, Any] = await load_manager(name, smollm2, monkeypatch).run_single(data)
+        return row
 
     if name != "rate_limited":
         with pytest.raises(error, match=words):
@@ -179,28 +183,28 @@ def test_what_ends_a_run(
     from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
     with pytest.raises((TypeError, RuntimeError)):  # the rewards of the batch
-        RewardManagerBase.assemble_rm_scores(rollout(smollm2, "lost"), [None])
+        RewardManagerBase.assemble_rm_scores(make_rollout(smollm2, "lost"), [None])
 
 
 def test_rate_limited_makes_a_reward_of_an_exception(
-    named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+    make_model: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named(budget=0.0)
+    make_model(budget=0.0)
 
     async def run() -> Any:
-        rewards = manager("rate_limited", smollm2, monkeypatch, "compute_score")
-        return await rewards.run_single(rollout(smollm2, "lost"))
+        manager = load_manager("rate_limited", smollm2, monkeypatch, "compute_score")
+        return await manager.run_single(make_rollout(smollm2, "lost"))
 
     assert asyncio.run(run())["reward_score"] == 0.0
 
 
 def test_remote_takes_no_coroutine(
-    named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+    make_model: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named()
+    make_model()
 
     async def run() -> None:
-        manager("remote", smollm2, monkeypatch, "compute_score")
+        load_manager("remote", smollm2, monkeypatch, "compute_score")
 
     with pytest.raises(AssertionError, match="Async reward score is not supported"):
         asyncio.run(run())
@@ -221,26 +225,26 @@ def brevity(candidate: Candidate) -> float:
 
 @pytest.mark.parametrize("name", ["gdpo", "naive", "JudgeRewardManager"])
 def test_gdpo_normalises_each_part_alone(
-    name: str, named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, make_model: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import numpy as np
     from verl.trainer.config.algorithm import AlgoConfig
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
     ratings = {"good, long": 9, "poor, brief": 2, "good, brief": 9, "poor, long": 2}
-    said = [*ratings, "lost"]
+    responses = [*ratings, "lost"]
     judge = {"kind": "fake", "script": {"ratings": ratings, "fail": {"lost": "truncated"}}}
     parts = {"brevity": {"function": f"{__name__}:brevity"}}
-    named(more={"judge": judge, "parts": parts}, budget=1.0)
-    data = rollout(smollm2, *said)
+    make_model(more={"judge": judge, "parts": parts}, budget=1.0)
+    data = make_rollout(smollm2, *responses)
 
     async def run() -> list[dict[str, Any]]:
         trainer = {"experiment_name": "gdpo"}
-        rewards = manager(name, smollm2, monkeypatch, "compute_score", trainer=trainer)
-        return [await rewards.run_single(data[n : n + 1]) for n in range(len(said))]
+        manager = load_manager(name, smollm2, monkeypatch, "compute_score", trainer=trainer)
+        return [await manager.run_single(data[n : n + 1]) for n in range(len(responses))]
 
-    found = [row["reward_extra_info"] for row in asyncio.run(run())]
-    columns = {key: np.array([own[key] for own in found]) for key in found[0]}
+    infos = [row["reward_extra_info"] for row in asyncio.run(run())]
+    columns = {key: np.array([info[key] for info in infos]) for key in infos[0]}
     assert columns["part_judge"].tolist() == [9, 2, 9, 2, 5.5]  # a failure: the scale's middle
     assert columns["part_judge_abstains"].tolist() == [0, 0, 0, 0, 1]
     mask = data.batch["attention_mask"][:, data.batch["prompts"].shape[1] :]
@@ -248,7 +252,7 @@ def test_gdpo_normalises_each_part_alone(
     advantages, _ = get_adv_estimator_fn("gdpo")(
         token_level_rewards=torch.zeros_like(mask, dtype=torch.float32),
         response_mask=mask,
-        index=np.array(["a"] * len(said), dtype=object),
+        index=np.array(["a"] * len(responses), dtype=object),
         config=AlgoConfig(adv_estimator="gdpo", gdpo_reward_keys=keys),
         non_tensor_batch=columns,
         batch=data.batch,
@@ -263,7 +267,7 @@ def test_gdpo_normalises_each_part_alone(
 RELATIVE = {"relative": {"by": "listwise"}, "service": None}
 
 
-def of_verl(n: int = 3, val_n: int = 3, test_freq: int = 5) -> dict[str, Any]:
+def make_verl_config(n: int = 3, val_n: int = 3, test_freq: int = 5) -> dict[str, Any]:
     """Return the parts of verl's config that state the sizes of groups."""
     rollout = {"n": n, "val_kwargs": {"n": val_n}}
     trainer = {"val_before_train": False, "test_freq": test_freq}
@@ -271,27 +275,30 @@ def of_verl(n: int = 3, val_n: int = 3, test_freq: int = 5) -> dict[str, Any]:
 
 
 def test_a_service_gathers_the_groups_of_several_workers(
-    named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+    make_model: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
     script = {"ratings": {"good": 9, "fair": 5, "poor": 2}}
 
     async def run(port: int) -> list[float]:
         more = RELATIVE | {"service": {"address": f"http://127.0.0.1:{port}"}}
-        named(fmt="listwise", more=more)
+        make_model(fmt="listwise", more=more)
         workers = [
-            manager("JudgeRewardManager", smollm2, monkeypatch, **of_verl()) for _ in range(2)
+            load_manager("JudgeRewardManager", smollm2, monkeypatch, **make_verl_config())
+            for _ in range(2)
         ]
-        said = [("a", "good"), ("b", "fair"), ("a", "poor"), ("b", "poor"), ("a", "fair")]
-        said += [("b", "good")]
+        samples = [("a", "good"), ("b", "fair"), ("a", "poor"), ("b", "poor"), ("a", "fair")]
+        samples += [("b", "good")]
         tasks = [
-            workers[n % 2].run_single(rollout(smollm2, text, uid=uid, raw_prompt=f"Query {uid}"))
-            for n, (uid, text) in enumerate(said)
+            workers[n % 2].run_single(
+                make_rollout(smollm2, text, uid=uid, raw_prompt=f"Query {uid}")
+            )
+            for n, (uid, text) in enumerate(samples)
         ]
         rows = await asyncio.gather(*tasks)
         assert all(row["reward_extra_info"]["judge_ok"] == 1.0 for row in rows)
         with pytest.raises(InputError, match="no uid"):
-            await workers[0].run_single(rollout(smollm2, "good"))
+            await workers[0].run_single(make_rollout(smollm2, "good"))
         return [row["reward_score"] for row in rows]
 
     async def serve() -> list[float]:
@@ -299,35 +306,41 @@ def test_a_service_gathers_the_groups_of_several_workers(
         async with open_judge(judge) as client:
             app = make_app(client, "secret")
             with serving(app) as port:
-                found = await asyncio.to_thread(lambda: asyncio.run(run(port)))
+                rewards = await asyncio.to_thread(lambda: asyncio.run(run(port)))
                 assert metric(app, "autoj_group_members_total", answer="complete") == 6
-                return found
+                return rewards
 
     good, fair, poor, again, middle, best = asyncio.run(serve())
     assert good == best > fair == middle > poor == again
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "no service": (RELATIVE, of_verl(), r"name a running service in reward\.service"),
-    "one rollout": ({}, of_verl(n=1), "rollout.n is 1"),
-    "another validation": ({}, of_verl(val_n=1), "val_kwargs.n is 1"),
-    "a setting that needs the call": ({"shaping": {"whiten": "group"}}, of_verl(), "whiten"),
+    "no service": (RELATIVE, make_verl_config(), r"name a running service in reward\.service"),
+    "one rollout": ({}, make_verl_config(n=1), "rollout.n is 1"),
+    "another validation": ({}, make_verl_config(val_n=1), "val_kwargs.n is 1"),
+    "a setting that needs the call": (
+        {"shaping": {"whiten": "group"}},
+        make_verl_config(),
+        "whiten",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 async def test_groups_that_cannot_be_gathered_are_refused_at_the_start(
-    case: str, named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+    case: str, make_model: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more, sizes, words = REFUSED[case]
     service = RELATIVE | {"service": {"address": "http://127.0.0.1:1"}}
-    named(fmt="listwise", more=service | more)
+    make_model(fmt="listwise", more=service | more)
     with pytest.raises(ConfigError, match=words):
-        manager("JudgeRewardManager", smollm2, monkeypatch, **sizes)
+        load_manager("JudgeRewardManager", smollm2, monkeypatch, **sizes)
 
 
 async def test_a_validation_that_never_runs_may_have_any_size(
-    named: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
+    make_model: Any, smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named(fmt="listwise", more=RELATIVE | {"service": {"address": "http://127.0.0.1:1"}})
-    manager("JudgeRewardManager", smollm2, monkeypatch, **of_verl(val_n=1, test_freq=-1))
+    make_model(fmt="listwise", more=RELATIVE | {"service": {"address": "http://127.0.0.1:1"}})
+    load_manager(
+        "JudgeRewardManager", smollm2, monkeypatch, **make_verl_config(val_n=1, test_freq=-1)
+    )

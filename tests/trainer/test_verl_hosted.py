@@ -26,7 +26,7 @@ from autoj_reward.types import Candidate
 from tests.engine.server import free_port, openai_server, server, wait_until_ready
 from tests.engine.test_openai_engine import Answer, Endpoint, completion
 from tests.trainer.conftest import FRAMEWORKS
-from tests.trainer.test_verl import MANAGERS, Worker, rollout
+from tests.trainer.test_verl import MANAGERS, Worker, make_rollout
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of their code
@@ -43,8 +43,11 @@ class Judge(Endpoint):
     def __init__(self, tokenizer: Any) -> None:
         super().__init__()
         self.tokenizer, self.answer = tokenizer, self.answered
-        listed = [{"id": "hosted-judge", "max_model_len": CONTEXT_TOKENS}, {"id": "an adapter"}]
-        self.models = lambda: (200, {"data": listed}, {})
+        model_cards = [
+            {"id": "hosted-judge", "max_model_len": CONTEXT_TOKENS},
+            {"id": "an adapter"},
+        ]
+        self.models = lambda: (200, {"data": model_cards}, {})
 
     @property
     def router(self) -> str:
@@ -52,24 +55,24 @@ class Judge(Endpoint):
 
     def answered(self, path: str, body: dict[str, Any]) -> Answer:
         assert path == "/v1/completions" and body["model"] == "hosted-judge"
-        return completion(f"Well.\nRating: [[{9 if 'good' in self.read(body) else 2}]]")
+        return completion(f"Well.\nRating: [[{9 if 'good' in self.decode_prompt(body) else 2}]]")
 
-    def read(self, body: dict[str, Any]) -> str:
+    def decode_prompt(self, body: dict[str, Any]) -> str:
         return str(self.tokenizer.decode(body["prompt"]))
 
-    def first_requests(self) -> int:
-        return sum(TEST_PROMPT in self.read(body) for _, body, _ in self.requests)
+    def count_first_requests(self) -> int:
+        return sum(TEST_PROMPT in self.decode_prompt(body) for _, body, _ in self.requests)
 
 
 @pytest.fixture
 def judge(smollm2: Any) -> Iterator[Judge]:
-    made = Judge(smollm2)
-    yield made
-    made.close()
+    endpoint = Judge(smollm2)
+    yield endpoint
+    endpoint.close()
 
 
 @pytest.fixture
-def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def write_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Return a function that writes the reward config. Reward models are closed after the test."""
 
     def write(**config: Any) -> None:
@@ -85,14 +88,14 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     hosted_reward_model.cache_clear()
 
 
-def of_verl(folder: str, name: str = "JudgeRewardManager") -> Any:
+def make_verl_config(folder: str, name: str = "JudgeRewardManager") -> Any:
     """Return verl's config with one of its managers, or ours, and our functions."""
     OmegaConf = importlib.import_module("omegaconf").OmegaConf
     custom = name == "JudgeRewardManager"
-    where = {"source": "importlib", "module": {"path": ours.__file__}} if custom else {}
+    source = {"source": "importlib", "module": {"path": ours.__file__}} if custom else {}
     function = MANAGERS.get(name) or "compute_score"
     reward = {
-        "reward_manager": {"source": "register", "name": name} | where,
+        "reward_manager": {"source": "register", "name": name} | source,
         "custom_reward_function": {"path": ours.__file__, "name": function, "reward_kwargs": {}},
         "reward_model": {
             "enable": True,
@@ -107,7 +110,7 @@ def of_verl(folder: str, name: str = "JudgeRewardManager") -> Any:
     return OmegaConf.create({"reward": reward, "actor_rollout_ref": policy, "trainer": trainer})
 
 
-def worker(router: str, folder: str, monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
+def make_worker(router: str, folder: str, monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
     """Return verl's reward worker."""
     from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
     from verl.experimental.reward_loop.reward_manager import remote
@@ -115,10 +118,10 @@ def worker(router: str, folder: str, monkeypatch: pytest.MonkeyPatch, name: str)
     monkeypatch.setattr(remote, "RewardComputeWorker", Worker)
     node = SimpleNamespace(get_node_id=lambda: "0" * 56)
     monkeypatch.setattr(remote.ray, "get_runtime_context", lambda: node)
-    return RewardLoopWorker(of_verl(folder, name), router)
+    return RewardLoopWorker(make_verl_config(folder, name), router)
 
 
-def scores(
+def score_batch(
     router: str,
     tokenizer: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -128,28 +131,30 @@ def scores(
     """Return what a reward worker returns for a batch of rollouts."""
 
     async def run() -> list[dict[str, Any]]:
-        loop = worker(router, tokenizer.name_or_path, monkeypatch, name)
-        found: list[dict[str, Any]] = await loop.compute_score_batch(rollout(tokenizer, *responses))
-        return found
+        loop = make_worker(router, tokenizer.name_or_path, monkeypatch, name)
+        rows: list[dict[str, Any]] = await loop.compute_score_batch(
+            make_rollout(tokenizer, *responses)
+        )
+        return rows
 
     return asyncio.run(run())
 
 
-def manager(router: str, tokenizer: Any, path: str | None = ours.__file__) -> Any:
+def make_manager(router: str, tokenizer: Any, path: str | None = ours.__file__) -> Any:
     """Return our manager as verl's reward worker makes it. path: of the reward function."""
-    own = of_verl(tokenizer.name_or_path)
-    own.reward.custom_reward_function.path = path
-    return ours.JudgeRewardManager(own, tokenizer, None, router, tokenizer)
+    config = make_verl_config(tokenizer.name_or_path)
+    config.reward.custom_reward_function.path = path
+    return ours.JudgeRewardManager(config, tokenizer, None, router, tokenizer)
 
 
-def scored(router: str, tokenizer: Any, response: str) -> dict[str, Any]:
+def score_response(router: str, tokenizer: Any, response: str) -> dict[str, Any]:
     """Return what our manager returns for a rollout."""
 
     async def run() -> dict[str, Any]:
-        found: dict[str, Any] = await manager(router, tokenizer).run_single(
-            rollout(tokenizer, response)
+        row: dict[str, Any] = await make_manager(router, tokenizer).run_single(
+            make_rollout(tokenizer, response)
         )
-        return found
+        return row
 
     return asyncio.run(run())
 
@@ -158,23 +163,23 @@ def scored(router: str, tokenizer: Any, response: str) -> dict[str, Any]:
 def test_each_manager_asks_the_hosted_judge(
     name: str,
     judge: Judge,
-    configured: Callable[..., None],
+    write_config: Callable[..., None],
     smollm2: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    configured(view="rating", judge={"max_tokens": 64})
-    rows = scores(judge.router, smollm2, monkeypatch, "good", "poor", name=name)
+    write_config(view="rating", judge={"max_tokens": 64})
+    rows = score_batch(judge.router, smollm2, monkeypatch, "good", "poor", name=name)
     assert [row["reward_score"] for row in rows] == [9.0, 2.0]
     assert all(row["reward_extra_info"]["judge_ok"] == 1.0 for row in rows)
 
 
 def test_a_process_has_one_reward_model_of_a_router(
-    judge: Judge, configured: Callable[..., None], smollm2: Any
+    judge: Judge, write_config: Callable[..., None], smollm2: Any
 ) -> None:
-    configured(view="rating", judge={"max_tokens": 64}, failures={"budget": 0.0})
+    write_config(view="rating", judge={"max_tokens": 64}, failures={"budget": 0.0})
     for _ in range(2):
-        scored(judge.router, smollm2, "good")
-    assert judge.first_requests() == 1
+        score_response(judge.router, smollm2, "good")
+    assert judge.count_first_requests() == 1
 
 
 class Colocated:
@@ -202,48 +207,48 @@ class Colocated:
 class Actor:
     """Worker of verl in this process, in place of its Ray actor."""
 
-    def __init__(self, kind: Any, *given: Any) -> None:
-        made = kind(*given)
+    def __init__(self, kind: Any, *args: Any) -> None:
+        worker = kind(*args)
 
         def ask(chunk: Any) -> Any:
-            return made.loop.run_until_complete(made.compute_score_batch(chunk))
+            return worker.loop.run_until_complete(worker.compute_score_batch(chunk))
 
         self.compute_score_batch = SimpleNamespace(remote=ask)
 
     @classmethod
     def of(cls, kind: Any) -> Any:
-        made = SimpleNamespace(remote=lambda *given: cls(kind, *given))
-        return SimpleNamespace(options=lambda **_: made)
+        handle = SimpleNamespace(remote=lambda *args: cls(kind, *args))
+        return SimpleNamespace(options=lambda **_: handle)
 
 
 def test_a_colocated_judge_is_asked_only_while_it_is_awake(
-    judge: Judge, configured: Callable[..., None], smollm2: Any, monkeypatch: pytest.MonkeyPatch
+    judge: Judge, write_config: Callable[..., None], smollm2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """verl 0.9 then passes prompts and responses alone, without `extra_info`."""
     from verl.experimental.reward_loop import reward_loop
 
-    configured(view="rating", judge={"max_tokens": 64, "serve": {"deadline_s": 60}})
+    write_config(view="rating", judge={"max_tokens": 64, "serve": {"deadline_s": 60}})
     monkeypatch.setattr(Colocated, "judge", judge, raising=False)
     monkeypatch.setattr(reward_loop, "RewardModelManager", Colocated)
     node = {"NodeID": "0" * 56, "Alive": True, "Resources": {"CPU": 1}}
     ray = {"remote": Actor.of, "get": list, "nodes": lambda: [node], "util": reward_loop.ray.util}
     monkeypatch.setattr(reward_loop, "ray", SimpleNamespace(**ray))
-    batch = rollout(smollm2, "good", "poor", raw_prompt=[{"role": "user", "content": "Why?"}])
+    batch = make_rollout(smollm2, "good", "poor", raw_prompt=[{"role": "user", "content": "Why?"}])
     batch = batch.select(non_tensor_batch_keys=["raw_prompt"])
-    loop = reward_loop.RewardLoopManager(of_verl(smollm2.name_or_path))
+    loop = reward_loop.RewardLoopManager(make_verl_config(smollm2.name_or_path))
     assert loop.reward_loop_worker_handles is None
     for _ in range(2):
-        found = loop.compute_rm_score(batch)
-        assert found.batch["rm_scores"].sum(dim=1).tolist() == [9.0, 2.0]
-        assert found.non_tensor_batch["judge_ok"].tolist() == [1.0, 1.0]
+        result = loop.compute_rm_score(batch)
+        assert result.batch["rm_scores"].sum(dim=1).tolist() == [9.0, 2.0]
+        assert result.non_tensor_batch["judge_ok"].tolist() == [1.0, 1.0]
     assert loop.reward_model_manager.slept == [0, 3, 5]  # the first contact is one request
 
 
 def test_prompts_are_cut_to_the_served_context(
-    judge: Judge, configured: Callable[..., None], smollm2: Any
+    judge: Judge, write_config: Callable[..., None], smollm2: Any
 ) -> None:
-    configured(view="rating", judge={"max_tokens": 64})
-    row = scored(judge.router, smollm2, "good " * 3000)
+    write_config(view="rating", judge={"max_tokens": 64})
+    row = score_response(judge.router, smollm2, "good " * 3000)
     assert row["reward_extra_info"]["judge_flagged"] == 1.0
     sizes = [len(body["prompt"]) for _, body, _ in judge.requests]
     assert CONTEXT_TOKENS - 128 < max(sizes) <= CONTEXT_TOKENS - 64
@@ -251,44 +256,44 @@ def test_prompts_are_cut_to_the_served_context(
 
 def test_requests_wait_until_the_router_and_the_judge_answer(
     judge: Judge,
-    configured: Callable[..., None],
+    write_config: Callable[..., None],
     smollm2: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(hosted, "PAUSE_S", 0.01)
-    configured(view="rating", judge={"max_tokens": 64, "serve": {"deadline_s": 60}})
+    write_config(view="rating", judge={"max_tokens": 64, "serve": {"deadline_s": 60}})
     models, answer, missed = judge.models, judge.answer, [0, 0]
 
-    def listed() -> Answer:
+    def list_models() -> Answer:
         missed[0] += 1
         return models() if missed[0] > 3 else (500, "Internal Server Error", {})
 
-    def answered(path: str, body: dict[str, Any]) -> Answer:
+    def answer_late(path: str, body: dict[str, Any]) -> Answer:
         missed[1] += 1
         return answer(path, body) if missed[1] > 2 else (500, "Internal Server Error", {})
 
-    judge.models, judge.answer = listed, answered
-    row = scored(judge.router, smollm2, "good")
+    judge.models, judge.answer = list_models, answer_late
+    row = score_response(judge.router, smollm2, "good")
     assert row["reward_score"] == 9.0 and missed[0] == 4
     assert "no answer" in caplog.text
 
 
 def test_a_router_that_never_answers_ends_the_run(
-    configured: Callable[..., None], smollm2: Any
+    write_config: Callable[..., None], smollm2: Any
 ) -> None:
-    configured(judge={"serve": {"deadline_s": 0.1}})
+    write_config(judge={"serve": {"deadline_s": 0.1}})
     with pytest.raises(EngineUnavailable, match=r"/v1/models: no answer within 0\.1 s"):
-        scored(f"127.0.0.1:{free_port()}", smollm2, "good")
+        score_response(f"127.0.0.1:{free_port()}", smollm2, "good")
 
 
 def test_failed_judgements_spend_the_budget(
-    judge: Judge, configured: Callable[..., None], smollm2: Any
+    judge: Judge, write_config: Callable[..., None], smollm2: Any
 ) -> None:
-    configured(view="rating", judge={"max_tokens": 64}, failures={"budget": 0.0})
+    write_config(view="rating", judge={"max_tokens": 64}, failures={"budget": 0.0})
     judge.answer = lambda path, body: completion("I cannot tell.")
     with pytest.raises(BudgetExceeded, match="training stops"):
-        scored(judge.router, smollm2, "good")
+        score_response(judge.router, smollm2, "good")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -316,20 +321,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 async def test_what_is_refused_at_the_start(
-    case: str, judge: Judge, configured: Callable[..., None], smollm2: Any
+    case: str, judge: Judge, write_config: Callable[..., None], smollm2: Any
 ) -> None:
     reward, words = REFUSED[case]
-    configured(**reward)
+    write_config(**reward)
     with pytest.raises(ConfigError, match=words):
-        manager(judge.router, smollm2)
+        make_manager(judge.router, smollm2)
 
 
 async def test_a_manager_that_verl_would_not_ask_is_refused(
-    judge: Judge, configured: Callable[..., None], smollm2: Any
+    judge: Judge, write_config: Callable[..., None], smollm2: Any
 ) -> None:
-    configured()
+    write_config()
     with pytest.raises(ConfigError, match=r"reward\.custom_reward_function\.path is not set"):
-        manager(judge.router, smollm2, path=None)
+        make_manager(judge.router, smollm2, path=None)
 
 
 SERVED = JudgeConfig(max_model_len=2048, kv_cache_gib=0.5, max_sequences=8)
@@ -342,7 +347,7 @@ READINGS: dict[str, dict[str, Any]] = {
 
 
 @contextmanager
-def routed(address: str, log: Path) -> Iterator[str]:
+def start_router(address: str, log: Path) -> Iterator[str]:
     """Run verl's router before a server, in a process of its own, and yield its host and port."""
     port = free_port()
     code = (
@@ -356,14 +361,14 @@ def routed(address: str, log: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Yield the router's host and port, and the server's own address."""
     if not (FRAMEWORKS / "verl").is_dir():
         pytest.skip(f"verl not in {FRAMEWORKS}: make test-frameworks")
     logs = tmp_path_factory.mktemp("servers")
     with (
         openai_server(SERVED, resolve(JudgeConfig()).path, logs / "vllm.txt") as address,
-        routed(address, logs / "router.txt") as router,
+        start_router(address, logs / "router.txt") as router,
     ):
         yield router, f"{address}/v1"
 
@@ -373,31 +378,31 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
 @pytest.mark.parametrize("reading", READINGS)
 def test_vllm_behind_verls_router_rewards_as_if_asked_alone(
     reading: str,
-    served: tuple[str, str],
-    configured: Callable[..., None],
+    servers: tuple[str, str],
+    write_config: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from transformers import AutoTokenizer
 
-    router, url = served
+    router, url = servers
     folder, reward = resolve(JudgeConfig()).path, READINGS[reading]
-    configured(**reward)
+    write_config(**reward)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    rows = scores(router, tokenizer, monkeypatch, *RESPONSES)
+    rows = score_batch(router, tokenizer, monkeypatch, *RESPONSES)
     infos = [row["reward_extra_info"] for row in rows]
     assert [info["judge_ok"] for info in infos] == [1.0, 1.0]
     assert [info["judge_forced"] for info in infos] == [float(reading == "forced")] * 2
-    own = {
+    endpoint = {
         "kind": "openai",
         "model": folder,
         "base_url": url,
         "tokenizer": folder,
         "max_model_len": SERVED.max_model_len,
     }
-    alone = RewardConfig.model_validate({**reward, "judge": reward.get("judge", {}) | own})
+    alone = RewardConfig.model_validate({**reward, "judge": reward.get("judge", {}) | endpoint})
     with RewardModel(alone) as model:
-        alone_found = model.rewards_now([Candidate("Why?", response) for response in RESPONSES])
+        alone_rewards = model.rewards_now([Candidate("Why?", response) for response in RESPONSES])
     assert [row["reward_score"] for row in rows] == pytest.approx(
-        [own.value for own in alone_found], abs=1e-2
+        [alone_reward.value for alone_reward in alone_rewards], abs=1e-2
     )
     assert rows[0]["reward_score"] != rows[1]["reward_score"]
