@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 GENERATIVE = [n for n in format_names() if isinstance(load_any_format(n), JudgeFormat)]
 
 
-def run(capsys: pytest.CaptureFixture[str], *typed: str) -> tuple[int, str, str]:
-    code = cli.main(typed)
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.main(arguments)
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -69,7 +69,7 @@ def test_a_scalar_format_can_be_started_from(
 
 
 @pytest.mark.parametrize(
-    ("typed", "message"),
+    ("arguments", "message"),
     [
         pytest.param(["there"], "there exists: name a folder that does not", id="exists"),
         pytest.param(
@@ -81,7 +81,7 @@ def test_a_scalar_format_can_be_started_from(
     ],
 )
 def test_what_cannot_be_started(
-    typed: list[str],
+    arguments: list[str],
     message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -89,7 +89,7 @@ def test_what_cannot_be_started(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run(capsys, "judge", "new", "there")
-    code, _, err = run(capsys, "judge", "new", *typed)
+    code, _, err = run(capsys, "judge", "new", *arguments)
     assert code == 1 and message in err
     assert not Path("new").exists()
 

@@ -45,9 +45,9 @@ def find_likeliest(endpoint: Interrupted) -> list[float]:
 def test_an_outage_costs_no_row(
     kind: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with interrupted(monkeypatch, last=10, **kind) as (endpoint, refused):
+    with interrupted(monkeypatch, last=10, **kind) as (endpoint, errors):
         rows = score(tmp_path, endpoint)
-    assert len(refused) >= 8
+    assert len(errors) >= 8
     assert [row["response"] for row in rows] == [row["response"] for row in ROWS]
     assert {row["outcome"] for row in rows} == {"ok"}
     assert [row["rating"] for row in rows] == find_likeliest(endpoint)
@@ -58,11 +58,11 @@ def test_what_an_outage_beyond_the_deadline_costs_is_asked_again_by_the_same_com
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadline = "judge.serve.deadline_s=1"
-    with interrupted(monkeypatch, missed=None, last=10, goes_on=True) as (endpoint, refused):
+    with interrupted(monkeypatch, missed=None, last=10, goes_on=True) as (endpoint, errors):
         rows = score(tmp_path, endpoint, deadline, "judge.serve.max_ongoing=4")
         lost = [row for row in rows if row["outcome"] == "unavailable"]
         answered = [row for row in rows if row["outcome"] == "ok"]
-        assert refused and lost and answered and len(lost) + len(answered) == len(ROWS)
+        assert errors and lost and answered and len(lost) + len(answered) == len(ROWS)
         assert all("no answer within 1 s" in row["reason"] for row in lost)
         assert {row["rating"] for row in lost} == {None}
         before = endpoint.judged

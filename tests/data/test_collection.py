@@ -428,10 +428,12 @@ def test_pairs_become_a_file_that_trains(
     assert "| win | 2 |" in captured.out
     assert "field 'scenario': no scenario 'plannin'" in captured.err
 
-    trained = read_compared(str(tmp_path / "out/pairwise.jsonl"), FORMAT)
-    assert not trained.bad
-    assert {r.query for r in trained.rows} == {r["query"] for r in (good[0], good[1], good[3])}
-    assert all(r.judgement.startswith("1. The key factors") for r in trained.rows)
+    training_rows = read_compared(str(tmp_path / "out/pairwise.jsonl"), FORMAT)
+    assert not training_rows.bad
+    assert {r.query for r in training_rows.rows} == {
+        r["query"] for r in (good[0], good[1], good[3])
+    }
+    assert all(r.judgement.startswith("1. The key factors") for r in training_rows.rows)
     first = read_lines(tmp_path / "out/pairwise.jsonl")[0]
     assert set(first) == {
         "usrmsg",
@@ -469,8 +471,8 @@ def test_single_responses_take_three_questions(tmp_path: Path) -> None:
         "merge",
     }
     assert len(answers) == 12
-    trained = read_rated(str(tmp_path / "out/single.jsonl"), FORMAT)
-    assert len(trained.rows) == 4 and not trained.bad
+    training_rows = read_rated(str(tmp_path / "out/single.jsonl"), FORMAT)
+    assert len(training_rows.rows) == 4 and not training_rows.bad
     statistics = json.loads((tmp_path / "out/statistics.json").read_text())
     assert sum(statistics["ratings"].values()) == 4
 
@@ -596,5 +598,5 @@ def test_the_default_judge_as_teacher(tmp_path: Path) -> None:
     assert counts["kept"] + sum(counts["set_aside"].values()) == 4
     assert len(read_lines(tmp_path / "out/answers.jsonl")) >= 8
     if counts["kept"]:
-        trained = read_rated(str(tmp_path / "out/single.jsonl"), FORMAT)
-        assert len(trained.rows) == counts["kept"] and not trained.bad
+        training_rows = read_rated(str(tmp_path / "out/single.jsonl"), FORMAT)
+        assert len(training_rows.rows) == counts["kept"] and not training_rows.bad

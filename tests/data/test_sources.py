@@ -144,8 +144,8 @@ def test_the_better_response_is_not_always_first(tmp_path: Path) -> None:
     """Rows that differ in one letter come in both orders, each with the label of its order."""
     rows = [{"prompt": "How?", "chosen": " Well", "rejected": "So " + "s" * n} for n in range(20)]
     preferences = read_form(tmp_path, "synthetic_gptj", *rows).rows
-    chosen = [r.responses[0 if r.label is FIRST else 1] for r in preferences]
-    assert set(chosen) == {"Well"}
+    chosen_texts = [r.responses[0 if r.label is FIRST else 1] for r in preferences]
+    assert set(chosen_texts) == {"Well"}
     assert {r.label for r in preferences} == {FIRST, SECOND}
 
 

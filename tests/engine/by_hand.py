@@ -13,10 +13,10 @@ def label_probs(
     import torch
 
     tokens = {t: tuple(tokenizer(t, add_special_tokens=False)["input_ids"]) for t in labels}
-    begun = {label_ids[:n] for label_ids in tokens.values() for n in range(len(label_ids))}
+    prefixes = {label_ids[:n] for label_ids in tokens.values() for n in range(len(label_ids))}
     nexts: dict[tuple[int, ...], Any] = {}
-    for length in {len(prefix) for prefix in begun}:
-        alike = [prefix for prefix in begun if len(prefix) == length]
+    for length in {len(prefix) for prefix in prefixes}:
+        alike = [prefix for prefix in prefixes if len(prefix) == length]
         with torch.no_grad():
             logits = model(torch.tensor([[*ids, *prefix] for prefix in alike])).logits[:, -1]
         nexts |= dict(zip(alike, logits.softmax(-1), strict=True))

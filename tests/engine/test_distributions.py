@@ -142,12 +142,12 @@ async def test_a_second_request_reads_the_slot_where_the_endpoint_goes_on(
     mean = (7 * 0.5 + 8 * 0.2 + 0.15 + 10 * 0.1) / 0.95
     assert judgement.view("expected") == pytest.approx(mean)
     assert judgement.view("direct") == pytest.approx(mean)
-    begun = [
+    openings = [
         body["messages"][-1]["content"]
         for _, body, _ in endpoint.requests
         if body.get("continue_final_message") and body["messages"][0]["content"] != "Say OK."
     ]
-    assert {"Good.\nRating: [[", "Good.\nRating: [[1", "Rating: [["} <= set(begun)
+    assert {"Good.\nRating: [[", "Good.\nRating: [[1", "Rating: [["} <= set(openings)
     assert all("logprobs" in b for _, b, _ in endpoint.requests if b["max_tokens"] == 1)
 
 
@@ -300,11 +300,11 @@ async def test_an_endpoint_that_is_down_for_a_while_costs_nothing(
     speaking: Callable[..., Dialect], tmp_path: Path
 ) -> None:
     endpoint = speaking(goes_on=True)
-    back, refused = asyncio.Event(), asyncio.Event()
+    back, first_refusal = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def refuse_until_back(path: str, body: dict[str, Any]) -> Answer:
-        loop.call_soon_threadsafe(refused.set)
+        loop.call_soon_threadsafe(first_refusal.set)
         return (503, "down", {}) if not back.is_set() else endpoint.answered(path, body)
 
     async with open_client(endpoint, tmp_path / "j.sqlite") as client:
@@ -312,7 +312,7 @@ async def test_an_endpoint_that_is_down_for_a_while_costs_nothing(
         endpoint.answer = refuse_until_back
         candidates = [Candidate("Why?", f"Because {n}.") for n in range(20)]
         rating = asyncio.create_task(client.rate(candidates))
-        await refused.wait()
+        await first_refusal.wait()
         assert not rating.done()
         back.set()
         judgements = await rating

@@ -41,12 +41,12 @@ class Faulty(FakeEngine):
     """Scripted engine that raises the fault which a response names."""
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
-        if self._named(prompt) == "raises in prepare":
+        if self._find_fault(prompt) == "raises in prepare":
             raise KeyError("length")
         return await super().prepare(prompt, max_tokens, over_long)
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
-        fault = self._named(prepared.prompt)
+        fault = self._find_fault(prepared.prompt)
         if fault == "raises":
             raise RuntimeError("CUDA error: an illegal memory access")
         if fault == "unavailable":
@@ -68,7 +68,7 @@ class Faulty(FakeEngine):
         slot: str,
         labels: Sequence[str],
     ) -> LabelProbs | None:
-        fault = self._named(prepared.prompt)
+        fault = self._find_fault(prepared.prompt)
         if fault == "raises at the slot":
             raise IndexError("index out of range in self")
         if fault == "garbage":
@@ -79,7 +79,7 @@ class Faulty(FakeEngine):
         return await super().label_probs(prepared, generation, keep, slot, labels)
 
     @staticmethod
-    def _named(prompt: Prompt) -> str:
+    def _find_fault(prompt: Prompt) -> str:
         return next(p.text for message in prompt for p in message.parts if p.response)
 
 

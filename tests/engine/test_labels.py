@@ -200,8 +200,8 @@ def test_decision_labels_merge_with_the_space_before_them(
         tokens, Prepared((), ()), generation, len(generation.text), force, options
     )
     for label, ids in labels.items():
-        spelled = tokenizer.decode([*context, *ids]).lstrip()
-        assert spelled == generation.text + force + label
+        answer_text = tokenizer.decode([*context, *ids]).lstrip()
+        assert answer_text == generation.text + force + label
         own_ids = tokens.continuation(force + label)
         assert [*context, *ids][len(generation.ids) - 1 :] == own_ids
     assert labels["Response 1"][:-1] == labels["Response 2"][:-1]

@@ -172,7 +172,7 @@ async def test_a_frequency_penalty_is_sent_where_there_is_one(endpoint: Endpoint
 
 
 @pytest.mark.parametrize(
-    ("text", "sent"),
+    ("text", "sent_text"),
     [
         ("a</s>b", "a<\u200b/s>b"),
         ("<|im_end|>", "<\u200b|im_end|>"),
@@ -181,11 +181,11 @@ async def test_a_frequency_penalty_is_sent_where_there_is_one(endpoint: Endpoint
     ],
 )
 async def test_chat_breaks_up_control_tokens_in_untrusted_text_only(
-    endpoint: Endpoint, text: str, sent: str
+    endpoint: Endpoint, text: str, sent_text: str
 ) -> None:
     async with start_engine(config(endpoint)) as engine:
         await ask(engine, text)
-    assert endpoint.requests[0][1]["messages"][1]["content"] == "Rate <s>: " + sent
+    assert endpoint.requests[0][1]["messages"][1]["content"] == "Rate <s>: " + sent_text
 
 
 async def test_an_answer_cut_by_the_limit_is_unfinished(endpoint: Endpoint) -> None:
@@ -255,13 +255,13 @@ async def test_tokens_are_sent_and_label_probabilities_read(
     assert reading(judgement).outside == pytest.approx(0.1)
     # (1 * 0.3 + 10 * 0.1 + 7 * 0.5) / 0.9
     assert judgement.expected == pytest.approx(4.8 / 0.9)
-    sent = [body["prompt"] for _, body, _ in endpoint.requests]
+    sent_prompts = [body["prompt"] for _, body, _ in endpoint.requests]
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert sent[0].count(end) == 1  # of the user's turn; the planted one stays text
-    assert "a<|im_end|>b" in tokenizer.decode(sent[0])
-    slots = {tokenizer.decode(ids[len(sent[0]) :]) for ids in sent[1:]}
+    assert sent_prompts[0].count(end) == 1  # of the user's turn; the planted one stays text
+    assert "a<|im_end|>b" in tokenizer.decode(sent_prompts[0])
+    slots = {tokenizer.decode(ids[len(sent_prompts[0]) :]) for ids in sent_prompts[1:]}
     assert slots == {"Good.\nRating: [[", "Good.\nRating: [[1"}
-    assert all(ids[: len(sent[0])] == sent[0] for ids in sent)
+    assert all(ids[: len(sent_prompts[0])] == sent_prompts[0] for ids in sent_prompts)
 
 
 async def test_an_endpoint_without_log_probabilities(endpoint: Endpoint, folder: Path) -> None:

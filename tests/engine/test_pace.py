@@ -23,7 +23,7 @@ class Clock:
         if self.passes:
             self.now += seconds
 
-    def passed(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now += seconds
 
 
@@ -52,9 +52,9 @@ async def test_requests_that_come_together_are_spread_over_the_minute(clock: Clo
 async def test_time_without_a_request_is_not_made_up_for(clock: Clock) -> None:
     pace = RateLimiter(30, None)
     await measure_waits(pace, clock, 1)
-    clock.passed(60)
+    clock.advance(60)
     assert await measure_waits(pace, clock, 1, 1) == [0, 2]
-    clock.passed(1)
+    clock.advance(1)
     assert await measure_waits(pace, clock, 1) == [3]
 
 

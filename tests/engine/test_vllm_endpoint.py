@@ -147,16 +147,16 @@ def test_distributions_are_those_of_transformers(
         prompt = PromptTokenizer(tokenizer, "chat").ids(
             render(JudgeInput("single", QUERY, (response,)), fmt)
         )
-        for judgement, begun in (
+        for judgement, opening in (
             (result.written[n], result.written[n].critique.rpartition("[[")[0] + "[["),
             (result.cut[n], result.cut[n].critique + force),
             (result.direct[n], force.lstrip()),
         ):
             rating = reading(judgement)
             assert rating.distribution is not None
-            ids = [*prompt, *tokenizer(begun, add_special_tokens=False)["input_ids"]]
+            ids = [*prompt, *tokenizer(opening, add_special_tokens=False)["input_ids"]]
             expected = label_probs(model, tokenizer, ids, dict(rating.distribution))
-            assert dict(rating.distribution) == pytest.approx(expected, abs=EXACT), begun
+            assert dict(rating.distribution) == pytest.approx(expected, abs=EXACT), opening
             assert rating.unknown < EXACT
         assert result.cut[n].forced and not result.written[n].forced
 
@@ -226,12 +226,12 @@ def test_probabilities_of_rubric_items_are_those_of_generative_scoring(
     for judge_input, judgement in zip(inputs, judgements, strict=True):
         [item], [item_reading] = judge_input.items, judgement["readings"]
         prompt = PromptTokenizer(tokens, "chat").ids(render(judge_input, fmt))
-        begun = {share: tokens.encode(f"Criterion 1: {name}") for name, share in item.choices}
-        [opening] = {tuple(ids[:-1]) for ids in begun.values()}  # each answer is one token
-        labels = {share: ids[-1] for share, ids in begun.items()}
+        answers = {share: tokens.encode(f"Criterion 1: {name}") for name, share in item.choices}
+        [opening] = {tuple(ids[:-1]) for ids in answers.values()}  # each answer is one token
+        labels = {share: ids[-1] for share, ids in answers.items()}
         ids = [*prompt, *opening]
-        scored = {f"{share:g}": score(url, ids, labels, share, softmax=False) for share in labels}
-        assert dict(item_reading["distribution"]) == pytest.approx(scored, rel=SCORING), (
+        scores = {f"{share:g}": score(url, ids, labels, share, softmax=False) for share in labels}
+        assert dict(item_reading["distribution"]) == pytest.approx(scores, rel=SCORING), (
             item.criterion
         )
         # The share that counts for the score is renormalised over the answers.
@@ -258,5 +258,5 @@ def score(url: str, ids: list[int], labels: dict[float, int], share: float, soft
         {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request) as answer:
-        [scored] = json.load(answer)["data"]
-    return float(scored["score"])
+        [entry] = json.load(answer)["data"]
+    return float(entry["score"])

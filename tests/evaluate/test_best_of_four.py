@@ -84,12 +84,12 @@ def test_a_judge_is_shown_the_rows_reference(tmp_path: Path, capsys: Any) -> Non
     complete_row = make_row(1, "Math", ["xxxxx"], ["x"]) | {"answer": 5}
     out = str(tmp_path / "o.json")
     sets = [*FAKE, "--set", f"judge.format={marks}", "--set", "columns.reference=answer"]
-    typed = ["evaluate", "best-of-four", "--data", write(tmp_path / "r.jsonl", [complete_row])]
-    assert cli.main([*typed, "--json", out, *sets, "--set", "view=rating"]) == 0
+    command = ["evaluate", "best-of-four", "--data", write(tmp_path / "r.jsonl", [complete_row])]
+    assert cli.main([*command, "--json", out, *sets, "--set", "view=rating"]) == 0
     assert load_result(out)["groups"]["Math"]["accuracy"] == 100.0
     lacks = write(tmp_path / "lacks.jsonl", [complete_row, make_row(2, "Math", ["a"], ["b"])])
-    typed[3] = lacks
-    assert cli.main([*typed, "--json", str(tmp_path / "p.json"), *sets]) == 1
+    command[3] = lacks
+    assert cli.main([*command, "--json", str(tmp_path / "p.json"), *sets]) == 1
     assert "lacks.jsonl:2: field 'answer': missing" in capsys.readouterr().err
 
 

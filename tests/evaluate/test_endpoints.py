@@ -61,9 +61,9 @@ def test_comparison(
     assert cli.main(["evaluate", "eval-p", *flags]) == 0
     overall = load_result(out)["overall"]
     assert (overall["agreement"], overall["consistency"], overall["failed"]) == (50.0, 100.0, 0)
-    sent = [body["messages"][0]["content"] for _, body, _ in endpoint.requests]
-    assert len(sent) == 4
-    assert all(text.startswith(head) for text in sent)
+    prompts = [body["messages"][0]["content"] for _, body, _ in endpoint.requests]
+    assert len(prompts) == 4
+    assert all(text.startswith(head) for text in prompts)
 
 
 def test_rating_by_the_papers_prompt(endpoint: Endpoint, tmp_path: Path) -> None:

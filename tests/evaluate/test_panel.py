@@ -86,11 +86,14 @@ def test_the_majority_of_a_panel_with_and_without_a_stand_in(
     alone = json.loads(out.read_text())
     assert (alone["majority"]["agreement"], alone["majority"]["stand_in_votes"]) == (40, 0)
     assert cli.main([*command, "--stand-in", other]) == 0
-    helped = json.loads(out.read_text())
+    with_stand_in = json.loads(out.read_text())
     # Row 1 becomes s, f, f; row 2 f, s, f; and on row 3 the stand-in votes alone.
-    assert (helped["majority"]["agreement"], helped["majority"]["stand_in_votes"]) == (80, 5)
-    assert helped["agreement"] == alone["agreement"]
-    assert helped["effective_votes"] == alone["effective_votes"]
+    assert (
+        with_stand_in["majority"]["agreement"],
+        with_stand_in["majority"]["stand_in_votes"],
+    ) == (80, 5)
+    assert with_stand_in["agreement"] == alone["agreement"]
+    assert with_stand_in["effective_votes"] == alone["effective_votes"]
     assert "agreement 80.00 %, stand-in votes 5" in capsys.readouterr().out
 
 

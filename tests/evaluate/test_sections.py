@@ -20,11 +20,11 @@ WON, LOST = Verdict.FIRST, Verdict.SECOND
 
 
 def score_sections(*rows: tuple[str, Verdict]) -> dict[str, float]:
-    judged = [
+    judged_pairs = [
         JudgedPair(bytes([n]), subset, WON, (1, 1), (0, 0), PairVerdicts(verdict))
         for n, (subset, verdict) in enumerate(rows)
     ]
-    sections = section_scores(judged, Draws(rounds=10))
+    sections = section_scores(judged_pairs, Draws(rounds=10))
     return {name: section["score"] for name, section in sections.items()}
 
 

@@ -182,11 +182,13 @@ def test_the_published_files_load() -> None:
     if not PUBLISHED.is_dir():
         pytest.skip(f"no {PUBLISHED}: set AUTOJ_DATA to the folder of the released data")
     root = PUBLISHED.parents[2]
-    loaded = {
+    criteria_by_name = {
         path.stem: criteria_in(read_criteria(path, root), path.name)
         for path in PUBLISHED.glob("*.yaml")
     }
-    assert {load_scenarios()[name].name for name in loaded} == set(load_scenarios().names)
-    assert len({criterion for criteria in loaded.values() for criterion in criteria}) == 330
+    assert {load_scenarios()[name].name for name in criteria_by_name} == set(load_scenarios().names)
+    assert (
+        len({criterion for criteria in criteria_by_name.values() for criterion in criteria}) == 330
+    )
     ours = {c.text for scenario in load_scenarios() for c in scenario.criteria}
-    assert not ours & {c.text for criteria in loaded.values() for c in criteria}
+    assert not ours & {c.text for criteria in criteria_by_name.values() for c in criteria}

@@ -109,11 +109,11 @@ def test_parsers_are_total(name: str, text: str) -> None:
     ],
 )
 def test_ratings(name: str, text: str, value: float) -> None:
-    parsed = parse_rating(text, load_format(name))
-    assert not isinstance(parsed, ParseFailure), parsed.reason
-    assert parsed.value == value
-    assert text[parsed.start].isdigit()
-    assert not text[parsed.start - 1].isdigit()
+    outcome = parse_rating(text, load_format(name))
+    assert not isinstance(outcome, ParseFailure), outcome.reason
+    assert outcome.value == value
+    assert text[outcome.start].isdigit()
+    assert not text[outcome.start - 1].isdigit()
 
 
 @pytest.mark.parametrize(
@@ -152,11 +152,11 @@ def test_ratings(name: str, text: str, value: float) -> None:
     ],
 )  # fmt: skip
 def test_rating_failures(name: str, text: str, reason: str, prefix: str) -> None:
-    parsed = parse_rating(text, load_format(name))
-    assert isinstance(parsed, ParseFailure)
-    assert reason in parsed.reason
-    assert text[: parsed.end] == prefix
-    assert len(parsed.reason) < 100
+    outcome = parse_rating(text, load_format(name))
+    assert isinstance(outcome, ParseFailure)
+    assert reason in outcome.reason
+    assert text[: outcome.end] == prefix
+    assert len(outcome.reason) < 100
 
 
 @pytest.mark.parametrize(
@@ -193,9 +193,9 @@ def test_rating_failures(name: str, text: str, reason: str, prefix: str) -> None
     ],
 )
 def test_comparisons(name: str, text: str, verdict: str) -> None:
-    parsed = parse_comparison(text, load_format(name))
-    assert isinstance(parsed, WrittenVerdict), parsed.reason
-    assert parsed.verdict is Verdict(verdict)
+    outcome = parse_comparison(text, load_format(name))
+    assert isinstance(outcome, WrittenVerdict), outcome.reason
+    assert outcome.verdict is Verdict(verdict)
 
 
 ECHO = "So, the final decision is Response 1 / Response 2 / Tie"
@@ -229,10 +229,10 @@ ECHO = "So, the final decision is Response 1 / Response 2 / Tie"
     ],
 )  # fmt: skip
 def test_comparison_failures(name: str, text: str, reason: str, prefix: str) -> None:
-    parsed = parse_comparison(text, load_format(name))
-    assert isinstance(parsed, ParseFailure)
-    assert reason in parsed.reason
-    assert text[: parsed.end] == prefix
+    outcome = parse_comparison(text, load_format(name))
+    assert isinstance(outcome, ParseFailure)
+    assert reason in outcome.reason
+    assert text[: outcome.end] == prefix
 
 
 @pytest.mark.parametrize(
@@ -261,9 +261,9 @@ def test_released_judgements_parse_as_the_authors_read_them(released: Released) 
     texts = [row["critiques"]["autoj"] for row in released("autoj/eval_c_dev.jsonl")]
     assert len(texts) == 113
     for text in texts:
-        parsed = parse_rating(text, fmt)
-        assert not isinstance(parsed, ParseFailure), parsed.reason
-        assert parsed.value == float(text.rpartition("Rating: [[")[2].partition("]]")[0])
+        outcome = parse_rating(text, fmt)
+        assert not isinstance(outcome, ParseFailure), outcome.reason
+        assert outcome.value == float(text.rpartition("Rating: [[")[2].partition("]]")[0])
 
 
 def test_released_training_targets_parse_to_their_score(released: Released) -> None:
@@ -271,6 +271,6 @@ def test_released_training_targets_parse_to_their_score(released: Released) -> N
     rows = released("autoj/single_train.jsonl")
     assert len(rows) == 838
     for row in rows:
-        parsed = parse_rating(row["target_output"], fmt)
-        assert not isinstance(parsed, ParseFailure), parsed.reason
-        assert parsed.value == row["pred_score"]
+        outcome = parse_rating(row["target_output"], fmt)
+        assert not isinstance(outcome, ParseFailure), outcome.reason
+        assert outcome.value == row["pred_score"]

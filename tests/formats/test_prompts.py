@@ -27,7 +27,7 @@ QUERY = "How do I boil an egg?"
 RESPONSES = ("Ten minutes.", "Ask a cook.\n")
 
 
-def sha(text: str | bytes) -> str:
+def hash_text(text: str | bytes) -> str:
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
@@ -62,7 +62,7 @@ def sha(text: str | bytes) -> str:
     ids=lambda value: f"{value.parent.name}/{value.stem}" if isinstance(value, Path) else "",
 )
 def test_wire_format_bytes(path: Path, digest: str) -> None:
-    assert sha(path.read_bytes()) == digest
+    assert hash_text(path.read_bytes()) == digest
 
 
 EN_SINGLE = """Write critiques for a submitted response on a given user's query, and grade the \
@@ -239,8 +239,8 @@ def test_own_format(tmp_path: Path) -> None:
     half = parse_rating("Fine. Stars: <4.5>", fmt)
     assert isinstance(half, ParseFailure)
     for text, verdict in [("L", "first"), ("right.", "second"), ("Neither", "tie")]:
-        parsed = parse_comparison(f"Hm. Winner: {text}", fmt)
-        assert not isinstance(parsed, ParseFailure) and parsed.verdict is Verdict(verdict)
+        outcome = parse_comparison(f"Hm. Winner: {text}", fmt)
+        assert not isinstance(outcome, ParseFailure) and outcome.verdict is Verdict(verdict)
     assert fmt.pairwise is not None
     assert list(fmt.pairwise.canonical) == ["Left", "Right", "Neither"]
 
@@ -464,8 +464,8 @@ def test_evaluators_that_only_compare(name: str) -> None:
     ],
 )
 def test_what_other_evaluators_say(name: str, text: str, verdict: Verdict | None) -> None:
-    parsed = parse_comparison(text, load_format(name))
-    assert (None if isinstance(parsed, ParseFailure) else parsed.verdict) == verdict
+    outcome = parse_comparison(text, load_format(name))
+    assert (None if isinstance(outcome, ParseFailure) else outcome.verdict) == verdict
 
 
 @pytest.mark.parametrize(
@@ -488,8 +488,8 @@ def test_a_verdict_that_comes_first_ends_its_line(
     data = change_key("pairwise.open", r"\A\s{0,3}")
     data["pairwise"]["labels"] = {"first": ["A"], "second": ["B"]}
     fmt = load_format(str(write_format(tmp_path / "first", data)))
-    parsed = parse_comparison(text, fmt)
-    assert (None if isinstance(parsed, ParseFailure) else parsed.verdict) == verdict
+    outcome = parse_comparison(text, fmt)
+    assert (None if isinstance(outcome, ParseFailure) else outcome.verdict) == verdict
 
 
 def test_prometheus_scale_labels_and_system_message() -> None:

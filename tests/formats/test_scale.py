@@ -49,8 +49,8 @@ def write_worded_format(folder: Path, words: Any = WORDS, **scale: Any) -> Judge
     ],
 )
 def test_words_are_read_as_their_numbers(tmp_path: Path, text: str, value: float | None) -> None:
-    parsed = parse_rating(text, write_worded_format(tmp_path))
-    assert (None if isinstance(parsed, ParseFailure) else parsed.value) == value
+    outcome = parse_rating(text, write_worded_format(tmp_path))
+    assert (None if isinstance(outcome, ParseFailure) else outcome.value) == value
 
 
 def test_a_word_that_was_planted_is_not_the_judges(tmp_path: Path) -> None:

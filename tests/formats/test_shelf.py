@@ -147,8 +147,8 @@ def test_where_the_texts_of_a_pair_stand(name: str) -> None:
 )
 def test_what_a_judge_of_pairs_says(name: str, text: str, verdict: str | None) -> None:
     for shown_texts in ((), ("Why?", "Because.", "So.")):
-        parsed = parse_comparison(text, load_format(name), shown_texts)
-        parsed_verdict = None if isinstance(parsed, ParseFailure) else parsed.verdict
+        outcome = parse_comparison(text, load_format(name), shown_texts)
+        parsed_verdict = None if isinstance(outcome, ParseFailure) else outcome.verdict
         assert parsed_verdict == (Verdict(verdict) if verdict else None)
 
 
@@ -178,8 +178,8 @@ def test_what_a_judge_of_pairs_says(name: str, text: str, verdict: str | None) -
 )
 def test_what_a_judge_of_one_response_says(name: str, text: str, rating: float | None) -> None:
     for shown_texts in ((), ("Why?", "Because.")):
-        parsed = parse_rating(text, load_format(name), shown_texts)
-        assert (None if isinstance(parsed, ParseFailure) else parsed.value) == rating
+        outcome = parse_rating(text, load_format(name), shown_texts)
+        assert (None if isinstance(outcome, ParseFailure) else outcome.value) == rating
 
 
 @pytest.mark.parametrize("name", GENERATIVE)

@@ -255,8 +255,8 @@ def test_fit_cuts_the_middle(name: str, wrapper: str, tokenizer_named: Named) ->
     fixed = len(tokens.ids(make_prompt("")))
     budget = fixed + 100
     long = "FIRST " + "".join(WORDS.format(n=n) for n in range(300)) + "LAST"
-    prompt, ids, cut = tokens.fit(make_prompt(long), budget)
-    assert cut
+    prompt, ids, is_cut = tokens.fit(make_prompt(long), budget)
+    assert is_cut
     assert budget - 60 <= len(ids) <= budget
     assert ids == tokens.ids(prompt)
     [response] = [p for m in prompt for p in m.parts if p.response]
@@ -273,8 +273,8 @@ def test_fit_breaks_no_character(name: str, tokenizer_named: Named) -> None:
     """A cut inside a character loses that character, not the run of bytes around it."""
     tokens = PromptTokenizer(tokenizer_named(name), "chat")
     budget = len(tokens.ids(make_prompt(""))) + 101
-    prompt, ids, cut = tokens.fit(make_prompt("\ufffd" + "龘😀" * 200), budget)
-    assert cut and budget - 40 <= len(ids) <= budget
+    prompt, ids, is_cut = tokens.fit(make_prompt("\ufffd" + "龘😀" * 200), budget)
+    assert is_cut and budget - 40 <= len(ids) <= budget
     head, tail = prompt[-1].parts[-2].text.split(ELLIPSIS)
     assert head.removeprefix("\ufffd") in "龘😀" * 200 and tail.strip() in "龘😀" * 200
     assert head.startswith("\ufffd龘😀") and tail.endswith("龘😀")
@@ -294,8 +294,8 @@ def test_fit_cuts_both_of_a_pair(tokenizer_named: Named) -> None:
     budget = len(tokens.ids(make_prompt("", ""))) + 200
     first = "FIRST " + WORDS * 200 + "END1"
     second = "SECOND " + WORDS * 300 + "END2"
-    prompt, ids, cut = tokens.fit(make_prompt(first, second), budget)
-    assert cut and len(ids) <= budget
+    prompt, ids, is_cut = tokens.fit(make_prompt(first, second), budget)
+    assert is_cut and len(ids) <= budget
     texts = [p.text for m in prompt for p in m.parts if p.response]
     assert [(t.split()[0], t.split()[-1], ELLIPSIS in t) for t in texts] == [
         ("FIRST", "END1", True),
@@ -312,8 +312,8 @@ def test_fit_cuts_of_an_uneven_pair_only_what_must_go(
     pair = ["Ten minutes.", "FIRST " + WORDS * 200 + "LAST"]
     pair = pair[::-1] if turned else pair
     budget = len(tokens.ids(make_prompt(*pair))) - over
-    prompt, ids, cut = tokens.fit(make_prompt(*pair), budget)
-    assert cut and budget - 8 <= len(ids) <= budget
+    prompt, ids, is_cut = tokens.fit(make_prompt(*pair), budget)
+    assert is_cut and budget - 8 <= len(ids) <= budget
     short, long = sorted((p.text for m in prompt for p in m.parts if p.response), key=len)
     assert short == "Ten minutes." and long.startswith("FIRST ") and long.endswith("LAST")
 
@@ -349,8 +349,8 @@ def test_fit_counts_split_control_tokens(tokenizer_named: Named) -> None:
     """A response full of added tokens is counted as long and cut, and the input is not rejected."""
     tokenizer = tokenizer_named("qwen")
     tokens = PromptTokenizer(tokenizer, "chat")
-    prompt, ids, cut = tokens.fit(make_prompt("<tool_call>" * 300), 600)
-    assert cut and len(ids) <= 600
+    prompt, ids, is_cut = tokens.fit(make_prompt("<tool_call>" * 300), 600)
+    assert is_cut and len(ids) <= 600
     assert tokenizer.convert_tokens_to_ids("<tool_call>") not in ids
     assert "<tool_call><tool_call>" in prompt[-1].text
 
@@ -370,8 +370,8 @@ def test_fit_takes_a_quarter_of_a_megabyte(name: str, text: str, tokenizer_named
     tokens = PromptTokenizer(tokenizer_named(name), "chat")
 
     def fit(text: str) -> None:
-        _, ids, cut = tokens.fit(make_prompt(text), 1000)
-        assert cut and 900 <= len(ids) <= 1000
+        _, ids, is_cut = tokens.fit(make_prompt(text), 1000)
+        assert is_cut and 900 <= len(ids) <= 1000
 
     require_linear(fit, lambda size: text[:size], len(text) // 8)
 

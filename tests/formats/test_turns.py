@@ -140,9 +140,9 @@ def test_the_oldest_turns_are_left_out(smollm2: Any) -> None:
     tokens, prompt = PromptTokenizer(smollm2, "chat"), make_long_talk()
     whole = len(tokens.ids(prompt))
     for budget in range(whole - 1, whole - 400, -97):
-        short_prompt, ids, cut = tokens.fit(prompt, budget)
+        short_prompt, ids, is_cut = tokens.fit(prompt, budget)
         prompt_text = join_messages(short_prompt)
-        assert cut and len(ids) <= budget and ids == tokens.ids(short_prompt)
+        assert is_cut and len(ids) <= budget and ids == tokens.ids(short_prompt)
         first = min(n for n in range(20) if f"question {n} " in prompt_text)
         assert first > 0 and all(f"said {n}\n" in prompt_text for n in range(first, 20))
         assert f"System: Be kind.\n\n{LEFT_OUT}" in prompt_text
@@ -154,9 +154,9 @@ def test_then_responses_are_cut_and_nothing_else(smollm2: Any) -> None:
     bare = len(
         tokens.ids(render(make_input((Turn("user", "the last one"),)), load_format("autoj-en")))
     )
-    short_prompt, ids, cut = tokens.fit(make_long_talk("word " * 200), bare + 80)
+    short_prompt, ids, is_cut = tokens.fit(make_long_talk("word " * 200), bare + 80)
     prompt_text = join_messages(short_prompt)
-    assert cut and len(ids) <= bare + 80
+    assert is_cut and len(ids) <= bare + 80
     assert "question" not in prompt_text and "the last one" in prompt_text and " … " in prompt_text
     with pytest.raises(InputRejected, match="leave no room for the response"):
         tokens.fit(make_long_talk("word " * 200), bare - 40)
@@ -169,9 +169,9 @@ def test_a_scalar_model_reads_turns_as_messages(smollm2: Any) -> None:
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user", "assistant"]
     assert tokens.ids(prompt) == list(smollm2.apply_chat_template(messages)["input_ids"])
     turns = (TALK[0], *LONG, TALK[-1])
-    short_prompt, ids, cut = tokens.fit(answered_prompt("", "So.", None, turns), 300)
+    short_prompt, ids, is_cut = tokens.fit(answered_prompt("", "So.", None, turns), 300)
     roles = [message.role for message in short_prompt]
-    assert cut and len(ids) <= 300 and roles[:2] == ["system", "user"]
+    assert is_cut and len(ids) <= 300 and roles[:2] == ["system", "user"]
     assert roles[1:] == ["user", "assistant"] * (len(roles) // 2)
     marked = ScalarFormat(name="m", kind="scalar", template="<|p|>{query}<|a|>{response}")
     prompt_text = join_messages(answered_prompt("", "x\nUser: y", marked, TALK))

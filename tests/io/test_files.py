@@ -91,9 +91,11 @@ def test_no_command_writes_over_what_it_reads(
     source = tmp_path / "a"
     source.write_text("not what any command reads")
     output = link_file(source, how, tmp_path)
-    typed = [{"IN": str(source), "OUT": output}.get(word, word) for word in COMMANDS[name].split()]
+    command_line = [
+        {"IN": str(source), "OUT": output}.get(word, word) for word in COMMANDS[name].split()
+    ]
     before = sorted(tmp_path.iterdir())
-    assert cli.main(typed) == 1
+    assert cli.main(command_line) == 1
     assert f"{output}: the run would write over its input {source}: name" in capsys.readouterr().err
     assert source.read_text() == "not what any command reads"
     assert sorted(tmp_path.iterdir()) == before
@@ -153,8 +155,8 @@ def test_no_run_reads_what_lies_in_its_output(
         (output / "selections.jsonl").symlink_to(source)
     config_text = json.dumps(RUNS[command]).replace("INPUT", str(source))
     (tmp_path / "run.yaml").write_text(config_text)
-    typed = ["--config", str(tmp_path / "run.yaml"), "--set", f"output={output}"]
-    assert cli.main([*command.split(), *typed]) == 1
+    command_line = ["--config", str(tmp_path / "run.yaml"), "--set", f"output={output}"]
+    assert cli.main([*command.split(), *command_line]) == 1
     errors = capsys.readouterr().err
     lies_in = f"{output}: the input {source} lies in this output folder"
     over = f"{output / 'selections.jsonl'}: the run would write over its input {source}"

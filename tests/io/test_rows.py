@@ -493,12 +493,12 @@ def test_a_damaged_packed_file_is_named_with_the_last_good_line(
 
 
 def test_require_clean() -> None:
-    def bad(count: int) -> tuple[BadRow, ...]:
+    def make_bad_rows(count: int) -> tuple[BadRow, ...]:
         return tuple(BadRow("f", i, "query", "missing") for i in range(1, count + 1))
 
     require_clean(Rows(("row",)))
     with pytest.raises(InputError) as caught:
-        require_clean(Rows(("row",), bad(22)))
+        require_clean(Rows(("row",), make_bad_rows(22)))
     lines = str(caught.value).splitlines()
     assert lines[0].startswith("22 of 23 rows are bad")
     assert lines[1:21] == [f"  f:{i}: field 'query': missing" for i in range(1, 21)]

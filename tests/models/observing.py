@@ -89,8 +89,8 @@ class World:
         monkeypatch.setattr(classifier, "check_classifier", lambda *of: 0)
         monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 8.0, "CPU": 64.0})
         monkeypatch.setattr("autoj_reward.models.hub_commit", lambda *of: str(of))
-        started = "autoj_reward.client.session.start_tracing"
-        monkeypatch.setattr(started, lambda: self.met.append("tracing"))
+        tracing_target = "autoj_reward.client.session.start_tracing"
+        monkeypatch.setattr(tracing_target, lambda: self.met.append("tracing"))
         of_transformers = "transformers.AutoModelForSequenceClassification.from_pretrained"
         monkeypatch.setattr(of_transformers, self._load_weights)
         monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", self._load_tokenizer)
@@ -144,12 +144,12 @@ class World:
     def _requests(self) -> list[Any]:
         """Return what the server was sent, and with which key. The list is sorted, as requests run
         at once."""
-        sent = [
+        requests = [
             (path, sorted(body.items(), key=repr), headers.get("Authorization"))
             for path, body, headers in self.endpoint.requests
         ]
         self.endpoint.requests.clear()
-        return sorted(sent, key=repr)
+        return sorted(requests, key=repr)
 
     def observe(self, config: JudgeConfig | PolicyConfig, by_service: bool = False) -> list[Any]:
         """Return the effects of a config, or the error if it is refused."""
@@ -253,7 +253,7 @@ def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:
     return values
 
 
-def thinking_format(folder: Path) -> Path:
+def write_thinking_format(folder: Path) -> Path:
     """Write Auto-J's format for a judge that thinks before it answers."""
     shutil.copytree(FORMATS / "autoj-en", folder / "thinks")
     with (folder / "thinks" / "format.yaml").open("a", encoding="utf-8") as file:

@@ -20,7 +20,7 @@ from autoj_reward.config import (
     load_config,
 )
 from autoj_reward.models.unused import keys_without_effect
-from tests.models.observing import REFUSED, World, thinking_format
+from tests.models.observing import REFUSED, World, write_thinking_format
 from tests.reference_format import REFERENCE, write_reference_format
 from tests.test_config import OURS, kind_of
 
@@ -123,7 +123,7 @@ def names(world: World, tmp_path: Path) -> dict[str, str]:
         "{tokenizer}": str(tmp_path / "one"),
         "{other tokenizer}": str(tmp_path / "two"),
         "{criteria}": str(write_reference_format(tmp_path / "criteria", NEEDS_CRITERIA)),
-        "{thinks}": str(thinking_format(tmp_path)),
+        "{thinks}": str(write_thinking_format(tmp_path)),
     }
 
 
@@ -135,11 +135,11 @@ def fill_names(data: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     return real_data
 
 
-def keys_of(kind: type[Block], start: str = "") -> Iterator[str]:
+def list_keys(kind: type[Block], start: str = "") -> Iterator[str]:
     """Yield the path of every key of a block and of the blocks in it."""
     for name, field in kind.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Block):
-            yield from keys_of(field.annotation, f"{name}.")
+            yield from list_keys(field.annotation, f"{name}.")
         else:
             yield start + name
 
@@ -198,7 +198,7 @@ def wrap_config(config: JudgeConfig | PolicyConfig, by_service: bool) -> Block:
 def test_every_key_of_a_judge_changes_something_or_is_named(
     kind: str, world: World, names: dict[str, str]
 ) -> None:
-    about = {key: make_judge_data(key, kind) for key in keys_of(JudgeConfig)}
+    about = {key: make_judge_data(key, kind) for key in list_keys(JudgeConfig)}
     assert find_wrong_keys(world, names, JudgeConfig, about, "service" in kind) == {}
 
 
@@ -206,7 +206,7 @@ def test_every_key_of_a_judge_changes_something_or_is_named(
 def test_every_key_of_a_policy_changes_something_or_is_named(
     kind: str, world: World, names: dict[str, str]
 ) -> None:
-    about = {key: POLICIES[kind] | BESIDE.get(key, {}) for key in keys_of(PolicyConfig)}
+    about = {key: POLICIES[kind] | BESIDE.get(key, {}) for key in list_keys(PolicyConfig)}
     assert find_wrong_keys(world, names, PolicyConfig, about) == {}
 
 

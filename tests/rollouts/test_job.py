@@ -519,6 +519,6 @@ def test_a_job_says_how_to_watch_it_and_is_watched(
 
 def test_a_job_in_one_process_waits_for_no_ray(tmp_path: Path) -> None:
     job = Job(tmp_path, ROWS, SCRIPT)
-    typed = f"from autoj_reward.cli import main as cli; assert cli.main({job.arguments}) == 0"
-    typed += "; import sys; assert not {'ray', 'torch', 'vllm'} & sys.modules.keys()"
-    subprocess.run([sys.executable, "-c", typed], cwd=ROOT, check=True)
+    code = f"from autoj_reward.cli import main as cli; assert cli.main({job.arguments}) == 0"
+    code += "; import sys; assert not {'ray', 'torch', 'vllm'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -45,16 +45,18 @@ def test_answers_are_judged_by_their_references(
     endpoint.answer = compare_answers
     output = tmp_path / "run"
     sets = [f"judge.base_url={endpoint.url}", f"output={output}"]
-    typed = ["best-of-n", "--config", "configs/jobs/math_endpoint.yaml"]
-    assert cli.main([*typed, *(word for setting in sets for word in ("--set", setting))]) == 0
+    command = ["best-of-n", "--config", "configs/jobs/math_endpoint.yaml"]
+    assert cli.main([*command, *(word for setting in sets for word in ("--set", setting))]) == 0
     lines = (output / "judgements.jsonl").read_text(encoding="utf-8").splitlines()
-    judged = [json.loads(line) for line in lines]
-    assert {record["outcome"] for record in judged} == {"ok"}
-    assert [record["rating"] for record in judged].count(1.0) == 9  # of 64
+    judgements = [json.loads(line) for line in lines]
+    assert {record["outcome"] for record in judgements} == {"ok"}
+    assert [record["rating"] for record in judgements].count(1.0) == 9  # of 64
     lines = (output / "selections.jsonl").read_text(encoding="utf-8").splitlines()
-    chosen = [json.loads(line) for line in lines]
-    right = [find_last_number(record["response"]) == record["extra"]["answer"] for record in chosen]
-    assert [record["rating"] for record in chosen] == [float(is_right) for is_right in right]
+    selections = [json.loads(line) for line in lines]
+    right = [
+        find_last_number(record["response"]) == record["extra"]["answer"] for record in selections
+    ]
+    assert [record["rating"] for record in selections] == [float(is_right) for is_right in right]
     assert (len(right), sum(right)) == (8, 4)  # no response to the other four is right
     page = (output / "report.html").read_text(encoding="utf-8")
     assert "reference" in page and "Verdict: correct" in page

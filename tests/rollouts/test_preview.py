@@ -26,11 +26,11 @@ def make_config(judge: Any = JUDGE, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def preview(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(config: dict[str, Any], rows: list[Any], *typed: str, code: int = 0) -> str:
+    def run(config: dict[str, Any], rows: list[Any], *flags: str, code: int = 0) -> str:
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "rows.jsonl").write_text(lines, encoding="utf-8")
-        arguments = ["--config", str(tmp_path / "run.yaml"), *typed]
+        arguments = ["--config", str(tmp_path / "run.yaml"), *flags]
         if "input" not in config:
             arguments += ["--input", str(tmp_path / "rows.jsonl")]
         assert cli.main(["preview", *arguments]) == code
@@ -40,7 +40,7 @@ def preview(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
-def run_file(kind: str, folder: Path) -> dict[str, Any]:
+def make_run_file(kind: str, folder: Path) -> dict[str, Any]:
     files = {"input": str(folder / "rows.jsonl"), "output": str(folder / "out")}
     return {
         "a reward": make_config(),
@@ -66,7 +66,7 @@ def run_file(kind: str, folder: Path) -> dict[str, Any]:
 def test_every_run_file_shows_prompt_text_reading_and_number(
     preview: Any, tmp_path: Path, kind: str, number: str
 ) -> None:
-    out = preview(run_file(kind, tmp_path), [{"query": "Why?", "response": GOOD}])
+    out = preview(make_run_file(kind, tmp_path), [{"query": "Why?", "response": GOOD}])
     assert f"[Query]: ⟦Why?⟧\n***\n[Response]: ⟦{GOOD}⟧\n" in out
     assert (
         f"--- the judge writes ---\nScripted critique of {len(GOOD)} characters.\nRating: [[9]]"
@@ -142,7 +142,7 @@ def test_a_pair_is_compared_in_both_orders_unless_the_file_says_one(preview: Any
 
 
 def test_online_dpo_by_comparisons_compares_the_two_responses(preview: Any, tmp_path: Path) -> None:
-    config = run_file("train", tmp_path) | {"pairwise": True}
+    config = make_run_file("train", tmp_path) | {"pairwise": True}
     out = preview(config, [{"query": "Why?", "responses": [GOOD, "poor"]}])
     assert out.endswith("\nverdict: first\n\n")
 
@@ -179,7 +179,7 @@ def test_a_failure_says_why_and_what_the_fallback_is(preview: Any) -> None:
 
 def test_a_job_has_no_fallback(preview: Any, tmp_path: Path) -> None:
     judge = {"kind": "fake", "script": {"fail": {"lost": "truncated"}}}
-    config = run_file("best-of-n", tmp_path) | {"judge": judge}
+    config = make_run_file("best-of-n", tmp_path) | {"judge": judge}
     out = preview(config, [{"query": "Why?", "responses": ["lost", GOOD]}])
     assert "rating of response 1: none, since truncated: " in out and "fallback" not in out
 

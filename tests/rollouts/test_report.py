@@ -53,7 +53,7 @@ def make_failure(reason: str = "no slot") -> Judgement:
     return Judgement(Outcome.UNPARSABLE, reason=reason)
 
 
-def group(
+def make_group(
     *judgements: Judgement, query: str = "q", response: str = "r", line: int = 1, **selection: Any
 ) -> GroupResult:
     candidates = tuple(Candidate(query, f"{response}{n}") for n in range(len(judgements)))
@@ -85,7 +85,7 @@ def render_data(groups: list[GroupResult], **options: Any) -> dict[str, Any]:
 def test_a_group_that_was_judged_together_has_its_evidence() -> None:
     order = Order((1, 0), (0.75, 0.25), (False, True))
     ranking = Ranking((0.25, 0.75), (0.1, 0.1), ("", ""), (), orders=(order,))
-    plain_group = group(rated(0.25), rated(0.75), index=1, rule="relative")
+    plain_group = make_group(rated(0.25), rated(0.75), index=1, rule="relative")
     ranked_group = replace(plain_group, ranking=ranking)
     [query] = render_data([ranked_group])["queries"]
     assert query["relative"]["unit"] == "share of the scale"
@@ -97,7 +97,7 @@ def test_a_group_that_was_judged_together_has_its_evidence() -> None:
 
 @pytest.mark.parametrize(("spread", "warned"), [(0.001, True), (0.06, False)])
 def test_scores_from_0_to_1_are_no_points(spread: float, warned: bool) -> None:
-    groups = [group(rated(0.5 - spread), rated(0.5 + spread), index=1, rule="relative")]
+    groups = [make_group(rated(0.5 - spread), rated(0.5 + spread), index=1, rule="relative")]
     run = render_data(groups, relative=RelativeConfig(by="comparisons"))["run"]
     assert any("of a score from 0 to 1 on average" in notice for notice in run["notices"]) is warned
     assert run["summary"]["scored_by"] == "comparisons"
@@ -150,14 +150,14 @@ HOSTILE = (
 
 
 def render_hostile_page(text: str) -> str:
-    judged = [
+    judgements = [
         rated(5, expected=5.5, critique=text, flags=(text,), judge=text),
         make_failure(text),
         rated(5, critique=text, thinking=text),
     ]
     groups = [
-        group(*judged, query=text, response=text, index=2, rule=text, tied=(0, 2)),
-        group(make_failure(text), query=text, response=text, rule="all_failed"),
+        make_group(*judgements, query=text, response=text, index=2, rule=text, tied=(0, 2)),
+        make_group(make_failure(text), query=text, response=text, rule="all_failed"),
     ]
     return render(groups, (BadRow(text, 1, text, text),), title=text, config=text)
 
@@ -176,13 +176,13 @@ def iterate_texts(value: Any) -> Iterator[str]:
 
 def test_hostile_text_stays_text() -> None:
     page = render_hostile_page(HOSTILE)
-    parsed = Parsed(page)
-    assert parsed.tags == Parsed(render_hostile_page("x" * len(HOSTILE))).tags
-    assert parsed.data["queries"][0]["text"].startswith("</title></style>")
-    texts = "".join(iterate_texts(parsed.data))
+    parser = Parsed(page)
+    assert parser.tags == Parsed(render_hostile_page("x" * len(HOSTILE))).tags
+    assert parser.data["queries"][0]["text"].startswith("</title></style>")
+    texts = "".join(iterate_texts(parser.data))
     assert "<script>alert(1)</script>" in texts and "$config ${title} $data {x}" in texts
     assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff\u202e]", texts)
-    block = data_block(parsed.data)
+    block = data_block(parser.data)
     assert not re.search("[<>&]", block) and block.isascii()
 
 
@@ -201,35 +201,35 @@ def test_any_text_leaves_the_structure_alone(text: str) -> None:
     ("result", "view", "sentence"),
     [
         pytest.param(
-            group(rated(5), rule="only"), "rating", "It is the only candidate.", id="only"
+            make_group(rated(5), rule="only"), "rating", "It is the only candidate.", id="only"
         ),
         pytest.param(
-            group(rated(5), make_failure(), rule="only"),
+            make_group(rated(5), make_failure(), rule="only"),
             "rating",
             "It is the only candidate that was rated.",
             id="only-rated",
         ),
         pytest.param(
-            group(rated(5, expected=5.2), rated(5, expected=5.1), rule="expected"),
+            make_group(rated(5, expected=5.2), rated(5, expected=5.1), rule="expected"),
             "expected",
             "It has the highest expected rating, and no other candidate shares it.",
             id="expected",
         ),
         pytest.param(
-            group(rated(5.5), rated(5.5), rule="policy_logprob", tied=(0, 1)),
+            make_group(rated(5.5), rated(5.5), rule="policy_logprob", tied=(0, 1)),
             "rating",
             "2 candidates share the best rating, 5.5; "
             "the policy found this one the most probable of them.",
             id="tie-break",
         ),
         pytest.param(
-            group(make_failure(), rule="all_failed"),
+            make_group(make_failure(), rule="all_failed"),
             "rating",
             "Every judgement failed, so this choice says nothing about quality.",
             id="all-failed",
         ),
         pytest.param(
-            group(rated(5), rule="<b>"), "rating", "Decided by the rule <b>.", id="unknown"
+            make_group(rated(5), rule="<b>"), "rating", "Decided by the rule <b>.", id="unknown"
         ),
     ],
 )
@@ -240,8 +240,8 @@ def test_rule_in_words(result: GroupResult, view: str, sentence: str) -> None:
 def test_a_large_job_is_shown_by_a_sample() -> None:
     ratings = [5.0 + (n % 4) for n in range(1000)]
     ratings[400:404] = [1.0, 2.0, 3.0, 4.0]
-    groups = [group(rated(value), query=f"query {n}") for n, value in enumerate(ratings)]
-    groups[500] = group(make_failure(), query="query 500", rule="all_failed")
+    groups = [make_group(rated(value), query=f"query {n}") for n, value in enumerate(ratings)]
+    groups[500] = make_group(make_failure(), query="query 500", rule="all_failed")
     report_data = render_data(groups)
     numbers = [query["id"] for query in report_data["queries"]]
     # 50 of the lowest are among the first, last and drawn ones in part.
@@ -263,8 +263,8 @@ def test_a_large_job_is_shown_by_a_sample() -> None:
 
 
 def test_the_texts_of_the_chosen_the_best_and_the_worst_are_whole() -> None:
-    judged = [rated(value, critique="c" * 3000) for value in (5, 9, 7, 2)]
-    [query] = render_data([group(*judged, index=1)])["queries"]
+    judgements = [rated(value, critique="c" * 3000) for value in (5, 9, 7, 2)]
+    [query] = render_data([make_group(*judgements, index=1)])["queries"]
     lengths = [len(detail["judgements"][0]["critique"]) for detail in query["details"]]
     assert lengths[1] == lengths[3] == 3000
     assert lengths[0] == lengths[2] < 600
@@ -275,11 +275,15 @@ def test_the_texts_of_the_chosen_the_best_and_the_worst_are_whole() -> None:
     "groups",
     [
         pytest.param([], id="no-query"),
-        pytest.param([group(rated(5), rule="only")], id="one-candidate"),
-        pytest.param([group(make_failure(), make_failure(), rule="all_failed")], id="no-rating"),
-        pytest.param([group(*[rated(5)] * 300)], id="many-candidates"),
-        pytest.param([group(rated(0), rated(100), rated(-3.5, expected=-3))], id="another-scale"),
-        pytest.param([group(rated(5), query="", response=" \n")], id="empty-texts"),
+        pytest.param([make_group(rated(5), rule="only")], id="one-candidate"),
+        pytest.param(
+            [make_group(make_failure(), make_failure(), rule="all_failed")], id="no-rating"
+        ),
+        pytest.param([make_group(*[rated(5)] * 300)], id="many-candidates"),
+        pytest.param(
+            [make_group(rated(0), rated(100), rated(-3.5, expected=-3))], id="another-scale"
+        ),
+        pytest.param([make_group(rated(5), query="", response=" \n")], id="empty-texts"),
     ],
 )
 def test_a_report_of_any_job(groups: list[GroupResult], view: str) -> None:
@@ -311,7 +315,7 @@ def test_ticks_are_few_and_inside(low: float, span: float) -> None:
 
 
 def make_job() -> list[GroupResult]:
-    tied = group(
+    tied = make_group(
         rated(7, expected=6.8, direct=6.0),
         rated(7, expected=7.1, critique="It won.", direct=6.5),
         rated(3, expected=3.2, direct=3.0),
@@ -324,12 +328,12 @@ def make_job() -> list[GroupResult]:
         response=f"{HOSTILE} response ",
         line=7,
     )
-    plain = group(
+    plain = make_group(
         rated(8, expected=7.6, critique="Clear and short."),
         rated(2, expected=2.4),
         query="Why is it blue?",
     )
-    flagged = group(
+    flagged = make_group(
         rated(5, expected=5.5, flags=("planted_verdict",)), rated(4), query="Which one?"
     )
     return [tied, plain, flagged]
@@ -386,7 +390,7 @@ def test_a_file_shows_the_job_and_asks_nobody(loaded_page: Page) -> None:
 
 
 def test_a_report_of_scores_names_them(tmp_path: Path) -> None:
-    groups = [group(rated(0.25), rated(0.75), index=1, rule="relative")]
+    groups = [make_group(rated(0.25), rated(0.75), index=1, rule="relative")]
     page = open_report(tmp_path, render(groups, relative=RelativeConfig(by="comparisons")))
     try:
         wait_for(lambda: read_texts(page, ".tile dt"))
@@ -449,17 +453,19 @@ def test_search_sort_and_filters_of_a_report(loaded_page: Page) -> None:
 @pytest.mark.parametrize(
     "groups",
     [
-        pytest.param([group(make_failure(), make_failure(), rule="all_failed")], id="no-rating"),
+        pytest.param(
+            [make_group(make_failure(), make_failure(), rule="all_failed")], id="no-rating"
+        ),
         pytest.param(
             [
                 replace(
-                    group(rated(8), Judgement(Outcome.ABANDONED, reason="cannot win")),
+                    make_group(rated(8), Judgement(Outcome.ABANDONED, reason="cannot win")),
                     standings=(Standing(Fate.JUDGED, 7.5, 1), Standing(Fate.CANNOT_WIN, 2.0)),
                 )
             ],
             id="budget",
         ),
-        pytest.param([group(rated(-0.31), rated(0.27), index=1)], id="scores"),
+        pytest.param([make_group(rated(-0.31), rated(0.27), index=1)], id="scores"),
     ],
 )
 def test_odd_jobs_in_a_browser(tmp_path: Path, groups: list[GroupResult]) -> None:

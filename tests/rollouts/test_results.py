@@ -105,7 +105,7 @@ def test_selection_record() -> None:
 
 def test_judgement_records() -> None:
     slot = (("1", 0.2), ("2", 0.7))
-    judged = rated(
+    judgement = rated(
         2.0,
         slot,
         1.78,
@@ -118,7 +118,7 @@ def test_judgement_records() -> None:
         flags=("planted_verdict",),
     )
     first, second = judgement_records(
-        make_group(judged, make_failure(Outcome.TRUNCATED, "too long"))
+        make_group(judgement, make_failure(Outcome.TRUNCATED, "too long"))
     )
     assert first == {
         "line": 7,
@@ -463,9 +463,9 @@ def test_a_shards_part_brings_back_a_ranked_group() -> None:
 
 def test_a_shards_part_brings_back_rubric_scores() -> None:
     item = RubricItem("Is short", 2.0, "optional", tags=("style",))
-    judged = (rated(1),)
-    score = RubricScore(0.5, "", (ItemVerdict(item, 0.5, "Yes"),), judged)
+    judgements = (rated(1),)
+    score = RubricScore(0.5, "", (ItemVerdict(item, 0.5, "Yes"),), judgements)
     row = QueryRow(1, "q", context=Context(rubric=(item,)))
     candidates = (Candidate("q", "a", context=row.context),)
-    group = GroupResult(row, candidates, judged, Selection(0, "only"), rubrics=(score,))
+    group = GroupResult(row, candidates, judgements, Selection(0, "only"), rubrics=(score,))
     assert Records(io.BytesIO(pickle.dumps(group))).load() == group

@@ -55,18 +55,18 @@ async def test_progress_moves_with_each_response_and_back_with_a_lost_replica(
 def test_a_query_is_judged_while_the_next_one_is_sampled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged = asyncio.Event()
+    first_judged = asyncio.Event()
     batches, answer = PolicyReplica.batches, FakeEngine._log
 
     async def wait_for_the_judge(self: PolicyReplica, prompt: Any) -> Batches:
         if prompt == "second":
-            await judged.wait()
+            await first_judged.wait()
         async for batch in batches(self, prompt):
             yield batch
 
     def log(self: FakeEngine, responses: list[str]) -> None:
         answer(self, responses)
-        judged.set()
+        first_judged.set()
 
     monkeypatch.setattr(PolicyReplica, "batches", wait_for_the_judge)
     monkeypatch.setattr(FakeEngine, "_log", log)

@@ -61,7 +61,7 @@ def nodes() -> Iterator[Nodes]:
 
 
 @pytest.fixture
-def joined(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Nodes:
+def joined_nodes(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Nodes:
     monkeypatch.setenv("RAY_ADDRESS", nodes.address)
     return nodes
 
@@ -84,7 +84,7 @@ def read_untimed(job: Job) -> list[Any]:
 
 
 def test_shards_find_what_one_process_does(
-    tmp_path: Path, joined: Nodes, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, joined_nodes: Nodes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rows = [*BAD, {"query": "sampled"}, *ROWS[1:], {"query": "sampled too"}]
     policy = {"kind": "fake", "n": 3}
@@ -111,7 +111,7 @@ def test_shards_find_what_one_process_does(
 
 
 def test_an_error_of_a_worker_says_what_to_do(
-    tmp_path: Path, joined: Nodes, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, joined_nodes: Nodes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = make_sharded_job(tmp_path, ROWS, SCRIPT)
     journal = job.output / "shards" / "00001" / "journal.sqlite"
@@ -145,7 +145,7 @@ class Rating:
         return judgement.view("rating")
 
 
-def test_workers_ask_the_replicas_of_the_job(joined: Nodes) -> None:
+def test_workers_ask_the_replicas_of_the_job(joined_nodes: Nodes) -> None:
     from autoj_reward.replicas.pipeline import Deployed, run_stages
 
     script = {"ratings": {"a": 3, "bb": 8, "ccc": 5, "dd": 6}}
@@ -169,7 +169,7 @@ class Counting:
 
 
 @pytest.mark.parametrize(("workers", "count"), [(2, 2), (8, 3)])
-def test_workers_know_how_many_they_are(joined: Nodes, workers: int, count: int) -> None:
+def test_workers_know_how_many_they_are(joined_nodes: Nodes, workers: int, count: int) -> None:
     from autoj_reward.replicas.pipeline import run_stages
 
     cluster = Cluster()
@@ -205,7 +205,7 @@ class Second(First):
 
 
 def test_one_is_sampled_while_another_is_judged_and_a_third_is_joined(
-    tmp_path: Path, joined: Nodes
+    tmp_path: Path, joined_nodes: Nodes
 ) -> None:
     from autoj_reward.replicas.pipeline import run_stages
 
@@ -222,7 +222,7 @@ def test_one_is_sampled_while_another_is_judged_and_a_third_is_joined(
         cluster.close()
 
 
-def test_both_stages_have_gpus_of_their_own(joined: Nodes) -> None:
+def test_both_stages_have_gpus_of_their_own(joined_nodes: Nodes) -> None:
     cluster = Cluster()
     try:
         cluster.start()
@@ -233,7 +233,7 @@ def test_both_stages_have_gpus_of_their_own(joined: Nodes) -> None:
         cluster.close()
 
 
-def test_a_killed_driver_and_another_start(tmp_path: Path, joined: Nodes) -> None:
+def test_a_killed_driver_and_another_start(tmp_path: Path, joined_nodes: Nodes) -> None:
     alone, job = (
         Job(tmp_path / "alone", MANY, {}),
         make_sharded_job(tmp_path / "shards", MANY, SLOW),
@@ -250,14 +250,14 @@ def test_a_killed_driver_and_another_start(tmp_path: Path, joined: Nodes) -> Non
     assert leftovers == []
 
 
-def test_a_killed_node(tmp_path: Path, joined: Nodes) -> None:
+def test_a_killed_node(tmp_path: Path, joined_nodes: Nodes) -> None:
     alone, job = (
         Job(tmp_path / "alone", MANY, {}),
         make_sharded_job(tmp_path / "shards", MANY, SLOW),
     )
     assert alone.run() == 0
     driver = start_job(job, 0.3)
-    joined.lose_one()
+    joined_nodes.lose_one()
     assert driver.wait() == 0
     assert read_untimed(job)[0] == read_untimed(alone)[0]
     require_asked_once(job, alone)

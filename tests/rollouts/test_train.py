@@ -111,14 +111,14 @@ def test_a_checkpoint_that_was_cut_off_is_passed_over(
     with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
         training.main(algorithm, str(config_file), sets)
     assert not (run / "policy").exists()
-    _cut_off(run)
+    _damage_checkpoint(run)
     monkeypatch.setattr(training, "RewardModel", _make_listening_model([]))
     assert training.main(algorithm, str(config_file), sets) == 0
     assert "-1\n" in capsys.readouterr().err.partition("goes on from ")[2]
     assert (run / "policy").is_dir()
 
 
-def _cut_off(run: Path) -> None:
+def _damage_checkpoint(run: Path) -> None:
     """Leave the newest checkpoint as a kill would, halfway through writing it."""
     if (run / "ppo-2").is_dir():
         (run / "ppo-2").rename(run / ".ppo-2")

@@ -64,10 +64,10 @@ def stop_at_step_2(kind: Any, method: str, first: list[bool]) -> None:
     setattr(kind, method, stop)
 
 
-def run(what: str, config: dict[str, Any]) -> None:
+def run(recipe: str, config: dict[str, Any]) -> None:
     """One training, whole or from where it was stopped."""
-    if what in ("judge", "scalar"):
-        if what == "judge":
+    if recipe in ("judge", "scalar"):
+        if recipe == "judge":
             from autoj_reward.training.judge.recipe import TrainJudgeConfig as Kind
             from autoj_reward.training.judge.train import train_judge as train
         else:
@@ -81,7 +81,7 @@ def run(what: str, config: dict[str, Any]) -> None:
     else:
         path = Path(f"{config['output']}-{os.environ['RANK']}.json")
         path.write_text(json.dumps(config), encoding="utf-8")
-        policies.main(what, str(path))
+        policies.main(recipe, str(path))
 
 
 def say(line: str) -> None:
@@ -97,14 +97,14 @@ def main(work: str) -> None:
     first: list[bool] = []
     stop_at_step_2(saving._Checkpoints, "on_save", first)
     stop_at_step_2(ppo._Checkpoints, "on_step_end", first)
-    for what, config in json.loads(Path(work).read_text(encoding="utf-8")):
+    for recipe, config in json.loads(Path(work).read_text(encoding="utf-8")):
         first.append(True)
         try:
-            run(what, config)
+            run(recipe, config)
         except Stopped:
-            say(f"stopped: {what}")
-        run(what, config)
-        say(f"done: {what}")
+            say(f"stopped: {recipe}")
+        run(recipe, config)
+        say(f"done: {recipe}")
 
 
 if __name__ == "__main__":

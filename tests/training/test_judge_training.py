@@ -163,8 +163,8 @@ def test_what_a_pair_teaches(builder: ExampleBuilder, smollm2: Any) -> None:
     text = "So, the final decision is Response 2"
     assert smollm2.decode([token for _, token in tree.text]) == text + "<|im_end|>"
     assert tree.verdict is not None
-    spelled = [smollm2.decode(list(ids)).strip() for ids in tree.verdict.labels]
-    assert spelled == ["Response 1", "Response 2", "Tie"]
+    spellings = [smollm2.decode(list(ids)).strip() for ids in tree.verdict.labels]
+    assert spellings == ["Response 1", "Response 2", "Tie"]
     assert builder.compared(PAIR).target == 1
     assert [builder.preferred(row).target for row in (PAIR, _make_compared(Verdict.TIE))] == [
         0.0,
