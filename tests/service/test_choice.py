@@ -16,7 +16,8 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.formats.schema import FORMATS
 from autoj_reward.service.api import make_app
 from tests.engine.test_openai_engine import Answer, Endpoint
-from tests.rollouts.test_job import Job, read_lines
+from tests.rollouts.test_job import Job
+from tests.rollouts.test_job import read_lines as read
 
 RESPONSES = ["poor", "good", "better"]
 SCRIPT = {"ratings": {"poor": 2, "good": 9, "better": 9}}
@@ -120,5 +121,5 @@ def test_a_service_and_a_job_choose_alike_by_every_view(
     assert (chosen["index"], chosen["rule"]) == (index, view)
     ratings = [own["rating"] for own in answer.json()["judgements"]]
     numbers = {"rating": "value", "expected": "expected", "direct": "direct"}
-    rows = read_lines(job.output / "judgements.jsonl")
+    rows = read(job.output / "judgements.jsonl")
     assert [own[numbers[view]] for own in ratings] == [row[view] for row in rows]
