@@ -76,20 +76,22 @@ def job_command(folder: Path, **given: Any) -> tuple[str, ...]:
 
     Return its command.
     """
-    named = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | given
-    (folder / "job.yaml").write_text(yaml.safe_dump(named), encoding="utf-8")
+    job = {"input": str(folder / "in.jsonl"), "output": str(folder / "out")} | given
+    (folder / "job.yaml").write_text(yaml.safe_dump(job), encoding="utf-8")
     return "best-of-n", "--config", str(folder / "job.yaml")
 
 
 def start_command(folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    """Start `autoj` with these arguments. Its output goes to the folder's file `told`."""
+    """Start `autoj` with these arguments. Its output goes to the folder's file `output`."""
     return start_module(folder, "autoj_reward.cli", *words)
 
 
 def start_module(folder: Path, module: str, *words: str) -> subprocess.Popen[bytes]:
-    """Start `python -m` with a module. Its output goes to the folder's file `told`."""
-    with (folder / "told").open("w") as told:
-        return subprocess.Popen([sys.executable, "-m", module, *words], stdout=told, stderr=told)
+    """Start `python -m` with a module. Its output goes to the folder's file `output`."""
+    with (folder / "output").open("w") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *words], stdout=output, stderr=output
+        )
 
 
 def start_job(folder: Path, **given: Any) -> subprocess.Popen[bytes]:
@@ -111,7 +113,7 @@ ALONE = "one process"
 def wait_for_end(process: subprocess.Popen[bytes], folder: Path) -> None:
     """Wait for the command's end. Raises EngineError if it failed."""
     if process.wait():
-        raise EngineError(f"the command failed: {(folder / 'told').read_text()[-2000:]}")
+        raise EngineError(f"the command failed: {(folder / 'output').read_text()[-2000:]}")
 
 
 def measure_start(start: StartWay, folder: Path, candidates: int) -> dict[str, float]:
@@ -126,20 +128,20 @@ def measure_start(start: StartWay, folder: Path, candidates: int) -> dict[str, f
     shutil.rmtree(folder / "out", ignore_errors=True)
     began, cpu = time.monotonic(), dict[psutil.Process, float]()
     process = start(folder)
-    own = psutil.Process(process.pid)
-    while (over := os.wait4(process.pid, os.WNOHANG))[0] == 0:
-        for one in with_descendants([own]) - {own}:
+    job = psutil.Process(process.pid)
+    while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
+        for descendant in with_descendants([job]) - {job}:
             with suppress(psutil.NoSuchProcess):
-                cpu[one] = sum(one.cpu_times()[:2])
+                cpu[descendant] = sum(descendant.cpu_times()[:2])
         time.sleep(0.2)
-    wall_s, (_, status, used) = time.monotonic() - began, over
+    wall_s, (_, status, resources) = time.monotonic() - began, ended
     process.returncode = os.waitstatus_to_exitcode(status)
     wait_for_end(process, folder)
-    cpu_s = used.ru_utime + used.ru_stime + sum(cpu.values())
+    cpu_s = resources.ru_utime + resources.ru_stime + sum(cpu.values())
     journals = (folder / "out").rglob("journal.sqlite")
     return {
         "wall_s": wall_s,
-        "peak_mb": used.ru_maxrss / 1024,
+        "peak_mb": resources.ru_maxrss / 1024,
         "cpu_us": 1e6 * cpu_s / candidates,
         "per_second": candidates / wall_s,
         "journal_bytes": sum(path.stat().st_size for path in journals) / candidates,
@@ -167,16 +169,16 @@ COLUMNS = {
 """Columns of the report."""
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report as one Markdown table."""
-    config = found["config"]
+    config = result["config"]
     note = (
         f"{config['candidates']} candidates of {config['words']} words a query; medians of "
         f"{config['rounds']} rounds. Start of the process, and of Ray for shards, and the writing "
         "of results are in all figures. Peak memory is that of the first process. The bare loop "
         "reads the rows, stores judgements in SQLite and writes the result files."
     )
-    return report("Jobs by size", found, [("Jobs", tabled(found["jobs"], COLUMNS), note)])
+    return report("Jobs by size", result, [("Jobs", tabled(result["jobs"], COLUMNS), note)])
 
 
 def study(run: Study[JobSpeedConfig]) -> str:
@@ -190,16 +192,16 @@ def study(run: Study[JobSpeedConfig]) -> str:
         split = {"shards": config.shards, "concurrency": 2}
         ways[f"{config.shards} shards, two workers"] = partial(start_job, ray_data=split)
     for queries in tqdm(config.queries, desc="jobs"):
-        found = measure_in_turn(config, queries, ways)
-        for way, figures in found.items():
-            own = {name: median(one[name] for one in figures) for name in figures[0]}
+        figures = measure_in_turn(config, queries, ways)
+        for way, rounds in figures.items():
+            medians = {name: median(r[name] for r in rounds) for name in rounds[0]}
             times = {
                 f"times_{name}": ratio_by_round(
-                    [one[name] for one in figures], [one[name] for one in found[ALONE]]
+                    [r[name] for r in rounds], [r[name] for r in figures[ALONE]]
                 )
                 for name in ("wall_s", "cpu_us")
             }
-            rows.append({"queries": queries, "way": way} | own | times)
+            rows.append({"queries": queries, "way": way} | medians | times)
     return run.write("jobs", {"jobs": rows}, markdown)
 
 
@@ -207,17 +209,17 @@ def measure_in_turn(
     config: JobSpeedConfig, queries: int, ways: Mapping[str, StartWay]
 ) -> dict[str, list[dict[str, float]]]:
     """Return the figures of each way in each round, on the same rows."""
-    found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    figures: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     choices = list[tuple[int, float, float]]()
     with TemporaryDirectory() as name:
         folder = Path(name)
         write_jsonl(folder / "in.jsonl", make_rows(queries, config.candidates, config.words))
         for _, way in turns(ways, config.rounds):
-            found[way].append(measure_start(ways[way], folder, queries * config.candidates))
+            figures[way].append(measure_start(ways[way], folder, queries * config.candidates))
             choices = choices or chosen_candidates(folder)
             if chosen_candidates(folder) != choices:
                 raise EngineError(f"{way} chose other candidates than the way before it")
-    return found
+    return figures
 
 
 main = study_command(JobSpeedConfig, study)

@@ -37,7 +37,7 @@ from pydantic import Field
 from tqdm import tqdm
 
 from autoj_reward.config import JudgeConfig
-from autoj_reward.errors import EngineError
+from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.evaluate.selection_metrics import tie_counts
 from autoj_reward.models import resolve
 from autoj_reward.types import Candidate
@@ -53,6 +53,8 @@ OURS = next(iter(RATERS))
 """Name of this package among the judges."""
 FORM_OF = dict(zip(RATERS, ("rating", *FORMS), strict=True))
 """Form of each judge's verdicts. The plain loop reads this package's."""
+SCALES = dict(zip(RATERS, ((1, 10), (1, 10), (1, 5), (0, 10), (0, 1), (0, 1)), strict=True))
+"""Lowest and highest number of each judge."""
 SIDES = [(name, 0) for name in RATERS] + [(name, 20) for name in list(RATERS)[:2]]
 """Judges and the numbers of alternatives per token that they request: only two read any."""
 GROUP = 32
@@ -84,6 +86,8 @@ class PeersConfig(StudyConfig):
     """Number of requests in flight in `judge`."""
     max_tokens: int = Field(256, ge=1)
     """Longest answer to a request in `judge`, in tokens."""
+    judges: tuple[str, ...] = ()
+    """Names of the sides of `judge` to measure, as in its table; empty for all."""
 
     def possible(self) -> Sequence[str]:
         """Return the names of the study's parts."""
@@ -92,14 +96,14 @@ class PeersConfig(StudyConfig):
 
 def query_rows(candidates: Sequence[Candidate]) -> list[Row]:
     """Return queries and responses."""
-    return [(own.query, own.response) for own in candidates]
+    return [(candidate.query, candidate.response) for candidate in candidates]
 
 
 def scripted_work(config: PeersConfig, address: str, count: int, top: int = 0) -> RatingWork:
     """Return the rating of `count` made responses by the scripted endpoint."""
-    made = made_candidates("0", -(-count // GROUP), GROUP)[:count]
+    candidates = made_candidates("0", -(-count // GROUP), GROUP)[:count]
     warm_up = query_rows(made_candidates("1", 1, WARM_UP))
-    return RatingWork(address, query_rows(made), warm_up, config.in_flight, 1024, top)
+    return RatingWork(address, query_rows(candidates), warm_up, config.in_flight, 1024, top)
 
 
 def rate_in_process(config: PeersConfig, name: str, work: RatingWork) -> dict[str, Any]:
@@ -114,18 +118,18 @@ def measure_cost(config: PeersConfig) -> list[dict[str, Any]]:
     """
     rows = []
     with endpoint(config.latency_s) as server:
-        asked = list(turns(SIDES, config.rounds))
-        for number, (name, top) in tqdm(asked, desc="asking", unit="run"):
+        runs = list(turns(SIDES, config.rounds))
+        for number, (name, top) in tqdm(runs, desc="asking", unit="run"):
             form = FORM_OF[name]
             work = scripted_work(config, server.address(form), config.judgements, top)
-            found = rate_in_process(config, name, work)
-            for rating, expected in found.pop("readings"):
+            run = rate_in_process(config, name, work)
+            for rating, expected in run.pop("readings"):
                 if rating != FORMS[form].number or (top and abs(expected - EXPECTED) > 1e-6):
                     raise EngineError(
                         f"{name}: rating {rating}, expected {expected}: not the endpoint's. "
-                        f"{found['errors']} {found['messages'][-500:]}"
+                        f"{run['errors']} {run['messages'][-500:]}"
                     )
-            rows.append({"round": number, "judge": name, "top": top} | found)
+            rows.append({"round": number, "judge": name, "top": top} | run)
     return rows
 
 
@@ -140,27 +144,27 @@ def cost_figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         runs.setdefault((row["judge"], row["top"]), []).append(row)
     return [
         {"judge": name, "top": top}
-        | {"each": ", ".join(f"{row['cpu_s']:.2f}" for row in own)}
+        | {"each": ", ".join(f"{row['cpu_s']:.2f}" for row in rounds)}
         | {
             f"{kind}_ratio": ratio_by_round(
-                *([row[f"{kind}_s"] for row in o] for o in (runs[OURS, top], own))
+                *([row[f"{kind}_s"] for row in side] for side in (runs[OURS, top], rounds))
             )
             for kind in ("cpu", "wall")
         }
         | {
-            key: statistics.median(row[key] for row in own)
+            key: statistics.median(row[key] for row in rounds)
             for key in ("cpu_s", "wall_s", "start_cpu_s")
         }
-        for (name, top), own in runs.items()
+        for (name, top), rounds in runs.items()
     ]
 
 
 def measure_killed(config: PeersConfig) -> list[dict[str, Any]]:
     """Return what each judge made of a run whose endpoint was away for a while."""
-    return [asyncio.run(_killed(config, name)) for name in tqdm(RATERS, desc="killing")]
+    return [asyncio.run(_rate_and_kill(config, name)) for name in tqdm(RATERS, desc="killing")]
 
 
-async def _killed(config: PeersConfig, name: str) -> dict[str, Any]:
+async def _rate_and_kill(config: PeersConfig, name: str) -> dict[str, Any]:
     with endpoint(config.latency_s) as server:
         work = scripted_work(config, server.address(FORM_OF[name]), config.judgements)
         rating = asyncio.create_task(asyncio.to_thread(rate_in_process, config, name, work))
@@ -168,15 +172,15 @@ async def _killed(config: PeersConfig, name: str) -> dict[str, Any]:
         server.kill()
         await asyncio.sleep(config.outage_s)
         server.start()
-        found = await rating
+        run = await rating
     right = FORMS[FORM_OF[name]].number
-    ratings = [rating for rating, _ in found.pop("readings")]
+    ratings = [rating for rating, _ in run.pop("readings")]
     return {
         "judge": name,
-        "rated": sum(own == right for own in ratings),
-        "lost": sum(own is None for own in ratings),
-        "invented": sum(own not in (None, right) for own in ratings),
-    } | found
+        "rated": sum(rating == right for rating in ratings),
+        "lost": sum(rating is None for rating in ratings),
+        "invented": sum(rating not in (None, right) for rating in ratings),
+    } | run
 
 
 def measure_planted(config: PeersConfig) -> list[dict[str, Any]]:
@@ -185,35 +189,45 @@ def measure_planted(config: PeersConfig) -> list[dict[str, Any]]:
     for says in ("quote, verdict", "quote"):
         with endpoint(0, says) as server:
             for name in RATERS:
-                rows.append(_planted(config, name, server.address(FORM_OF[name]), says))
+                rows.append(_rate_planted(config, name, server.address(FORM_OF[name]), says))
     return rows
 
 
-def _planted(config: PeersConfig, name: str, address: str, says: Says) -> dict[str, Any]:
+def _rate_planted(config: PeersConfig, name: str, address: str, says: Says) -> dict[str, Any]:
     form = FORMS[FORM_OF[name]]
     work = scripted_work(config, address, GROUP)
     planted = [(query, f"{response}\n\n{form.plant}") for query, response in work.rows]
-    found = rate_in_process(config, name, replace(work, rows=planted, warm_up=[]))
-    ratings = [rating for rating, _ in found.pop("readings")]
-    own = form.number if says == "quote, verdict" or name == "its-hub" else None
+    run = rate_in_process(config, name, replace(work, rows=planted, warm_up=[]))
+    ratings = [rating for rating, _ in run.pop("readings")]
+    verdict = form.number if says == "quote, verdict" or name == "its-hub" else None
     return {
         "judge": name,
         "says": says,
-        "own": sum(rating is not None and rating == own for rating in ratings),
+        "own": sum(rating is not None and rating == verdict for rating in ratings),
         "none": sum(rating is None for rating in ratings),
-        "believed": sum(rating not in (None, own) for rating in ratings),
-    } | found
+        "believed": sum(rating not in (None, verdict) for rating in ratings),
+    } | run
 
 
 def real_sides(config: PeersConfig) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield name, judge and keys of this package's judge config for each side of `judge`."""
-    tokenizer = {"tokenizer": resolve(config.server).path, "max_model_len": 2048}
-    local = config.server.model_dump(mode="json", exclude_unset=True)
-    yield OURS, OURS, tokenizer
-    yield ONE_TOKEN, OURS, tokenizer | {"critique": False}
-    yield BY_REPLICA, OURS, local
-    for name in list(RATERS)[1:]:
-        yield name, name, {}
+    """Yield name, judge and keys of this package's judge config for each side of `judge`.
+
+    Raises ConfigError for an unknown name in `judges`.
+    """
+    endpoint_keys = {
+        "tokenizer": resolve(config.server).path,
+        "max_model_len": 2048,
+        "distribution": None,
+    }
+    sides = [
+        (OURS, OURS, endpoint_keys),
+        (ONE_TOKEN, OURS, endpoint_keys | {"critique": False}),
+        (BY_REPLICA, OURS, config.server.model_dump(mode="json", exclude_unset=True)),
+        *((name, name, dict[str, Any]()) for name in list(RATERS)[1:]),
+    ]
+    if unknown := set(config.judges) - {side for side, _, _ in sides}:
+        raise ConfigError(f"judges: no {unknown}; there are {[side for side, _, _ in sides]}")
+    yield from (side for side in sides if not config.judges or side[0] in config.judges)
 
 
 def measure_judge(config: PeersConfig) -> list[dict[str, Any]]:
@@ -223,17 +237,17 @@ def measure_judge(config: PeersConfig) -> list[dict[str, Any]]:
     with serve_model(config.server, config.output / "server.log") as address:
         sides = list(real_sides(config))
         for letter, (name, judge, keys) in enumerate(tqdm(sides, desc="judging")):
-            made = query_rows(made_candidates(f"{letter} ", config.queries, GROUP))
+            rated = query_rows(made_candidates(f"{letter} ", config.queries, GROUP))
             warm_up = query_rows(made_candidates(f"warm {letter} ", 1, 1))
             work = RatingWork(
-                f"{address}/v1", made, warm_up, config.running, config.max_tokens, judge=keys
+                f"{address}/v1", rated, warm_up, config.running, config.max_tokens, judge=keys
             )
             spent = dict[str, int]()
             with counted(address, spent):
-                found = rate_in_process(config, judge, work)
+                run = rate_in_process(config, judge, work)
             if name == BY_REPLICA:
-                spent = {key: 0 for key in COUNTERS} | {"requests": 0} | found["usage"]
-            rows.append({"judge": name} | found | spent)
+                spent = {key: 0 for key in COUNTERS} | {"requests": 0} | run["usage"]
+            rows.append({"judge": name, "scale": SCALES[judge]} | run | spent)
     return rows
 
 
@@ -241,22 +255,31 @@ def rater_figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return ties and ratings of each judge beside its cost."""
     figures = []
     for row in rows:
-        ratings = [rating for rating, _ in row["readings"]]
-        groups = [ratings[start : start + GROUP] for start in range(0, len(ratings), GROUP)]
-        tied, pairs = np.sum(tie_counts(groups), axis=0)
+        ratings, expected = zip(*row["readings"], strict=True)
+        numbers = [rating for rating in ratings if rating is not None]
+        low, high = row["scale"]
         figures.append(
             {key: value for key, value in row.items() if key != "readings"}
             | {
-                "rated": sum(rating is not None for rating in ratings),
-                "levels": len({rating for rating in ratings if rating is not None}),
-                "ties": tied / pairs if pairs else None,
-                "failures": said_errors(row),
+                "rated": len(numbers),
+                "off_scale": sum(not low <= number <= high for number in numbers),
+                "levels": len(set(numbers)),
+                "ties": share_tied(ratings),
+                "expected_ties": share_tied(expected),
+                "failures": describe_errors(row),
             }
         )
     return figures
 
 
-def said_errors(row: Mapping[str, Any]) -> str:
+def share_tied(numbers: Sequence[float | None]) -> float | None:
+    """Return the share of pairs within a query with the same number; None without a pair."""
+    groups = [numbers[start : start + GROUP] for start in range(0, len(numbers), GROUP)]
+    tied, pairs = np.sum(tie_counts(groups), axis=0)
+    return tied / pairs if pairs else None
+
+
+def describe_errors(row: Mapping[str, Any]) -> str:
     """Return the exceptions of a row as text."""
     return ", ".join(f"{count} {name}" for name, count in row["errors"].items()) or "none"
 
@@ -293,16 +316,18 @@ JUDGE = {
     "from the cache": "{tokens_cached:,}",
     "out": "{tokens_out:,}",
     "rated": "{rated}",
+    "off its scale": "{off_scale}",
     "different numbers": "{levels}",
     "tied pairs": "{ties:.0%}",
+    "tied by the expected rating": "{expected_ties:.0%}",
     "exceptions": "{failures}",
 }
 """Columns of the tables."""
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report: a table for each part that is done."""
-    config, steps = found["config"], found["steps"]
+    config, steps = result["config"], result["steps"]
     notes = {
         "cost": f"{config['judgements']:,} judgements, {config['in_flight']} in flight; the "
         f"endpoint answers after {config['latency_s']:g} s. Medians of {config['rounds']} rounds "
@@ -318,21 +343,21 @@ def markdown(found: dict[str, Any]) -> str:
     }
     tables = {
         "cost": ("The one who asks", COST, cost_figures),
-        "killed": ("An endpoint that is killed", KILLED, _with_failures),
-        "planted": ("Planted verdicts", PLANTED, _with_failures),
+        "killed": ("An endpoint that is killed", KILLED, _add_failures),
+        "planted": ("Planted verdicts", PLANTED, _add_failures),
         "judge": ("A real judge", JUDGE, rater_figures),
     }
-    made = [
+    sections = [
         (title, tabled(figures(steps[part]), columns), notes[part])
         for part, (title, columns, figures) in tables.items()
         if part in steps
     ]
-    peers = ", ".join(f"{name} {number}" for name, number in found["peers"].items())
-    return report("Judges compared", found, made, f"Peers: {peers}.")
+    peers = ", ".join(f"{name} {number}" for name, number in result["peers"].items())
+    return report("Judges compared", result, sections, f"Peers: {peers}.")
 
 
-def _with_failures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [dict(row) | {"failures": said_errors(row)} for row in rows]
+def _add_failures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [dict(row) | {"failures": describe_errors(row)} for row in rows]
 
 
 def study(run: Study[PeersConfig]) -> str:
@@ -347,7 +372,7 @@ def study(run: Study[PeersConfig]) -> str:
     return run.steps(
         "peers",
         {part: partial(measure, run.config) for part, measure in work.items()},
-        lambda found: markdown(found | {"peers": peers}),
+        lambda result: markdown(result | {"peers": peers}),
     )
 
 

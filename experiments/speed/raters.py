@@ -90,12 +90,12 @@ def one_by_one(
     """Return a function that rates rows by `rate`, `in_flight` of them at a time."""
     free = asyncio.Semaphore(in_flight)
 
-    async def one(query: str, response: str) -> Reading:
+    async def rate_row(query: str, response: str) -> Reading:
         async with free:
             return await rate(query, response)
 
     async def rate_rows(rows: Sequence[Row]) -> Sequence[Reading | BaseException]:
-        return await asyncio.gather(*(one(*row) for row in rows), return_exceptions=True)
+        return await asyncio.gather(*(rate_row(*row) for row in rows), return_exceptions=True)
 
     return rate_rows
 
@@ -126,11 +126,12 @@ async def rate_by_autoj(work: RatingWork) -> AsyncIterator[RateRows]:
     async with open_judge(JudgeConfig.model_validate(config)) as client:
 
         async def rate_rows(rows: Sequence[Row]) -> Sequence[Reading]:
-            asked = [Candidate(*row) for row in rows]
-            found = await client.rate(asked, view="expected" if work.top else "rating")
-            for own in found:
-                USAGE.update({k: v for k, v in asdict(own.usage).items() if k.startswith("tokens")})
-            return [(own.rating, own.expected) if own.ok else (None, None) for own in found]
+            candidates = [Candidate(*row) for row in rows]
+            judgements = await client.rate(candidates, view="expected" if work.top else "rating")
+            for judgement in judgements:
+                usage = asdict(judgement.usage)
+                USAGE.update({key: n for key, n in usage.items() if key.startswith("tokens")})
+            return [(j.rating, j.expected) if j.ok else (None, None) for j in judgements]
 
         yield rate_rows
 
@@ -162,19 +163,21 @@ async def rate_in_plain_loop(work: RatingWork) -> AsyncIterator[RateRows]:
             ratings = _RATING.findall(choice.message.content)
             if not ratings:
                 return None, None
-            return float(ratings[-1]), _expected(choice, ratings[-1]) if work.top else None
+            return float(ratings[-1]), _read_expected(choice, ratings[-1]) if work.top else None
 
         yield one_by_one(rate, work.in_flight)
 
 
-def _expected(choice: Any, rating: str) -> float:
+def _read_expected(choice: Any, rating: str) -> float:
     """Return the mean of the numbers among the alternatives at the rating's token.
 
     The rating is the last such token.
     """
-    token = next(one for one in reversed(choice.logprobs.content) if one.token == rating)
-    told = [(int(t.token), math.exp(t.logprob)) for t in token.top_logprobs if t.token.isdecimal()]
-    return sum(n * p for n, p in told) / sum(p for _, p in told)
+    token = next(token for token in reversed(choice.logprobs.content) if token.token == rating)
+    shares = [
+        (int(t.token), math.exp(t.logprob)) for t in token.top_logprobs if t.token.isdecimal()
+    ]
+    return sum(n * p for n, p in shares) / sum(p for _, p in shares)
 
 
 @asynccontextmanager
@@ -195,10 +198,10 @@ async def rate_by_openjudge(work: RatingWork) -> AsyncIterator[RateRows]:
     grader = RelevanceGrader(model=model)
 
     async def rate(query: str, response: str) -> Reading:
-        found = await grader.aevaluate(query=query, response=response)
-        if isinstance(found, GraderError):  # returned, not raised
-            raise RuntimeError(found.error)
-        return found.score, None
+        grade = await grader.aevaluate(query=query, response=response)
+        if isinstance(grade, GraderError):  # returned, not raised
+            raise RuntimeError(grade.error)
+        return grade.score, None
 
     yield one_by_one(rate, work.in_flight)
 
@@ -214,8 +217,8 @@ async def rate_by_its_hub(work: RatingWork) -> AsyncIterator[RateRows]:
 
         async def rate(query: str, response: str) -> Reading:
             turns = [("user", query), ("assistant", response)]
-            said = [ChatMessage(role=role, content=text) for role, text in turns]
-            return float(await judge.ascore(said)), None
+            messages = [ChatMessage(role=role, content=text) for role, text in turns]
+            return float(await judge.ascore(messages)), None
 
         yield one_by_one(rate, work.in_flight)
 
@@ -300,14 +303,16 @@ async def rate_timed(name: str, work: RatingWork) -> RatedRows:
         await rate_rows([(query, response) for query, response in work.warm_up])
         USAGE.clear()
         start_cpu_s, started = time.process_time(), time.perf_counter()
-        found = await rate_rows([(query, response) for query, response in work.rows])
+        answers = await rate_rows([(query, response) for query, response in work.rows])
         cpu_s, wall_s = time.process_time() - start_cpu_s, time.perf_counter() - started
-    errors = Counter(type(own).__name__ for own in found if isinstance(own, BaseException))
-    readings = [(None, None) if isinstance(own, BaseException) else own for own in found]
+    errors = Counter(
+        type(answer).__name__ for answer in answers if isinstance(answer, BaseException)
+    )
+    readings = [(None, None) if isinstance(answer, BaseException) else answer for answer in answers]
     return RatedRows(readings, dict(errors), dict(USAGE) or None, cpu_s, wall_s, start_cpu_s)
 
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)  # of the judges, for each call that fails
-    given = RatingWork(**json.load(sys.stdin))
-    print(json.dumps(asdict(asyncio.run(rate_timed(sys.argv[1], given)))))
+    rating_work = RatingWork(**json.load(sys.stdin))
+    print(json.dumps(asdict(asyncio.run(rate_timed(sys.argv[1], rating_work)))))

@@ -240,7 +240,8 @@ def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
 def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:
     """Return the replicas that the config asks Ray for, and the arguments of vLLM in each."""
     cluster = Cluster()
-    count, gpus = cluster.replicas(config, config.serve), cluster._gpus_each(config, config.serve)
+    count = cluster.replicas(config, config.serve)
+    gpus = cluster._count_gpus_each(config, config.serve)
     deployment = deployment_of(object, "judge", config, count, gpus)
     values: list[Any] = [
         deployment.num_replicas,
