@@ -27,7 +27,7 @@ from autoj_reward.trainer.trl import GRPOReward
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 from tests.evaluate_rows import pair, write
-from tests.rollouts.test_job import read
+from tests.rollouts.test_job import read_lines
 from tests.service.test_service import free_port
 
 Judge = dict[str, Any]
@@ -221,9 +221,9 @@ def test_missing_numbers_stand_in_a_jobs_results(endpoint: Dialect, tmp_path: Pa
     assert "1 of 2 judgements ok (1 no_number)" in said.getvalue()
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert (summary["outcomes"]["no_number"], summary["outcomes"]["ok"]) == (1, 1)
-    [selection] = read(tmp_path / "out" / "selections.jsonl")
+    [selection] = read_lines(tmp_path / "out" / "selections.jsonl")
     assert (selection["index"], selection["rule"]) == (1, "expected")
-    lost = read(tmp_path / "out" / "judgements.jsonl")[0]
+    lost = read_lines(tmp_path / "out" / "judgements.jsonl")[0]
     assert (lost["outcome"], lost["expected"]) == ("no_number", None)
     assert lost["reason"].startswith("the judge gave no expected number beside its rating 7")
 

@@ -156,75 +156,85 @@ servings = st.builds(
 )
 
 
-def rate(shape: ModelShape, gpu: str, serving: Serving, given: Lengths, devices: int = 1) -> float:
+def compute_rate(
+    shape: ModelShape, gpu: str, serving: Serving, text_lengths: Lengths, devices: int = 1
+) -> float:
     """Return judgements a minute; 0 if nothing fits."""
     several = serving.model_copy(update={"tensor_parallel": devices})
     try:
-        return roofline(shape, known_gpus()[gpu], several, judgement_tokens(given)).per_minute
+        return roofline(
+            shape, known_gpus()[gpu], several, judgement_tokens(text_lengths)
+        ).per_minute
     except ModelError:
         return 0.0
 
 
 @given(st.sampled_from(sorted(PUBLISHED)), gpus, servings, lengths)
-def test_more_gpus_are_never_slower(name: str, gpu: str, serving: Serving, given: Lengths) -> None:
+def test_more_gpus_are_never_slower(
+    name: str, gpu: str, serving: Serving, text_lengths: Lengths
+) -> None:
     shape = find_shape(name)
     counts = [n for n in (1, 2, 4, 8) if shape.heads % n == 0]
     counts = [n for n in counts if shape.kv_heads % n == 0 or n % shape.kv_heads == 0]
-    rates = [rate(shape, gpu, serving, given, n) for n in counts]
+    rates = [compute_rate(shape, gpu, serving, text_lengths, n) for n in counts]
     assert rates == sorted(rates)
 
 
 @given(gpus, servings, lengths, st.integers(0, 2000))
 def test_a_shorter_critique_is_never_slower(
-    gpu: str, serving: Serving, given: Lengths, other: int
+    gpu: str, serving: Serving, text_lengths: Lengths, other: int
 ) -> None:
     short, long = (
-        rate(LLAMA, gpu, serving, given.model_copy(update={"critique": n}))
-        for n in sorted((given.critique, other))
+        compute_rate(LLAMA, gpu, serving, text_lengths.model_copy(update={"critique": n}))
+        for n in sorted((text_lengths.critique, other))
     )
     assert short >= long
 
 
 @given(gpus, servings, lengths)
-def test_sharing_and_fp8_kv_are_never_slower(gpu: str, serving: Serving, given: Lengths) -> None:
+def test_sharing_and_fp8_kv_are_never_slower(
+    gpu: str, serving: Serving, text_lengths: Lengths
+) -> None:
     plain = serving.model_copy(update={"sharing": False, "kv": "bf16"})
     for change in ({"sharing": True}, {"kv": "fp8"}):
         changed = plain.model_copy(update=change)
-        assert rate(LLAMA, gpu, changed, given) >= rate(LLAMA, gpu, plain, given)
+        assert compute_rate(LLAMA, gpu, changed, text_lengths) >= compute_rate(
+            LLAMA, gpu, plain, text_lengths
+        )
 
 
-def config(**flags: Any) -> PlanConfig:
+def make_config(**flags: Any) -> PlanConfig:
     return check(PlanConfig, {"gpu": "h200"} | flags, "command line")
 
 
 def test_devices_and_cost_of_a_target() -> None:
-    found = make_plan(config(wanted=5000, price=3.0, tensor_parallel=2))["rate"]
-    pair = 2 * found["per_minute_a_device"]
-    assert found["devices"] % 2 == 0
-    assert (found["devices"] / 2 - 1) * pair < 5000 <= found["devices"] / 2 * pair
-    assert found["cost_a_thousand"] == pytest.approx(1000 / pair / 60 * 2 * 3.0)
-    alone = make_plan(config())["rate"]
+    rate = make_plan(make_config(wanted=5000, price=3.0, tensor_parallel=2))["rate"]
+    pair = 2 * rate["per_minute_a_device"]
+    assert rate["devices"] % 2 == 0
+    assert (rate["devices"] / 2 - 1) * pair < 5000 <= rate["devices"] / 2 * pair
+    assert rate["cost_a_thousand"] == pytest.approx(1000 / pair / 60 * 2 * 3.0)
+    alone = make_plan(make_config())["rate"]
     assert (alone["devices"], alone["cost_a_thousand"]) == (None, None)
 
 
 def test_efficiency_scales_the_rate() -> None:
-    whole, half = make_plan(config()), make_plan(config(efficiency=0.5))
-    rates = (found["rate"]["per_minute_a_device"] for found in (half, whole))
+    whole, half = make_plan(make_config()), make_plan(make_config(efficiency=0.5))
+    rates = (outcome["rate"]["per_minute_a_device"] for outcome in (half, whole))
     assert next(rates) == pytest.approx(next(rates) / 2)
     assert "50% of peak" in half["assumed"]
 
 
 def test_a_rating_alone_is_one_prefill() -> None:
-    found = make_plan(config(critique=0))["rate"]
-    assert found["bound"] == "compute in prefill"
-    assert found["per_minute_a_device"] > 5 * make_plan(config())["rate"]["per_minute_a_device"]
+    rate = make_plan(make_config(critique=0))["rate"]
+    assert rate["bound"] == "compute in prefill"
+    assert rate["per_minute_a_device"] > 5 * make_plan(make_config())["rate"]["per_minute_a_device"]
 
 
 def test_the_kv_cache_is_what_the_weights_leave() -> None:
     weights = LLAMA.weight_bytes("bf16") / 2**30
-    found = make_plan(config(tensor_parallel=2))["rate"]
-    assert found["kv_cache_gib"] == pytest.approx(2 * H200.memory_gib * 0.9 - weights)
-    assert make_plan(config(kv_cache_gib=20))["rate"]["kv_cache_gib"] == 20
+    rate = make_plan(make_config(tensor_parallel=2))["rate"]
+    assert rate["kv_cache_gib"] == pytest.approx(2 * H200.memory_gib * 0.9 - weights)
+    assert make_plan(make_config(kv_cache_gib=20))["rate"]["kv_cache_gib"] == 20
 
 
 def test_a_given_kv_cache_must_fit_beside_the_weights() -> None:
@@ -244,11 +254,11 @@ def test_a_given_kv_cache_must_fit_beside_the_weights() -> None:
 
 def test_the_command_prints_tables_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan.run(gpu="h200", wanted=1000.0, price=2.5) == 0
-    said = capsys.readouterr().out
-    assert "0.819 MB of KV a token" in said and "devices for 1000 a minute" in said
-    assert "At most: 100% of peak" in said and "cost of 1,000" in said
+    output = capsys.readouterr().out
+    assert "0.819 MB of KV a token" in output and "devices for 1000 a minute" in output
+    assert "At most: 100% of peak" in output and "cost of 1,000" in output
     assert plan.run(gpu="h200", as_json=True) == 0
-    assert json.loads(capsys.readouterr().out) == make_plan(config(as_json=True))
+    assert json.loads(capsys.readouterr().out) == make_plan(make_config(as_json=True))
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -283,7 +293,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("flags", "message"), BAD.values(), ids=BAD)
 def test_bad_input_is_explained(flags: dict[str, Any], message: str) -> None:
     with pytest.raises(AutojError, match=message):
-        make_plan(config(**flags))
+        make_plan(make_config(**flags))
 
 
 @pytest.mark.parametrize(
@@ -302,24 +312,30 @@ def test_a_config_that_cannot_be_read(tmp_path: Path, text: str, message: str) -
 
 def test_custom_devices() -> None:
     flags = {"gpu": "custom", "tflops": 989, "bandwidth": 4800, "memory": 140.4}
-    own, known = make_plan(config(**flags)), make_plan(config())
-    assert own["rate"] == known["rate"]
+    custom_plan, known_plan = make_plan(make_config(**flags)), make_plan(make_config())
+    assert custom_plan["rate"] == known_plan["rate"]
     both = {"weights": "fp8", "kv": "fp8"}
-    own, known = make_plan(config(**flags, tflops_fp8=1979, **both)), make_plan(config(**both))
-    assert own["rate"] == known["rate"]
+    custom_plan, known_plan = (
+        make_plan(make_config(**flags, tflops_fp8=1979, **both)),
+        make_plan(make_config(**both)),
+    )
+    assert custom_plan["rate"] == known_plan["rate"]
 
 
 def test_a_custom_device_without_fp8_units_computes_in_bf16() -> None:
     flags = {"gpu": "custom", "tflops": 312, "bandwidth": 2039, "memory": 80, "weights": "fp8"}
-    own, known = make_plan(config(**flags)), make_plan(config(gpu="a100-80", weights="fp8"))
-    assert own["rate"] == known["rate"]
-    assert own["device"]["tflops"] == {"bf16": 312}
+    custom_plan, known_plan = (
+        make_plan(make_config(**flags)),
+        make_plan(make_config(gpu="a100-80", weights="fp8")),
+    )
+    assert custom_plan["rate"] == known_plan["rate"]
+    assert custom_plan["device"]["tflops"] == {"bf16": 312}
 
 
 def test_the_peak_of_float32_weights_is_in_float32() -> None:
     flags = {"gpu": "cpu", "tflops": 0.3, "bandwidth": 25, "memory": 24, "model": "default"}
-    found = make_plan(config(**flags, weights="float32", kv="float32", kv_cache_gib=2))
-    assert found["device"]["tflops"] == {"float32": 0.3}
+    cpu_plan = make_plan(make_config(**flags, weights="float32", kv="float32", kv_cache_gib=2))
+    assert cpu_plan["device"]["tflops"] == {"float32": 0.3}
 
 
 def test_gpus_by_the_name_they_report() -> None:

@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "ray", "vllm", "transformers", "pydantic", "yaml", "numpy", "aiohttp", "asyncio"}
 
 
-MODULES = {name: module for module, own in cli.MODULES.items() for name in own}
+MODULES = {name: module for module, names in cli.MODULES.items() for name in names}
 
 
-def rows(path: Path, *texts: Any) -> str:
+def write_rows(path: Path, *texts: Any) -> str:
     path.write_text("".join(json.dumps(text) + "\n" for text in texts))
     return str(path)
 
@@ -35,12 +35,12 @@ def test_help_imports_the_standard_library_alone() -> None:
         "try: main(['--help'])\nexcept SystemExit as end: assert end.code == 0\n"
         "print('MODULES', *{m.split('.')[0] for m in set(sys.modules) - before})"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
-    shown, _, modules = done.stdout.partition("MODULES")
+    help_text, _, modules = result.stdout.partition("MODULES")
     for name in MODULES:
-        assert name.split()[0] in shown
+        assert name.split()[0] in help_text
     assert set(modules.split()) - sys.stdlib_module_names == {"autoj_reward"}
     assert set(modules.split()) & HEAVY == set()
 
@@ -53,11 +53,11 @@ def test_help_of_every_command_imports_nothing_heavy() -> None:
         "    for name in own: cli.parser(name.split()).format_help()\n"
         "print(*{m.split('.')[0] for m in sys.modules})"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
-    assert "rollouts" in done.stdout.split()
-    assert set(done.stdout.split()) & HEAVY == set()
+    assert "rollouts" in result.stdout.split()
+    assert set(result.stdout.split()) & HEAVY == set()
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -65,10 +65,12 @@ def test_each_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit) as end:
         cli.main([*name.split(), "--help"])
     assert end.value.code == 0
-    shown = capsys.readouterr().out
+    help_text = capsys.readouterr().out
     for flag, options in cli.load(MODULES[name], name.split()[-1]).flags:
-        named = options.get("metavar", flag)
-        assert all(one in shown for one in ([named] if isinstance(named, str) else named))
+        labels = options.get("metavar", flag)
+        assert all(
+            label in help_text for label in ([labels] if isinstance(labels, str) else labels)
+        )
         assert options["help"]
 
 
@@ -83,10 +85,10 @@ CALLING = [
 @pytest.mark.parametrize("name", [name for name in MODULES if name not in CALLING])
 def test_each_command_takes_exactly_its_flags(name: str) -> None:
     command = cli.load(MODULES[name], name.split()[-1])
-    taken = set(inspect.signature(command.run).parameters)
+    parameters = set(inspect.signature(command.run).parameters)
     if name == "plan":  # its flags are the keys of a config
-        taken = taken - {"keys"} | set(PlanConfig.model_fields)
-    assert taken == {dest(flag, options) for flag, options in command.flags}
+        parameters = parameters - {"keys"} | set(PlanConfig.model_fields)
+    assert parameters == {find_dest(flag, options) for flag, options in command.flags}
 
 
 @pytest.mark.parametrize("name", CALLING)
@@ -94,25 +96,25 @@ def test_each_function_takes_exactly_the_flags_of_its_command(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every flag is given. A function with other parameters would raise TypeError."""
-    given: list[str] = []
+    arguments: list[str] = []
     for flag, options in cli.load(MODULES[name], name.split()[-1]).flags:
         value = "judge.kind=fake" if flag == "--set" else str(tmp_path / "none.yaml")
         if options.get("type") in (int, float):
             value = "3"
         count = 0 if options.get("action") == "store_true" else options.get("nargs", 1)
         values = [value] * (count if isinstance(count, int) else 1)
-        given += [*[flag] * flag.startswith("-"), *values]
-    assert cli.main([*name.split(), *given]) == 1
+        arguments += [*[flag] * flag.startswith("-"), *values]
+    assert cli.main([*name.split(), *arguments]) == 1
     assert capsys.readouterr().err.startswith("autoj: error: ")
 
 
-def dest(flag: str, options: dict[str, Any]) -> str:
-    found: str = options.get("dest", flag.removeprefix("--").replace("-", "_"))
-    return found
+def find_dest(flag: str, options: dict[str, Any]) -> str:
+    name: str = options.get("dest", flag.removeprefix("--").replace("-", "_"))
+    return name
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         pytest.param([], "COMMAND", id="no command"),
         pytest.param(["mdoels"], "'mdoels': did you mean `models`? (known: ", id="unknown command"),
@@ -126,18 +128,18 @@ def dest(flag: str, options: dict[str, Any]) -> str:
     ],
 )
 def test_usage_errors_exit_with_2(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(arguments)
     assert end.value.code == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert said in err
+    assert message in err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         pytest.param(["best-of-n", "--config", "none.yaml"], "none.yaml: cannot read", id="config"),
         pytest.param(["parse", "--input", "none.jsonl"], "none.jsonl", id="input"),
@@ -159,7 +161,7 @@ def test_usage_errors_exit_with_2(
 )
 def test_errors_go_to_stderr_with_exit_code_1(
     arguments: list[str],
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -169,24 +171,24 @@ def test_errors_go_to_stderr_with_exit_code_1(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("autoj: error: ")
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
 
 
-def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+def read_lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_parse_pairwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = rows(tmp_path / "t.jsonl", {"text": "So, the final decision is Response 2."})
+    source = write_rows(tmp_path / "t.jsonl", {"text": "So, the final decision is Response 2."})
     assert cli.main(["parse", "--input", source, "--pairwise"]) == 0
-    first, summary = lines(capsys)
+    first, summary = read_lines(capsys)
     assert first == {"line": 1, "outcome": "ok", "start": 26, "verdict": "second"}
     assert summary == {"summary": {"ok": 1}}
 
 
 def test_parse_reads_stdin() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "autoj_reward.cli", "parse", "--input", "-"],
         input='"Rating: [[3]]"\n',
         capture_output=True,
@@ -195,14 +197,14 @@ def test_parse_reads_stdin() -> None:
         timeout=60,
         check=True,
     )
-    assert json.loads(done.stdout.splitlines()[0])["rating"] == 3.0
+    assert json.loads(result.stdout.splitlines()[0])["rating"] == 3.0
 
 
 def test_models_lists_every_known_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["models"]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in shown] == list(known_models())
-    by_name = {line.split()[0]: line.split()[1:3] for line in shown}
+    model_lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in model_lines] == list(known_models())
+    by_name = {line.split()[0]: line.split()[1:3] for line in model_lines}
     assert by_name["GAIR/autoj-13b"] == ["autoj-en", "llama2"]
 
 
@@ -211,7 +213,7 @@ def test_an_error_inside_a_task_group_is_told_alike(
 ) -> None:
     """A missing key is found when the endpoint starts, inside a task group of the job."""
     monkeypatch.delenv("AUTOJ_TEST_KEY", raising=False)
-    source = rows(tmp_path / "in.jsonl", {"query": "q", "response": "r"})
+    source = write_rows(tmp_path / "in.jsonl", {"query": "q", "response": "r"})
     sets = ["judge={kind: openai, base_url: 'http://127.0.0.1:9', api_key_env: AUTOJ_TEST_KEY}"]
     output = str(tmp_path / "out.jsonl")
     code = cli.main(["score", "--input", source, "--output", output, "--set", sets[0]])
@@ -221,7 +223,7 @@ def test_an_error_inside_a_task_group_is_told_alike(
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         pytest.param(AutojError("plain"), 1, "autoj: error: plain\n", id="alone"),
         pytest.param(
@@ -236,13 +238,13 @@ def test_an_error_inside_a_task_group_is_told_alike(
     ],
 )
 def test_the_shell_explains(
-    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+    error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work() -> int:
         raise error
 
     assert explain_errors("autoj", work) == code
-    assert capsys.readouterr().err.startswith(said)
+    assert capsys.readouterr().err.startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -35,28 +35,28 @@ DRAWN = [*FAKE, "--set", "bootstrap=20"]
 GRADED = [*DRAWN, "--set", "grader.kind=fake"]
 
 
-def jsonl(*rows: Any) -> str:
+def join_jsonl(*rows: Any) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-SINGLES = jsonl(
+SINGLES = join_jsonl(
     {"id": 7, "query": "Why?", "response": "Because it is so.", "rating": 3},
     {"query": "How?", "response": "no number"},
     {"query": "", "response": "x"},
     {"query": "When?", "response": "down"},
 )
-PAIRS = jsonl(
+PAIRS = join_jsonl(
     {"query": "Why?", "response_1": "Because.", "response_2": "Because it is so."},
     {"query": "How?", "response_1": "equal", "response_2": "alike"},
     {"query": "When?", "response_1": "down", "response_2": "now"},
 )
-QUERIES = jsonl(
+QUERIES = join_jsonl(
     {"query": "q1", "responses": ["a", "bb", "ccc"], "id": "one"},
     {"query": "q2", "responses": ["dd", "ee"], "logprobs": [-4, -3]},
     {"query": "q3", "responses": ["f", "g!", "h"]},
     {"query": 5},
 )
-EVAL_P = jsonl(
+EVAL_P = join_jsonl(
     *(
         {
             "scenario": scenario,
@@ -69,7 +69,7 @@ EVAL_P = jsonl(
         for n in range(3)
     )
 )
-EVAL_C = jsonl(
+EVAL_C = join_jsonl(
     *(
         {
             "scenario": "planning",
@@ -80,7 +80,7 @@ EVAL_C = jsonl(
         for n in (1, 2)
     )
 )
-EVAL_R = jsonl(
+EVAL_R = join_jsonl(
     *(
         {
             "scenario": "planning",
@@ -90,7 +90,7 @@ EVAL_R = jsonl(
         for n in (1, 2)
     )
 )
-BEST_OF_FOUR = jsonl(
+BEST_OF_FOUR = join_jsonl(
     *(
         {
             "id": f"{kind}:{n}" if subset == "Ties" else f"{subset}{n}",
@@ -103,11 +103,11 @@ BEST_OF_FOUR = jsonl(
         for n in (1, 2)
     )
 )
-LLMBAR = jsonl(
+LLMBAR = join_jsonl(
     *({"input": f"q{n}", "output_1": "long one", "output_2": "b", "label": n} for n in (1, 2))
 )
-CHOSEN = jsonl({"prompt": "Why?", "chosen": "Because it is.", "rejected": "So."})
-FOR_RUBRICS = jsonl(
+CHOSEN = join_jsonl({"prompt": "Why?", "chosen": "Because it is.", "rejected": "So."})
+FOR_RUBRICS = join_jsonl(
     {"query": "Where is it?", "chosen": "It arrives tomorrow.", "rejected": "Please wait."},
     {"query": "Why?", "reference": "Rayleigh scattering.", "id": 3},
     {"query": "How?"},
@@ -139,7 +139,7 @@ INPUTS = {
     "chosen.jsonl": CHOSEN,
     "for_rubrics.jsonl": FOR_RUBRICS,
     "systems.csv": SYSTEMS,
-    "t.jsonl": jsonl({"text": "Fine.\nRating: [[7]]"}, {"text": "no slot"}, {"txt": "?"}),
+    "t.jsonl": join_jsonl({"text": "Fine.\nRating: [[7]]"}, {"text": "no slot"}, {"txt": "?"}),
     "judge.yaml": JUDGE,
     "job.yaml": JOB,
     "collect.yaml": COLLECT,
@@ -213,34 +213,34 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
 }
 
 
-def laid_out(folder: Path) -> None:
+def write_inputs(folder: Path) -> None:
     for name, text in INPUTS.items():
         (folder / name).write_text(text.replace("{folder}", str(folder)), encoding="utf-8")
 
 
-def steady(value: Any) -> Any:
+def drop_run_values(value: Any) -> Any:
     """Return the value without what differs between runs, and with floats of nine digits."""
     if isinstance(value, dict):
-        return {k: steady(v) for k, v in value.items() if k not in OF_THE_RUN}
+        return {k: drop_run_values(v) for k, v in value.items() if k not in OF_THE_RUN}
     if isinstance(value, float):
         return float(f"{value:.9g}")
-    return [steady(item) for item in value] if isinstance(value, list) else value
+    return [drop_run_values(item) for item in value] if isinstance(value, list) else value
 
 
-def written(path: Path) -> Any:
+def read_written(path: Path) -> Any:
     top = path.parents[path.parent.name == "out"]
     text = path.read_text(encoding="utf-8").replace(str(top), "")
     text = FINGERPRINT.sub(r"\1:FINGERPRINT", text)
     if path.suffix == ".jsonl":
-        return [steady(json.loads(line)) for line in text.splitlines()]
-    return steady(json.loads(text)) if path.suffix == ".json" else text.splitlines()
+        return [drop_run_values(json.loads(line)) for line in text.splitlines()]
+    return drop_run_values(json.loads(text)) if path.suffix == ".json" else text.splitlines()
 
 
-def kept(name: str, found: Any) -> Any:
+def read_golden(name: str, result: Any) -> Any:
     """Return the golden value of a name. With AUTOJ_GOLDEN=write it is written first."""
     path = GOLDEN / name
     if WRITE:
-        path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -248,14 +248,14 @@ def kept(name: str, found: Any) -> Any:
 def test_a_command_says_and_writes_what_it_did(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    laid_out(tmp_path)
+    write_inputs(tmp_path)
     monkeypatch.chdir(tmp_path)
     words, more, files = CASES[name]
     assert cli.main([*words.replace("{folder}", str(tmp_path)).split(), *more]) == 0
-    said = [
+    lines = [
         line
         for line in capsys.readouterr().out.replace(str(tmp_path), "").splitlines()
         if "judgements/s" not in line
     ]
-    found = {"said": said, "files": {file: written(tmp_path / file) for file in files}}
-    assert found == kept(f"{name.replace(' ', '_')}.json", found)
+    result = {"said": lines, "files": {file: read_written(tmp_path / file) for file in files}}
+    assert result == read_golden(f"{name.replace(' ', '_')}.json", result)

@@ -15,31 +15,31 @@ JUDGE = "default:autoj-en:9e0094f1c595f786"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    found = tmp_path / "journal.sqlite"
-    journal = Journal(found)
+    file = tmp_path / "journal.sqlite"
+    journal = Journal(file)
     for n in range(10):
-        said = rated(n + 1, critique=f"critique {n}", judge=JUDGE)
-        journal.put(JUDGE, JudgeInput("single", "q", (f"r{n}",)), said)
+        judgement = rated(n + 1, critique=f"critique {n}", judge=JUDGE)
+        journal.put(JUDGE, JudgeInput("single", "q", (f"r{n}",)), judgement)
     journal.close()
-    return found
+    return file
 
 
 def test_stats_export_and_compact(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def exported(name: str) -> list[dict]:
+    def export(name: str) -> list[dict]:
         out = path.parent / name
         assert cli.main(["journal", "export", str(path), "--output", str(out)]) == 0
         return [json.loads(line) for line in out.read_text(encoding="ascii").splitlines()]
 
-    before = exported("before.jsonl")
+    before = export("before.jsonl")
     assert len(before) == 10 and {record["judge"] for record in before} == {JUDGE}
     assert cli.main(["journal", "compact", str(path)]) == 0
     assert "bytes before" in capsys.readouterr().out
-    assert exported("after.jsonl") == before
+    assert export("after.jsonl") == before
     assert cli.main(["journal", "stats", str(path)]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["judgements"], told["by_judge"]) == (10, {JUDGE: {"ok": 10}})
-    assert told["bytes"] == path.stat().st_size
-    assert told["oldest"] == before[0]["at"] and told["newest"] == before[-1]["at"]
+    stats = json.loads(capsys.readouterr().out)
+    assert (stats["judgements"], stats["by_judge"]) == (10, {JUDGE: {"ok": 10}})
+    assert stats["bytes"] == path.stat().st_size
+    assert stats["oldest"] == before[0]["at"] and stats["newest"] == before[-1]["at"]
 
 
 @pytest.mark.parametrize(

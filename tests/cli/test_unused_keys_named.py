@@ -42,38 +42,40 @@ def job(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def served() -> Iterator[Endpoint]:
-    made = Endpoint()
-    made.script(chat("Fine. Rating: [[7]]"))
-    yield made
-    made.close()
+def endpoint() -> Iterator[Endpoint]:
+    server = Endpoint()
+    server.script(chat("Fine. Rating: [[7]]"))
+    yield server
+    server.close()
 
 
-def sets(**keys: Any) -> list[str]:
+def make_flags(**keys: Any) -> list[str]:
     return [word for key, value in keys.items() for word in ("--set", f"judge.{key}={value}")]
 
 
 def test_another_judge_in_one_line_goes_on_with_one_warning(
-    job: Path, served: Endpoint, caplog: pytest.LogCaptureFixture
+    job: Path, endpoint: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The endpoint's answers may be longer than `max_model_len`, which has no effect there."""
-    line = sets(kind="openai", base_url=served.url, model="m", format="general", max_tokens=3000)
+    line = make_flags(
+        kind="openai", base_url=endpoint.url, model="m", format="general", max_tokens=3000
+    )
     with caplog.at_level(logging.WARNING, "autoj_reward"):
         assert cli.main(["best-of-n", "--config", str(job), *line]) == 0
-    [told] = [r.getMessage() for r in caplog.records if "does not use" in r.getMessage()]
-    assert told.startswith(f"{job}: {NAMED}. The run goes on without: take these keys out")
+    [warning] = [r.getMessage() for r in caplog.records if "does not use" in r.getMessage()]
+    assert warning.startswith(f"{job}: {NAMED}. The run goes on without: take these keys out")
     summary = json.loads((job.parent / "out" / "summary.json").read_text(encoding="utf-8"))
     assert summary["outcomes"]["ok"] == summary["candidates"] == 2
-    assert {body["max_tokens"] for _, body, _ in served.requests} >= {3000}
+    assert {body["max_tokens"] for _, body, _ in endpoint.requests} >= {3000}
 
 
 def test_strict_refuses_them(
-    job: Path, served: Endpoint, capsys: pytest.CaptureFixture[str]
+    job: Path, endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = sets(kind="openai", base_url=served.url, model="m", format="general")
+    line = make_flags(kind="openai", base_url=endpoint.url, model="m", format="general")
     assert cli.main(["best-of-n", "--config", str(job), "--strict", *line]) == 1
     assert f"autoj: error: {job}: {NAMED}: take these keys out" in capsys.readouterr().err
-    assert served.requests == [] and not (job.parent / "out").exists()
+    assert endpoint.requests == [] and not (job.parent / "out").exists()
 
 
 STRICT = ["score", "compare", "best-of-n", "collect", "serve"]
@@ -122,9 +124,9 @@ def test_every_command_that_names_a_judge_can_refuse_them(
 def test_keys_left_out_are_those_of_a_file_without_them(tmp_path: Path) -> None:
     """A scripted judge replaces an endpoint for a dry run: `base_url` may stay in the file."""
     path = written(tmp_path, {"judge": {"kind": "openai", "base_url": "http://x", "model": "m"}})
-    found = load_run(ScoreConfig, path, ["judge.kind=fake", "judge.serve.replicas=3"])
-    assert found == ScoreConfig(judge=JudgeConfig(kind="fake", model="m"))
-    assert "base_url" not in found.judge.model_fields_set
+    config = load_run(ScoreConfig, path, ["judge.kind=fake", "judge.serve.replicas=3"])
+    assert config == ScoreConfig(judge=JudgeConfig(kind="fake", model="m"))
+    assert "base_url" not in config.judge.model_fields_set
 
 
 def test_a_judge_behind_a_service_and_those_of_parts_are_told_apart(tmp_path: Path) -> None:
@@ -136,8 +138,8 @@ def test_a_judge_behind_a_service_and_those_of_parts_are_told_apart(tmp_path: Pa
         "parts": {"one": {"judge": judge}, "two": {"judge": scalar}},
     }
     path = written(tmp_path, {"input": "i", "output": "o", "reward": reward})
-    found = [str(own) for own in keys_without_effect(load_config(TrainConfig, path))]
-    assert found == [
+    messages = [str(finding) for finding in keys_without_effect(load_config(TrainConfig, path))]
+    assert messages == [
         "reward.judge (a running service, format autoj-en) does not use tensor_parallel, "
         "max_tokens",
         "reward.parts.two.judge (kind vllm, format scalar) does not use critiques, temperature, "

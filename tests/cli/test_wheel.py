@@ -43,30 +43,30 @@ def run(installed: Path, folder: Path, code: str, *words: str) -> str:
     foreign = folder / "foreign" / "experiments"
     foreign.mkdir(parents=True, exist_ok=True)
     (foreign / "__init__.py").write_text('raise RuntimeError("a foreign module was imported")\n')
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, *words],
         env=os.environ | {"PYTHONPATH": f"{foreign.parent}{os.pathsep}{installed}"},
         cwd=folder,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 AUTOJ = "import sys; from autoj_reward.cli.main import main; sys.exit(main())"
 
 
 def test_every_file_of_the_packages_is_in_it(installed: Path) -> None:
-    def held(folder: Path) -> set[str]:
-        found = (path for name in PACKAGES for path in (folder / name).rglob("*"))
+    def list_files(folder: Path) -> set[str]:
+        paths = (path for name in PACKAGES for path in (folder / name).rglob("*"))
         return {
             str(path.relative_to(folder))
-            for path in found
+            for path in paths
             if path.is_file() and "__pycache__" not in path.parts
         }
 
-    assert held(installed) == held(ROOT)
+    assert list_files(installed) == list_files(ROOT)
     assert not (installed / "experiments").exists()
 
 
@@ -82,9 +82,9 @@ for name in (name for own in cli.MODULES.values() for name in own):
     except SystemExit as end:
         assert end.code == 0, name
 """
-    shown = run(installed, tmp_path, code)
-    assert shown.startswith(str(installed))
-    assert "usage: autoj train judge" in shown and "usage: autoj evaluate kappa" in shown
+    help_text = run(installed, tmp_path, code)
+    assert help_text.startswith(str(installed))
+    assert "usage: autoj train judge" in help_text and "usage: autoj evaluate kappa" in help_text
 
 
 def test_a_judge_scores(installed: Path, tmp_path: Path) -> None:

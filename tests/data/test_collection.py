@@ -44,7 +44,7 @@ KNOWN = load_scenarios()
 END = "\n\n2. The final decision:\nSo, the final decision is Response 1."
 
 
-def unified(*factors: str, end: str = END) -> str:
+def write_factors(*factors: str, end: str = END) -> str:
     lines = "\n".join(f"- {factor}" for factor in factors)
     return f"1. The key factors to distinguish these two responses:\n{lines}{end}"
 
@@ -57,7 +57,7 @@ def unified(*factors: str, end: str = END) -> str:
             "- accuracy: Response 1 is right.\n- depth: It goes further.\n\n"
             "2. Other important factors:\n   - tone: It is kind.\n\n"
             "3. So, the final decision is Response 1.",
-            unified(
+            write_factors(
                 "accuracy: Response 1 is right.", "depth: It goes further.", "tone: It is kind."
             ),
             id="as asked",
@@ -66,7 +66,7 @@ def unified(*factors: str, end: str = END) -> str:
             "**Accuracy**: Right.\n**Depth:** Far.\nAnd it cites.\n\n"
             "### Conclusion\nThe first one wins. So, the final decision is **Response 1**. "
             "It helps.",
-            unified(
+            write_factors(
                 "Accuracy: Right.",
                 "Depth: Far. And it cites.",
                 end=END + " The first one wins. It helps.",
@@ -76,27 +76,27 @@ def unified(*factors: str, end: str = END) -> str:
         pytest.param(
             "1) clarity: One is clear.\n2) Overall, one is better. Therefore the final decision is "
             "Response 1\nIt helps.",
-            unified("clarity: One is clear.", end=END + " Overall, one is better. It helps."),
+            write_factors("clarity: One is clear.", end=END + " Overall, one is better. It helps."),
             id="numbers",
         ),
         pytest.param(
             "Reference Response: 4, since 2 + 2: four.\n\nComparison:\n- result: Only one has 4.\n"
             'So, the final decision is "Response 1".',
-            unified("result: Only one has 4."),
+            write_factors("result: Only one has 4."),
             id="own solution first",
         ),
         pytest.param(
             "Length:\nThe first is brief.\n\nSo, the final decision is: Response 1",
-            unified("Length: The first is brief."),
+            write_factors("Length: The first is brief."),
             id="name above its text",
         ),
     ],
 )
 def test_comparisons_get_the_unified_format(raw: str, text: str) -> None:
-    found = unify_comparison(raw, FORMAT)
-    assert isinstance(found, Unified)
-    assert found.verdict is Verdict.FIRST
-    assert found.text == text
+    unified = unify_comparison(raw, FORMAT)
+    assert isinstance(unified, Unified)
+    assert unified.verdict is Verdict.FIRST
+    assert unified.text == text
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_comparisons_get_the_unified_format(raw: str, text: str) -> None:
     ],
 )
 def test_decisions_in_other_words(raw: str, verdict: Verdict) -> None:
-    found = unify_comparison(raw, FORMAT)
-    assert isinstance(found, Unified) and found.verdict is verdict
+    unified = unify_comparison(raw, FORMAT)
+    assert isinstance(unified, Unified) and unified.verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_unusable_answers(text: str, finished: bool, reason: Reason | None) -> N
 
 
 @pytest.mark.parametrize(
-    ("raw", "found"),
+    ("raw", "expected"),
     [
         ("Too short.\n", "Too short."),
         ("Reference Response: 4\n\n2. Critiques:\nIt says 5.", "It says 5."),
@@ -156,12 +156,12 @@ def test_unusable_answers(text: str, finished: bool, reason: Reason | None) -> N
         ("Rating: [[3]]", Reason.EMPTY),
     ],
 )
-def test_critiques_are_cleaned(raw: str, found: str | Reason) -> None:
-    assert clean_critique(raw, FORMAT) == found
+def test_critiques_are_cleaned(raw: str, expected: str | Reason) -> None:
+    assert clean_critique(raw, FORMAT) == expected
 
 
 @pytest.mark.parametrize(
-    ("raw", "found"),
+    ("raw", "expected"),
     [
         ("Thin.\n\nRating: [[4]]", Unified("Thin.\n\nRating: [[4]]", rating=4.0)),
         ("Thin. Rating: [[5.5]]", Unified("Thin.\n\nRating: [[5.5]]", rating=5.5)),
@@ -176,8 +176,8 @@ def test_critiques_are_cleaned(raw: str, found: str | Reason) -> None:
         ),
     ],
 )
-def test_ratings_end_merged_critiques(raw: str, found: Unified | Reason) -> None:
-    assert unify_rating(raw, FORMAT) == found
+def test_ratings_end_merged_critiques(raw: str, expected: Unified | Reason) -> None:
+    assert unify_rating(raw, FORMAT) == expected
 
 
 def test_prompts_hold_criteria_where_they_should() -> None:
@@ -205,8 +205,8 @@ class Scripted:
     async def start(self) -> None:
         """Do nothing."""
 
-    async def contact(self, _sampling: Sampling, known: dict[str, Any]) -> dict[str, Any]:
-        return known
+    async def contact(self, _sampling: Sampling, capabilities: dict[str, Any]) -> dict[str, Any]:
+        return capabilities
 
     async def prepare(self, prompt: Prompt, _max_tokens: int, _over_long: str) -> Prepared:
         return Prepared(prompt)
@@ -230,7 +230,7 @@ def teacher(tmp_path: Path) -> Iterator[Opened]:
     """A teacher on an engine, with the record of its answers in the test's folder."""
     logs = []
 
-    def opened(
+    def open_teacher(
         engine: Any, budget: TeacherBudget | None = None, **more: Any
     ) -> tuple[Teacher, AnswerLog]:
         config = TeacherConfig.model_validate(
@@ -239,21 +239,21 @@ def teacher(tmp_path: Path) -> Iterator[Opened]:
         logs.append(AnswerLog(tmp_path / "answers.jsonl"))
         return Teacher(config, engine, logs[-1], budget or TeacherBudget()), logs[-1]
 
-    yield opened
+    yield open_teacher
     for log in logs:
         log.close()
 
 
 async def test_an_answer_is_paid_for_once(teacher: Opened) -> None:
     first, log = teacher(Scripted("one"))
-    said = await first.ask(user_prompt("q"), {"line": 1})
-    assert said == Answer("one", "stop", TeacherCost(100, 50, 0.002))
+    answer = await first.ask(user_prompt("q"), {"line": 1})
+    assert answer == Answer("one", "stop", TeacherCost(100, 50, 0.002))
     log.close()
     again, log = teacher(Scripted())
-    assert await again.ask(user_prompt("q"), {}) == said
+    assert await again.ask(user_prompt("q"), {}) == answer
     assert (again.asked, log.spent.tokens) == (0, 150)
     other, _ = teacher(Scripted("two"), temperature=1)
-    assert await other.ask(user_prompt("q"), {}) != said
+    assert await other.ask(user_prompt("q"), {}) != answer
 
 
 async def test_a_line_that_was_cut_is_dropped(tmp_path: Path, teacher: Opened) -> None:
@@ -291,21 +291,21 @@ async def test_the_budget_is_never_overspent(
     teacher: Opened, budget: dict[str, float], answered: int
 ) -> None:
     asking, log = teacher(Scripted(*"abcde"), TeacherBudget.model_validate(budget), concurrency=1)
-    done = await asyncio.gather(
+    answers = await asyncio.gather(
         *(asking.ask(user_prompt(str(n)), {}) for n in range(5)), return_exceptions=True
     )
-    assert sum(isinstance(d, Answer) for d in done) == answered
-    assert sum(isinstance(d, OutOfBudget) for d in done) == 5 - answered
+    assert sum(isinstance(d, Answer) for d in answers) == answered
+    assert sum(isinstance(d, OutOfBudget) for d in answers) == 5 - answered
     assert log.spent.tokens == 150 * answered
 
 
 async def test_questions_in_flight_count_against_the_budget(teacher: Opened) -> None:
     engine = Scripted(*"abcde")
     asking, _ = teacher(engine, TeacherBudget(tokens=330), concurrency=5)
-    done = await asyncio.gather(
+    answers = await asyncio.gather(
         *(asking.ask(user_prompt(str(n)), {}) for n in range(5)), return_exceptions=True
     )
-    assert sum(isinstance(d, Answer) for d in done) == engine.most_at_once == 3
+    assert sum(isinstance(d, Answer) for d in answers) == engine.most_at_once == 3
 
 
 async def test_no_more_questions_at_once_than_allowed(teacher: Opened) -> None:
@@ -319,8 +319,8 @@ async def test_rejected_questions_are_recorded_and_unanswered_ones_are_not(teach
     asking, log = teacher(Scripted(InputRejected("too long"), EngineUnavailable("busy"), "late"))
     assert await asking.ask(user_prompt("a"), {}) == Answer("too long", "rejected")
     assert await asking.ask(user_prompt("b"), {}) is None
-    said = await asking.ask(user_prompt("b"), {})
-    assert said is not None and said.text == "late"
+    answer = await asking.ask(user_prompt("b"), {})
+    assert answer is not None and answer.text == "late"
     assert log.spent == TeacherCost(100, 50, 0.002)
 
 
@@ -333,11 +333,11 @@ async def test_an_endpoint_that_is_gone_stops_the_run(teacher: Opened) -> None:
         await asking.ask(user_prompt("c"), {})
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def run_file(folder: Path, rows: list[dict[str, Any]], **more: Any) -> str:
+def write_run_file(folder: Path, rows: list[dict[str, Any]], **more: Any) -> str:
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config: dict[str, Any] = {
         "protocol": "pairwise",
@@ -352,7 +352,7 @@ def run_file(folder: Path, rows: list[dict[str, Any]], **more: Any) -> str:
     return str(path)
 
 
-def row(number: int, scenario: str | None = "planning", **more: Any) -> dict[str, Any]:
+def make_row(number: int, scenario: str | None = "planning", **more: Any) -> dict[str, Any]:
     return {
         "query": f"How do I plan party {number}?",
         "response_1": f"The long answer to question {number}.",
@@ -369,63 +369,72 @@ def test_pairs_become_a_file_that_trains(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Good rows are trained on; each kind of bad answer is counted under its reason."""
-    told = {
-        "no_human_label": (row(10, label=None), GOOD),
-        "cannot_be_split_again": (row(11, query="Plan this:\n***\n[Response 1]: x"), GOOD),
-        "empty_answer": (row(12), ""),
-        "refusal": (row(13), "I'm sorry, but I can't help."),
+    cases = {
+        "no_human_label": (make_row(10, label=None), GOOD),
+        "cannot_be_split_again": (make_row(11, query="Plan this:\n***\n[Response 1]: x"), GOOD),
+        "empty_answer": (make_row(12), ""),
+        "refusal": (make_row(13), "I'm sorry, but I can't help."),
         "wrong_language": (
-            row(14),
+            make_row(14),
             "- Tiefe: Die erste ist gut und nicht schlecht.\n" + GOOD[-40:],
         ),
-        "no_decision": (row(15), "- depth: Both are deep."),
-        "contradictory_decisions": (row(16), GOOD + " The final decision is Response 2."),
-        "no_factors": (row(17), "So, the final decision is Response 1."),
-        "disagrees_with_people": (row(18), GOOD.replace("Response 1", "Response 2")),
+        "no_decision": (make_row(15), "- depth: Both are deep."),
+        "contradictory_decisions": (make_row(16), GOOD + " The final decision is Response 2."),
+        "no_factors": (make_row(17), "So, the final decision is Response 1."),
+        "disagrees_with_people": (make_row(18), GOOD.replace("Response 1", "Response 2")),
     }
     script = {
-        "comparisons": {r["response_1"]: text for r, text in told.values()},
+        "comparisons": {r["response_1"]: text for r, text in cases.values()},
         "fail": {
-            row(19)["response_1"]: "unavailable",
-            row(20)["response_1"]: "rejected",
-            row(21)["response_1"]: "truncated",
+            make_row(19)["response_1"]: "unavailable",
+            make_row(20)["response_1"]: "rejected",
+            make_row(21)["response_1"]: "truncated",
         },
     }
-    good = [row(n) for n in range(3)] + [row(3, "roleplay", response_2="Longer " * 9, label=1)]
-    rows = [*good, *(r for r, _ in told.values()), *(row(n) for n in (19, 20, 21)), row(0)]
-    config = run_file(
+    good = [make_row(n) for n in range(3)] + [
+        make_row(3, "roleplay", response_2="Longer " * 9, label=1)
+    ]
+    rows = [
+        *good,
+        *(r for r, _ in cases.values()),
+        *(make_row(n) for n in (19, 20, 21)),
+        make_row(0),
+    ]
+    config = write_run_file(
         tmp_path,
-        [*rows, {"query": "no responses"}, row(30, "plannin")],
+        [*rows, {"query": "no responses"}, make_row(30, "plannin")],
         teacher={"kind": "fake", "script": script},
         decontaminate=["measure.jsonl"],
     )
     (tmp_path / "measure.jsonl").write_text(json.dumps({"prompt": "how do I plan PARTY 2?"}))
     assert main(["collect", "--config", config]) == 0
-    found = json.loads((tmp_path / "out/statistics.json").read_text())
-    assert found["rows"]["set_aside"] == dict.fromkeys(
-        sorted(found["rows"]["set_aside"], key=list(found["rows"]["set_aside"]).index), 1
+    statistics = json.loads((tmp_path / "out/statistics.json").read_text())
+    assert statistics["rows"]["set_aside"] == dict.fromkeys(
+        sorted(statistics["rows"]["set_aside"], key=list(statistics["rows"]["set_aside"]).index), 1
     )
-    assert set(found["rows"]["set_aside"]) == {
-        *told,
+    assert set(statistics["rows"]["set_aside"]) == {
+        *cases,
         "unavailable",
         "input_rejected",
         "cut_answer",
     }
-    assert found["rows"]["dropped"] == {"measured": 1, "duplicate": 1}
-    assert (found["rows"]["malformed"], found["rows"]["kept"]) == (2, 3)
-    assert found["labels"] == {"win": 2, "lose": 1, "tie": 0}
-    assert found["scenarios"] == {"planning": 2, "roleplay": 1}
-    aside = {r["reason"]: r for r in lines(tmp_path / "out/set_aside.jsonl")}
+    assert statistics["rows"]["dropped"] == {"measured": 1, "duplicate": 1}
+    assert (statistics["rows"]["malformed"], statistics["rows"]["kept"]) == (2, 3)
+    assert statistics["labels"] == {"win": 2, "lose": 1, "tie": 0}
+    assert statistics["scenarios"] == {"planning": 2, "roleplay": 1}
+    aside = {r["reason"]: r for r in read_lines(tmp_path / "out/set_aside.jsonl")}
     assert aside["refusal"]["answer"] == "I'm sorry, but I can't help."
-    shown = capsys.readouterr()
-    assert "| win | 2 |" in shown.out
-    assert "field 'scenario': no scenario 'plannin'" in shown.err
+    captured = capsys.readouterr()
+    assert "| win | 2 |" in captured.out
+    assert "field 'scenario': no scenario 'plannin'" in captured.err
 
-    trained = read_compared(str(tmp_path / "out/pairwise.jsonl"), FORMAT)
-    assert not trained.bad
-    assert {r.query for r in trained.rows} == {r["query"] for r in (good[0], good[1], good[3])}
-    assert all(r.judgement.startswith("1. The key factors") for r in trained.rows)
-    first = lines(tmp_path / "out/pairwise.jsonl")[0]
+    training_rows = read_compared(str(tmp_path / "out/pairwise.jsonl"), FORMAT)
+    assert not training_rows.bad
+    assert {r.query for r in training_rows.rows} == {
+        r["query"] for r in (good[0], good[1], good[3])
+    }
+    assert all(r.judgement.startswith("1. The key factors") for r in training_rows.rows)
+    first = read_lines(tmp_path / "out/pairwise.jsonl")[0]
     assert set(first) == {
         "usrmsg",
         "target_output",
@@ -439,45 +448,45 @@ def test_pairs_become_a_file_that_trains(
 def test_an_endpoint_teaches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     endpoint = Dialect(most=None, written=(GOOD,))  # it refuses log-probabilities
     teacher = {"kind": "openai", "base_url": endpoint.url, "model": "m", "start_s": 1}
-    config = run_file(tmp_path, [row(n) for n in range(3)], teacher=teacher)
+    config = write_run_file(tmp_path, [make_row(n) for n in range(3)], teacher=teacher)
     down = ["--set", "teacher.base_url=http://127.0.0.1:9/v1", "--set", f"output={tmp_path}/down"]
     try:
         assert main(["collect", "--config", config]) == 0
         assert main(["collect", "--config", config, *down]) == 1
     finally:
         endpoint.close()
-    answers = lines(tmp_path / "out/answers.jsonl")
+    answers = read_lines(tmp_path / "out/answers.jsonl")
     assert len(answers) == 3 and len(endpoint.requests) == 1 + 3  # the first asks what it can
     assert not any("logprobs" in body for _, body, _ in endpoint.requests)
     assert "start_s is how long to wait" in capsys.readouterr().err
 
 
 def test_single_responses_take_three_questions(tmp_path: Path) -> None:
-    config = run_file(tmp_path, [row(n) for n in range(4)], protocol="single")
+    config = write_run_file(tmp_path, [make_row(n) for n in range(4)], protocol="single")
     assert main(["collect", "--config", config]) == 0
-    answers = lines(tmp_path / "out/answers.jsonl")
+    answers = read_lines(tmp_path / "out/answers.jsonl")
     assert {a["meta"]["protocol"] for a in answers} == {
         "critique_with_criteria",
         "critique_without_criteria",
         "merge",
     }
     assert len(answers) == 12
-    trained = read_rated(str(tmp_path / "out/single.jsonl"), FORMAT)
-    assert len(trained.rows) == 4 and not trained.bad
-    found = json.loads((tmp_path / "out/statistics.json").read_text())
-    assert sum(found["ratings"].values()) == 4
+    training_rows = read_rated(str(tmp_path / "out/single.jsonl"), FORMAT)
+    assert len(training_rows.rows) == 4 and not training_rows.bad
+    statistics = json.loads((tmp_path / "out/statistics.json").read_text())
+    assert sum(statistics["ratings"].values()) == 4
 
 
 def test_a_full_scenario_is_not_asked_further(tmp_path: Path) -> None:
     """Three of ten rows disagree; asking goes on until four are kept, and never beyond."""
-    rows = [row(n, label=0 if n >= 3 else 1) for n in range(10)]
-    config = run_file(tmp_path, rows, per_scenario=4)
+    rows = [make_row(n, label=0 if n >= 3 else 1) for n in range(10)]
+    config = write_run_file(tmp_path, rows, per_scenario=4)
     assert main(["collect", "--config", config]) == 0
-    found = json.loads((tmp_path / "out/statistics.json").read_text())
-    aside = found["rows"]["set_aside"].get("disagrees_with_people", 0)
-    assert found["rows"]["kept"] == 4
-    assert found["questions_in_this_run"] == 4 + aside
-    assert found["rows"]["not_needed_or_not_reached"] == 6 - aside
+    statistics = json.loads((tmp_path / "out/statistics.json").read_text())
+    aside = statistics["rows"]["set_aside"].get("disagrees_with_people", 0)
+    assert statistics["rows"]["kept"] == 4
+    assert statistics["questions_in_this_run"] == 4 + aside
+    assert statistics["rows"]["not_needed_or_not_reached"] == 6 - aside
     assert main(["collect", "--config", config, "--set", "per_scenario=5"]) == 0
     more = json.loads((tmp_path / "out/statistics.json").read_text())
     assert more["rows"]["kept"] == 5
@@ -487,7 +496,7 @@ def test_a_full_scenario_is_not_asked_further(tmp_path: Path) -> None:
 def test_the_budget_stops_and_more_of_it_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = run_file(tmp_path, [row(n) for n in range(6)], budget={"tokens": 3000})
+    config = write_run_file(tmp_path, [make_row(n) for n in range(6)], budget={"tokens": 3000})
     assert main(["collect", "--config", config]) == 0
     assert "Stopped by the budget" in capsys.readouterr().out
     first = json.loads((tmp_path / "out/statistics.json").read_text())
@@ -502,7 +511,7 @@ def test_the_budget_stops_and_more_of_it_goes_on(
 
 
 def test_a_dry_run_asks_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = run_file(tmp_path, [row(n) for n in range(6)], per_scenario=2)
+    config = write_run_file(tmp_path, [make_row(n) for n in range(6)], per_scenario=2)
     assert main(["collect", "--config", config, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "every_answer_kept: rows 2, questions 2, " in out
@@ -511,15 +520,15 @@ def test_a_dry_run_asks_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_rows_without_a_scenario_are_classified(tmp_path: Path) -> None:
-    rows = [row(n, scenario=None) for n in range(3)]
-    rows.append(row(9, scenario=None, query="Write a python function that sorts a list."))
-    assert main(["collect", "--config", run_file(tmp_path, rows)]) == 0
-    found = json.loads((tmp_path / "out/statistics.json").read_text())
-    assert found["scenarios"].get("code_generation") == 1
+    rows = [make_row(n, scenario=None) for n in range(3)]
+    rows.append(make_row(9, scenario=None, query="Write a python function that sorts a list."))
+    assert main(["collect", "--config", write_run_file(tmp_path, rows)]) == 0
+    statistics = json.loads((tmp_path / "out/statistics.json").read_text())
+    assert statistics["scenarios"].get("code_generation") == 1
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         pytest.param({"sources": []}, "sources", id="no sources"),
         pytest.param({"teacher": {"kind": "openai"}}, "base_url", id="no address"),
@@ -528,15 +537,17 @@ def test_rows_without_a_scenario_are_classified(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_said_before_anything_is_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], message: str
 ) -> None:
-    assert main(["collect", "--config", run_file(tmp_path, [row(1)], **more)]) == 1
-    assert said in capsys.readouterr().err
+    assert main(["collect", "--config", write_run_file(tmp_path, [make_row(1)], **more)]) == 1
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_no_row_left_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["collect", "--config", run_file(tmp_path, [row(1, response_1=" ")])]) == 1
+    assert (
+        main(["collect", "--config", write_run_file(tmp_path, [make_row(1, response_1=" ")])]) == 1
+    )
     assert "no row is left of 1: 0 malformed, {'empty_response': 1}" in capsys.readouterr().err
 
 
@@ -547,7 +558,7 @@ def test_the_training_recipe_takes_what_is_collected(tmp_path: Path, smollm2: An
     from autoj_reward.training.judge.targets import ExampleBuilder
 
     for protocol in ("pairwise", "single"):
-        config = run_file(tmp_path, [row(n) for n in range(3)], protocol=protocol)
+        config = write_run_file(tmp_path, [make_row(n) for n in range(3)], protocol=protocol)
         assert main(["collect", "--config", config, "--set", f"output={tmp_path / protocol}"]) == 0
     recipe = TrainJudgeConfig.model_validate(
         {
@@ -568,13 +579,13 @@ def test_the_training_recipe_takes_what_is_collected(tmp_path: Path, smollm2: An
 @pytest.mark.timeout(600)
 def test_the_default_judge_as_teacher(tmp_path: Path) -> None:
     """What a 135M model says is of little use; every row must end kept or set aside."""
-    config = run_file(
+    config = write_run_file(
         tmp_path,
-        [row(n) for n in range(4)],
+        [make_row(n) for n in range(4)],
         protocol="single",
         teacher={"kind": "vllm", "model": "default", "max_tokens": 128, "kv_cache_gib": 1.0},
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "autoj_reward.cli", "collect", "--config", config],
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -582,10 +593,10 @@ def test_the_default_judge_as_teacher(tmp_path: Path) -> None:
         timeout=500,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads((tmp_path / "out/statistics.json").read_text())["rows"]
-    assert found["kept"] + sum(found["set_aside"].values()) == 4
-    assert len(lines(tmp_path / "out/answers.jsonl")) >= 8
-    if found["kept"]:
-        trained = read_rated(str(tmp_path / "out/single.jsonl"), FORMAT)
-        assert len(trained.rows) == found["kept"] and not trained.bad
+    assert result.returncode == 0, result.stderr[-4000:]
+    counts = json.loads((tmp_path / "out/statistics.json").read_text())["rows"]
+    assert counts["kept"] + sum(counts["set_aside"].values()) == 4
+    assert len(read_lines(tmp_path / "out/answers.jsonl")) >= 8
+    if counts["kept"]:
+        training_rows = read_rated(str(tmp_path / "out/single.jsonl"), FORMAT)
+        assert len(training_rows.rows) == counts["kept"] and not training_rows.bad

@@ -26,14 +26,16 @@ def write(folder: Path, outputs: list[Any], preferences: list[Any]) -> str:
     return str(folder)
 
 
-def preference(query: str, second: str, value: float, annotator: str = "gpt4_turbo_logprob") -> Any:
+def make_preference(
+    query: str, second: str, value: float, annotator: str = "gpt4_turbo_logprob"
+) -> Any:
     return {"annotator": annotator, "instruction": query, "second": second, "preference": value}
 
 
-def folder(path: Path, queries: int = 200) -> str:
+def write_folder(path: Path, queries: int = 200) -> str:
     names = [f"Question {n}?" for n in range(queries)]
     outputs = [{"instruction": q, "outputs": {s: f"{s} to {q}" for s in SYSTEMS}} for q in names]
-    preferences = [preference(q, s, 10.0**-n) for q in names for n, s in enumerate(SYSTEMS)]
+    preferences = [make_preference(q, s, 10.0**-n) for q in names for n, s in enumerate(SYSTEMS)]
     return write(path, outputs, preferences)
 
 
@@ -43,9 +45,9 @@ def test_scores_are_powers_of_ten_that_end_at_minus_eight(tmp_path: Path) -> Non
         tmp_path,
         [{"instruction": "Why?", "outputs": texts}, {"instruction": "Ungraded", "outputs": texts}],
         [
-            preference("Why?", "b", 0.01),
-            preference("Why?", "a", 0.0),
-            preference("Why?", "unread", 1.0, "gpt4"),
+            make_preference("Why?", "b", 0.01),
+            make_preference("Why?", "a", 0.0),
+            make_preference("Why?", "unread", 1.0, "gpt4"),
         ],
     )
     [row] = read_graded(source)
@@ -58,9 +60,17 @@ def test_scores_are_powers_of_ten_that_end_at_minus_eight(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("outputs", "preferences", "message"),
     [
-        ([{"instruction": "Why?", "outputs": {"a": "x"}}], [preference("Why?", "b", 1)], "of b"),
-        ([{"instruction": "Why?", "outputs": {"a": "x"}}], [preference("How?", "a", 1)], "1 of"),
-        ([{"outputs": {}}], [preference("Why?", "a", 1)], "needs instruction"),
+        (
+            [{"instruction": "Why?", "outputs": {"a": "x"}}],
+            [make_preference("Why?", "b", 1)],
+            "of b",
+        ),
+        (
+            [{"instruction": "Why?", "outputs": {"a": "x"}}],
+            [make_preference("How?", "a", 1)],
+            "1 of",
+        ),
+        ([{"outputs": {}}], [make_preference("Why?", "a", 1)], "needs instruction"),
         ([{"instruction": "Why?", "outputs": {}}], [{"annotator": "x"}], "preference"),
     ],
     ids=["no output", "no instruction", "malformed outputs", "malformed preference"],
@@ -76,7 +86,7 @@ def test_splits_share_no_instruction_and_hide_their_systems(tmp_path: Path) -> N
     data = GradedData(
         test=0.3, validation=0.2, test_systems=("a",), validation_systems=("b",), left_out=("c",)
     )
-    rows_of = read_splits(folder(tmp_path), data, ["question 7"])
+    rows_of = read_splits(write_folder(tmp_path), data, ["question 7"])
     splits = {
         "training": rows_of("training"),
         "validation": rows_of("validation"),

@@ -26,11 +26,11 @@ from tests.judgements import asked
 FORMAT = load_format("autoj-en")
 
 
-def message(query: str, *responses: str) -> str:
+def render_message(query: str, *responses: str) -> str:
     return render(asked(query, responses), FORMAT)[-1].text
 
 
-def file(folder: Path, rows: list[Any]) -> str:
+def write_file(folder: Path, rows: list[Any]) -> str:
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
@@ -38,20 +38,20 @@ def file(folder: Path, rows: list[Any]) -> str:
 
 def test_the_published_form_of_rated_rows(tmp_path: Path) -> None:
     good = {
-        "usrmsg": message("Why?\n***\nReally", "Because\n***"),
+        "usrmsg": render_message("Why?\n***\nReally", "Because\n***"),
         "target_output": "Thin.\n\nRating: [[5.5]]",
         "pred_score": "5.5",
     }
-    renamed = {"usermsg": message("Q", "R"), "target_output": "Fine.\n\nRating: [[7]]"}
-    found = read_rated(file(tmp_path, [good, renamed]), FORMAT)
-    first, second = found.rows
+    renamed = {"usermsg": render_message("Q", "R"), "target_output": "Fine.\n\nRating: [[7]]"}
+    result = read_rated(write_file(tmp_path, [good, renamed]), FORMAT)
+    first, second = result.rows
     assert (first.query, first.response, first.rating) == ("Why?\n***\nReally", "Because\n***", 5.5)
     assert (second.rating, second.judgement) == (7.0, "Fine.\n\nRating: [[7]]")
-    assert not found.bad
+    assert not result.bad
 
 
 @pytest.mark.parametrize(
-    ("change", "field", "said"),
+    ("change", "field", "reason"),
     [
         pytest.param(
             {"pred_score": "11"}, "pred_score", "no rating of the scale 1 to 10", id="off"
@@ -66,28 +66,31 @@ def test_the_published_form_of_rated_rows(tmp_path: Path) -> None:
         ),
         pytest.param({"target_output": 3}, "target_output", "not a string", id="type"),
         pytest.param({"usrmsg": "Rate this"}, "usrmsg", "not the single input", id="template"),
-        pytest.param({"usrmsg": message(" ", "R")}, "usrmsg", "blank", id="blank"),
+        pytest.param({"usrmsg": render_message(" ", "R")}, "usrmsg", "blank", id="blank"),
         pytest.param(
-            {"usrmsg": message("Q\n***\n[Response]: x", "R")}, "usrmsg", "occurs 2", id="ambiguous"
+            {"usrmsg": render_message("Q\n***\n[Response]: x", "R")},
+            "usrmsg",
+            "occurs 2",
+            id="ambiguous",
         ),
     ],
 )
 def test_bad_rated_rows_are_named(
-    tmp_path: Path, change: dict[str, Any], field: str, said: str
+    tmp_path: Path, change: dict[str, Any], field: str, reason: str
 ) -> None:
-    row = {"usrmsg": message("Q", "R"), "target_output": "Rating: [[3]]", "pred_score": "3"}
-    found = read_rated(file(tmp_path, [row, row | change]), FORMAT)
-    assert len(found.rows) == 1
-    [bad] = found.bad
+    row = {"usrmsg": render_message("Q", "R"), "target_output": "Rating: [[3]]", "pred_score": "3"}
+    result = read_rated(write_file(tmp_path, [row, row | change]), FORMAT)
+    assert len(result.rows) == 1
+    [bad] = result.bad
     assert (bad.line, bad.field) == (2, field)
-    assert said in bad.reason
+    assert reason in bad.reason
 
 
 def test_own_form_of_rated_rows(tmp_path: Path) -> None:
     rows = [{"query": "Q", "response": "", "rating": 2}, {"query": "Q", "response": "R"}]
-    found = read_rated(file(tmp_path, rows), FORMAT)
-    assert [(row.response, row.rating, row.judgement) for row in found.rows] == [("", 2.0, "")]
-    assert [(bad.line, bad.field) for bad in found.bad] == [(2, "rating")]
+    result = read_rated(write_file(tmp_path, rows), FORMAT)
+    assert [(row.response, row.rating, row.judgement) for row in result.rows] == [("", 2.0, "")]
+    assert [(bad.line, bad.field) for bad in result.bad] == [(2, "rating")]
 
 
 PANDALM = {
@@ -100,7 +103,7 @@ PANDALM = {
     "annotator3": 2,
 }
 TRAINED = {
-    "usrmsg": message("Q", "A", "B"),
+    "usrmsg": render_message("Q", "A", "B"),
     "target_output": "Response 2 is thin. So, the final decision is Response 1.",
     "gt_label": 0,
 }
@@ -128,12 +131,12 @@ TRAINED = {
     ],
 )
 def test_forms_of_pairs(tmp_path: Path, row: dict[str, Any], query: str, label: Verdict) -> None:
-    [found] = read_compared(file(tmp_path, [row]), FORMAT).rows
-    assert (found.query, found.label) == (query, label)
+    [pair] = read_compared(write_file(tmp_path, [row]), FORMAT).rows
+    assert (pair.query, pair.label) == (query, label)
 
 
 @pytest.mark.parametrize(
-    ("row", "field", "said"),
+    ("row", "field", "reason"),
     [
         pytest.param(PANDALM | {"response1": True}, "response1", "not a string", id="bool"),
         pytest.param(PANDALM | {"annotator3": 3}, "annotator3", "3 is no vote", id="vote"),
@@ -151,11 +154,11 @@ def test_forms_of_pairs(tmp_path: Path, row: dict[str, Any], query: str, label: 
         pytest.param({"chosen": "a", "rejected": "b"}, "chosen", "no Assistant turn", id="turn"),
     ],
 )
-def test_bad_pairs_are_named(tmp_path: Path, row: dict[str, Any], field: str, said: str) -> None:
-    found = read_compared(file(tmp_path, [row]), FORMAT)
-    assert not found.rows
-    assert found.bad[0].field == field
-    assert said in found.bad[0].reason
+def test_bad_pairs_are_named(tmp_path: Path, row: dict[str, Any], field: str, reason: str) -> None:
+    result = read_compared(write_file(tmp_path, [row]), FORMAT)
+    assert not result.rows
+    assert result.bad[0].field == field
+    assert reason in result.bad[0].reason
 
 
 def test_dialogues_come_in_both_orders_by_their_text(tmp_path: Path) -> None:
@@ -166,16 +169,16 @@ def test_dialogues_come_in_both_orders_by_their_text(tmp_path: Path) -> None:
         }
         for n in range(40)
     ]
-    found = read_compared(file(tmp_path, rows), FORMAT).rows
-    assert [row.query for row in found] == [f"q{n}" for n in range(40)]
-    for row in found:
+    pairs = read_compared(write_file(tmp_path, rows), FORMAT).rows
+    assert [row.query for row in pairs] == [f"q{n}" for n in range(40)]
+    for row in pairs:
         best = row.responses[0] if row.label == Verdict.FIRST else row.responses[1]
         assert best == "good"
-    firsts = sum(row.label == Verdict.FIRST for row in found)
+    firsts = sum(row.label == Verdict.FIRST for row in pairs)
     assert 8 <= firsts <= 32
     turns = "\n\nHuman: a\n\nAssistant: b\n\nHuman: c"
     long = {"chosen": turns + "\n\nAssistant: x", "rejected": turns + "\n\nAssistant: y"}
-    [row] = read_compared(file(tmp_path, [long]), FORMAT).rows
+    [row] = read_compared(write_file(tmp_path, [long]), FORMAT).rows
     assert row.query == turns.strip()
 
 
@@ -200,9 +203,9 @@ def test_labels_without_a_word_in_common_cannot_be_exchanged_in_a_text() -> None
 
 
 def test_holding_out_is_by_query_and_near_the_share() -> None:
-    held = [is_held_out(f"query {n}", 0.2) for n in range(2000)]
-    assert 0.16 < sum(held) / len(held) < 0.24
-    assert all(is_held_out(f"query {n}", 0.5) for n in range(2000) if held[n])
+    held_out = [is_held_out(f"query {n}", 0.2) for n in range(2000)]
+    assert 0.16 < sum(held_out) / len(held_out) < 0.24
+    assert all(is_held_out(f"query {n}", 0.5) for n in range(2000) if held_out[n])
     assert not any(is_held_out(f"query {n}", 0.0) for n in range(100))
 
 
@@ -222,12 +225,12 @@ def test_compressed_lines_and_arrays(tmp_path: Path) -> None:
     row = {"query": "Q", "response": "R", "rating": 3}
     with gzip.open(tmp_path / "r.jsonl.gz", "wt") as out:
         out.write(json.dumps(row) + "\n{bad\n")
-    found = read_rated(str(tmp_path / "r.jsonl.gz"), FORMAT)
-    assert (len(found.rows), found.bad[0].line) == (1, 2)
+    result = read_rated(str(tmp_path / "r.jsonl.gz"), FORMAT)
+    assert (len(result.rows), result.bad[0].line) == (1, 2)
     array = tmp_path / "r.json"
     array.write_text(json.dumps([row, 7, row]), encoding="utf-8")
-    found = read_rated(str(array), FORMAT)
-    assert ([r.line for r in found.rows], found.bad[0].line) == ([1, 3], 2)
+    result = read_rated(str(array), FORMAT)
+    assert ([r.line for r in result.rows], result.bad[0].line) == ([1, 3], 2)
     array.write_text("[1, 2", encoding="utf-8")
     with pytest.raises(InputError, match="cannot be read"):
         read_rated(str(array), FORMAT)

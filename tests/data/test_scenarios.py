@@ -58,11 +58,11 @@ def test_answers_of_the_model(text: str, scenario: str | None) -> None:
 
 
 def test_long_queries_keep_999_and_1000_tokens(smollm2: Any) -> None:
-    def spelled(n: int) -> str:
+    def spell_tokens(n: int) -> str:
         return " ".join(["a"] * n)
 
-    assert cut_query(spelled(1998), smollm2) == spelled(1998)
-    cut = cut_query(spelled(1999), smollm2)
-    head, tail = cut.split("...")
+    assert cut_query(spell_tokens(1998), smollm2) == spell_tokens(1998)
+    short_query = cut_query(spell_tokens(1999), smollm2)
+    head, tail = short_query.split("...")
     assert (len(head.split()), len(tail.split())) == (999, 1000)
     assert cut_query("</s> <|im_end|>", smollm2) == "</s> <|im_end|>"

@@ -24,7 +24,7 @@ FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
 DATASKETCH = pytest.mark.skipif(find_spec("datasketch") is None, reason="datasketch is missing")
 
 
-def dialogue(*texts: str) -> list[dict[str, str]]:
+def make_dialogue(*texts: str) -> list[dict[str, str]]:
     return [
         {"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(texts)
     ]
@@ -35,8 +35,8 @@ ARENA = {
     "model_a": "m",
     "model_b": "n",
     "winner": "model_b",
-    "conversation_a": dialogue("Why?", "A", "And?", "later"),
-    "conversation_b": dialogue("Why?", "B", "And?", "last"),
+    "conversation_a": make_dialogue("Why?", "A", "And?", "later"),
+    "conversation_b": make_dialogue("Why?", "B", "And?", "last"),
     "turn": 2,
     "language": "English",
 }
@@ -76,7 +76,7 @@ PANDALM = {
 OWN = {"query": "Q", "response_1": "x", "response_2": "y"}
 
 
-def read(folder: Path, form: str, *rows: Any) -> Any:
+def read_form(folder: Path, form: str, *rows: Any) -> Any:
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return read_preferences(SourceConfig.model_validate({"form": form, "path": ""}), str(path))
@@ -134,44 +134,48 @@ def test_published_rows(
     responses: tuple[str, str],
     label: Verdict | None,
 ) -> None:
-    found = read(tmp_path, form, row)
-    [only] = found.rows
+    result = read_form(tmp_path, form, row)
+    [only] = result.rows
     assert (only.query, only.responses, only.label) == (query, responses, label)
-    assert (only.source, only.line, found.bad) == (form, 1, ())
+    assert (only.source, only.line, result.bad) == (form, 1, ())
 
 
 def test_the_better_response_is_not_always_first(tmp_path: Path) -> None:
     """Rows that differ in one letter come in both orders, each with the label of its order."""
     rows = [{"prompt": "How?", "chosen": " Well", "rejected": "So " + "s" * n} for n in range(20)]
-    found = read(tmp_path, "synthetic_gptj", *rows).rows
-    chosen = [r.responses[0 if r.label is FIRST else 1] for r in found]
-    assert set(chosen) == {"Well"}
-    assert {r.label for r in found} == {FIRST, SECOND}
+    preferences = read_form(tmp_path, "synthetic_gptj", *rows).rows
+    chosen_texts = [r.responses[0 if r.label is FIRST else 1] for r in preferences]
+    assert set(chosen_texts) == {"Well"}
+    assert {r.label for r in preferences} == {FIRST, SECOND}
 
 
 @pytest.mark.parametrize(
-    ("form", "row", "field", "said"),
+    ("form", "row", "field", "reason"),
     [
         pytest.param(
             "chatbot_arena", ARENA | {"winner": "me"}, "winner", "'me': not model_a", id="winner"
         ),
         pytest.param(
             "chatbot_arena",
-            ARENA | {"conversation_b": dialogue("What?", "B")},
+            ARENA | {"conversation_b": make_dialogue("What?", "B")},
             "conversation_b",
             "another than",
             id="two queries",
         ),
         pytest.param(
             "chatbot_arena",
-            ARENA | {"conversation_a": dialogue("Why?")},
+            ARENA | {"conversation_a": make_dialogue("Why?")},
             "conversation_a",
             "no query with its answer",
             id="no answer",
         ),
         pytest.param(
             "chatbot_arena",
-            ARENA | {"conversation_a": dialogue(" ", "A"), "conversation_b": dialogue(" ", "B")},
+            ARENA
+            | {
+                "conversation_a": make_dialogue(" ", "A"),
+                "conversation_b": make_dialogue(" ", "B"),
+            },
             "",
             "the query is blank",
             id="blank",
@@ -197,10 +201,10 @@ def test_the_better_response_is_not_always_first(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_rows_are_named(tmp_path: Path, form: str, row: Any, field: str, said: str) -> None:
-    [bad] = read(tmp_path, form, row).bad
+def test_bad_rows_are_named(tmp_path: Path, form: str, row: Any, field: str, reason: str) -> None:
+    [bad] = read_form(tmp_path, form, row).bad
     assert (bad.line, bad.field) == (1, field)
-    assert said in bad.reason
+    assert reason in bad.reason
 
 
 @pytest.mark.parametrize(
@@ -214,14 +218,14 @@ def test_the_real_files(form: str, path: str, rows: int, bad: int | None) -> Non
     if not (DATA / path).is_file():
         pytest.skip(f"no {DATA / path}: set AUTOJ_DATA to the folder of the released data")
     source = SourceConfig.model_validate({"form": form, "path": path})
-    found = read_preferences(source, str(DATA / path))
-    assert len(found.rows) + len(found.bad) == rows
-    assert bad is None or len(found.bad) == bad
-    assert len(found.rows) > 100
-    labels = Counter(row.label for row in found.rows)
-    assert labels[FIRST] > 0.25 * len(found.rows) < 4 * labels[SECOND]
-    english = sum(is_english(row.query + " " + " ".join(row.responses)) for row in found.rows)
-    assert english > 0.97 * len(found.rows)
+    result = read_preferences(source, str(DATA / path))
+    assert len(result.rows) + len(result.bad) == rows
+    assert bad is None or len(result.bad) == bad
+    assert len(result.rows) > 100
+    labels = Counter(row.label for row in result.rows)
+    assert labels[FIRST] > 0.25 * len(result.rows) < 4 * labels[SECOND]
+    english = sum(is_english(row.query + " " + " ".join(row.responses)) for row in result.rows)
+    assert english > 0.97 * len(result.rows)
 
 
 @pytest.mark.parametrize(
@@ -243,32 +247,36 @@ def test_english(text: str, english: bool) -> None:
     assert is_english(text) is english
 
 
-def pair(query: str, first: str, second: str, label: Verdict | None = FIRST, **more: Any) -> Any:
+def make_pair(
+    query: str, first: str, second: str, label: Verdict | None = FIRST, **more: Any
+) -> Any:
     return Preference(query, (first, second), label, source="s", file="f", line=1, **more)
 
 
 @pytest.mark.parametrize(
     ("rows", "reasons"),
     [
-        pytest.param([pair("Q", "a", "b"), pair("q ", "B", "a", SECOND)], ["duplicate"], id="swap"),
         pytest.param(
-            [pair("Q", "a", "b"), pair("Q", "b", "a", FIRST)],
+            [make_pair("Q", "a", "b"), make_pair("q ", "B", "a", SECOND)], ["duplicate"], id="swap"
+        ),
+        pytest.param(
+            [make_pair("Q", "a", "b"), make_pair("Q", "b", "a", FIRST)],
             ["labels_contradict"] * 2,
             id="labels",
         ),
-        pytest.param([pair("Was ist das und wo?", "a", "b")], ["not_english"], id="german"),
-        pytest.param([pair("Hallo", "a", "b", english=False)], ["not_english"], id="told"),
-        pytest.param([pair("Was ist das und wo?", "a", "b", english=True)], [], id="told too"),
-        pytest.param([pair("Q", "a ", "A")], ["equal_responses"], id="equal"),
-        pytest.param([pair("Q", " ", "A")], ["empty_response"], id="empty"),
-        pytest.param([pair("Known  QUERY", "a", "b")], ["measured"], id="measured"),
-        pytest.param([pair("Q", "a", "b"), pair("Q", "a", "c")], [], id="same query"),
+        pytest.param([make_pair("Was ist das und wo?", "a", "b")], ["not_english"], id="german"),
+        pytest.param([make_pair("Hallo", "a", "b", english=False)], ["not_english"], id="told"),
+        pytest.param([make_pair("Was ist das und wo?", "a", "b", english=True)], [], id="told too"),
+        pytest.param([make_pair("Q", "a ", "A")], ["equal_responses"], id="equal"),
+        pytest.param([make_pair("Q", " ", "A")], ["empty_response"], id="empty"),
+        pytest.param([make_pair("Known  QUERY", "a", "b")], ["measured"], id="measured"),
+        pytest.param([make_pair("Q", "a", "b"), make_pair("Q", "a", "c")], [], id="same query"),
     ],
 )
 def test_what_is_left_out(rows: list[Preference], reasons: list[str]) -> None:
-    taken = filter_rows(rows, ["known query"], None)
-    assert [d.reason for d in taken.dropped] == reasons
-    assert len(taken.rows) + len(taken.dropped) == len(rows)
+    result = filter_rows(rows, ["known query"], None)
+    assert [d.reason for d in result.dropped] == reasons
+    assert len(result.rows) + len(result.dropped) == len(rows)
 
 
 LONG = "Tell me in detail how the steam engine changed the way people worked and lived in towns"
@@ -277,14 +285,16 @@ LONG = "Tell me in detail how the steam engine changed the way people worked and
 @DATASKETCH
 def test_near_duplicates_are_left_out() -> None:
     rows = [
-        pair(LONG + " please", "a", "b"),
-        pair("Where do the swallows go in the winter months?", LONG, LONG + " and cities"),
-        pair("Where do the swallows go in the winter months", LONG + "?", LONG + " and cities!"),
-        pair("Where do the geese go?", "South", "North"),
+        make_pair(LONG + " please", "a", "b"),
+        make_pair("Where do the swallows go in the winter months?", LONG, LONG + " and cities"),
+        make_pair(
+            "Where do the swallows go in the winter months", LONG + "?", LONG + " and cities!"
+        ),
+        make_pair("Where do the geese go?", "South", "North"),
     ]
-    taken = filter_rows(rows, [LONG], 0.8)
-    assert [d.reason for d in taken.dropped] == ["nearly_measured", "near_duplicate"]
-    assert len(taken.rows) == 2
+    result = filter_rows(rows, [LONG], 0.8)
+    assert [d.reason for d in result.dropped] == ["nearly_measured", "near_duplicate"]
+    assert len(result.rows) == 2
 
 
 @pytest.mark.skipif(find_spec("datasketch") is not None, reason="datasketch is installed")

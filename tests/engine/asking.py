@@ -43,7 +43,9 @@ if __name__ == "__main__":
 """
 
 
-def judged(folder: Path, *asked: tuple[dict[str, Any], Sequence[JudgeInput]]) -> list[list[Any]]:
+def judge_in_process(
+    folder: Path, *judges: tuple[dict[str, Any], Sequence[JudgeInput]]
+) -> list[list[Any]]:
     """Return each judge's judgements as JSON records, in order. All judges use the first one's
     engine.
 
@@ -56,17 +58,17 @@ def judged(folder: Path, *asked: tuple[dict[str, Any], Sequence[JudgeInput]]) ->
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(script)],
-        input=json.dumps([[config, [item.record() for item in items]] for config, items in asked]),
+        input=json.dumps([[config, [item.record() for item in items]] for config, items in judges]),
         capture_output=True,
         text=True,
         env=environment,
         check=False,
     )
-    assert told.returncode == 0, told.stdout[-3000:] + told.stderr[-3000:]
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     # vLLM's own destructor comes too late for an engine that nobody closed.
-    assert "Exception ignored" not in told.stderr and "Traceback" not in told.stderr
-    found = [json.loads(line) for line in told.stdout.splitlines() if line.startswith("[{")]
-    assert len(found) == len(asked)
-    return found
+    assert "Exception ignored" not in result.stderr and "Traceback" not in result.stderr
+    judgements = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("[{")]
+    assert len(judgements) == len(judges)
+    return judgements

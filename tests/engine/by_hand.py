@@ -13,17 +13,21 @@ def label_probs(
     import torch
 
     tokens = {t: tuple(tokenizer(t, add_special_tokens=False)["input_ids"]) for t in labels}
-    begun = {own[:n] for own in tokens.values() for n in range(len(own))}
+    prefixes = {label_ids[:n] for label_ids in tokens.values() for n in range(len(label_ids))}
     nexts: dict[tuple[int, ...], Any] = {}
-    for length in {len(prefix) for prefix in begun}:
-        alike = [prefix for prefix in begun if len(prefix) == length]
+    for length in {len(prefix) for prefix in prefixes}:
+        alike = [prefix for prefix in prefixes if len(prefix) == length]
         with torch.no_grad():
             logits = model(torch.tensor([[*ids, *prefix] for prefix in alike])).logits[:, -1]
         nexts |= dict(zip(alike, logits.softmax(-1), strict=True))
-    found = {}
-    for text, own in tokens.items():
-        longer = {t[len(own)] for t in tokens.values() if t != own and t[: len(own)] == own}
-        found[text] = 1.0 - sum(nexts[own][token].item() for token in longer)
-        for n, token in enumerate(own):
-            found[text] *= nexts[own[:n]][token].item()
-    return found
+    probs = {}
+    for text, label_ids in tokens.items():
+        longer = {
+            t[len(label_ids)]
+            for t in tokens.values()
+            if t != label_ids and t[: len(label_ids)] == label_ids
+        }
+        probs[text] = 1.0 - sum(nexts[label_ids][token].item() for token in longer)
+        for n, token in enumerate(label_ids):
+            probs[text] *= nexts[label_ids[:n]][token].item()
+    return probs

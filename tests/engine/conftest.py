@@ -11,6 +11,6 @@ from tests.engine.test_openai_engine import Endpoint
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    made = Endpoint()
-    yield made
-    made.close()
+    server = Endpoint()
+    yield server
+    server.close()

@@ -17,8 +17,8 @@ from tests.engine.test_openai_engine import Answer
 
 def graded(body: dict[str, Any]) -> dict[str, float]:
     """Return rating probabilities that depend on the judged text: the written digit, and "9"."""
-    asked = [m["content"] for m in body["messages"] if m["role"] == "user"][-1]
-    return {str(2 + sum(asked.encode()) % 7): 0.75, "9": 0.2}
+    text = [m["content"] for m in body["messages"] if m["role"] == "user"][-1]
+    return {str(2 + sum(text.encode()) % 7): 0.75, "9": 0.2}
 
 
 class Interrupted(Dialect):
@@ -63,12 +63,12 @@ class Interrupted(Dialect):
         """Keep track of connections, and ignore errors when they break."""
         accept = self.server.get_request
 
-        def accepted() -> Any:
+        def accept_and_track() -> Any:
             connection, address = accept()
             self._connections.append(connection)
             return connection, address
 
-        self.server.get_request = accepted  # type: ignore[method-assign]
+        self.server.get_request = accept_and_track  # type: ignore[method-assign]
         self.server.handle_error = lambda *_: None  # type: ignore[method-assign]
 
 
@@ -80,19 +80,19 @@ def interrupted(
 
     None: it stays away. Pauses between attempts are short.
     """
-    endpoint, refused = Interrupted(**kind), list[str]()
+    endpoint, errors = Interrupted(**kind), list[str]()
     tell = requests.Endpoint._tell
 
-    def counted(self: requests.Endpoint, path: str, problem: str) -> None:
+    def count_refusals(self: requests.Endpoint, path: str, problem: str) -> None:
         tell(self, path, problem)
-        refused.extend([problem] if "Cannot connect" in problem else [])
-        if len(refused) == missed and not endpoint.is_up:
+        errors.extend([problem] if "Cannot connect" in problem else [])
+        if len(errors) == missed and not endpoint.is_up:
             endpoint.start()
 
-    monkeypatch.setattr(requests.Endpoint, "_tell", counted)
+    monkeypatch.setattr(requests.Endpoint, "_tell", count_refusals)
     monkeypatch.setattr(requests, "UNREACHED_PAUSE_S", 0.05)
     try:
-        yield endpoint, refused
+        yield endpoint, errors
     finally:
         if endpoint.is_up:
             endpoint.stop()

@@ -72,7 +72,7 @@ def pretend() -> None:
     importing.HAS_TRITON = triton.HAS_TRITON = True
 
 
-def told(arguments: dict[str, Any]) -> dict[str, Any]:
+def read_settings(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of vLLM's config that this package decides."""
     from vllm.engine.arg_utils import AsyncEngineArgs
 
@@ -98,5 +98,5 @@ if __name__ == "__main__":
     import vllm.config.vllm as vllm_config
 
     vllm_config.HAS_TRITON = True
-    for given in json.load(sys.stdin):
-        print("told", json.dumps(told(given)))
+    for arguments in json.load(sys.stdin):
+        print("told", json.dumps(read_settings(arguments)))

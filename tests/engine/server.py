@@ -28,18 +28,20 @@ def openai_server(judge: JudgeConfig, name: str, log: Path) -> Iterator[str]:
     name: of the served model. log: file for the server's output.
     """
     port = free_port()
-    given = engine_arguments(judge, resolve(judge)) | {"served_model_name": name}
+    arguments = engine_arguments(judge, resolve(judge)) | {"served_model_name": name}
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)]
     environment = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
-    with server([*command, "--host", "127.0.0.1", *flags(given)], log, environment) as process:
+    with server(
+        [*command, "--host", "127.0.0.1", *format_flags(arguments)], log, environment
+    ) as process:
         address = f"http://127.0.0.1:{port}"
         wait_until_ready(f"{address}/health", process, log)
         yield address
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 @contextmanager
@@ -59,16 +61,16 @@ def server(
         process.wait()
 
 
-def flags(arguments: dict[str, Any]) -> list[str]:
+def format_flags(arguments: dict[str, Any]) -> list[str]:
     """Return vLLM's engine arguments as command-line flags."""
-    found = []
+    words = []
     for name, value in arguments.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
-            found.append(f"--{flag}" if value else f"--no-{flag}")
+            words.append(f"--{flag}" if value else f"--no-{flag}")
         elif value is not None:
-            found += [f"--{flag}", str(value)]
-    return found
+            words += [f"--{flag}", str(value)]
+    return words
 
 
 def wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -40,7 +40,7 @@ AFTER: dict[str, list[tuple[str, dict[str, float]]]] = {
 TEXT = ("Good", ".\n", "Rating", ":", " [[", "7", "]]")
 
 
-def told(table: dict[str, float]) -> list[dict[str, Any]]:
+def list_alternatives(table: dict[str, float]) -> list[dict[str, Any]]:
     return [{"token": t, "logprob": math.log(p)} for t, p in table.items()]
 
 
@@ -80,18 +80,20 @@ class Dialect(Endpoint):
         begun = self.goes_on and body.get("continue_final_message")
         written = [(t, {t: 0.9}) for t in self.written]
         if begun:
-            [written, *_] = [own for end, own in AFTER.items() if last["content"].endswith(end)]
+            [written, *_] = [
+                pieces for end, pieces in AFTER.items() if last["content"].endswith(end)
+            ]
             written = written[: body["max_tokens"]]
         table = self.ratings(body)
         rating = max(table, key=lambda digit: table[digit])
-        written = [(rating, table) if t == "7" else (t, own) for t, own in written]
+        written = [(rating, table) if t == "7" else (t, probs) for t, probs in written]
         tokens = [token for token, _ in written]
         entries = [
             {
                 "token": token,
                 "logprob": -0.5,
                 "bytes": list(token.encode()),
-                "top_logprobs": told(table),
+                "top_logprobs": list_alternatives(table),
             }
             for token, table in written
         ]
@@ -106,22 +108,22 @@ class Dialect(Endpoint):
 
 
 @asynccontextmanager
-async def asking(
+async def open_client(
     endpoint: Endpoint, journal: Path | None = None, **more: Any
 ) -> AsyncIterator[RewardClient]:
-    kept = Journal(journal) if journal else None
-    given = {"kind": "openai", "model": "served", "base_url": endpoint.url, "start_s": 5} | more
-    checked = JudgeConfig.model_validate(given)
-    async with open_judge(checked, journal=kept) as client:
+    store = Journal(journal) if journal else None
+    settings = {"kind": "openai", "model": "served", "base_url": endpoint.url, "start_s": 5} | more
+    config = JudgeConfig.model_validate(settings)
+    async with open_judge(config, journal=store) as client:
         yield client
-    if kept:
-        kept.close()
+    if store:
+        store.close()
 
 
-async def judged(endpoint: Endpoint, **more: Any) -> Judgement:
-    async with asking(endpoint, **more) as client:
-        [found] = await client.rate([WHY])
-    return found
+async def rate_once(endpoint: Endpoint, **more: Any) -> Judgement:
+    async with open_client(endpoint, **more) as client:
+        [judgement] = await client.rate([WHY])
+    return judgement
 
 
 async def test_a_second_request_reads_the_slot_where_the_endpoint_goes_on(
@@ -129,23 +131,23 @@ async def test_a_second_request_reads_the_slot_where_the_endpoint_goes_on(
 ) -> None:
     """P(10) = P("1") P("0" | "1"); what is left of P("1") is P(1)."""
     endpoint = speaking(goes_on=True)
-    async with asking(endpoint) as client:
+    async with open_client(endpoint) as client:
         assert await client.views() == VIEWS
-        [found] = await client.rate([WHY], view="direct")
-    assert found.rating is not None and found.view("rating") == 7
-    table = dict(reading(found).distribution or ())
+        [judgement] = await client.rate([WHY], view="direct")
+    assert judgement.rating is not None and judgement.view("rating") == 7
+    table = dict(reading(judgement).distribution or ())
     assert table["10"] == pytest.approx(0.25 * 0.4) and table["1"] == pytest.approx(0.25 * 0.6)
-    assert table["7"] == pytest.approx(0.5) and reading(found).unknown == 0
-    assert reading(found).outside == pytest.approx(0.05)
+    assert table["7"] == pytest.approx(0.5) and reading(judgement).unknown == 0
+    assert reading(judgement).outside == pytest.approx(0.05)
     mean = (7 * 0.5 + 8 * 0.2 + 0.15 + 10 * 0.1) / 0.95
-    assert found.view("expected") == pytest.approx(mean)
-    assert found.view("direct") == pytest.approx(mean)
-    begun = [
+    assert judgement.view("expected") == pytest.approx(mean)
+    assert judgement.view("direct") == pytest.approx(mean)
+    openings = [
         body["messages"][-1]["content"]
         for _, body, _ in endpoint.requests
         if body.get("continue_final_message") and body["messages"][0]["content"] != "Say OK."
     ]
-    assert {"Good.\nRating: [[", "Good.\nRating: [[1", "Rating: [["} <= set(begun)
+    assert {"Good.\nRating: [[", "Good.\nRating: [[1", "Rating: [["} <= set(openings)
     assert all("logprobs" in b for _, b, _ in endpoint.requests if b["max_tokens"] == 1)
 
 
@@ -154,7 +156,7 @@ async def test_what_a_judge_quotes_is_no_control_token_at_the_slot(
 ) -> None:
     written = ("It says <|im_end|>", ".\nRating: [[", "7", "]]")
     endpoint = speaking(goes_on=True, written=written)
-    await judged(endpoint)
+    await rate_once(endpoint)
     begun = [b["messages"][-1]["content"] for _, b, _ in endpoint.requests[-2:]]
     assert all("<\u200b|im_end|>" in content for content in begun)
 
@@ -162,8 +164,8 @@ async def test_what_a_judge_quotes_is_no_control_token_at_the_slot(
 async def test_a_forced_slot_is_read_where_the_endpoint_goes_on(
     speaking: Callable[..., Dialect],
 ) -> None:
-    found = await judged(speaking(goes_on=True, written=("No verdict.",)))
-    assert (found.view("rating"), found.forced) == (7, True)
+    judgement = await rate_once(speaking(goes_on=True, written=("No verdict.",)))
+    assert (judgement.view("rating"), judgement.forced) == (7, True)
 
 
 async def test_white_space_within_a_label_is_written_by_the_judge(
@@ -172,9 +174,9 @@ async def test_white_space_within_a_label_is_written_by_the_judge(
     """Chat templates strip white space at the end of a message, so what follows it cannot be
     requested."""
     endpoint = speaking(goes_on=True, written=("No verdict.",))
-    async with asking(endpoint) as client:
-        [found] = await client.compare([("Why?", "Because.", "So.")], swap=False)
-    [order] = found.orders
+    async with open_client(endpoint) as client:
+        [comparison] = await client.compare([("Why?", "Because.", "So.")], swap=False)
+    [order] = comparison.orders
     assert order.forced and dict(order.confidence or ()) == pytest.approx(
         {"first": 0.6 * 0.9 * 0.75, "second": 0.6 * 0.9 * 0.25, "tie": 0.3}
     )
@@ -185,23 +187,23 @@ async def test_alternatives_of_the_written_tokens_are_asked_for_where_they_count
 ) -> None:
     """P("1") belongs to 1 or to 10; without more information it is unknown, not guessed."""
     endpoint = speaking()
-    without = await judged(endpoint)
+    without = await rate_once(endpoint)
     assert (without.view("rating"), without.view("expected")) == (7, None)
     assert "logprobs" not in endpoint.requests[-1][1]
-    found = await judged(endpoint, distribution=True)
-    assert found.rating is not None and reading(found).unknown == pytest.approx(0.25)
-    table = dict(reading(found).distribution or ())
+    judgement = await rate_once(endpoint, distribution=True)
+    assert judgement.rating is not None and reading(judgement).unknown == pytest.approx(0.25)
+    table = dict(reading(judgement).distribution or ())
     assert (table["1"], table["10"]) == (0, 0) and table["8"] == pytest.approx(0.2)
-    assert found.view("expected") == pytest.approx((7 * 0.5 + 8 * 0.2) / 0.7)
-    assert reading(found).outside == pytest.approx(0.3)
+    assert judgement.view("expected") == pytest.approx((7 * 0.5 + 8 * 0.2) / 0.7)
+    assert reading(judgement).outside == pytest.approx(0.3)
 
 
 async def test_an_endpoint_that_takes_fewer_alternatives_is_asked_for_fewer(
     speaking: Callable[..., Dialect],
 ) -> None:
     endpoint = speaking(most=5)
-    found = await judged(endpoint, distribution=True)
-    assert found.view("expected") is not None
+    judgement = await rate_once(endpoint, distribution=True)
+    assert judgement.view("expected") is not None
     assert endpoint.requests[-1][1]["top_logprobs"] == 5
 
 
@@ -210,10 +212,10 @@ async def test_an_endpoint_without_log_probabilities_rates_and_refuses_other_vie
     speaking: Callable[..., Dialect], kind: dict[str, Any]
 ) -> None:
     endpoint = speaking(**kind)
-    async with asking(endpoint, distribution=True) as client:
+    async with open_client(endpoint, distribution=True) as client:
         assert await client.views() == {"rating"}
-        [found] = await client.rate([WHY], view="rating")
-    assert (found.view("rating"), found.view("expected")) == (7, None)
+        [judgement] = await client.rate([WHY], view="rating")
+    assert (judgement.view("rating"), judgement.view("expected")) == (7, None)
     assert "logprobs" not in endpoint.requests[-1][1]
 
 
@@ -221,14 +223,14 @@ async def test_probabilities_that_stay_away_at_the_first_answer_end_the_run(
     speaking: Callable[..., Dialect],
 ) -> None:
     endpoint = speaking()
-    async with asking(endpoint, distribution=True) as client:
+    async with open_client(endpoint, distribution=True) as client:
         assert "expected" in await client.views()
         endpoint.silent = True
         with pytest.raises(ConfigError, match=r"set view .* to rating"):
             await client.rate([WHY], view="expected")
         endpoint.silent = False
-        [found] = await client.rate([WHY], view="expected")
-        assert found.ok
+        [judgement] = await client.rate([WHY], view="expected")
+        assert judgement.ok
         endpoint.silent = True
         [lost] = await client.rate([Candidate("Why?", "So.")], view="expected")
     assert (lost.outcome, lost.view("rating")) == (Outcome.NO_NUMBER, None)
@@ -239,24 +241,24 @@ async def test_alternatives_count_at_the_verdict_alone_once_an_endpoint_has_told
 ) -> None:
     endpoint, spoiled = speaking(), list[str]()
 
-    def answered(path: str, body: dict[str, Any]) -> Answer:
+    def spoil_answer(path: str, body: dict[str, Any]) -> Answer:
         status, answer, headers = endpoint.answered(path, body)
         for entry in answer["choices"][0]["logprobs"]["content"]:
             if entry["token"] in spoiled:
                 entry["top_logprobs"][0]["logprob"] = 0.5
         return status, answer, headers
 
-    endpoint.answer = answered
-    async with asking(endpoint, distribution=True) as client:
+    endpoint.answer = spoil_answer
+    async with open_client(endpoint, distribution=True) as client:
         [before] = await client.rate([WHY])
         spoiled.append("Good")
-        [found] = await client.rate([Candidate("Why?", "So.")])
-        assert found.rating == before.rating
+        [judgement] = await client.rate([Candidate("Why?", "So.")])
+        assert judgement.rating == before.rating
         spoiled.append("7")
         [lost] = await client.rate([Candidate("Why?", "It is.")])
     assert lost.outcome == Outcome.UNAVAILABLE and "0.5 is no log-probability" in lost.reason
     spoiled[:] = ["Good"]
-    async with asking(endpoint, distribution=True, start_s=0.2) as client:
+    async with open_client(endpoint, distribution=True, start_s=0.2) as client:
         with pytest.raises(EngineUnavailable, match="no completion"):
             await client.rate([WHY])
 
@@ -265,14 +267,14 @@ async def test_what_an_endpoint_can_is_found_out_once_and_kept(
     speaking: Callable[..., Dialect], tmp_path: Path
 ) -> None:
     endpoint, journal = speaking(goes_on=True), tmp_path / "j.sqlite"
-    async with asking(endpoint, journal) as client:
+    async with open_client(endpoint, journal) as client:
         await client.rate([WHY])
         assert client.backend.distributions == "a request of one token at the slot"
     first = len(endpoint.requests)
-    async with asking(endpoint, journal) as client:  # all is on record: nobody is asked
+    async with open_client(endpoint, journal) as client:  # all is on record: nobody is asked
         await client.rate([WHY])
     assert len(endpoint.requests) == first
-    async with asking(endpoint, journal) as client:
+    async with open_client(endpoint, journal) as client:
         await client.rate([Candidate("Why?", "So.")])
     again = [body for _, body, _ in endpoint.requests[first:]]
     assert sum(body["messages"][0]["content"] == "Say OK." for body in again) == 1
@@ -282,39 +284,39 @@ async def test_a_judgement_on_record_without_the_number_is_asked_for_again(
     speaking: Callable[..., Dialect], tmp_path: Path
 ) -> None:
     endpoint, journal = speaking(), tmp_path / "j.sqlite"
-    async with asking(endpoint, journal) as client:
+    async with open_client(endpoint, journal) as client:
         [before] = await client.rate([WHY])
     assert before.view("expected") is None
-    async with asking(endpoint, journal, distribution=True) as client:
-        [found] = await client.rate([WHY], view="expected")
-    assert found.view("expected") is not None
-    asked = len(endpoint.requests)
-    async with asking(endpoint, journal, distribution=True) as client:
-        assert await client.rate([WHY], view="expected") == [found]
-    assert len(endpoint.requests) == asked
+    async with open_client(endpoint, journal, distribution=True) as client:
+        [judgement] = await client.rate([WHY], view="expected")
+    assert judgement.view("expected") is not None
+    request_count = len(endpoint.requests)
+    async with open_client(endpoint, journal, distribution=True) as client:
+        assert await client.rate([WHY], view="expected") == [judgement]
+    assert len(endpoint.requests) == request_count
 
 
 async def test_an_endpoint_that_is_down_for_a_while_costs_nothing(
     speaking: Callable[..., Dialect], tmp_path: Path
 ) -> None:
     endpoint = speaking(goes_on=True)
-    back, refused = asyncio.Event(), asyncio.Event()
+    back, first_refusal = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def down(path: str, body: dict[str, Any]) -> Answer:
-        loop.call_soon_threadsafe(refused.set)
+    def refuse_until_back(path: str, body: dict[str, Any]) -> Answer:
+        loop.call_soon_threadsafe(first_refusal.set)
         return (503, "down", {}) if not back.is_set() else endpoint.answered(path, body)
 
-    async with asking(endpoint, tmp_path / "j.sqlite") as client:
+    async with open_client(endpoint, tmp_path / "j.sqlite") as client:
         await client.views()
-        endpoint.answer = down
-        asked = [Candidate("Why?", f"Because {n}.") for n in range(20)]
-        rating = asyncio.create_task(client.rate(asked))
-        await refused.wait()
+        endpoint.answer = refuse_until_back
+        candidates = [Candidate("Why?", f"Because {n}.") for n in range(20)]
+        rating = asyncio.create_task(client.rate(candidates))
+        await first_refusal.wait()
         assert not rating.done()
         back.set()
-        found = await rating
-    assert all(judgement.ok for judgement in found)
+        judgements = await rating
+    assert all(judgement.ok for judgement in judgements)
 
 
 async def test_a_wrong_port_is_an_error_at_once(speaking: Callable[..., Dialect]) -> None:
@@ -329,10 +331,10 @@ async def test_a_wrong_port_is_an_error_at_once(speaking: Callable[..., Dialect]
 LABELS = tuple(str(n) for n in range(1, 11))
 
 
-def tokens(*pieces: str | tuple[str, dict[str, float]]) -> tuple[WrittenToken, ...]:
+def write_tokens(*pieces: str | tuple[str, dict[str, float]]) -> tuple[WrittenToken, ...]:
     """Return written tokens as read from an answer; a plain text is its own only alternative."""
-    given = [piece if isinstance(piece, tuple) else (piece, {piece: 0.9}) for piece in pieces]
-    content = [{"token": text, "top_logprobs": told(table)} for text, table in given]
+    tables = [piece if isinstance(piece, tuple) else (piece, {piece: 0.9}) for piece in pieces]
+    content = [{"token": text, "top_logprobs": list_alternatives(table)} for text, table in tables]
     return read_tokens({"logprobs": {"content": content}})
 
 
@@ -363,15 +365,15 @@ async def test_labels_in_the_tokens_of_any_tokenizer(
     written: Any, probs: tuple[float, ...], unknown: float
 ) -> None:
     """Check the probabilities of 1, 7 and 10."""
-    own = tokens("Rating", ": ", *written, "." if written[-1][0] == "0" else "]]")
-    text = b"".join(token.text for token in own).decode().strip()
+    written_tokens = write_tokens("Rating", ": ", *written, "." if written[-1][0] == "0" else "]]")
+    text = b"".join(token.text for token in written_tokens).decode().strip()
     at = len(text[: text.index("[[") + 2])
     at += len(text[at:]) - len(text[at:].lstrip())
-    found = await read_labels(LABELS, read_written_slot(own, text, at))
-    assert found is not None
-    table = dict(found.probs)
+    label_probs = await read_labels(LABELS, read_written_slot(written_tokens, text, at))
+    assert label_probs is not None
+    table = dict(label_probs.probs)
     assert [table[n] for n in ("1", "7", "10")] == pytest.approx(list(probs))
-    assert found.unknown == pytest.approx(unknown)
+    assert label_probs.unknown == pytest.approx(unknown)
 
 
 @pytest.mark.parametrize(
@@ -386,43 +388,49 @@ async def test_a_half_point_is_told_apart_from_the_number_that_it_begins_like(
     first: dict[str, float], next_digit: dict[str, float], probs: tuple[float, float]
 ) -> None:
     """P(7.5) = P("7") P("." | "7") P("5" | "7."), and P(7) is P("7") without "7."."""
-    own = tokens("[[", ("7", first), (".", next_digit), ("5", {"5": 0.4, "]]": 0.3}), "]]")
-    found = await read_labels((*LABELS, "7.5"), read_written_slot(own, "[[7.5]]", 2))
-    assert found is not None
-    table = dict(found.probs)
+    written_tokens = write_tokens(
+        "[[", ("7", first), (".", next_digit), ("5", {"5": 0.4, "]]": 0.3}), "]]"
+    )
+    label_probs = await read_labels(
+        (*LABELS, "7.5"), read_written_slot(written_tokens, "[[7.5]]", 2)
+    )
+    assert label_probs is not None
+    table = dict(label_probs.probs)
     assert (table["7"], table["7.5"]) == pytest.approx(probs)
     assert table["10"] == pytest.approx(first.get("10", 0))
-    assert found.unknown == pytest.approx(first.get("1", 0))
+    assert label_probs.unknown == pytest.approx(first.get("1", 0))
 
 
 async def test_white_space_of_its_own_before_a_label_is_read_past() -> None:
     """Tokenizers that split digits make a separate token of the space before one."""
-    told = {
+    tables = {
         "": {" ": 0.8, "7": 0.1, "\n": 0.00005},
         " ": {"7": 0.5, "1": 0.4, " ": 0.1},
         "1": {"0": 0.25, ".": 0.75},
     }
 
-    async def following(text: str) -> tuple[Any, Usage]:
-        table = told[text]
+    async def read_next(text: str) -> tuple[Any, Usage]:
+        table = tables[text]
         return tuple((token.encode(), math.log(p)) for token, p in table.items()), Usage()
 
-    found = await read_labels(LABELS, following)
-    assert found is not None
-    table = dict(found.probs)
+    label_probs = await read_labels(LABELS, read_next)
+    assert label_probs is not None
+    table = dict(label_probs.probs)
     assert [table[n] for n in ("1", "7", "10")] == pytest.approx([0.24, 0.5, 0.08])
-    assert found.unknown == pytest.approx(0.08 + 0.00005)
+    assert label_probs.unknown == pytest.approx(0.08 + 0.00005)
 
 
 async def test_a_token_without_text_ends_no_reading() -> None:
     """Endpoints represent the end of a text by such a token."""
-    own = tokens("[[", ("1", {"1": 0.8}), ("0", {"": 0.5, "0": 0.25, "]]": 0.25}), "]]")
-    found = await read_labels(LABELS, read_written_slot(own, "[[10]]", 2))
-    assert found is not None
-    table = dict(found.probs)
+    written_tokens = write_tokens(
+        "[[", ("1", {"1": 0.8}), ("0", {"": 0.5, "0": 0.25, "]]": 0.25}), "]]"
+    )
+    label_probs = await read_labels(LABELS, read_written_slot(written_tokens, "[[10]]", 2))
+    assert label_probs is not None
+    table = dict(label_probs.probs)
     assert (table["1"], table["10"]) == pytest.approx((0.6, 0.2))
 
 
 async def test_tokens_that_say_something_else_than_the_text_tell_nothing() -> None:
-    own = tokens("Rating: [[", "7", "]]")
-    assert await read_labels(LABELS, read_written_slot(own, "Rated [[7]]", 8)) is None
+    written_tokens = write_tokens("Rating: [[", "7", "]]")
+    assert await read_labels(LABELS, read_written_slot(written_tokens, "Rated [[7]]", 8)) is None

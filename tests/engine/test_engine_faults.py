@@ -41,12 +41,12 @@ class Faulty(FakeEngine):
     """Scripted engine that raises the fault which a response names."""
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
-        if self._named(prompt) == "raises in prepare":
+        if self._find_fault(prompt) == "raises in prepare":
             raise KeyError("length")
         return await super().prepare(prompt, max_tokens, over_long)
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
-        fault = self._named(prepared.prompt)
+        fault = self._find_fault(prepared.prompt)
         if fault == "raises":
             raise RuntimeError("CUDA error: an illegal memory access")
         if fault == "unavailable":
@@ -57,13 +57,18 @@ class Faulty(FakeEngine):
             await asyncio.sleep(0.2)
         if fault == "garbage":
             return [Generation("\x00\ufffd]]]][[[[ Rating: [[eleven]] \u202e")]
-        [own] = await super().generate(prepared, sampling)
-        return {"no output": [], "two outputs": [own, own]}.get(fault, [own])
+        [generation] = await super().generate(prepared, sampling)
+        return {"no output": [], "two outputs": [generation, generation]}.get(fault, [generation])
 
     async def label_probs(
-        self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
+        self,
+        prepared: Prepared,
+        generation: Generation,
+        keep: int,
+        slot: str,
+        labels: Sequence[str],
     ) -> LabelProbs | None:
-        fault = self._named(prepared.prompt)
+        fault = self._find_fault(prepared.prompt)
         if fault == "raises at the slot":
             raise IndexError("index out of range in self")
         if fault == "garbage":
@@ -71,14 +76,14 @@ class Faulty(FakeEngine):
         wrong = {"nan": math.nan, "over 1": 7.0, "below 0": -0.5}
         if fault in wrong:
             return LabelProbs(tuple((label, wrong[fault]) for label in labels))
-        return await super().label_probs(prepared, own, keep, slot, labels)
+        return await super().label_probs(prepared, generation, keep, slot, labels)
 
     @staticmethod
-    def _named(prompt: Prompt) -> str:
+    def _find_fault(prompt: Prompt) -> str:
         return next(p.text for message in prompt for p in message.parts if p.response)
 
 
-def client() -> RewardClient:
+def make_client() -> RewardClient:
     config = JudgeConfig(kind="fake")
     replica = JudgeReplica(make_judge(judge_spec(config)))
     replica._judge.engine = replica._engine = Faulty(config)
@@ -88,16 +93,18 @@ def client() -> RewardClient:
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_costs_one_input_and_has_a_reason(fault: str) -> None:
-    outcome, said = FAULTS[fault]
-    good, bad, other = await client().rate([Candidate("q", r) for r in ("good", fault, "other")])
+    outcome, reason = FAULTS[fault]
+    good, bad, other = await make_client().rate(
+        [Candidate("q", r) for r in ("good", fault, "other")]
+    )
     assert (good.view("rating"), other.view("rating")) == (5.0, 6.0)
-    assert bad.outcome is outcome and said in bad.reason
+    assert bad.outcome is outcome and reason in bad.reason
     assert bad.rating is None and bad.judge == good.judge
 
 
 async def test_a_slow_engine_is_waited_for() -> None:
-    [found] = await client().rate([Candidate("q", "slow")])
-    assert found.ok and found.usage.latency_s >= 0.2
+    [judgement] = await make_client().rate([Candidate("q", "slow")])
+    assert judgement.ok and judgement.usage.latency_s >= 0.2
 
 
 async def test_an_error_that_says_what_to_do_is_not_a_judgement() -> None:

@@ -43,30 +43,30 @@ MORE: dict[str, EngineConfig] = {
 }
 
 
-def engines(data: Any, where: str) -> Iterator[tuple[str, EngineConfig]]:
+def find_engines(data: Any, where: str) -> Iterator[tuple[str, EngineConfig]]:
     for key, value in data.items() if isinstance(data, dict) else ():
         if key in KINDS:
             yield f"{where}.{key}", KINDS[key].model_validate(value)
         else:
-            yield from engines(value, f"{where}.{key}")
+            yield from find_engines(value, f"{where}.{key}")
 
 
-def shipped() -> dict[str, EngineConfig]:
-    found: dict[str, EngineConfig] = dict(MORE)
+def load_shipped_engines() -> dict[str, EngineConfig]:
+    configs: dict[str, EngineConfig] = dict(MORE)
     for name in FILES:
         text = (ROOT / f"configs/{name}.yaml").read_text(encoding="utf-8")
-        found |= engines(yaml.safe_load(text), name)
+        configs |= find_engines(yaml.safe_load(text), name)
     service = yaml.safe_load(
         (ROOT / "configs/serve/kuberay/rayservice.yaml").read_text(encoding="utf-8")
     )
     [application] = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
-    return found | dict(engines(application["args"], "kuberay"))
+    return configs | dict(find_engines(application["args"], "kuberay"))
 
 
-def folders(tmp_path: Path) -> dict[str, Path]:
+def write_model_folders(tmp_path: Path) -> dict[str, Path]:
     """Create a folder with each model's config, without weights; return it by the model's names."""
     text = (Path(capacity.__file__).parent / "shapes.yaml").read_text(encoding="utf-8")
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for name, entry in yaml.safe_load(text).items():
         kind = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2"}[entry["model_type"]]
         scalar = name == "llama-3-8b"
@@ -79,19 +79,19 @@ def folders(tmp_path: Path) -> dict[str, Path]:
         folder = tmp_path / name
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(facts), encoding="utf-8")
-        found |= dict.fromkeys((name, *entry.get("known_as", ())), folder)
-    return found
+        paths |= dict.fromkeys((name, *entry.get("known_as", ())), folder)
+    return paths
 
 
-def through_vllm(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def derive_by_vllm(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return vLLM's derived config of each engine block, on a simulated H100."""
     quiet = os.environ | {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("pretended_h100.py"))],
-        input=json.dumps(given), env=quiet, capture_output=True, text=True, check=False,
+        input=json.dumps(blocks), env=quiet, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = [line for line in done.stdout.splitlines() if line.startswith("told ")]
+    assert result.returncode == 0, result.stderr[-3000:]
+    lines = [line for line in result.stdout.splitlines() if line.startswith("told ")]
     return [json.loads(line.removeprefix("told ")) for line in lines]
 
 
@@ -99,32 +99,32 @@ def through_vllm(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.timeout(600)
 def test_vllm_takes_every_engine_of_every_gpu_config(tmp_path: Path) -> None:
     pytest.importorskip("vllm")
-    configs, models = shipped(), folders(tmp_path)
+    configs, models = load_shipped_engines(), write_model_folders(tmp_path)
     assert len(configs) >= 12
-    given = []
+    blocks = []
     for name, config in configs.items():
         model = ResolvedModel(str(models[config.model]), "m", "cuda")
         runner = {"runner": "pooling"} if name == "scalar" else {}
-        given.append(engine_arguments(config, model, H100) | runner)
+        blocks.append(engine_arguments(config, model, H100) | runner)
     measured = load_config(GpuThroughputConfig, ROOT / "configs/experiments/gpu_throughput.yaml")
     variants = measured.variants.values()
-    given += [
+    blocks += [
         throughput_arguments(measured, serving, models["llama-2-13b"], H100) for serving in variants
     ]
-    found = through_vllm(given)
-    assert len(found) == len(given)
-    for asked, said in zip(given, found, strict=True):
-        assert said["device"] == "cuda" and said["prefix_caching"] is not None
-        assert said["runner"] == asked.get("runner", "generate")
+    vllm_settings = derive_by_vllm(blocks)
+    assert len(vllm_settings) == len(blocks)
+    for block, settings in zip(blocks, vllm_settings, strict=True):
+        assert settings["device"] == "cuda" and settings["prefix_caching"] is not None
+        assert settings["runner"] == block.get("runner", "generate")
         keys = {
             "dtype": "dtype", "max_model_len": "length", "max_num_seqs": "sequences",
             "max_num_batched_tokens": "tokens", "tensor_parallel_size": "gpus",
             "gpu_memory_utilization": "utilization",
         }  # fmt: skip
-        assert {said[name] for name in keys.values()} == {asked[key] for key in keys}
-        assert said["kv_bytes"] == asked.get("kv_cache_memory_bytes")
-        assert bool(said["quantization"]) == bool(asked["quantization"])
-    by_name = dict(zip(configs, found, strict=False))
+        assert {settings[name] for name in keys.values()} == {block[key] for key in keys}
+        assert settings["kv_bytes"] == block.get("kv_cache_memory_bytes")
+        assert bool(settings["quantization"]) == bool(block["quantization"])
+    by_name = dict(zip(configs, vllm_settings, strict=False))
     shared = by_name["serve/fractional.reward.judge"]
     assert (shared["kv_bytes"], shared["utilization"]) == (KV, UNMEASURED)
     assert by_name["serve/tensor_parallel.reward.judge"]["gpus"] == 2
@@ -132,7 +132,9 @@ def test_vllm_takes_every_engine_of_every_gpu_config(tmp_path: Path) -> None:
 
 def test_a_benchmark_of_the_13b_shape_runs_what_the_service_runs(tmp_path: Path) -> None:
     measured = load_config(GpuThroughputConfig, ROOT / "configs/experiments/gpu_throughput.yaml")
-    ours = throughput_arguments(measured, Serving(), folders(tmp_path)["llama-2-13b"], H100)
+    ours = throughput_arguments(
+        measured, Serving(), write_model_folders(tmp_path)["llama-2-13b"], H100
+    )
     judge = JudgeConfig(model="llama-2-13b")
     service = engine_arguments(judge, ResolvedModel("m", "m", "cuda"), H100)
     for key in ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "dtype"):

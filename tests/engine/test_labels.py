@@ -21,18 +21,18 @@ Named = Callable[[str], Any]
 CONTEXT = [7, 8]
 
 
-def reader(table: dict[tuple[int, ...], dict[int, float]], asked: list[Any]) -> Read:
+def make_reader(table: dict[tuple[int, ...], dict[int, float]], calls: list[Any]) -> Read:
     """Return a `Read` function with tabulated next-token probabilities after CONTEXT; it records
     its calls."""
 
-    async def read(context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
+    async def read_next(context: list[int], token_ids: list[int]) -> tuple[dict[int, float], Usage]:
         assert context[:2] == CONTEXT
         node = tuple(context[2:])
-        asked.append((node, wanted))
-        found = {i: math.log(p) for i, p in table[node].items() if i in wanted}
-        return found, Usage(tokens_in=len(context), tokens_out=1)
+        calls.append((node, token_ids))
+        logprobs = {i: math.log(p) for i, p in table[node].items() if i in token_ids}
+        return logprobs, Usage(tokens_in=len(context), tokens_out=1)
 
-    return read
+    return read_next
 
 
 RATINGS: dict[str, tuple[int, ...]] = {str(n): (100 + n,) for n in range(1, 10)} | {
@@ -40,17 +40,17 @@ RATINGS: dict[str, tuple[int, ...]] = {str(n): (100 + n,) for n in range(1, 10)}
 }
 
 
-async def probs_of(
+async def compute_probs(
     labels: dict[str, tuple[int, ...]], table: dict[tuple[int, ...], dict[int, float]]
 ) -> tuple[dict[str, float], LabelProbs, list[Any]]:
-    asked: list[Any] = []
-    result = await trie_probs(CONTEXT, labels, reader(table, asked))
-    return dict(result.probs), result, asked
+    calls: list[Any] = []
+    result = await trie_probs(CONTEXT, labels, make_reader(table, calls))
+    return dict(result.probs), result, calls
 
 
 async def test_ten_of_two_digits_is_not_folded_into_one() -> None:
     table = {(): {101: 0.4, 105: 0.3, 109: 0.1}, (101,): {100: 0.25, 999: 0.75}}
-    probs, result, asked = await probs_of(RATINGS, table)
+    probs, result, calls = await compute_probs(RATINGS, table)
     assert list(probs) == [str(n) for n in range(1, 11)]
     assert probs["10"] == pytest.approx(0.4 * 0.25)
     assert probs["1"] == pytest.approx(0.4 * 0.75)
@@ -58,17 +58,17 @@ async def test_ten_of_two_digits_is_not_folded_into_one() -> None:
     assert probs["9"] == pytest.approx(0.1)
     assert probs["2"] == 0
     assert result.outside == pytest.approx(0.2)
-    assert sorted(asked) == [((), [101, 102, 103, 104, 105, 106, 107, 108, 109]), ((101,), [100])]
+    assert sorted(calls) == [((), [101, 102, 103, 104, 105, 106, 107, 108, 109]), ((101,), [100])]
     assert result.usage == Usage(tokens_in=2 + 3, tokens_out=2)
 
 
 async def test_ten_as_one_token_takes_one_read() -> None:
     labels: dict[str, tuple[int, ...]] = {str(n): (100 + n,) for n in range(1, 11)}
-    probs, result, asked = await probs_of(labels, {(): {101: 0.2, 110: 0.5}})
+    probs, result, calls = await compute_probs(labels, {(): {101: 0.2, 110: 0.5}})
     assert probs["1"] == pytest.approx(0.2)
     assert probs["10"] == pytest.approx(0.5)
     assert result.outside == pytest.approx(0.3)
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 async def test_labels_that_share_tokens() -> None:
@@ -78,18 +78,18 @@ async def test_labels_that_share_tokens() -> None:
         (20,): {21: 0.5},
         (20, 21): {1: 0.8, 2: 0.1},
     }
-    probs, result, asked = await probs_of(labels, table)
+    probs, result, calls = await compute_probs(labels, table)
     assert probs["Response 1"] == pytest.approx(0.6 * 0.5 * 0.8)
     assert probs["Response 2"] == pytest.approx(0.6 * 0.5 * 0.1)
     assert probs["Tie"] == pytest.approx(0.3)
     assert result.outside == pytest.approx(1 - 0.24 - 0.03 - 0.3)
-    assert len(asked) == 3
+    assert len(calls) == 3
 
 
 async def test_ids_missing_from_the_answer_count_as_zero() -> None:
-    probs, result, _ = await probs_of(RATINGS, {(): {101: 0.5}, (101,): {}})
+    probs, result, _ = await compute_probs(RATINGS, {(): {101: 0.5}, (101,): {}})
     assert probs["10"] == 0 and probs["1"] == pytest.approx(0.5)
-    probs, result, _ = await probs_of(RATINGS, {(): {}, (101,): {100: 0.9}})
+    probs, result, _ = await compute_probs(RATINGS, {(): {}, (101,): {100: 0.9}})
     assert set(probs.values()) == {0.0}
     assert result.outside == 1
 
@@ -97,7 +97,7 @@ async def test_ids_missing_from_the_answer_count_as_zero() -> None:
 async def test_no_read_goes_on_where_one_failed() -> None:
     ended: list[bool] = []
 
-    async def read(context: list[int], wanted: list[int]) -> tuple[dict[int, float], Usage]:
+    async def read_next(context: list[int], token_ids: list[int]) -> tuple[dict[int, float], Usage]:
         if context == CONTEXT:
             raise InputRejected("no log-probabilities")
         try:
@@ -107,12 +107,14 @@ async def test_no_read_goes_on_where_one_failed() -> None:
         raise AssertionError
 
     with pytest.raises(InputRejected):
-        await trie_probs(CONTEXT, RATINGS, read)
+        await trie_probs(CONTEXT, RATINGS, read_next)
     assert ended == [True]
 
 
 async def test_rounding_above_one_does_not_go_negative() -> None:
-    probs, result, _ = await probs_of(RATINGS, {(): {101: 1.0000001}, (101,): {100: 1.0000001}})
+    probs, result, _ = await compute_probs(
+        RATINGS, {(): {101: 1.0000001}, (101,): {100: 1.0000001}}
+    )
     assert probs["1"] == 0
     assert result.outside == 0
 
@@ -123,7 +125,7 @@ OWN = "The response 东京 is good.\n\nRating: [[10]]"
 SLOT = "Rating: [["
 
 
-def own_generation(tokenizer: Any, text: str) -> Generation:
+def make_generation(tokenizer: Any, text: str) -> Generation:
     """Return a text as a model generates it: its ids end in the end token, its text does not."""
     ids = PromptTokenizer(tokenizer, "chat").continuation(text)
     return Generation(text, (*ids, tokenizer.eos_token_id))
@@ -134,16 +136,16 @@ def test_rating_labels_after_the_slot(name: str, tokenizer_named: Named) -> None
     tokenizer = tokenizer_named(name)
     tokens = PromptTokenizer(tokenizer, "chat")
     prepared = Prepared((), (3, 4, 5))
-    own = own_generation(tokenizer, OWN)
+    generation = make_generation(tokenizer, OWN)
     keep = OWN.index(SLOT)
-    context, labels = slot_tokens(tokens, prepared, own, keep, SLOT, LABELS)
+    context, labels = slot_tokens(tokens, prepared, generation, keep, SLOT, LABELS)
 
     digits = {label: tokenizer.convert_ids_to_tokens(list(ids)) for label, ids in labels.items()}
     ten = ["10"] if name == "llama3" else ["1", "0"]
     assert digits == {str(n): [str(n)] for n in range(1, 10)} | {"10": ten}
     assert labels["1"][0] == labels["10"][0] or name == "llama3"
     # The context is the prompt and the model's own ids up to the label.
-    written = list(own.ids)
+    written = list(generation.ids)
     before = written[: written.index(labels["10"][0])]
     assert context == [3, 4, 5, *before]
 
@@ -152,15 +154,17 @@ def test_rating_labels_after_the_slot(name: str, tokenizer_named: Named) -> None
 def test_forced_rating_slot(name: str, tokenizer_named: Named) -> None:
     tokenizer = tokenizer_named(name)
     tokens = PromptTokenizer(tokenizer, "chat")
-    own = own_generation(tokenizer, "The response 东京 is good.")
-    written = list(own.ids[:-1])
+    generation = make_generation(tokenizer, "The response 东京 is good.")
+    written = list(generation.ids[:-1])
     force = "\nRating: [["
-    context, labels = slot_tokens(tokens, Prepared((), (3,)), own, len(own.text), force, LABELS)
+    context, labels = slot_tokens(
+        tokens, Prepared((), (3,)), generation, len(generation.text), force, LABELS
+    )
     assert context[: 1 + len(written)] == [3, *written]
-    assert tokenizer.decode(context[1:]).lstrip() == own.text + force
+    assert tokenizer.decode(context[1:]).lstrip() == generation.text + force
     assert tokenizer.convert_ids_to_tokens(list(labels["7"])) == ["7"]
     for label, ids in labels.items():
-        assert tokenizer.decode([*context[1:], *ids]).lstrip() == own.text + force + label
+        assert tokenizer.decode([*context[1:], *ids]).lstrip() == generation.text + force + label
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -168,8 +172,8 @@ def test_forced_slot_after_a_malformed_one(name: str, tokenizer_named: Named) ->
     """Only the text before the malformed slot is kept."""
     tokenizer = tokenizer_named(name)
     tokens = PromptTokenizer(tokenizer, "chat")
-    own = own_generation(tokenizer, "So so. Rating: [[x]] and more")
-    context, _ = slot_tokens(tokens, Prepared((), (3,)), own, 7, "\nRating: [[", LABELS)
+    generation = make_generation(tokenizer, "So so. Rating: [[x]] and more")
+    context, _ = slot_tokens(tokens, Prepared((), (3,)), generation, 7, "\nRating: [[", LABELS)
     assert tokenizer.decode(context[1:]).lstrip() == "So so. \nRating: [["
 
 
@@ -189,14 +193,16 @@ def test_decision_labels_merge_with_the_space_before_them(
 ) -> None:
     tokenizer = tokenizer_named(name)
     tokens = PromptTokenizer(tokenizer, "chat")
-    own = own_generation(tokenizer, "Both are good.")
+    generation = make_generation(tokenizer, "Both are good.")
     force = "\n\nSo, the final decision is "
     options = ["Response 1", "Response 2", "Tie"]
-    context, labels = slot_tokens(tokens, Prepared((), ()), own, len(own.text), force, options)
+    context, labels = slot_tokens(
+        tokens, Prepared((), ()), generation, len(generation.text), force, options
+    )
     for label, ids in labels.items():
-        spelled = tokenizer.decode([*context, *ids]).lstrip()
-        assert spelled == own.text + force + label
+        answer_text = tokenizer.decode([*context, *ids]).lstrip()
+        assert answer_text == generation.text + force + label
         own_ids = tokens.continuation(force + label)
-        assert [*context, *ids][len(own.ids) - 1 :] == own_ids
+        assert [*context, *ids][len(generation.ids) - 1 :] == own_ids
     assert labels["Response 1"][:-1] == labels["Response 2"][:-1]
     assert labels["Tie"][0] != labels["Response 1"][0]

@@ -92,13 +92,13 @@ class Endpoint:
 
     def script(self, *answers: Answer) -> None:
         """Give these answers in turn, repeating the last one."""
-        left = list(answers)
-        self.answer = lambda path, body: left.pop(0) if len(left) > 1 else left[0]
+        remaining = list(answers)
+        self.answer = lambda path, body: remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
 
-def chat(*texts: str, **told: Any) -> Answer:
+def chat(*texts: str, **extra: Any) -> Answer:
     choices = [{"message": {"content": t}, "finish_reason": "stop"} for t in texts]
-    return 200, {"choices": choices} | told, {}
+    return 200, {"choices": choices} | extra, {}
 
 
 def completion(text: str, top: dict[str, float] | None = None) -> Answer:
@@ -110,20 +110,20 @@ def config(endpoint: Endpoint, **more: Any) -> JudgeConfig:
     return JudgeConfig(kind="openai", model="served", base_url=endpoint.url, **more)
 
 
-def engine_of(checked: JudgeConfig, *marks: str) -> OpenAIEngine:
+def make_engine(judge_config: JudgeConfig, *marks: str) -> OpenAIEngine:
     return OpenAIEngine(
-        checked,
+        judge_config,
         "chat",
         marks,
         at_once=256,
-        deadline_s=checked.serve.deadline_s,
+        deadline_s=judge_config.serve.deadline_s,
         first_pause_s=0.01,
     )
 
 
 @asynccontextmanager
-async def started(checked: JudgeConfig) -> AsyncIterator[OpenAIEngine]:
-    engine = engine_of(checked)
+async def start_engine(judge_config: JudgeConfig) -> AsyncIterator[OpenAIEngine]:
+    engine = make_engine(judge_config)
     await engine.start()
     try:
         yield engine
@@ -147,7 +147,7 @@ async def test_chat_sends_messages_and_reads_the_answer(endpoint: Endpoint) -> N
         "prompt_tokens_details": {"cached_tokens": 4},
     }
     endpoint.script(chat("one", "two", usage=usage))
-    async with started(config(endpoint)) as engine:
+    async with start_engine(config(endpoint)) as engine:
         first, second = await ask(engine)
     assert (first.text, second.text, first.finished) == ("one", "two", True)
     tokens = first.usage.tokens_in, first.usage.tokens_cached, first.usage.tokens_out
@@ -165,14 +165,14 @@ async def test_chat_sends_messages_and_reads_the_answer(endpoint: Endpoint) -> N
 
 
 async def test_a_frequency_penalty_is_sent_where_there_is_one(endpoint: Endpoint) -> None:
-    async with started(config(endpoint)) as engine:
+    async with start_engine(config(endpoint)) as engine:
         await ask(engine, sampling=replace(SAMPLING, frequency_penalty=0.5))
     [(_, body, _)] = endpoint.requests
     assert body["frequency_penalty"] == 0.5
 
 
 @pytest.mark.parametrize(
-    ("text", "sent"),
+    ("text", "sent_text"),
     [
         ("a</s>b", "a<\u200b/s>b"),
         ("<|im_end|>", "<\u200b|im_end|>"),
@@ -181,36 +181,36 @@ async def test_a_frequency_penalty_is_sent_where_there_is_one(endpoint: Endpoint
     ],
 )
 async def test_chat_breaks_up_control_tokens_in_untrusted_text_only(
-    endpoint: Endpoint, text: str, sent: str
+    endpoint: Endpoint, text: str, sent_text: str
 ) -> None:
-    async with started(config(endpoint)) as engine:
+    async with start_engine(config(endpoint)) as engine:
         await ask(engine, text)
-    assert endpoint.requests[0][1]["messages"][1]["content"] == "Rate <s>: " + sent
+    assert endpoint.requests[0][1]["messages"][1]["content"] == "Rate <s>: " + sent_text
 
 
 async def test_an_answer_cut_by_the_limit_is_unfinished(endpoint: Endpoint) -> None:
     endpoint.script(
         (200, {"choices": [{"message": {"content": None}, "finish_reason": "length"}]}, {})
     )
-    async with started(config(endpoint)) as engine:
-        [found] = await ask(engine)
-    assert (found.text, found.finished) == ("", False)
-    assert found.usage.latency_s >= 0 and found.usage.tokens_in == 0
+    async with start_engine(config(endpoint)) as engine:
+        [generation] = await ask(engine)
+    assert (generation.text, generation.finished) == ("", False)
+    assert generation.usage.latency_s >= 0 and generation.usage.tokens_in == 0
 
 
 async def test_an_endpoint_that_was_not_asked_what_it_can_tells_no_distribution(
     endpoint: Endpoint,
 ) -> None:
     endpoint.script(chat("Good.\nRating: [[7]]"))
-    checked = config(endpoint)
-    async with started(checked) as engine:
-        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
-        found = await judge.judge(JudgeInput("single", "q", ("r",)))
+    judge_config = config(endpoint)
+    async with start_engine(judge_config) as engine:
+        judge = GenerativeJudge(judge_config, load_format("autoj-en"), engine, "j")
+        judgement = await judge.judge(JudgeInput("single", "q", ("r",)))
         endpoint.script(chat("no slot"))
         lost = await judge.judge(JudgeInput("single", "q", ("r",)))
         endpoint.script(chat("So, the final decision is Tie"))
         pair = await judge.judge(JudgeInput("pairwise", "q", ("r", "s")))
-    assert (found.view("rating"), found.view("expected")) == (7.0, None)
+    assert (judgement.view("rating"), judgement.view("expected")) == (7.0, None)
     assert (lost.outcome, lost.reason) == (Outcome.UNPARSABLE, "no rating slot")
     assert pair.verdict is Verdict.TIE
     assert len(endpoint.requests) == 3
@@ -223,9 +223,9 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="module")
 def folder(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("tokenizer")
-    tokenizer.save_pretrained(made)
-    return made
+    path = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.save_pretrained(path)
+    return path
 
 
 async def test_tokens_are_sent_and_label_probabilities_read(
@@ -242,35 +242,35 @@ async def test_tokens_are_sent_and_label_probabilities_read(
         return completion("", {"1": math.log(0.4), "7": math.log(0.5), "x": math.log(0.1)})
 
     endpoint.answer = answer
-    checked = config(endpoint, tokenizer=str(folder))
-    async with started(checked) as engine:
-        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
-        found = await judge.judge(JudgeInput("single", "Why?", ("a<|im_end|>b",)))
-    assert found.rating is not None and found.rating == 7.0
-    table = dict(reading(found).distribution or ())
+    judge_config = config(endpoint, tokenizer=str(folder))
+    async with start_engine(judge_config) as engine:
+        judge = GenerativeJudge(judge_config, load_format("autoj-en"), engine, "j")
+        judgement = await judge.judge(JudgeInput("single", "Why?", ("a<|im_end|>b",)))
+    assert judgement.rating is not None and judgement.rating == 7.0
+    table = dict(reading(judgement).distribution or ())
     assert table.pop("1") == pytest.approx(0.4 * 0.75)
     assert table.pop("10") == pytest.approx(0.4 * 0.25)
     assert table.pop("7") == pytest.approx(0.5)
     assert set(table.values()) == {0.0}
-    assert reading(found).outside == pytest.approx(0.1)
+    assert reading(judgement).outside == pytest.approx(0.1)
     # (1 * 0.3 + 10 * 0.1 + 7 * 0.5) / 0.9
-    assert found.expected == pytest.approx(4.8 / 0.9)
-    sent = [body["prompt"] for _, body, _ in endpoint.requests]
+    assert judgement.expected == pytest.approx(4.8 / 0.9)
+    sent_prompts = [body["prompt"] for _, body, _ in endpoint.requests]
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert sent[0].count(end) == 1  # of the user's turn; the planted one stays text
-    assert "a<|im_end|>b" in tokenizer.decode(sent[0])
-    slots = {tokenizer.decode(ids[len(sent[0]) :]) for ids in sent[1:]}
+    assert sent_prompts[0].count(end) == 1  # of the user's turn; the planted one stays text
+    assert "a<|im_end|>b" in tokenizer.decode(sent_prompts[0])
+    slots = {tokenizer.decode(ids[len(sent_prompts[0]) :]) for ids in sent_prompts[1:]}
     assert slots == {"Good.\nRating: [[", "Good.\nRating: [[1"}
-    assert all(ids[: len(sent[0])] == sent[0] for ids in sent)
+    assert all(ids[: len(sent_prompts[0])] == sent_prompts[0] for ids in sent_prompts)
 
 
 async def test_an_endpoint_without_log_probabilities(endpoint: Endpoint, folder: Path) -> None:
     endpoint.script(completion("Rating: [[7]]"))
-    checked = config(endpoint, tokenizer=str(folder))
-    async with started(checked) as engine:
-        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
-        found = await judge.judge(JudgeInput("single", "q", ("r",)))
-    assert (found.view("rating"), found.view("expected")) == (7.0, None)
+    judge_config = config(endpoint, tokenizer=str(folder))
+    async with start_engine(judge_config) as engine:
+        judge = GenerativeJudge(judge_config, load_format("autoj-en"), engine, "j")
+        judgement = await judge.judge(JudgeInput("single", "q", ("r",)))
+    assert (judgement.view("rating"), judgement.view("expected")) == (7.0, None)
 
 
 NO_LOGPROBS = '{"error": {"message": "logprobs is not supported by this model"}}'
@@ -286,27 +286,27 @@ async def test_an_endpoint_that_refuses_log_probabilities(
         return completion("Good.\nRating: [[7]]")
 
     endpoint.answer = answer
-    checked = config(endpoint, tokenizer=str(folder))
-    async with started(checked) as engine:
-        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
+    judge_config = config(endpoint, tokenizer=str(folder))
+    async with start_engine(judge_config) as engine:
+        judge = GenerativeJudge(judge_config, load_format("autoj-en"), engine, "j")
         items = [JudgeInput("single", "q", (response,)) for response in "abc"]
         with caplog.at_level(logging.WARNING, "autoj_reward"):
-            found = [await judge.judge(item) for item in items]
+            judgements = [await judge.judge(item) for item in items]
         endpoint.script(completion("no slot"))
         lost = await judge.judge(items[0])
-    assert [(j.outcome, j.view("rating"), j.view("expected")) for j in found] == [
+    assert [(j.outcome, j.view("rating"), j.view("expected")) for j in judgements] == [
         (Outcome.OK, 7.0, None)
     ] * 3
-    assert {j.critique for j in found} == {"Good.\nRating: [[7]]"}
+    assert {j.critique for j in judgements} == {"Good.\nRating: [[7]]"}
     assert (lost.outcome, lost.critique) == (Outcome.UNPARSABLE, "no slot")
     # Asked for at the first slot, two reads of which may be under way, and never again. The server
     # may note late what was called off.
     bodies = [body for _, body, _ in endpoint.requests]
-    asked = [body["prompt"] for body in bodies if "logprobs" in body]
+    prompts = [body["prompt"] for body in bodies if "logprobs" in body]
     first = bodies[0]["prompt"]
-    assert 1 <= len(asked) <= 2 and all(ids[: len(first)] == first for ids in asked)
-    [told] = [record.getMessage() for record in caplog.records]
-    assert "left out" in told
+    assert 1 <= len(prompts) <= 2 and all(ids[: len(first)] == first for ids in prompts)
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert "left out" in warning
 
 
 @pytest.mark.parametrize("critique", [True, False])
@@ -319,20 +319,20 @@ async def test_a_slot_that_is_refused_for_another_reason(
         return completion("Rating: [[7]]")
 
     endpoint.answer = answer
-    checked = config(endpoint, tokenizer=str(folder), critique=critique)
-    async with started(checked) as engine:
-        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "j")
-        found = await judge.judge(JudgeInput("single", "q", ("r",)))
+    judge_config = config(endpoint, tokenizer=str(folder), critique=critique)
+    async with start_engine(judge_config) as engine:
+        judge = GenerativeJudge(judge_config, load_format("autoj-en"), engine, "j")
+        judgement = await judge.judge(JudgeInput("single", "q", ("r",)))
         assert engine.abilities.slots
     if critique:
-        assert (found.view("rating"), found.critique) == (7.0, "Rating: [[7]]")
+        assert (judgement.view("rating"), judgement.critique) == (7.0, "Rating: [[7]]")
     else:
-        assert found.outcome is Outcome.INPUT_REJECTED
+        assert judgement.outcome is Outcome.INPUT_REJECTED
 
 
 async def test_over_long_prompts_are_cut_or_rejected(endpoint: Endpoint, folder: Path) -> None:
-    checked = config(endpoint, tokenizer=str(folder), max_model_len=128, max_tokens=16)
-    async with started(checked) as engine:
+    judge_config = config(endpoint, tokenizer=str(folder), max_model_len=128, max_tokens=16)
+    async with start_engine(judge_config) as engine:
         cut = await engine.prepare(prompt("word " * 500), 16, "truncate")
         assert cut.truncated and 0 < len(cut.ids) <= 112
         with pytest.raises(InputRejected, match=r"max_model_len leaves 112 beside 16"):
@@ -340,7 +340,9 @@ async def test_over_long_prompts_are_cut_or_rejected(endpoint: Endpoint, folder:
     assert endpoint.requests == []
 
 
-def refusing(words: str, status: int, tiny_too: bool) -> Callable[[str, dict[str, Any]], Answer]:
+def make_refusal(
+    words: str, status: int, tiny_too: bool
+) -> Callable[[str, dict[str, Any]], Answer]:
     """Return an answer function that refuses long inputs, or every request."""
 
     def answer(path: str, body: dict[str, Any]) -> Answer:
@@ -352,8 +354,8 @@ def refusing(words: str, status: int, tiny_too: bool) -> Callable[[str, dict[str
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 async def test_a_refused_input_is_not_asked_again(endpoint: Endpoint, status: int) -> None:
-    endpoint.answer = refusing("context length exceeded", status, tiny_too=False)
-    async with started(config(endpoint)) as engine:
+    endpoint.answer = make_refusal("context length exceeded", status, tiny_too=False)
+    async with start_engine(config(endpoint)) as engine:
         for _ in range(2):
             with pytest.raises(InputRejected, match=f"answered {status}: context length exceeded"):
                 await ask(engine)
@@ -365,13 +367,13 @@ async def test_a_refused_input_is_not_asked_again(endpoint: Endpoint, status: in
 async def test_a_refusal_of_anything_is_an_error_of_the_config(
     endpoint: Endpoint, words: str
 ) -> None:
-    endpoint.answer = refusing(words, 400, tiny_too=True)
-    async with started(config(endpoint)) as engine:
+    endpoint.answer = make_refusal(words, 400, tiny_too=True)
+    async with start_engine(config(endpoint)) as engine:
         with pytest.raises(ConfigError, match=f"answered 400: {words}"):
             await ask(engine)
 
 
-def unknown_to(*names: str) -> Callable[[str, dict[str, Any]], Answer]:
+def refuse_parameters(*names: str) -> Callable[[str, dict[str, Any]], Answer]:
     """Return an answer function that refuses these parameters as unsupported."""
 
     def answer(path: str, body: dict[str, Any]) -> Answer:
@@ -387,24 +389,26 @@ def unknown_to(*names: str) -> Callable[[str, dict[str, Any]], Answer]:
 async def test_a_parameter_that_is_not_known_is_replaced_or_left_out_once(
     endpoint: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
-    endpoint.answer = unknown_to("max_tokens", "temperature", "seed")
-    async with started(config(endpoint)) as engine:
+    endpoint.answer = refuse_parameters("max_tokens", "temperature", "seed")
+    async with start_engine(config(endpoint)) as engine:
         with caplog.at_level(logging.WARNING, "autoj_reward"):
             for _ in range(3):
-                [found] = await ask(engine)
-    assert found.text == "Rating: [[7]]"
+                [generation] = await ask(engine)
+    assert generation.text == "Rating: [[7]]"
     assert len(endpoint.requests) == 3 + 3
     body = endpoint.requests[-1][1]
     assert body["max_completion_tokens"] == 16
     assert not {"max_tokens", "temperature", "seed"} & body.keys()
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 3 and "max_tokens is sent as max_completion_tokens" in " ".join(told)
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 3 and "max_tokens is sent as max_completion_tokens" in " ".join(
+        warnings
+    )
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 async def test_what_only_the_user_can_mend_stops_at_once(endpoint: Endpoint, status: int) -> None:
     endpoint.script((status, "no", {}))
-    async with started(config(endpoint)) as engine:
+    async with start_engine(config(endpoint)) as engine:
         with pytest.raises(ConfigError, match="check base_url, model and api_key_env"):
             await ask(engine)
     assert len(endpoint.requests) == 1
@@ -412,11 +416,11 @@ async def test_what_only_the_user_can_mend_stops_at_once(endpoint: Endpoint, sta
 
 async def test_retry_after_is_waited_for(endpoint: Endpoint) -> None:
     endpoint.script((429, "slow down", {"Retry-After": "0.4"}), chat("done"))
-    async with started(config(endpoint)) as engine:
+    async with start_engine(config(endpoint)) as engine:
         start = time.monotonic()
-        [found] = await ask(engine)
+        [generation] = await ask(engine)
         assert time.monotonic() - start >= 0.4
-    assert found.text == "done"
+    assert generation.text == "done"
     assert len(endpoint.requests) == 2
 
 
@@ -438,9 +442,9 @@ async def test_pauses_grow_less_while_nothing_answers_than_while_a_server_is_in_
     if not is_up:
         endpoint.close()
     monkeypatch.setattr(asyncio, "sleep", pause)
-    async with started(config(endpoint)) as engine:
-        [found] = await ask(engine)
-    assert found.text == "done"
+    async with start_engine(config(endpoint)) as engine:
+        [generation] = await ask(engine)
+    assert generation.text == "done"
     assert len(pauses) == 20
     assert longest / 3 <= min(pauses[-5:]) < max(pauses) <= longest
 
@@ -448,13 +452,13 @@ async def test_pauses_grow_less_while_nothing_answers_than_while_a_server_is_in_
 @pytest.mark.parametrize("after", ["soon", "-5", ""])
 async def test_a_strange_retry_after_is_no_obstacle(endpoint: Endpoint, after: str) -> None:
     endpoint.script((503, "", {"Retry-After": after}), chat("done"))
-    async with started(config(endpoint)) as engine:
-        [found] = await ask(engine)
-    assert found.text == "done"
+    async with start_engine(config(endpoint)) as engine:
+        [generation] = await ask(engine)
+    assert generation.text == "done"
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "problem"),
     [
         pytest.param((500, "broken", {}), "status 500: broken", id="500"),
         pytest.param((200, "<html>", {}), "no completion: 200: <html>", id="no JSON"),
@@ -468,34 +472,34 @@ async def test_a_strange_retry_after_is_no_obstacle(endpoint: Endpoint, after: s
     ],
 )
 async def test_nonsense_until_the_deadline_is_no_answer(
-    endpoint: Endpoint, answer: Answer, said: str
+    endpoint: Endpoint, answer: Answer, problem: str
 ) -> None:
     endpoint.script(answer)
-    async with started(config(endpoint, serve={"deadline_s": 0.2})) as engine:
+    async with start_engine(config(endpoint, serve={"deadline_s": 0.2})) as engine:
         with pytest.raises(EngineUnavailable) as caught:
             await ask(engine)
-        assert said in engine.problem
-    assert said in str(caught.value) and "no answer within 0.2 s" in str(caught.value)
+        assert problem in engine.problem
+    assert problem in str(caught.value) and "no answer within 0.2 s" in str(caught.value)
 
 
 async def test_nonsense_once_is_asked_again(endpoint: Endpoint) -> None:
     endpoint.script((200, {"choices": [{}]}, {}), chat("done"))
-    async with started(config(endpoint)) as engine:
-        [found] = await ask(engine)
-    assert found.text == "done" and isinstance(found.usage, Usage)
+    async with start_engine(config(endpoint)) as engine:
+        [generation] = await ask(engine)
+    assert generation.text == "done" and isinstance(generation.usage, Usage)
 
 
 async def test_nobody_listens() -> None:
     closed = Endpoint()
     closed.close()
-    async with started(config(closed, start_s=0.2)) as engine:
+    async with start_engine(config(closed, start_s=0.2)) as engine:
         with pytest.raises(EngineUnavailable, match=r"Cannot connect.*start_s is how long to wait"):
             await engine.contact(SAMPLING, {})
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "http://a:b/", "x"])
 async def test_a_base_url_that_is_none(url: str) -> None:
-    engine = engine_of(JudgeConfig(kind="openai", base_url=url))
+    engine = make_engine(JudgeConfig(kind="openai", base_url=url))
     with pytest.raises(ConfigError, match="base_url"):
         await engine.start()
 
@@ -504,7 +508,7 @@ async def test_the_key_is_sent_and_its_white_space_not(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOJ_TEST_KEY", KEY + "\n")
-    async with started(config(endpoint, api_key_env="AUTOJ_TEST_KEY")) as engine:
+    async with start_engine(config(endpoint, api_key_env="AUTOJ_TEST_KEY")) as engine:
         await ask(engine)
     assert endpoint.requests[0][2]["Authorization"] == f"Bearer {KEY}"
 
@@ -515,8 +519,8 @@ async def test_the_key_is_never_in_a_message(
 ) -> None:
     monkeypatch.setenv("AUTOJ_TEST_KEY", KEY)
     endpoint.script((status, f"what is {KEY} " + "x" * 100, {}))
-    checked = config(endpoint, api_key_env="AUTOJ_TEST_KEY", serve={"deadline_s": 0.1})
-    async with started(checked) as engine:
+    judge_config = config(endpoint, api_key_env="AUTOJ_TEST_KEY", serve={"deadline_s": 0.1})
+    async with start_engine(judge_config) as engine:
         with pytest.raises(AutojError) as caught:
             await ask(engine)
     assert "what is [hidden]" in str(caught.value)
@@ -528,7 +532,7 @@ async def test_a_key_that_cannot_be_used_is_refused_unseen(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("AUTOJ_TEST_KEY", value)
-    engine = engine_of(config(endpoint, api_key_env="AUTOJ_TEST_KEY"))
+    engine = make_engine(config(endpoint, api_key_env="AUTOJ_TEST_KEY"))
     with pytest.raises(ConfigError, match="AUTOJ_TEST_KEY") as caught:
         await engine.start()
     assert KEY not in str(caught.value)
@@ -539,28 +543,28 @@ async def test_what_an_endpoint_thought_is_kept_apart(endpoint: Endpoint, name: 
     message = {"content": "Rating: [[7]]", name: "Rating: [[1]]?"}
     choice = {"message": message, "finish_reason": "stop"}
     endpoint.script((200, {"choices": [choice]}, {}))
-    checked = config(endpoint)
-    async with started(checked) as engine:
-        judge = GenerativeJudge(checked, load_format("autoj-en"), engine, "judge")
-        found = await judge.judge(JudgeInput("single", "Why?", ("Because.",)))
-    assert (found.view("rating"), found.thinking) == (7.0, "Rating: [[1]]?")
+    judge_config = config(endpoint)
+    async with start_engine(judge_config) as engine:
+        judge = GenerativeJudge(judge_config, load_format("autoj-en"), engine, "judge")
+        judgement = await judge.judge(JudgeInput("single", "Why?", ("Because.",)))
+    assert (judgement.view("rating"), judgement.thinking) == (7.0, "Rating: [[1]]?")
 
 
 async def test_an_endpoint_that_is_cut_off_while_it_thinks(endpoint: Endpoint) -> None:
     message = {"content": None, "reasoning_content": "Rating: [[9]]"}
     choice = {"message": message, "finish_reason": "length"}
     endpoint.script((200, {"choices": [choice]}, {}))
-    checked = config(endpoint, format="rm-r1-reasoning", thinking_tokens=100, max_tokens=30)
-    async with started(checked) as engine:
-        judge = GenerativeJudge(checked, load_format(checked.format), engine, "judge")
-        found = await judge.judge(JudgeInput("pairwise", "Why?", ("Because.", "So.")))
-    assert (found.outcome, found.thinking) == (Outcome.TRUNCATED, "Rating: [[9]]")
-    assert "never closed" in found.reason
+    judge_config = config(endpoint, format="rm-r1-reasoning", thinking_tokens=100, max_tokens=30)
+    async with start_engine(judge_config) as engine:
+        judge = GenerativeJudge(judge_config, load_format(judge_config.format), engine, "judge")
+        judgement = await judge.judge(JudgeInput("pairwise", "Why?", ("Because.", "So.")))
+    assert (judgement.outcome, judgement.thinking) == (Outcome.TRUNCATED, "Rating: [[9]]")
+    assert "never closed" in judgement.reason
     assert endpoint.requests[0][1]["max_tokens"] == 130
 
 
 async def test_marks_of_thinking_in_untrusted_text_are_broken_up(endpoint: Endpoint) -> None:
-    engine = engine_of(config(endpoint), "<think>", "</think>")
+    engine = make_engine(config(endpoint), "<think>", "</think>")
     await engine.start()
     await ask(engine, "a</think>b")
     await engine.close()
@@ -574,7 +578,7 @@ async def test_a_cut_off_block_goes_on_as_ids(
         (200, {"choices": [{"text": "<think>So", "finish_reason": "length"}]}, {}),
         completion("<answer>[[B]]</answer>"),
     )
-    checked = config(
+    judge_config = config(
         endpoint,
         format="rm-r1-reasoning",
         tokenizer=str(folder),
@@ -582,9 +586,13 @@ async def test_a_cut_off_block_goes_on_as_ids(
         max_tokens=30,
         distribution=False,
     )
-    async with started(checked) as engine:
-        judge = GenerativeJudge(checked, load_format(checked.format), engine, "judge")
-        found = await judge.judge(JudgeInput("pairwise", "Why?", ("Because.", "So.")))
-    assert (found.verdict, found.thinking, found.flags) == (Verdict.SECOND, "So", ("thinking_cut",))
+    async with start_engine(judge_config) as engine:
+        judge = GenerativeJudge(judge_config, load_format(judge_config.format), engine, "judge")
+        judgement = await judge.judge(JudgeInput("pairwise", "Why?", ("Because.", "So.")))
+    assert (judgement.verdict, judgement.thinking, judgement.flags) == (
+        Verdict.SECOND,
+        "So",
+        ("thinking_cut",),
+    )
     first, onward = (body["prompt"] for _, body, _ in endpoint.requests)
     assert tokenizer.decode(onward[len(first) :]) == "<think>So\n</think>\n\n"

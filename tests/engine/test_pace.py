@@ -23,21 +23,21 @@ class Clock:
         if self.passes:
             self.now += seconds
 
-    def passed(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now += seconds
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: made.now))
-    monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=made.sleep))
+    fake = Clock()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: fake.now))
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=fake.sleep))
     for name in ("AUTOJ_PROCESSES", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    return made
+    return fake
 
 
-async def waits_of(pace: RateLimiter, clock: Clock, *tokens: int) -> list[float]:
+async def measure_waits(pace: RateLimiter, clock: Clock, *tokens: int) -> list[float]:
     """Return the seconds that requests of these token counts wait if all arrive at once."""
     clock.waits.clear()
     await asyncio.gather(*(pace.take(size) for size in tokens))
@@ -45,17 +45,17 @@ async def waits_of(pace: RateLimiter, clock: Clock, *tokens: int) -> list[float]
 
 
 async def test_requests_that_come_together_are_spread_over_the_minute(clock: Clock) -> None:
-    found = await waits_of(RateLimiter(30, None), clock, 5, 5_000, 5, 5)
-    assert found == [0, 2, 4, 6]
+    waits = await measure_waits(RateLimiter(30, None), clock, 5, 5_000, 5, 5)
+    assert waits == [0, 2, 4, 6]
 
 
 async def test_time_without_a_request_is_not_made_up_for(clock: Clock) -> None:
     pace = RateLimiter(30, None)
-    await waits_of(pace, clock, 1)
-    clock.passed(60)
-    assert await waits_of(pace, clock, 1, 1) == [0, 2]
-    clock.passed(1)
-    assert await waits_of(pace, clock, 1) == [3]
+    await measure_waits(pace, clock, 1)
+    clock.advance(60)
+    assert await measure_waits(pace, clock, 1, 1) == [0, 2]
+    clock.advance(1)
+    assert await measure_waits(pace, clock, 1) == [3]
 
 
 async def test_no_more_than_the_limit_in_any_minute(clock: Clock) -> None:
@@ -70,29 +70,29 @@ async def test_no_more_than_the_limit_in_any_minute(clock: Clock) -> None:
 
 
 async def test_a_request_waits_for_the_tokens_of_the_one_before(clock: Clock) -> None:
-    found = await waits_of(RateLimiter(None, 6_000), clock, 100, 3_000, 50, 1)
-    assert found == [0, 1, 31, 31.5]
+    waits = await measure_waits(RateLimiter(None, 6_000), clock, 100, 3_000, 50, 1)
+    assert waits == [0, 1, 31, 31.5]
 
 
 async def test_the_tighter_of_two_limits_counts(clock: Clock) -> None:
-    found = await waits_of(RateLimiter(60, 6_000), clock, 1, 500, 1)
-    assert found == [0, 1, 6]
+    waits = await measure_waits(RateLimiter(60, 6_000), clock, 1, 500, 1)
+    assert waits == [0, 1, 6]
 
 
 async def test_what_a_request_did_not_cost_is_given_back(clock: Clock) -> None:
     pace = RateLimiter(60, 6_000)
-    await waits_of(pace, clock, 1_000)
+    await measure_waits(pace, clock, 1_000)
     pace.correct(1_000, 400)
-    assert await waits_of(pace, clock, 1) == [4]
+    assert await measure_waits(pace, clock, 1) == [4]
     pace.correct(1_000, None)  # nobody tells: it may have cost all of them
     pace.correct(1_000, 2_000)
-    assert await waits_of(pace, clock, 1_000) == [5]
+    assert await measure_waits(pace, clock, 1_000) == [5]
     pace.correct(1_000, 0)  # it was a request all the same
-    assert await waits_of(pace, clock, 1) == [6]
+    assert await measure_waits(pace, clock, 1) == [6]
 
 
 async def test_without_a_limit_nobody_waits(clock: Clock) -> None:
-    assert await waits_of(RateLimiter(None, None), clock, 10**6, 10**6) == []
+    assert await measure_waits(RateLimiter(None, None), clock, 10**6, 10**6) == []
 
 
 @pytest.mark.parametrize(
@@ -110,5 +110,5 @@ async def test_the_processes_of_a_run_divide_the_limits(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert await waits_of(RateLimiter(60, None), clock, 1, 1) == [0, processes]
-    assert await waits_of(RateLimiter(None, 6_000), clock, 100, 1) == [0, processes]
+    assert await measure_waits(RateLimiter(60, None), clock, 1, 1) == [0, processes]
+    assert await measure_waits(RateLimiter(None, 6_000), clock, 100, 1) == [0, processes]

@@ -11,7 +11,14 @@ import pytest
 
 from autoj_reward.engine.base import Generation
 from autoj_reward.engine.openai import name_by_id, name_by_piece, name_by_text
-from tests.engine.test_openai_engine import Answer, Endpoint, completion, config, prompt, started
+from tests.engine.test_openai_engine import (
+    Answer,
+    Endpoint,
+    completion,
+    config,
+    prompt,
+    start_engine,
+)
 from tests.tokenizers import FAMILIES
 
 LABELS = {"Response 1": 0.6, "Response 2": 0.3, "Tie": 0.1}
@@ -27,12 +34,12 @@ def test_vllm_names_every_token_as_one_of_them(
     tokenizer = tokenizer_named(family)
     ids = list(range(len(tokenizer)))
     theirs = detokenizer_utils.convert_ids_list_to_tokens(tokenizer, ids)
-    own = [[name(tokenizer, i) for i in ids] for name in (name_by_piece, name_by_text)]
-    assert theirs in own
-    spaces = [name.startswith(" ") for name in own[0]]
+    names = [[name(tokenizer, i) for i in ids] for name in (name_by_piece, name_by_text)]
+    assert theirs in names
+    spaces = [name.startswith(" ") for name in names[0]]
     assert any(spaces)
     if family == "llama2-metaspace":  # decoding a token alone leaves its space out
-        assert theirs == own[0] != own[1]
+        assert theirs == names[0] != names[1]
 
 
 def name_by_vllm(tokenizer: Any, token: int) -> str:
@@ -54,35 +61,39 @@ async def test_label_probabilities_by_any_names(
     """The same piece without its leading space is another token, with another probability."""
     tokenizer = tokenizer_named(family)
     tokenizer.save_pretrained(tmp_path)
-    async with started(config(endpoint, tokenizer=str(tmp_path))) as engine:
+    async with start_engine(config(endpoint, tokenizer=str(tmp_path))) as engine:
         assert engine.tokens is not None
         prepared = await engine.prepare(prompt("hi"), 16, "truncate")
-        spelled = {
+        probs_by_ids = {
             (*prepared.ids, *engine.tokens.written(SLOT + label)): p for label, p in LABELS.items()
         }
 
         def answer(path: str, body: dict[str, Any]) -> Answer:
-            table = with_twins(tokenizer, following(tokenizer, body["prompt"], spelled))
+            table = add_twins(
+                tokenizer, compute_next_probs(tokenizer, body["prompt"], probs_by_ids)
+            )
             return completion("", {name(tokenizer, i): math.log(p) for i, p in table.items()})
 
         endpoint.answer = answer
-        found = await engine.label_probs(prepared, Generation(""), 0, SLOT, [*LABELS])
-    assert found is not None and dict(found.probs) == pytest.approx(LABELS)
+        label_probs = await engine.label_probs(prepared, Generation(""), 0, SLOT, [*LABELS])
+    assert label_probs is not None and dict(label_probs.probs) == pytest.approx(LABELS)
 
 
-def following(
-    tokenizer: Any, context: Sequence[int], spelled: dict[tuple[int, ...], float]
+def compute_next_probs(
+    tokenizer: Any, context: Sequence[int], probs_by_ids: dict[tuple[int, ...], float]
 ) -> dict[int, float]:
     """Return the next tokens' probabilities among the texts that begin with the context."""
-    begun = {ids: p for ids, p in spelled.items() if ids[: len(context)] == tuple(context)}
-    found: dict[int, float] = {}
-    for ids, p in begun.items():
+    continuations = {
+        ids: p for ids, p in probs_by_ids.items() if ids[: len(context)] == tuple(context)
+    }
+    probs: dict[int, float] = {}
+    for ids, p in continuations.items():
         token = ids[len(context)]
-        found[token] = found.get(token, 0.0) + p / sum(begun.values())
-    return found
+        probs[token] = probs.get(token, 0.0) + p / sum(continuations.values())
+    return probs
 
 
-def with_twins(tokenizer: Any, table: dict[int, float]) -> dict[int, float]:
+def add_twins(tokenizer: Any, table: dict[int, float]) -> dict[int, float]:
     """Return the table with added tokens that differ from its own only by a leading space."""
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     twins: dict[int, float] = {}

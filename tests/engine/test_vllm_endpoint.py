@@ -24,7 +24,7 @@ from autoj_reward.models import resolve
 from autoj_reward.rubric_items import read_items
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import CHECKLIST, Candidate, Comparison, JudgeInput, Judgement
-from tests.engine.asking import judged
+from tests.engine.asking import judge_in_process
 from tests.engine.by_hand import label_probs
 from tests.engine.server import openai_server
 from tests.judgements import reading
@@ -41,7 +41,7 @@ EXACT = 2e-4
 MODES = ("by chat", "by token ids")
 
 
-class Asked(NamedTuple):
+class ModeResult(NamedTuple):
     """Results for RESPONSES in one mode."""
 
     rewards: list[float | None]
@@ -69,13 +69,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def asked(url: str, folder: str) -> dict[str, Asked]:
+def results(url: str, folder: str) -> dict[str, ModeResult]:
     """Return the results of each mode; the modes run one after the other."""
     modes = zip(MODES, (None, folder), strict=True)
     return {mode: ask(url, tokenizer) for mode, tokenizer in modes}
 
 
-def ask(url: str, tokenizer: str | None) -> Asked:
+def ask(url: str, tokenizer: str | None) -> ModeResult:
     judge = JudgeConfig(
         kind="openai", model="judge", base_url=url, tokenizer=tokenizer, max_model_len=2048
     )
@@ -85,19 +85,21 @@ def ask(url: str, tokenizer: str | None) -> Asked:
         async with open_judge(judge.model_copy(update={"max_tokens": 3})) as client:
             cut = await client.rate(candidates)
             direct = await client.rate(candidates, direct=True)
-            [compared] = await client.compare([(QUERY, *RESPONSES)])
-        return cut, direct, compared
+            [comparison] = await client.compare([(QUERY, *RESPONSES)])
+        return cut, direct, comparison
 
-    with logged() as log:
+    with record_log() as log:
         with RewardModel(RewardConfig(judge=judge)) as model:
-            found = model.rewards_now(candidates)
-        cut, direct, compared = asyncio.run(ask_more())
-    written = [reward.judgement for reward in found if reward.judgement]
-    return Asked([reward.value for reward in found], written, cut, direct, compared, log)
+            rewards = model.rewards_now(candidates)
+        cut, direct, comparison = asyncio.run(ask_more())
+    judgements = [reward.judgement for reward in rewards if reward.judgement]
+    return ModeResult(
+        [reward.value for reward in rewards], judgements, cut, direct, comparison, log
+    )
 
 
 @contextmanager
-def logged() -> Iterator[list[str]]:
+def record_log() -> Iterator[list[str]]:
     """Record the lines that this package logs within this context."""
     lines: list[str] = []
     listener = logging.Handler()
@@ -115,23 +117,23 @@ def logged() -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_trainer_gets_expected_ratings_with_default_settings(
-    asked: dict[str, Asked], mode: str
+    results: dict[str, ModeResult], mode: str
 ) -> None:
-    found = asked[mode]
-    assert len(found.written) == 2
-    for judgement in found.written:
+    result = results[mode]
+    assert len(result.written) == 2
+    for judgement in result.written:
         assert judgement.ok and not judgement.forced, judgement.reason
         assert judgement.critique.endswith(f"[[{judgement.view('rating'):g}]]")
-    assert found.rewards == [judgement.view("expected") for judgement in found.written]
-    assert None not in found.rewards and found.rewards[0] != found.rewards[1]
+    assert result.rewards == [judgement.view("expected") for judgement in result.written]
+    assert None not in result.rewards and result.rewards[0] != result.rewards[1]
     about = {"by chat": "a request of one token at the slot", "by token ids": "read at the slot"}
-    [told] = [line for line in found.log if "distributions: " in line]
-    assert f"view expected, distributions: {about[mode]}" in told and "2 of 2" in told
+    [notice] = [line for line in result.log if "distributions: " in line]
+    assert f"view expected, distributions: {about[mode]}" in notice and "2 of 2" in notice
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_distributions_are_those_of_transformers(
-    asked: dict[str, Asked], mode: str, folder: str
+    results: dict[str, ModeResult], mode: str, folder: str
 ) -> None:
     """Check the written verdict, the forced slot, and the slot right after the prompt."""
     import torch
@@ -140,35 +142,40 @@ def test_distributions_are_those_of_transformers(
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     fmt = load_format("autoj-en")
-    force, found = fmt.protocol("single").force, asked[mode]
+    force, result = fmt.protocol("single").force, results[mode]
     for n, response in enumerate(RESPONSES):
         prompt = PromptTokenizer(tokenizer, "chat").ids(
             render(JudgeInput("single", QUERY, (response,)), fmt)
         )
-        for judgement, begun in (
-            (found.written[n], found.written[n].critique.rpartition("[[")[0] + "[["),
-            (found.cut[n], found.cut[n].critique + force),
-            (found.direct[n], force.lstrip()),
+        for judgement, opening in (
+            (result.written[n], result.written[n].critique.rpartition("[[")[0] + "[["),
+            (result.cut[n], result.cut[n].critique + force),
+            (result.direct[n], force.lstrip()),
         ):
             rating = reading(judgement)
             assert rating.distribution is not None
-            ids = [*prompt, *tokenizer(begun, add_special_tokens=False)["input_ids"]]
+            ids = [*prompt, *tokenizer(opening, add_special_tokens=False)["input_ids"]]
             expected = label_probs(model, tokenizer, ids, dict(rating.distribution))
-            assert dict(rating.distribution) == pytest.approx(expected, abs=EXACT), begun
+            assert dict(rating.distribution) == pytest.approx(expected, abs=EXACT), opening
             assert rating.unknown < EXACT
-        assert found.cut[n].forced and not found.written[n].forced
+        assert result.cut[n].forced and not result.written[n].forced
 
 
-def test_both_modes_agree(asked: dict[str, Asked]) -> None:
-    chat, ids = (asked[mode] for mode in MODES)
+def test_both_modes_agree(results: dict[str, ModeResult]) -> None:
+    chat, ids = (results[mode] for mode in MODES)
     for kind in ("written", "cut", "direct"):
-        for one, other in zip(getattr(chat, kind), getattr(ids, kind), strict=True):
-            assert (one.critique, one.view("rating")) == (other.critique, other.view("rating"))
-            assert one.view("expected") == pytest.approx(other.view("expected"), abs=1e-2)
+        for by_chat, by_ids in zip(getattr(chat, kind), getattr(ids, kind), strict=True):
+            assert (by_chat.critique, by_chat.view("rating")) == (
+                by_ids.critique,
+                by_ids.view("rating"),
+            )
+            assert by_chat.view("expected") == pytest.approx(by_ids.view("expected"), abs=1e-2)
     assert chat.compared.verdict is ids.compared.verdict
-    for one, other in zip(chat.compared.orders, ids.compared.orders, strict=True):
-        assert one.forced and one.verdict is other.verdict
-        assert dict(one.confidence or ()) == pytest.approx(dict(other.confidence or ()), abs=EXACT)
+    for by_chat, by_ids in zip(chat.compared.orders, ids.compared.orders, strict=True):
+        assert by_chat.forced and by_chat.verdict is by_ids.verdict
+        assert dict(by_chat.confidence or ()) == pytest.approx(
+            dict(by_ids.confidence or ()), abs=EXACT
+        )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -180,7 +187,7 @@ def test_the_server_keeps_a_writer_of_rubrics_to_the_schema(
     rows = write(tmp_path / "rows.jsonl", [{"query": QUERY}, {"query": "Why do leaves fall?"}])
     run = ["rubrics", "generate", "--input", rows, "--output", str(tmp_path / "rubrics.jsonl")]
     sets = (f"writer={json.dumps(writer)}", "judge.kind=fake", "max_items=3")
-    with logged() as log:
+    with record_log() as log:
         assert cli.main([*run, *(word for key in sets for word in ("--set", key))]) == 0
     assert not [line for line in log if "response_format" in line]
     require_schema(tmp_path, rows=2, max_items=3)
@@ -207,25 +214,29 @@ def test_probabilities_of_rubric_items_are_those_of_generative_scoring(
     from transformers import AutoTokenizer
 
     tokens, fmt = AutoTokenizer.from_pretrained(folder), load_format("rubric-item")
-    asked = [
+    inputs = [
         JudgeInput(CHECKLIST, QUERY, (response,), context=Context(rubric=(item,)))
         for response in RESPONSES
         for item in ITEMS
     ]
     judge = SERVED.model_copy(update={"format": fmt.name, "critique": False})
-    [found] = judged(tmp_path, (judge.model_dump(mode="json", exclude_unset=True), asked))
-    for given, judgement in zip(asked, found, strict=True):
-        [item], [own] = given.items, judgement["readings"]
-        prompt = PromptTokenizer(tokens, "chat").ids(render(given, fmt))
-        begun = {share: tokens.encode(f"Criterion 1: {name}") for name, share in item.choices}
-        [opening] = {tuple(ids[:-1]) for ids in begun.values()}  # each answer is one token
-        labels = {share: ids[-1] for share, ids in begun.items()}
+    [judgements] = judge_in_process(
+        tmp_path, (judge.model_dump(mode="json", exclude_unset=True), inputs)
+    )
+    for judge_input, judgement in zip(inputs, judgements, strict=True):
+        [item], [item_reading] = judge_input.items, judgement["readings"]
+        prompt = PromptTokenizer(tokens, "chat").ids(render(judge_input, fmt))
+        answers = {share: tokens.encode(f"Criterion 1: {name}") for name, share in item.choices}
+        [opening] = {tuple(ids[:-1]) for ids in answers.values()}  # each answer is one token
+        labels = {share: ids[-1] for share, ids in answers.items()}
         ids = [*prompt, *opening]
-        scored = {f"{share:g}": score(url, ids, labels, share, softmax=False) for share in labels}
-        assert dict(own["distribution"]) == pytest.approx(scored, rel=SCORING), item.criterion
+        scores = {f"{share:g}": score(url, ids, labels, share, softmax=False) for share in labels}
+        assert dict(item_reading["distribution"]) == pytest.approx(scores, rel=SCORING), (
+            item.criterion
+        )
         # The share that counts for the score is renormalised over the answers.
         alone = sum(share * score(url, ids, labels, share, softmax=True) for share in labels)
-        assert own["expected"] == pytest.approx(alone, rel=SCORING), item.criterion
+        assert item_reading["expected"] == pytest.approx(alone, rel=SCORING), item.criterion
 
 
 def score(url: str, ids: list[int], labels: dict[float, int], share: float, softmax: bool) -> float:
@@ -233,12 +244,12 @@ def score(url: str, ids: list[int], labels: dict[float, int], share: float, soft
 
     softmax: whether it is renormalised over the labels.
     """
-    wanted = sorted(labels, key=lambda own: own != share)  # the endpoint scores the first
+    shares = sorted(labels, key=lambda key: key != share)  # the endpoint scores the first
     body = {
         "model": "judge",
         "query": ids[:-1],
         "items": [ids[-1:]],
-        "label_token_ids": [labels[own] for own in wanted],
+        "label_token_ids": [labels[key] for key in shares],
         "apply_softmax": softmax,
     }
     request = urllib.request.Request(
@@ -247,5 +258,5 @@ def score(url: str, ids: list[int], labels: dict[float, int], share: float, soft
         {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request) as answer:
-        [scored] = json.load(answer)["data"]
-    return float(scored["score"])
+        [entry] = json.load(answer)["data"]
+    return float(entry["score"])

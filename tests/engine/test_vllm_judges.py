@@ -19,7 +19,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.formats.schema import FORMATS
 from autoj_reward.models import resolve
 from autoj_reward.types import JudgeInput
-from tests.engine.asking import judged
+from tests.engine.asking import judge_in_process
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -45,20 +45,24 @@ BY_REFERENCE = [
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
+def judgements(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     """Return the judgements of all four judges.
 
     The thinking judge rates ONCE with and without a critique. The second one rates BY_REFERENCE.
     The last two critique ONCE without and with a frequency penalty.
     """
     folder = tmp_path_factory.mktemp("judges")
-    engine = {"model": str(thinking_model(folder / "model")), "max_model_len": 4096}
+    engine = {"model": str(write_thinking_model(folder / "model")), "max_model_len": 4096}
     engine |= {"kv_cache_gib": 0.5, "max_sequences": 8}
-    thinks = {"format": str(thinking_format(folder / "thinks")), "thinking_tokens": 5}
+    thinks = {"format": str(write_thinking_format(folder / "thinks")), "thinking_tokens": 5}
     thinks |= {"max_tokens": 7, "direct": True}
-    reads = {"format": str(reference_format(folder / "reads")), "critique": False, "max_tokens": 16}
+    reads = {
+        "format": str(make_reference_format(folder / "reads")),
+        "critique": False,
+        "max_tokens": 16,
+    }
     critiques = engine | {"max_tokens": 128, "format": "autoj-en"}
-    return judged(
+    return judge_in_process(
         folder,
         (engine | thinks, [ONCE, replace(ONCE, direct=True)]),
         (engine | reads, BY_REFERENCE),
@@ -67,7 +71,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     )
 
 
-def thinking_model(folder: Path) -> Path:
+def write_thinking_model(folder: Path) -> Path:
     """Create the default judge with a chat template that opens a thinking block."""
     from transformers import AutoTokenizer
 
@@ -81,7 +85,7 @@ def thinking_model(folder: Path) -> Path:
     return folder
 
 
-def thinking_format(folder: Path) -> Path:
+def write_thinking_format(folder: Path) -> Path:
     shutil.copytree(FORMATS / "autoj-en", folder)
     data = yaml.safe_load((folder / "format.yaml").read_text(encoding="utf-8"))
     data["thinking"] = {"open": "<think>", "close": "</think>"}
@@ -89,15 +93,15 @@ def thinking_format(folder: Path) -> Path:
     return folder
 
 
-def reference_format(folder: Path) -> Path:
+def make_reference_format(folder: Path) -> Path:
     folder.mkdir()
     (folder / "format.yaml").write_text(FORMAT, encoding="utf-8")
     (folder / "single.txt").write_text(TEMPLATE, encoding="utf-8")
     return folder
 
 
-def test_vllm_goes_on_from_a_block_that_was_cut(found: list[list[Any]]) -> None:
-    whole, direct = found[0]
+def test_vllm_goes_on_from_a_block_that_was_cut(judgements: list[list[Any]]) -> None:
+    whole, direct = judgements[0]
     assert whole["outcome"] == "ok" and whole["forced"]
     assert whole["flags"] == ["output_truncated", "thinking_cut"]
     assert whole["thinking"] and whole["thinking"] not in whole["critique"]
@@ -107,24 +111,28 @@ def test_vllm_goes_on_from_a_block_that_was_cut(found: list[list[Any]]) -> None:
     assert (direct["thinking"], direct["critique"]) == ("", "")
 
 
-def test_32_candidates_read_a_long_reference_once(found: list[list[Any]], smollm2: object) -> None:
+def test_32_candidates_read_a_long_reference_once(
+    judgements: list[list[Any]], smollm2: object
+) -> None:
     shared = len(smollm2(REFERENCE)["input_ids"])  # type: ignore[operator]
     assert shared >= 2000
-    assert {one["outcome"] for one in found[1]} == {"ok"}
-    usage = [one["usage"] for one in found[1]]
-    read = [one["tokens_in"] - one["tokens_cached"] for one in usage]
-    rate = sum(one["tokens_cached"] for one in usage) / sum(one["tokens_in"] for one in usage)
-    print(f"{shared} tokens shared; {sum(read)} read for 32 candidates; cache hit rate {rate:.3f}")
-    assert [size > shared for size in read].count(True) == 1
-    assert sum(read) < 2 * shared and rate > 0.95
+    assert {record["outcome"] for record in judgements[1]} == {"ok"}
+    usage = [record["usage"] for record in judgements[1]]
+    sizes = [record["tokens_in"] - record["tokens_cached"] for record in usage]
+    rate = sum(record["tokens_cached"] for record in usage) / sum(
+        record["tokens_in"] for record in usage
+    )
+    print(f"{shared} tokens shared; {sum(sizes)} read for 32 candidates; cache hit rate {rate:.3f}")
+    assert [size > shared for size in sizes].count(True) == 1
+    assert sum(sizes) < 2 * shared and rate > 0.95
     # Eight have a place at a time, so the last of them wait for others; one alone does not.
-    [[alone]] = found[2:3]
-    assert max(one["queued_s"] for one in usage) > alone["usage"]["queued_s"]
+    [[alone]] = judgements[2:3]
+    assert max(record["queued_s"] for record in usage) > alone["usage"]["queued_s"]
     assert alone["usage"]["queued_s"] < alone["usage"]["latency_s"]
 
 
-def test_vllm_repeats_less_under_a_frequency_penalty(found: list[list[Any]]) -> None:
-    plain, penalised = (one["critique"].split() for [one] in found[2:])
+def test_vllm_repeats_less_under_a_frequency_penalty(judgements: list[list[Any]]) -> None:
+    plain, penalised = (record["critique"].split() for [record] in judgements[2:])
     assert plain and penalised
     print(" ".join(plain), "|", " ".join(penalised))
     assert len(set(penalised)) / len(penalised) > len(set(plain)) / len(plain)

@@ -54,16 +54,16 @@ def test_position_preference() -> None:
         (TIE, TIE),
         (FIRST, None),
     ]
-    found = position_bias(orders)
+    bias = position_bias(orders)
     # FIRST five times, SECOND four times; the failed row does not count.
-    assert found.first_share == 5 / 9
-    assert (found.always_first, found.always_second, found.half_tie) == (2, 1, 1)
+    assert bias.first_share == 5 / 9
+    assert (bias.always_first, bias.always_second, bias.half_tie) == (2, 1, 1)
     assert position_bias([(TIE, TIE), (None, FIRST)]).first_share is None
 
 
 def test_pointwise_verdicts() -> None:
-    found = pointwise_verdicts([1.0, -1.0, 0.5, -0.5, 0.0, None], 0.5)
-    assert found == [FIRST, SECOND, TIE, TIE, TIE, FAILED]
+    verdicts = pointwise_verdicts([1.0, -1.0, 0.5, -0.5, 0.0, None], 0.5)
+    assert verdicts == [FIRST, SECOND, TIE, TIE, TIE, FAILED]
     assert pointwise_verdicts([0.01, 0.0], 0) == [FIRST, TIE]
 
 
@@ -91,27 +91,29 @@ def test_a_threshold_needs_rows() -> None:
         search_tie_threshold([], [])
 
 
-def read_from(verdict: Verdict, first: float, second: float, tie: float) -> Judgement:
+def make_judgement(verdict: Verdict, first: float, second: float, tie: float) -> Judgement:
     return compared(verdict, confidence=(("first", first), ("second", second), ("tie", tie)))
 
 
 def test_calibration_by_hand() -> None:
     orders = [
-        (read_from(FIRST, 0.8, 0.1, 0.1), FIRST),
-        (read_from(FIRST, 0.4, 0.05, 0.05), SECOND),  # 0.8 once it is normalised
+        (make_judgement(FIRST, 0.8, 0.1, 0.1), FIRST),
+        (make_judgement(FIRST, 0.4, 0.05, 0.05), SECOND),  # 0.8 once it is normalised
         (compared(TIE), TIE),  # written, not read
     ]
-    found = calibration([one for order in orders if (one := verdict_probabilities(*order))])
-    assert (found["n"], found["ece"]) == (2, 0.3)
-    assert found["brier"] == pytest.approx((0.04 + 0.01 + 0.01 + 0.64 + 0.81 + 0.01) / 2)
-    assert found["bins"] == [{"from": 0.8, "n": 2, "confidence": 0.8, "accuracy": 0.5}]
+    metrics = calibration(
+        [probabilities for order in orders if (probabilities := verdict_probabilities(*order))]
+    )
+    assert (metrics["n"], metrics["ece"]) == (2, 0.3)
+    assert metrics["brier"] == pytest.approx((0.04 + 0.01 + 0.01 + 0.64 + 0.81 + 0.01) / 2)
+    assert metrics["bins"] == [{"from": 0.8, "n": 2, "confidence": 0.8, "accuracy": 0.5}]
 
 
 def test_stability_by_hand() -> None:
-    one = [FIRST, SECOND, TIE, FIRST]
-    two = [FIRST, SECOND, FIRST, FIRST]
+    first_run = [FIRST, SECOND, TIE, FIRST]
+    second_run = [FIRST, SECOND, FIRST, FIRST]
     # observed 3/4; chance (2*3 + 1*1 + 1*0) / 16
-    assert stability([one, two]) == {
+    assert stability([first_run, second_run]) == {
         "repeats": 2,
         "same": 75.0,
         "kappa": round((3 / 4 - 7 / 16) / (1 - 7 / 16), 4),

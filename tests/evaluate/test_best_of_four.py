@@ -48,7 +48,9 @@ def test_the_score_of_ties_by_hand() -> None:
     assert ties_score([]) is None
 
 
-def row(name: str | int, subset: str, chosen: list[str], rejected: list[str]) -> dict[str, Any]:
+def make_row(
+    name: str | int, subset: str, chosen: list[str], rejected: list[str]
+) -> dict[str, Any]:
     return {
         "id": name,
         "prompt": f"q {name}",
@@ -61,48 +63,48 @@ def row(name: str | int, subset: str, chosen: list[str], rejected: list[str]) ->
 def test_from_end_to_end(tmp_path: Path) -> None:
     """The script rates by length, 1 to 10; the expected rating follows it."""
     rows = [
-        row(1, "Math", ["xxxxx"], ["x", "xx", "xxx"]),
-        row(2, "Math", ["x"], ["xxxxx", "x", "x"]),
-        row("ref:0", "Ties", ["xxxxxxx"], ["x"]),
-        row("tied:0", "Ties", ["xxxxxxx", "xxxxxx"], ["x", "xx"]),
+        make_row(1, "Math", ["xxxxx"], ["x", "xx", "xxx"]),
+        make_row(2, "Math", ["x"], ["xxxxx", "x", "x"]),
+        make_row("ref:0", "Ties", ["xxxxxxx"], ["x"]),
+        make_row("tied:0", "Ties", ["xxxxxxx", "xxxxxx"], ["x", "xx"]),
     ]
     out = str(tmp_path / "o.json")
     data = write(tmp_path / "r.jsonl", rows)
     sets = [*FAKE, "--set", "view=rating"]
     assert cli.main(["evaluate", "best-of-four", "--data", data, "--json", out, *sets]) == 0
-    found = load_result(out)
-    assert found["groups"]["Math"]["accuracy"] == 50.0
+    result = load_result(out)
+    assert result["groups"]["Math"]["accuracy"] == 50.0
     ties = round(100 * (1 + 0.01 * math.tanh(4 / 1 - 1)), 2)
-    assert found["groups"]["Ties"]["accuracy"] == ties
-    assert found["overall"]["accuracy"] == round((50 + ties) / 2, 2)
+    assert result["groups"]["Ties"]["accuracy"] == ties
+    assert result["overall"]["accuracy"] == round((50 + ties) / 2, 2)
 
 
 def test_a_judge_is_shown_the_rows_reference(tmp_path: Path, capsys: Any) -> None:
     marks = write_reference_format(tmp_path / "marks")
-    known = row(1, "Math", ["xxxxx"], ["x"]) | {"answer": 5}
+    complete_row = make_row(1, "Math", ["xxxxx"], ["x"]) | {"answer": 5}
     out = str(tmp_path / "o.json")
     sets = [*FAKE, "--set", f"judge.format={marks}", "--set", "columns.reference=answer"]
-    typed = ["evaluate", "best-of-four", "--data", write(tmp_path / "r.jsonl", [known])]
-    assert cli.main([*typed, "--json", out, *sets, "--set", "view=rating"]) == 0
+    command = ["evaluate", "best-of-four", "--data", write(tmp_path / "r.jsonl", [complete_row])]
+    assert cli.main([*command, "--json", out, *sets, "--set", "view=rating"]) == 0
     assert load_result(out)["groups"]["Math"]["accuracy"] == 100.0
-    lacks = write(tmp_path / "lacks.jsonl", [known, row(2, "Math", ["a"], ["b"])])
-    typed[3] = lacks
-    assert cli.main([*typed, "--json", str(tmp_path / "p.json"), *sets]) == 1
+    lacks = write(tmp_path / "lacks.jsonl", [complete_row, make_row(2, "Math", ["a"], ["b"])])
+    command[3] = lacks
+    assert cli.main([*command, "--json", str(tmp_path / "p.json"), *sets]) == 1
     assert "lacks.jsonl:2: field 'answer': missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
-        pytest.param(row(1, "Math", ["a"], ["b"]), "1 is also the id of row 1", id="twice"),
-        pytest.param(row(2, "Math", [], ["b"]), "field 'chosen'", id="nothing chosen"),
-        pytest.param(row(2, "Ties", ["a"], ["b"]), "write ref:NUMBER or tied:NUMBER", id="id"),
+        pytest.param(make_row(1, "Math", ["a"], ["b"]), "1 is also the id of row 1", id="twice"),
+        pytest.param(make_row(2, "Math", [], ["b"]), "field 'chosen'", id="nothing chosen"),
+        pytest.param(make_row(2, "Ties", ["a"], ["b"]), "write ref:NUMBER or tied:NUMBER", id="id"),
     ],
 )
-def test_bad_rows_are_named(bad: Any, said: str, tmp_path: Path, capsys: Any) -> None:
-    data = write(tmp_path / "r.jsonl", [row(1, "Math", ["a"], ["b"]), bad])
+def test_bad_rows_are_named(bad: Any, message: str, tmp_path: Path, capsys: Any) -> None:
+    data = write(tmp_path / "r.jsonl", [make_row(1, "Math", ["a"], ["b"]), bad])
     flags = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE]
     assert cli.main(["evaluate", "best-of-four", *flags]) == 1
-    shown = capsys.readouterr().err
-    assert "r.jsonl:2: " in shown
-    assert said in shown
+    errors = capsys.readouterr().err
+    assert "r.jsonl:2: " in errors
+    assert message in errors

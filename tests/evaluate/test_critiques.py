@@ -28,7 +28,7 @@ FAKE = [
 ]
 
 
-def case(number: int, scenario: str = "planning", **critiques: str) -> dict[str, Any]:
+def make_case(number: int, scenario: str = "planning", **critiques: str) -> dict[str, Any]:
     return {
         "scenario": scenario,
         "prompt": f"query {number}",
@@ -37,15 +37,19 @@ def case(number: int, scenario: str = "planning", **critiques: str) -> dict[str,
     }
 
 
-def gpt4_votes() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def read_gpt4_votes() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """232 rows with as many votes of each kind as were published, every other one exchanged."""
     for group, counts in AGAINST_CHATGPT.items():
         kinds = [k for k, n in zip(("win", "tie", "lose"), counts, strict=True) for _ in range(n)]
         for n, kind in enumerate(kinds):
-            said = OTHER_WAY if n % 2 else SAID
-            vote = {"output": said[kind] + "\nA: B: reasons", "cost": 0.03, "finish_reason": "stop"}
+            texts = OTHER_WAY if n % 2 else SAID
+            vote = {
+                "output": texts[kind] + "\nA: B: reasons",
+                "cost": 0.03,
+                "finish_reason": "stop",
+            }
             scenarios = released_scenarios(group)
-            row = case(n, scenarios[n % len(scenarios)])
+            row = make_case(n, scenarios[n % len(scenarios)])
             yield row, vote | {"meta": {"exchange": bool(n % 2)}}
 
 
@@ -54,49 +58,49 @@ def evaluate(*arguments: str) -> int:
 
 
 def test_the_published_win_rates_come_out(tmp_path: Path) -> None:
-    rows, votes = zip(*gpt4_votes(), strict=True)
+    rows, votes = zip(*read_gpt4_votes(), strict=True)
     out = str(tmp_path / "out.json")
     assert not evaluate(
         *("--data", write(tmp_path / "c.jsonl", rows), "--json", out, "--set", "bootstrap=200"),
         *("--votes", write(tmp_path / "v.jsonl", votes)),
     )
-    found = load_result(out)
-    overall = found["overall"]
+    result = load_result(out)
+    overall = result["overall"]
     assert (overall["n"], overall["failed"]) == (232, 0)
     assert [overall[k] for k in ("win", "tie", "lose")] == [73.71, 2.16, 24.14]
     assert [round(overall[k], 1) for k in ("win", "tie", "lose")] == [73.7, 2.2, 24.1]
-    groups = [g["win"] for g in found["groups"].values()]
+    groups = [g["win"] for g in result["groups"].values()]
     assert groups == [100.0, 83.33, 80.0, 70.0, 72.22, 55.0, 75.0, 79.55]
-    assert found["groups"]["NLP Tasks"]["votes"] == {"win": 35, "tie": 1, "lose": 8}
+    assert result["groups"]["NLP Tasks"]["votes"] == {"win": 35, "tie": 1, "lose": 8}
     low, high = overall["win_95"]
     assert 65 < low < 73.71 < high < 82
 
 
 def test_a_judge_and_a_grader(tmp_path: Path) -> None:
     """The scripted grader prefers the longer critique, wherever it stands."""
-    rows = [case(n, autoj="x" * (500 if n < 2 else 3)) for n in range(8)]
+    rows = [make_case(n, autoj="x" * (500 if n < 2 else 3)) for n in range(8)]
     data, out = write(tmp_path / "c.jsonl", rows), str(tmp_path / "out.json")
     assert evaluate("--data", data, "--json", out, *FAKE) == 0
-    found = load_result(out)
-    assert found["overall"]["votes"] == {"win": 6, "tie": 0, "lose": 2}
-    assert found["cost"]["judge"]["judgements"] == found["cost"]["grader"]["judgements"] == 8
+    result = load_result(out)
+    assert result["overall"]["votes"] == {"win": 6, "tie": 0, "lose": 2}
+    assert result["cost"]["judge"]["judgements"] == result["cost"]["grader"]["judgements"] == 8
     rows = load_rows(out)
     assert {row["exchanged"] for row in rows} == {True, False}
     assert rows[0]["responses"][0].startswith("Scripted critique of 10 characters")
 
 
 def test_critiques_and_references_of_files(tmp_path: Path) -> None:
-    data = write(tmp_path / "c.jsonl", [case(n) for n in range(3)])
+    data = write(tmp_path / "c.jsonl", [make_case(n) for n in range(3)])
     mine = write(tmp_path / "m.jsonl", [{"output": text} for text in ("longer", "s", " ")])
     other = write(tmp_path / "o.jsonl", [{"output": "medi"}] * 3)
     out = str(tmp_path / "out.json")
     assert not evaluate(
         "--data", data, "--json", out, *FAKE, "--critiques", mine, "--reference", other
     )
-    found = load_result(out)
-    assert found["overall"]["votes"] == {"win": 1, "tie": 0, "lose": 1}
-    assert (found["overall"]["failed"], found["overall"]["win"]) == (1, 33.33)
-    assert found["judge"] == mine
+    result = load_result(out)
+    assert result["overall"]["votes"] == {"win": 1, "tie": 0, "lose": 1}
+    assert (result["overall"]["failed"], result["overall"]["win"]) == (1, 33.33)
+    assert result["judge"] == mine
 
 
 def test_the_graders_question_is_the_papers() -> None:
@@ -121,26 +125,26 @@ def test_the_order_is_drawn_by_seed_and_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vote", "said"),
+    ("vote", "message"),
     [
         pytest.param({}, "field 'output': missing", id="no answer"),
         pytest.param({"output": "A:", "meta": {"exchange": 1}}, "field 'meta'", id="exchange"),
         pytest.param({"output": "A:", "meta": {"idx": 4}}, "another order", id="order"),
     ],
 )
-def test_bad_votes_are_named(vote: Any, said: str, tmp_path: Path, capsys: Any) -> None:
-    data = write(tmp_path / "c.jsonl", [case(n) for n in range(2)])
+def test_bad_votes_are_named(vote: Any, message: str, tmp_path: Path, capsys: Any) -> None:
+    data = write(tmp_path / "c.jsonl", [make_case(n) for n in range(2)])
     votes = write(tmp_path / "v.jsonl", [{"output": "A:"}, vote])
     assert evaluate("--data", data, "--json", str(tmp_path / "o.json"), "--votes", votes) == 1
-    shown = capsys.readouterr().err
-    assert "v.jsonl:2: " in shown
-    assert said in shown
+    errors = capsys.readouterr().err
+    assert "v.jsonl:2: " in errors
+    assert message in errors
 
 
 def test_an_unreadable_vote_counts_as_failed(tmp_path: Path) -> None:
-    data = write(tmp_path / "c.jsonl", [case(n) for n in range(4)])
-    said = ["A: yes", "Failed!", "A: or B: both", "B: no"]
-    votes = write(tmp_path / "v.jsonl", [{"output": text} for text in said])
+    data = write(tmp_path / "c.jsonl", [make_case(n) for n in range(4)])
+    outputs = ["A: yes", "Failed!", "A: or B: both", "B: no"]
+    votes = write(tmp_path / "v.jsonl", [{"output": text} for text in outputs])
     out = str(tmp_path / "o.json")
     assert evaluate("--data", data, "--json", out, "--votes", votes) == 0
     overall = load_result(out)["overall"]
@@ -148,24 +152,30 @@ def test_an_unreadable_vote_counts_as_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "flags", "said"),
+    ("row", "flags", "message"),
     [
-        pytest.param(case(1, autoj=""), ["judge.critique=false"], "no critique", id="no critic"),
-        pytest.param(case(1, gpt4="x"), [], "no critique by 'autoj' (there: gpt4)", id="author"),
-        pytest.param(case(1, autoj="x"), ["grader.format=auto"], "grader.format", id="format"),
-        pytest.param(case(1, "golf", autoj="x"), [], "c.jsonl:1: field 'scenario'", id="scenario"),
-        pytest.param(case(1) | {"critiques": [1]}, [], "field 'critiques'", id="critiques"),
+        pytest.param(
+            make_case(1, autoj=""), ["judge.critique=false"], "no critique", id="no critic"
+        ),
+        pytest.param(
+            make_case(1, gpt4="x"), [], "no critique by 'autoj' (there: gpt4)", id="author"
+        ),
+        pytest.param(make_case(1, autoj="x"), ["grader.format=auto"], "grader.format", id="format"),
+        pytest.param(
+            make_case(1, "golf", autoj="x"), [], "c.jsonl:1: field 'scenario'", id="scenario"
+        ),
+        pytest.param(make_case(1) | {"critiques": [1]}, [], "field 'critiques'", id="critiques"),
     ],
 )
-def test_bad_input(row: Any, flags: list[str], said: str, tmp_path: Path, capsys: Any) -> None:
+def test_bad_input(row: Any, flags: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
     sets = [text for flag in flags for text in ("--set", flag)]
     data = write(tmp_path / "c.jsonl", [row])
     assert evaluate("--data", data, "--json", str(tmp_path / "o.json"), *FAKE, *sets) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_votes_stand_alone(tmp_path: Path, capsys: Any) -> None:
-    data = write(tmp_path / "c.jsonl", [case(1)])
+    data = write(tmp_path / "c.jsonl", [make_case(1)])
     flags = ["--data", data, "--json", str(tmp_path / "o.json"), "--votes", data]
     assert evaluate(*flags, "--critiques", data) == 1
     assert "drop --critiques" in capsys.readouterr().err

@@ -15,14 +15,14 @@ from tests.evaluate_rows import pair, write
 
 
 @pytest.fixture
-def served() -> Iterator[Endpoint]:
-    made = Endpoint()
-    made.greets = True
-    yield made
-    made.close()
+def endpoint() -> Iterator[Endpoint]:
+    server = Endpoint()
+    server.greets = True
+    yield server
+    server.close()
 
 
-def endpoint_flags(block: str, url: str, format_name: str) -> list[str]:
+def make_endpoint_flags(block: str, url: str, format_name: str) -> list[str]:
     config = f"{{kind: openai, base_url: '{url}', model: m, format: {format_name}}}"
     return ["--set", f"{block}={config}", "--set", "bootstrap=20"]
 
@@ -40,7 +40,7 @@ def endpoint_flags(block: str, url: str, format_name: str) -> list[str]:
     ],
 )
 def test_comparison(
-    format_name: str, first: str, second: str, head: str, served: Endpoint, tmp_path: Path
+    format_name: str, first: str, second: str, head: str, endpoint: Endpoint, tmp_path: Path
 ) -> None:
     """The endpoint prefers the long answer of every pair, wherever it stands."""
 
@@ -48,36 +48,49 @@ def test_comparison(
         text = body["messages"][-1]["content"]
         return chat(first if text.index("long answer") < text.index("short") else second)
 
-    served.answer = answer
+    endpoint.answer = answer
     data = write(tmp_path / "p.jsonl", [pair("planning", n, n) for n in range(2)])
     out = str(tmp_path / "o.json")
-    flags = ["--data", data, "--json", out, *endpoint_flags("judge", served.url, format_name)]
+    flags = [
+        "--data",
+        data,
+        "--json",
+        out,
+        *make_endpoint_flags("judge", endpoint.url, format_name),
+    ]
     assert cli.main(["evaluate", "eval-p", *flags]) == 0
     overall = load_result(out)["overall"]
     assert (overall["agreement"], overall["consistency"], overall["failed"]) == (50.0, 100.0, 0)
-    sent = [body["messages"][0]["content"] for _, body, _ in served.requests]
-    assert len(sent) == 4
-    assert all(text.startswith(head) for text in sent)
+    prompts = [body["messages"][0]["content"] for _, body, _ in endpoint.requests]
+    assert len(prompts) == 4
+    assert all(text.startswith(head) for text in prompts)
 
 
-def test_rating_by_the_papers_prompt(served: Endpoint, tmp_path: Path) -> None:
+def test_rating_by_the_papers_prompt(endpoint: Endpoint, tmp_path: Path) -> None:
     def answer(path: str, body: dict[str, Any]) -> Any:
         long = "long answer" in body["messages"][-1]["content"]
         return chat(f"It will do. Rating: [[{8 if long else 3}]]")
 
-    served.answer = answer
+    endpoint.answer = answer
     data = write(tmp_path / "p.jsonl", [pair("planning", n, n) for n in range(2)])
     out = str(tmp_path / "o.json")
     sets = ["--set", "protocol=pointwise", "--set", "view=rating"]
-    flags = ["--data", data, "--json", out, *endpoint_flags("judge", served.url, "general"), *sets]
+    flags = [
+        "--data",
+        data,
+        "--json",
+        out,
+        *make_endpoint_flags("judge", endpoint.url, "general"),
+        *sets,
+    ]
     assert cli.main(["evaluate", "eval-p", *flags]) == 0
     assert load_result(out)["overall"]["agreement"] == 50.0
-    system = served.requests[0][1]["messages"][0]
+    system = endpoint.requests[0][1]["messages"][0]
     assert system["role"] == "system"
     assert system["content"].endswith('for example: "Rating: [[5]]".')
 
 
-def test_a_grader_of_critiques(served: Endpoint, tmp_path: Path) -> None:
+def test_a_grader_of_critiques(endpoint: Endpoint, tmp_path: Path) -> None:
     """The grader prefers the critique that says GOOD, which is the judge's, in either order."""
 
     def answer(path: str, body: dict[str, Any]) -> Any:
@@ -85,15 +98,15 @@ def test_a_grader_of_critiques(served: Endpoint, tmp_path: Path) -> None:
         best = "A" if text.index("GOOD") < text.index("[Feedback 2]") else "B"
         return chat(f"{best}: Feedback is significantly better.\nBecause.")
 
-    served.answer = answer
+    endpoint.answer = answer
     rows = [{"scenario": "planning", "prompt": f"q{n}", "response": "r"} for n in range(8)]
     data = write(tmp_path / "c.jsonl", rows)
     mine = write(tmp_path / "m.jsonl", [{"output": "GOOD"}] * 8)
     other = write(tmp_path / "o.jsonl", [{"output": "poor"}] * 8)
     out = str(tmp_path / "o.json")
     flags = ["--data", data, "--json", out, "--critiques", mine, "--reference", other]
-    flags += endpoint_flags("grader", served.url, "critique-grader")
+    flags += make_endpoint_flags("grader", endpoint.url, "critique-grader")
     assert cli.main(["evaluate", "eval-c", *flags]) == 0
-    found = load_result(out)
-    assert found["overall"]["win"] == 100.0
-    assert 0 < found["shown_first_wins"] < 100
+    result = load_result(out)
+    assert result["overall"]["win"] == 100.0
+    assert 0 < result["shown_first_wins"] < 100

@@ -46,8 +46,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         eval_p(folder, "swayed", data, "judge.script={verdicts: first}"),
         eval_p(folder, "hostile", data, "judge.script={fail: {'short 1': unparsable}}"),
     ]
-    named = load_result(results[2]) | {"name": HOSTILE, "judge": HOSTILE}
-    Path(results[2]).write_text(json.dumps(named))
+    hostile_result = load_result(results[2]) | {"name": HOSTILE, "judge": HOSTILE}
+    Path(results[2]).write_text(json.dumps(hostile_result))
     table = folder / "t.csv"
     table.write_text("system,mine,theirs\na,1,10\nb,2,30\nc,3,20\n")
     results.append(str(folder / "ranking.json"))
@@ -68,12 +68,12 @@ class Tags(HTMLParser):
 
 def test_the_page_needs_nothing_else_and_escapes_everything(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    found = Tags()
-    found.feed(text)
-    names = [name for name, _ in found.seen]
+    tags = Tags()
+    tags.feed(text)
+    names = [name for name, _ in tags.seen]
     assert names.count("script") == 2
     assert not {"img", "link", "iframe", "object"} & set(names)
-    for _, attributes in found.seen:
+    for _, attributes in tags.seen:
         assert not [key for key in attributes if key.startswith("on") or key in ("src", "href")]
     assert "<script>document" not in text
     assert "\u202e" not in text
@@ -86,7 +86,7 @@ def test_data_cannot_leave_its_block() -> None:
 
 
 @pytest.fixture(scope="module")
-def shown(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def browser(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     if chromium() is None:
         pytest.skip("no Chromium or Chrome on this machine")
     opened = Page(page, tmp_path_factory.mktemp("profile"))
@@ -94,44 +94,44 @@ def shown(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page
     opened.close()
 
 
-def column(shown: Page, number: int) -> list[str]:
-    found = shown.run(
+def read_column(browser: Page, number: int) -> list[str]:
+    values = browser.run(
         "[...document.querySelectorAll('table')[0].tBodies[0].rows].map("
         f"row => row.children[{number}].dataset.value)"
     )
-    assert isinstance(found, list)
-    return found
+    assert isinstance(values, list)
+    return values
 
 
-def cards(shown: Page) -> list[str]:
-    found = shown.run("[...document.querySelectorAll('.card')].map(card => card.textContent)")
-    assert isinstance(found, list)
-    return found
+def read_cards(browser: Page) -> list[str]:
+    texts = browser.run("[...document.querySelectorAll('.card')].map(card => card.textContent)")
+    assert isinstance(texts, list)
+    return texts
 
 
-def test_columns_sort_in_a_browser(shown: Page) -> None:
-    heads = shown.run(
+def test_columns_sort_in_a_browser(browser: Page) -> None:
+    heads = browser.run(
         "[...document.querySelectorAll('table')[0].querySelectorAll('th')].map(h => h.textContent)"
     )
     assert heads[:4] == ["judge", "n", "agreement", "consistency"]
     button = "table th:nth-child(3) button"
-    shown.click(button)
-    values = [float(value) for value in column(shown, 2)]
+    browser.click(button)
+    values = [float(value) for value in read_column(browser, 2)]
     assert values == sorted(values, reverse=True)
     assert len(set(values)) > 1
     sort = "document.querySelector('table th:nth-child(3)').getAttribute('aria-sort')"
-    assert shown.run(sort) == "descending"
-    shown.click(button)
-    assert [float(value) for value in column(shown, 2)] == sorted(values)
-    assert shown.run(sort) == "ascending"
-    shown.click("table th:nth-child(1) button")
-    names = column(shown, 0)
+    assert browser.run(sort) == "descending"
+    browser.click(button)
+    assert [float(value) for value in read_column(browser, 2)] == sorted(values)
+    assert browser.run(sort) == "ascending"
+    browser.click("table th:nth-child(1) button")
+    names = read_column(browser, 0)
     assert len(names) == 3
     assert names[0] > names[-1]
 
 
-def test_the_heat_follows_the_figures(shown: Page) -> None:
-    cells = shown.run(
+def test_the_heat_follows_the_figures(browser: Page) -> None:
+    cells = browser.run(
         "[...document.querySelectorAll('.heat td[data-heat]')].map(cell => [Number("
         "cell.dataset.value), getComputedStyle(cell).backgroundColor])"
     )
@@ -141,43 +141,45 @@ def test_the_heat_follows_the_figures(shown: Page) -> None:
     assert min(alpha.values()) < 0.1 < 0.5 < max(alpha.values())
 
 
-def test_judgements_are_filtered_in_a_browser(shown: Page) -> None:
-    shown.choose("#result", "0")
-    assert shown.run("document.querySelector('#count').textContent") == ("1 to 10 of 12 judgements")
-    shown.click("#next")
-    assert len(cards(shown)) == 2
-    shown.choose("#tag", "disagreement")
-    assert all("disagreement" in text for text in cards(shown))
+def test_judgements_are_filtered_in_a_browser(browser: Page) -> None:
+    browser.choose("#result", "0")
+    assert browser.run("document.querySelector('#count').textContent") == (
+        "1 to 10 of 12 judgements"
+    )
+    browser.click("#next")
+    assert len(read_cards(browser)) == 2
+    browser.choose("#tag", "disagreement")
+    assert all("disagreement" in text for text in read_cards(browser))
     everything = "document.querySelector('#count').textContent.split(' of ')[1]"
-    assert shown.run(everything) == "9 judgements"
-    shown.choose("#group", "Code")
-    assert len(cards(shown)) == 3
-    shown.choose("#search", "Generation 2")
-    assert len(cards(shown)) == 1
-    assert "final decision is Response 1" in cards(shown)[0]
-    assert "response 2 shown first: response 1" in cards(shown)[0]
-    shown.choose("#search", "nowhere")
-    assert shown.run("document.querySelector('#count').textContent") == "0 judgements"
-    shown.choose("#search", "")
-    shown.choose("#result", "1")
-    shown.choose("#tag", "inconsistent")
-    assert shown.run(everything) == "12 judgements"
-    shown.choose("#result", "2")
-    shown.choose("#tag", "failed")
-    assert "without an end" in cards(shown)[0]
+    assert browser.run(everything) == "9 judgements"
+    browser.choose("#group", "Code")
+    assert len(read_cards(browser)) == 3
+    browser.choose("#search", "Generation 2")
+    assert len(read_cards(browser)) == 1
+    assert "final decision is Response 1" in read_cards(browser)[0]
+    assert "response 2 shown first: response 1" in read_cards(browser)[0]
+    browser.choose("#search", "nowhere")
+    assert browser.run("document.querySelector('#count').textContent") == "0 judgements"
+    browser.choose("#search", "")
+    browser.choose("#result", "1")
+    browser.choose("#tag", "inconsistent")
+    assert browser.run(everything) == "12 judgements"
+    browser.choose("#result", "2")
+    browser.choose("#tag", "failed")
+    assert "without an end" in read_cards(browser)[0]
 
 
-def test_hostile_text_stays_text_in_a_browser(shown: Page) -> None:
-    shown.choose("#result", "0")
-    shown.choose("#search", "onerror")
-    assert "<img src=x onerror=alert(1)>" in cards(shown)[0]
-    assert shown.run("document.title") == "Judge leaderboard"
-    assert shown.run("document.querySelectorAll('img, script').length") == 2
+def test_hostile_text_stays_text_in_a_browser(browser: Page) -> None:
+    browser.choose("#result", "0")
+    browser.choose("#search", "onerror")
+    assert "<img src=x onerror=alert(1)>" in read_cards(browser)[0]
+    assert browser.run("document.title") == "Judge leaderboard"
+    assert browser.run("document.querySelectorAll('img, script').length") == 2
 
 
-def test_the_page_loads_nothing_and_breaks_nowhere(shown: Page, page: Path) -> None:
-    assert shown.problems == []
-    assert set(shown.requests) <= {page.as_uri()}
+def test_the_page_loads_nothing_and_breaks_nowhere(browser: Page, page: Path) -> None:
+    assert browser.problems == []
+    assert set(browser.requests) <= {page.as_uri()}
 
 
 def test_items_of_every_task() -> None:
@@ -198,9 +200,9 @@ def test_items_of_every_task() -> None:
         "critiques": ["", "good"],
         "chosen": {"configured": {"2": 1}, "first": {"2": 0}},
     }
-    found = items_of("eval-r", candidates)
-    assert found.responses == (("best of 2: candidate 1, rating 5, grade 7", "b"),)
-    assert (found.judgements, found.tags) == (
+    items = items_of("eval-r", candidates)
+    assert items.responses == (("best of 2: candidate 1, rating 5, grade 7", "b"),)
+    assert (items.judgements, items.tags) == (
         (("critique of candidate 1", "good"),),
         ("tie-break matters",),
     )
@@ -212,7 +214,7 @@ RESULT = {"task": "eval-p", "judge": "j", "name": "n", "overall": {"n": 1}}
 
 
 @pytest.mark.parametrize(
-    ("result", "rows", "said"),
+    ("result", "rows", "message"),
     [
         pytest.param(None, "", "cannot be read as a result file", id="no file"),
         pytest.param({}, "", "no result of `autoj evaluate`", id="no result"),
@@ -223,7 +225,7 @@ RESULT = {"task": "eval-p", "judge": "j", "name": "n", "overall": {"n": 1}}
     ],
 )
 def test_broken_results_are_named(
-    result: dict[str, Any] | None, rows: str, said: str, tmp_path: Path, capsys: Any
+    result: dict[str, Any] | None, rows: str, message: str, tmp_path: Path, capsys: Any
 ) -> None:
     if result is not None:
         (tmp_path / "r.json").write_text(json.dumps(result))
@@ -231,4 +233,4 @@ def test_broken_results_are_named(
         (tmp_path / "r.rows.jsonl").write_text(rows)
     page = str(tmp_path / "b.html")
     assert evaluate("leaderboard", "--results", str(tmp_path / "r.json"), "--output", page) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

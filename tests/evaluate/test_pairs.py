@@ -61,14 +61,14 @@ def test_the_published_figures_come_out(tmp_path: Path, capsys: Any) -> None:
         *("--verdicts", write(tmp_path / "v.jsonl", verdicts)),
         *("--swapped-verdicts", write(tmp_path / "s.jsonl", swapped)),
     )
-    found = load_result(out)
-    overall = found["overall"]
+    result = load_result(out)
+    overall = result["overall"]
     assert (overall["n"], overall["agreement"], overall["consistency"]) == (1392, 54.96, 83.41)
     low, high = overall["agreement_95"]
     assert 51 < low < 54.96 < high < 59
-    shown = {name: (g["agreement"], g["consistency"]) for name, g in found["groups"].items()}
-    assert shown == TABLE_1
-    assert list(shown) == list(TABLE_1)
+    shares = {name: (g["agreement"], g["consistency"]) for name, g in result["groups"].items()}
+    assert shares == TABLE_1
+    assert list(shares) == list(TABLE_1)
     assert len(load_rows(out)) == 1392
     assert "54.96" in capsys.readouterr().out
     page = tmp_path / "board.html"
@@ -81,15 +81,15 @@ def test_the_published_figures_come_out(tmp_path: Path, capsys: Any) -> None:
 def test_verdicts_of_one_order_have_no_consistency(tmp_path: Path) -> None:
     rows = [pair("planning", n, label) for n, label in enumerate((0, 1, 2, 2))]
     out = str(tmp_path / "out.json")
-    said = [{"output": n} for n in (0, 0, 2, 2)]
+    outputs = [{"output": n} for n in (0, 0, 2, 2)]
     evaluate(
         "eval-p",
         *("--data", write(tmp_path / "p.jsonl", rows), "--json", out),
-        *("--verdicts", write(tmp_path / "v.jsonl", said)),
+        *("--verdicts", write(tmp_path / "v.jsonl", outputs)),
     )
-    found = load_result(out)
-    assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (75.0, None)
-    assert (found["protocol"], found["overall"]["ties"]) == ("pointwise", 50.0)
+    result = load_result(out)
+    assert (result["overall"]["agreement"], result["overall"]["consistency"]) == (75.0, None)
+    assert (result["protocol"], result["overall"]["ties"]) == ("pointwise", 50.0)
 
 
 def test_a_judge_is_asked_once_and_recalled(tmp_path: Path) -> None:
@@ -100,21 +100,21 @@ def test_a_judge_is_asked_once_and_recalled(tmp_path: Path) -> None:
     command = ["eval-p", "--data", data, "--json", out, *FAKE]
     command += ["--set", f"judge.script={{log: '{log}'}}"]
     assert evaluate(*command) == 0
-    found = load_result(out)
-    assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (83.33, 100.0)
-    assert found["groups"]["Code"]["agreement"] == 100.0
-    assert found["groups"]["General Communication"]["agreement"] == 0.0
-    assert found["bias"]["length"] == {
+    result = load_result(out)
+    assert (result["overall"]["agreement"], result["overall"]["consistency"]) == (83.33, 100.0)
+    assert result["groups"]["Code"]["agreement"] == 100.0
+    assert result["groups"]["General Communication"]["agreement"] == 0.0
+    assert result["bias"]["length"] == {
         "pairs": 6,
         "judge_share": 100.0,
         "human_share": 83.33,
         "agreement_more": 100.0,
         "agreement_less": 0.0,
     }
-    assert found["bias"]["position"]["first_share"] == 50.0
-    assert found["cost"]["judgements"] == 12
-    assert found["cost"]["mean"]["tokens_in"] == 20.0  # the slot is read, too
-    assert found["judge"].startswith("default:autoj-en:")
+    assert result["bias"]["position"]["first_share"] == 50.0
+    assert result["cost"]["judgements"] == 12
+    assert result["cost"]["mean"]["tokens_in"] == 20.0  # the slot is read, too
+    assert result["judge"].startswith("default:autoj-en:")
     first = load_rows(out)[0]
     assert (first["label"], first["verdict"], first["orders"]) == (
         "first",
@@ -135,8 +135,8 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert evaluate(*command, "--set", "sample=2") == 0
     assert len(log.read_text().splitlines()) == 4
     assert evaluate(*command) == 0
-    asked = log.read_text().splitlines()
-    assert len(asked) == len(set(asked)) == 12
+    questions = log.read_text().splitlines()
+    assert len(questions) == len(set(questions)) == 12
 
 
 def test_a_run_that_breaks_off_leaves_no_rows(tmp_path: Path) -> None:
@@ -145,14 +145,14 @@ def test_a_run_that_breaks_off_leaves_no_rows(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     script = ["--set", "judge.script={fail: {short 2: unavailable}}", "--set", "repeats=2"]
 
-    def broken(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
+    def raise_error(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
         raise InputError("no more of it")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "judged_pair", broken)
+        patch.setattr(pairs, "judged_pair", raise_error)
         assert evaluate("eval-p", "--data", data, "--json", str(out), *FAKE, *script) == 1
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left <= {"p.jsonl", ".out.json.claim", "out.journal.sqlite"}
+    files = {path.name for path in tmp_path.iterdir()}
+    assert files <= {"p.jsonl", ".out.json.claim", "out.journal.sqlite"}
     assert not evaluate("eval-p", "--data", data, "--json", str(out), *FAKE, *script)
     assert len(load_rows(str(out))) == 4
 
@@ -162,18 +162,18 @@ def test_an_order_that_sways_the_judge_is_inconsistent(tmp_path: Path) -> None:
     out = str(tmp_path / "out.json")
     script = ["--set", "judge.script={verdicts: first}", "--set", "repeats=2"]
     evaluate("eval-p", "--data", data, "--json", out, *FAKE, *script)
-    found = load_result(out)
-    assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (0.0, 0.0)
-    assert found["bias"]["position"]["always_first"] == 4
-    assert found["stability"] == {"repeats": 2, "same": 100.0, "kappa": None}
+    result = load_result(out)
+    assert (result["overall"]["agreement"], result["overall"]["consistency"]) == (0.0, 0.0)
+    assert result["bias"]["position"]["always_first"] == 4
+    assert result["stability"] == {"repeats": 2, "same": 100.0, "kappa": None}
 
 
 @pytest.mark.parametrize(
-    ("given", "within"),
+    ("thresholds", "within"),
     [pytest.param([], 6.0, id="its-own"), pytest.param(["1.5"], 1.5, id="the-configs")],
 )
 def test_the_judges_own_tie_threshold_where_the_config_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], within: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thresholds: list[str], within: float
 ) -> None:
     monkeypatch.setattr(
         "autoj_reward.evaluate.runner.judge_spec",
@@ -183,10 +183,10 @@ def test_the_judges_own_tie_threshold_where_the_config_has_none(
     out = str(tmp_path / "out.json")
     sets = ["--set", "protocol=pointwise", "--set", "view=rating"]
     sets += ["--set", "judge.script={ratings: {long answer 0: 8, short 0: 3}}"]
-    sets += [part for value in given for part in ("--set", f"tie_threshold={value}")]
+    sets += [part for value in thresholds for part in ("--set", f"tie_threshold={value}")]
     evaluate("eval-p", "--data", data, "--json", out, *FAKE, *sets)
     assert load_result(out)["settings"]["tie_threshold"] == within
-    assert load_rows(out)[0]["verdict"] == ("tie" if given == [] else "first")
+    assert load_rows(out)[0]["verdict"] == ("tie" if thresholds == [] else "first")
 
 
 def test_responses_rated_alone(tmp_path: Path) -> None:
@@ -200,9 +200,9 @@ def test_responses_rated_alone(tmp_path: Path) -> None:
     sets = ["--set", "protocol=pointwise", "--set", "view=rating"]
     sets += ["--set", f"judge.script={{ratings: {json.dumps(values)}}}"]
     evaluate("eval-p", "--data", data, "--json", out, *FAKE, *sets)
-    found = load_result(out)
-    assert (found["overall"]["agreement"], found["overall"]["consistency"]) == (50.0, None)
-    assert found["searched_on_these_rows"] == {"tie_threshold": 0.0, "agreement": 50.0}
+    result = load_result(out)
+    assert (result["overall"]["agreement"], result["overall"]["consistency"]) == (50.0, None)
+    assert result["searched_on_these_rows"] == {"tie_threshold": 0.0, "agreement": 50.0}
     assert load_rows(out)[0]["judgements"][1]["rating"] == 8
 
 
@@ -242,9 +242,9 @@ def test_responses_rated_alone(tmp_path: Path) -> None:
 def test_forms_of_other_benchmarks(
     form: str, row: dict[str, Any], label: Verdict, group: str, tmp_path: Path
 ) -> None:
-    [found] = read_pairs(write(tmp_path / "p.jsonl", [row]), form)
-    assert (found.query, found.responses) == ("q", ("a", "b"))
-    assert (found.label, found.group) == (label, group)
+    [labelled_pair] = read_pairs(write(tmp_path / "p.jsonl", [row]), form)
+    assert (labelled_pair.query, labelled_pair.responses) == ("q", ("a", "b"))
+    assert (labelled_pair.label, labelled_pair.group) == (label, group)
 
 
 def test_another_benchmark_from_end_to_end(tmp_path: Path) -> None:
@@ -255,10 +255,13 @@ def test_another_benchmark_from_end_to_end(tmp_path: Path) -> None:
     out = str(tmp_path / "out.json")
     data = write(tmp_path / "p.jsonl", rows)
     assert evaluate("pairs", "--format", "rewardbench", "--data", data, "--json", out, *FAKE) == 0
-    found = load_result(out)
-    assert found["task"] == "rewardbench"
-    assert {g: f["agreement"] for g, f in found["groups"].items()} == {"hep-go": 100.0, "hard": 0.0}
-    assert found["sections"] == {"Reasoning": {"n": 1, "score": 100.0, "score_95": [None, None]}}
+    result = load_result(out)
+    assert result["task"] == "rewardbench"
+    assert {g: f["agreement"] for g, f in result["groups"].items()} == {
+        "hep-go": 100.0,
+        "hard": 0.0,
+    }
+    assert result["sections"] == {"Reasoning": {"n": 1, "score": 100.0, "score_95": [None, None]}}
 
 
 BAD_ROWS = [
@@ -274,23 +277,23 @@ BAD_ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), BAD_ROWS)
+@pytest.mark.parametrize(("change", "messages"), BAD_ROWS)
 def test_a_bad_row_is_named_before_any_judge(
-    change: dict[str, Any], said: list[str], tmp_path: Path, capsys: Any
+    change: dict[str, Any], messages: list[str], tmp_path: Path, capsys: Any
 ) -> None:
     rows = [pair("planning", 0, id="a"), pair("planning", 1, id="b") | change]
     data, log = write(tmp_path / "p.jsonl", rows), tmp_path / "asked.jsonl"
     out = tmp_path / "out.json"
-    logged = ["--set", f"judge.script={{log: '{log}'}}"]
-    assert evaluate("eval-p", "--data", data, "--json", str(out), *FAKE, *logged) == 1
-    shown = capsys.readouterr().err
-    assert all(text in shown for text in [*said, "1 of 2 rows are bad"])
+    log_flags = ["--set", f"judge.script={{log: '{log}'}}"]
+    assert evaluate("eval-p", "--data", data, "--json", str(out), *FAKE, *log_flags) == 1
+    errors = capsys.readouterr().err
+    assert all(text in errors for text in [*messages, "1 of 2 rows are bad"])
     assert not log.exists()
     assert not out.exists()
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "said"),
+    ("verdicts", "message"),
     [
         pytest.param([{"output": 0}], "1 rows for the 2 rows of", id="short"),
         pytest.param([{"output": 0}] * 3, "row 3 answers no row", id="long"),
@@ -310,7 +313,7 @@ def test_a_bad_row_is_named_before_any_judge(
 )
 @pytest.mark.parametrize("role", ["verdicts", "swapped-verdicts"])
 def test_wrong_files_of_verdicts(
-    verdicts: list[Any], said: str, role: str, tmp_path: Path, capsys: Any
+    verdicts: list[Any], message: str, role: str, tmp_path: Path, capsys: Any
 ) -> None:
     data = write(tmp_path / "p.jsonl", [pair("planning", n, id="ab"[n]) for n in range(2)])
     bad = write(tmp_path / "v.jsonl", verdicts)
@@ -318,7 +321,7 @@ def test_wrong_files_of_verdicts(
     files = {"verdicts": good, "swapped-verdicts": good} | {role: bad}
     flags = [text for name, path in files.items() for text in (f"--{name}", path)]
     assert evaluate("eval-p", "--data", data, "--json", str(tmp_path / "o.json"), *flags) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_swapped_verdicts_need_the_others(tmp_path: Path, capsys: Any) -> None:

@@ -27,12 +27,12 @@ def test_kappa_of_two_judges_and_the_labels(tmp_path: Path, capsys: Any) -> None
         cli.main(["evaluate", "eval-p", "--data", data, "--json", files[-1], *FAKE, *script])
     out = tmp_path / "k.json"
     assert cli.main(["evaluate", "kappa", "--results", *files, "--json", str(out)]) == 0
-    found = {(r["first"], r["second"]): r for r in json.loads(out.read_text())["agreement"]}
-    human = found["default (longer)", "label"]
+    agreement = {(r["first"], r["second"]): r for r in json.loads(out.read_text())["agreement"]}
+    human = agreement["default (longer)", "label"]
     # observed 2/3; chance (2 * 1 + 1 * 2) / 9
     assert human["kappa"] == pytest.approx((2 / 3 - 4 / 9) / (1 - 4 / 9), abs=1e-6)
     assert human["same"] == 66.67
-    assert found["default (longer)", "default (first)"]["kappa"] == 0.0
+    assert agreement["default (longer)", "default (first)"]["kappa"] == 0.0
     other = str(tmp_path / "other.json")
     less = write(tmp_path / "less.jsonl", rows[:2])
     cli.main(["evaluate", "eval-p", "--data", less, "--json", other, *FAKE])
@@ -41,16 +41,16 @@ def test_kappa_of_two_judges_and_the_labels(tmp_path: Path, capsys: Any) -> None
     assert "other.json: 2 rows, and" in capsys.readouterr().err
 
 
-def results(folder: Path, labels: str, **verdicts: str) -> list[str]:
+def write_results(folder: Path, labels: str, **verdicts: str) -> list[str]:
     """Write result files of judges, a letter for each row, see `names`."""
     names = {"f": "first", "s": "second", "t": "tie", "x": "failed", "-": None}
     files = []
-    for name, own in verdicts.items():
+    for name, letters in verdicts.items():
         files.append(str(folder / f"{name}.json"))
         Path(files[-1]).write_text(json.dumps({"task": "eval-p", "judge": name, "name": name}))
         lines = [
             {"query": f"q{n}", "responses": ["a", "b"], "label": names[label], "verdict": names[v]}
-            for n, (label, v) in enumerate(zip(labels, own, strict=True))
+            for n, (label, v) in enumerate(zip(labels, letters, strict=True))
         ]
         write(folder / f"{name}.rows.jsonl", lines)
     return files
@@ -60,15 +60,15 @@ def test_errors_of_a_panel_go_together_or_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`a` errs on rows 0 and 1, `b` on 0 and 1 too, `c` on 0 and 2, of four rows."""
-    files, out = results(tmp_path, "ffff", a="ssff", b="ssff", c="sfsf"), tmp_path / "k.json"
+    files, out = write_results(tmp_path, "ffff", a="ssff", b="ssff", c="sfsf"), tmp_path / "k.json"
     assert cli.main(["evaluate", "kappa", "--results", *files, "--json", str(out)]) == 0
-    found = json.loads(out.read_text())
-    named = {(row["first"], row["second"]): row for row in found["agreement"]}
-    assert named["a (a)", "b (b)"]["error_correlation"] == 1
-    assert named["a (a)", "c (c)"]["error_correlation"] == 0
-    assert "error_correlation" not in named["a (a)", "label"]
+    result = json.loads(out.read_text())
+    agreement = {(row["first"], row["second"]): row for row in result["agreement"]}
+    assert agreement["a (a)", "b (b)"]["error_correlation"] == 1
+    assert agreement["a (a)", "c (c)"]["error_correlation"] == 0
+    assert "error_correlation" not in agreement["a (a)", "label"]
     # The mean correlation is (1 + 0 + 0) / 3, so 3 judges count 3 / (1 + 2 / 3).
-    assert found["effective_votes"] == pytest.approx(1.8)
+    assert result["effective_votes"] == pytest.approx(1.8)
     printed = capsys.readouterr().out
     assert "a (a) / b (b): kappa 1.000, same 100.00 %, error correlation 1.000" in printed
     assert "effective votes of 3 judges: 1.800" in printed
@@ -78,29 +78,32 @@ def test_the_majority_of_a_panel_with_and_without_a_stand_in(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without the stand-in row 1 is split, and all fail on rows 3 and 4. It fails on row 4 too."""
-    own = {"a": "fsfxx", "b": "fxxxx", "c": "fffxx", "d": "sfsfx"}
-    *files, other = results(tmp_path, "fffff", **own)
+    letters = {"a": "fsfxx", "b": "fxxxx", "c": "fffxx", "d": "sfsfx"}
+    *files, other = write_results(tmp_path, "fffff", **letters)
     out = tmp_path / "k.json"
     command = ["evaluate", "kappa", "--results", *files, "--json", str(out)]
     assert cli.main(command) == 0
     alone = json.loads(out.read_text())
     assert (alone["majority"]["agreement"], alone["majority"]["stand_in_votes"]) == (40, 0)
     assert cli.main([*command, "--stand-in", other]) == 0
-    helped = json.loads(out.read_text())
+    with_stand_in = json.loads(out.read_text())
     # Row 1 becomes s, f, f; row 2 f, s, f; and on row 3 the stand-in votes alone.
-    assert (helped["majority"]["agreement"], helped["majority"]["stand_in_votes"]) == (80, 5)
-    assert helped["agreement"] == alone["agreement"]
-    assert helped["effective_votes"] == alone["effective_votes"]
+    assert (
+        with_stand_in["majority"]["agreement"],
+        with_stand_in["majority"]["stand_in_votes"],
+    ) == (80, 5)
+    assert with_stand_in["agreement"] == alone["agreement"]
+    assert with_stand_in["effective_votes"] == alone["effective_votes"]
     assert "agreement 80.00 %, stand-in votes 5" in capsys.readouterr().out
 
 
 def test_without_labels_there_are_no_errors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files, out = results(tmp_path, "----", a="ssff", b="sfff"), tmp_path / "k.json"
+    files, out = write_results(tmp_path, "----", a="ssff", b="sfff"), tmp_path / "k.json"
     assert cli.main(["evaluate", "kappa", "--results", *files, "--json", str(out)]) == 0
     assert "error" not in out.read_text() and "effective" not in capsys.readouterr().out
-    more = results(tmp_path, "----", c="ssff")
+    more = write_results(tmp_path, "----", c="ssff")
     command = ["evaluate", "kappa", "--results", *files, "--stand-in", *more, "--json", str(out)]
     assert cli.main(command) == 1
     assert "has no labels to measure the panel's vote by" in capsys.readouterr().err
@@ -119,5 +122,7 @@ def test_without_labels_there_are_no_errors(
 )
 def test_effective_votes(errors: list[list[int]], votes: float | None) -> None:
     rows = np.arange(len(errors[0]))
-    found = effective_votes([np.array(own, dtype=float) for own in errors])(rows)
-    assert found == (None if votes is None else pytest.approx(votes))
+    effective = effective_votes([np.array(judge_errors, dtype=float) for judge_errors in errors])(
+        rows
+    )
+    assert effective == (None if votes is None else pytest.approx(votes))

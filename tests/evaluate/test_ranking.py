@@ -23,7 +23,7 @@ def evaluate(*arguments: str) -> int:
     return cli.main(["evaluate", "ranking", *arguments])
 
 
-def table(path: Path, *lines: str) -> str:
+def write_table(path: Path, *lines: str) -> str:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return str(path)
 
@@ -35,10 +35,12 @@ def test_the_papers_table_gives_its_correlations(tmp_path: Path, capsys: Any) ->
         pytest.skip(f"no {paper}: the paper's Table 23 is read from its text")
     lines = paper.read_text(encoding="utf-8").splitlines()
     start = lines.index("Rating Win-rate GPT-4 Auto-J ΔΔ\\Deltaroman_Δ")
-    found = [match.groups() for line in lines[start + 1 : start + 54] if (match := ROW.match(line))]
-    assert len(found) == 53
-    rows = (f"{name},{rating},{rate}" for name, rating, rate, *_ in found)
-    source = table(tmp_path / "t.csv", "system,Auto-J,GPT-4", *rows)
+    matches = [
+        match.groups() for line in lines[start + 1 : start + 54] if (match := ROW.match(line))
+    ]
+    assert len(matches) == 53
+    rows = (f"{name},{rating},{rate}" for name, rating, rate, *_ in matches)
+    source = write_table(tmp_path / "t.csv", "system,Auto-J,GPT-4", *rows)
     out = str(tmp_path / "out.json")
     assert evaluate("--table", source, "--json", out, "--set", "bootstrap=200") == 0
     result = load_result(out)
@@ -46,24 +48,24 @@ def test_the_papers_table_gives_its_correlations(tmp_path: Path, capsys: Any) ->
     assert (overall["n"], overall["spearman"], overall["pearson"]) == (53, 0.980245, 0.98147)
     low, high = overall["spearman_95"]
     assert 0.9 < low < 0.980245 < high <= 1
-    shown = "spearman 0.980, pearson 0.981"
-    assert shown in capsys.readouterr().out
+    correlations = "spearman 0.980, pearson 0.981"
+    assert correlations in capsys.readouterr().out
     ranks = {row["system"]: (row["reference_rank"], row["rank"]) for row in result["systems"]}
-    assert ranks == {name: (int(gpt4), int(autoj)) for name, _, _, gpt4, autoj, _ in found}
+    assert ranks == {name: (int(gpt4), int(autoj)) for name, _, _, gpt4, autoj, _ in matches}
     moved = {row["system"]: row["difference"] for row in result["systems"]}
-    assert moved == {name: int(delta) for name, *_, delta in found}
+    assert moved == {name: int(delta) for name, *_, delta in matches}
 
 
 def test_a_small_table_by_hand(tmp_path: Path) -> None:
-    source = table(
+    source = write_table(
         tmp_path / "t.csv", "x,win_rate,other,rating", "a,90,1,7", "b,50,2,8", "c,10,3,1"
     )
     out = str(tmp_path / "out.json")
     assert evaluate("--table", source, "--json", out, "--set", "bootstrap=50") == 0
-    found = load_result(out)
-    assert (found["overall"]["spearman"], found["overall"]["kendall"]) == (0.5, 0.333333)
-    assert found["overall"]["mean_rank_difference"] == 0.6667
-    assert [(r["system"], r["rank"], r["difference"]) for r in found["systems"]] == [
+    result = load_result(out)
+    assert (result["overall"]["spearman"], result["overall"]["kendall"]) == (0.5, 0.333333)
+    assert result["overall"]["mean_rank_difference"] == 0.6667
+    assert [(r["system"], r["rank"], r["difference"]) for r in result["systems"]] == [
         ("a", 2, 1),
         ("b", 1, -1),
         ("c", 3, 0),
@@ -72,7 +74,7 @@ def test_a_small_table_by_hand(tmp_path: Path) -> None:
     assert len(plot.findall(".//{*}circle")) == 3
 
 
-def folder(path: Path, **systems: list[str]) -> str:
+def write_outputs(path: Path, **systems: list[str]) -> str:
     """One file a system; its outputs to the instructions 0, 1, ..."""
     path.mkdir()
     for name, outputs in systems.items():
@@ -86,8 +88,10 @@ def folder(path: Path, **systems: list[str]) -> str:
 
 def test_a_judge_ranks_systems(tmp_path: Path) -> None:
     """The scripted rating is one more than the last digit of the response's length."""
-    data = folder(tmp_path / "o", good=["x" * 8, "x" * 9], fair=["x" * 5] * 2, poor=["x", "xx"])
-    board = table(
+    data = write_outputs(
+        tmp_path / "o", good=["x" * 8, "x" * 9], fair=["x" * 5] * 2, poor=["x", "xx"]
+    )
+    board = write_table(
         tmp_path / "b.csv", ",win_rate,n", "fair,50,1", "good,90.5,1", "poor,10,1", "z,1,1"
     )
     out = str(tmp_path / "out.json")
@@ -95,24 +99,24 @@ def test_a_judge_ranks_systems(tmp_path: Path) -> None:
     command = ["--data", data, "--leaderboard", board, "--json", out, *FAKE]
     command += ["--set", f"judge.script={{log: '{log}'}}"]
     assert evaluate(*command) == 0
-    found = load_result(out)
-    assert [(r["system"], r["rating"], r["abstained"]) for r in found["systems"]] == [
+    result = load_result(out)
+    assert [(r["system"], r["rating"], r["abstained"]) for r in result["systems"]] == [
         ("good", 9.5, 0),
         ("fair", 6.0, 0),
         ("poor", 2.5, 0),
     ]
-    assert found["overall"]["spearman"] == 1.0
-    assert found["over_instructions"]["kendall_95"] == [1.0, 1.0]
-    assert found["instructions"] == 2
-    asked = len(log.read_text().splitlines())
+    assert result["overall"]["spearman"] == 1.0
+    assert result["over_instructions"]["kendall_95"] == [1.0, 1.0]
+    assert result["instructions"] == 2
+    question_count = len(log.read_text().splitlines())
     assert evaluate(*command, "--set", "sample=1") == 0
     assert load_result(out)["instructions"] == 1
-    assert len(log.read_text().splitlines()) == asked
+    assert len(log.read_text().splitlines()) == question_count
 
 
 def test_failed_ratings_are_left_out_of_the_mean(tmp_path: Path) -> None:
-    data = folder(tmp_path / "o", a=["x" * 8, "bad"], b=["x", "xx"])
-    board = table(tmp_path / "b.csv", ",win_rate", "a,50", "b,90")
+    data = write_outputs(tmp_path / "o", a=["x" * 8, "bad"], b=["x", "xx"])
+    board = write_table(tmp_path / "b.csv", ",win_rate", "a,50", "b,90")
     out = str(tmp_path / "out.json")
     script = ["--set", "judge.script={fail: {bad: unparsable}}"]
     assert evaluate("--data", data, "--leaderboard", board, "--json", out, *FAKE, *script) == 0
@@ -121,21 +125,21 @@ def test_failed_ratings_are_left_out_of_the_mean(tmp_path: Path) -> None:
 
 
 def test_a_system_without_any_rating(tmp_path: Path, capsys: Any) -> None:
-    data = folder(tmp_path / "o", a=["bad"], b=["x"])
-    board = table(tmp_path / "b.csv", ",win_rate", "a,50", "b,90")
+    data = write_outputs(tmp_path / "o", a=["bad"], b=["x"])
+    board = write_table(tmp_path / "b.csv", ",win_rate", "a,50", "b,90")
     flags = ["--data", data, "--leaderboard", board, "--json", str(tmp_path / "out.json"), *FAKE]
     assert evaluate(*flags, "--set", "judge.script={fail: {bad: unparsable}}") == 1
     assert "no rating for any output of a" in capsys.readouterr().err
 
 
-def wrong(tmp_path: Path, kind: str) -> list[str]:
+def write_wrong_input(tmp_path: Path, kind: str) -> list[str]:
     """Flags of a run whose input is wrong in one way."""
     data = tmp_path / "o"
-    board = table(tmp_path / "b.csv", ",win_rate", "a,50", "b,90")
+    board = write_table(tmp_path / "b.csv", ",win_rate", "a,50", "b,90")
     if kind == "missing systems":
-        folder(data, a=["x"], b=["x"], c=["x"], d=["x"])
+        write_outputs(data, a=["x"], b=["x"], c=["x"], d=["x"])
     elif kind == "missing instruction":
-        folder(data, a=["x", "y"], b=["x"])
+        write_outputs(data, a=["x", "y"], b=["x"])
     elif kind == "two systems in a file":
         data.mkdir()
         rows = [{"instruction": n, "output": "x", "generator": n} for n in "ab"]
@@ -144,23 +148,25 @@ def wrong(tmp_path: Path, kind: str) -> list[str]:
         data.mkdir()
         write(data / "a.jsonl", [{"instruction": "i", "output": "x", "generator": "a"}] * 2)
     elif kind == "a system twice":
-        folder(data, a=["x"])
+        write_outputs(data, a=["x"])
         write(data / "z.jsonl", [{"instruction": "do 0", "output": "x", "generator": "a"}])
     elif kind == "no file":
         data.mkdir()
     else:
-        folder(data, a=["x"], b=["x"])
+        write_outputs(data, a=["x"], b=["x"])
         board = {
-            "no column": lambda: table(tmp_path / "b.csv", ",rate", "a,1", "b,2"),
-            "no number": lambda: table(tmp_path / "b.csv", ",win_rate", "a,50", "b,many"),
-            "a row twice": lambda: table(tmp_path / "b.csv", ",win_rate", "a,50", "b,1", "a,2"),
-            "ragged": lambda: table(tmp_path / "b.csv", ",win_rate", "a,50,3", "b,1"),
+            "no column": lambda: write_table(tmp_path / "b.csv", ",rate", "a,1", "b,2"),
+            "no number": lambda: write_table(tmp_path / "b.csv", ",win_rate", "a,50", "b,many"),
+            "a row twice": lambda: write_table(
+                tmp_path / "b.csv", ",win_rate", "a,50", "b,1", "a,2"
+            ),
+            "ragged": lambda: write_table(tmp_path / "b.csv", ",win_rate", "a,50,3", "b,1"),
         }[kind]()
     return ["--data", str(data), "--leaderboard", board]
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         ("missing systems", "b.csv: no row for c, d"),
         ("missing instruction", "b.jsonl: 1 instructions of a are missing, for example 'do 1'"),
@@ -175,17 +181,17 @@ def wrong(tmp_path: Path, kind: str) -> list[str]:
     ],
 )
 def test_bad_input_is_named_before_any_judge(
-    kind: str, said: str, tmp_path: Path, capsys: Any
+    kind: str, message: str, tmp_path: Path, capsys: Any
 ) -> None:
     log = tmp_path / "asked.jsonl"
-    flags = [*wrong(tmp_path, kind), *FAKE, "--set", f"judge.script={{log: '{log}'}}"]
+    flags = [*write_wrong_input(tmp_path, kind), *FAKE, "--set", f"judge.script={{log: '{log}'}}"]
     assert evaluate("--json", str(tmp_path / "out.json"), *flags) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not log.exists()
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         pytest.param(["a,1,2", "b,1,2"], "t.csv:1: numbers where the names", id="no header"),
         pytest.param(["s,a,b,c", "x,1,2,3"], "name two of them rating and win_rate", id="columns"),
@@ -193,10 +199,10 @@ def test_bad_input_is_named_before_any_judge(
         pytest.param(["s,a,b", "x,1,nan"], "t.csv:2: column 'b': 'nan'", id="nan"),
     ],
 )
-def test_bad_tables(lines: list[str], said: str, tmp_path: Path, capsys: Any) -> None:
-    source = table(tmp_path / "t.csv", *lines)
+def test_bad_tables(lines: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
+    source = write_table(tmp_path / "t.csv", *lines)
     assert evaluate("--table", source, "--json", str(tmp_path / "out.json")) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_either_a_table_or_outputs(tmp_path: Path, capsys: Any) -> None:

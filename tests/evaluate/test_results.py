@@ -38,7 +38,7 @@ def what_was_there_before() -> None:
     gc.freeze()
 
 
-def inputs(task: str, folder: Path) -> list[str]:
+def write_inputs(task: str, folder: Path) -> list[str]:
     """The flags of a task with so many rows of two responses each."""
     if task == "ranking":
         systems, board = folder / "systems", folder / "board.csv"
@@ -54,25 +54,25 @@ def inputs(task: str, folder: Path) -> list[str]:
     return ["--data", write(folder / "rows.jsonl", (ROW_OF[task](n) for n in range(ROWS)))]
 
 
-def choice(number: int) -> dict[str, Any]:
-    asked = {"id": number, "prompt": f"q {number}", "subset": "Math"}
-    return asked | {"chosen": ["a"], "rejected": ["bb"]}
+def make_choice(number: int) -> dict[str, Any]:
+    row = {"id": number, "prompt": f"q {number}", "subset": "Math"}
+    return row | {"chosen": ["a"], "rejected": ["bb"]}
 
 
-def critique(number: int) -> dict[str, Any]:
-    asked = {"scenario": "planning", "prompt": f"q {number}", "response": f"r {number}"}
-    return asked | {"critiques": {"autoj": "x"}}
+def make_critique(number: int) -> dict[str, Any]:
+    row = {"scenario": "planning", "prompt": f"q {number}", "response": f"r {number}"}
+    return row | {"critiques": {"autoj": "x"}}
 
 
-def candidates(number: int) -> dict[str, Any]:
+def make_candidates(number: int) -> dict[str, Any]:
     return {"scenario": "planning", "prompt": f"q {number}", "outputs": ["a", "bb"]}
 
 
 ROW_OF: dict[str, Callable[[int], dict[str, Any]]] = {
     "eval-p": partial(pair, "planning"),
-    "best-of-four": choice,
-    "eval-c": critique,
-    "eval-r": candidates,
+    "best-of-four": make_choice,
+    "eval-c": make_critique,
+    "eval-r": make_candidates,
 }
 
 
@@ -98,24 +98,24 @@ def test_rows_that_are_done_and_their_judgements_are_not_held(
     """
     monkeypatch.setattr(ask, "run_in_order", partial(run_in_order, at_once=16))
     adding, calls = JudgementCost.add, 0
-    held: list[int] = []
+    counts: list[int] = []
 
-    def alive() -> int:
-        return sum(type(one) in HELD for one in gc.get_objects())
+    def count_alive() -> int:
+        return sum(type(item) in HELD for item in gc.get_objects())
 
-    def counted(self: JudgementCost, judgements: Iterable[Judgement]) -> None:
+    def add_and_count(self: JudgementCost, judgements: Iterable[Judgement]) -> None:
         nonlocal calls
         calls += 1
         if calls % 60 == 0:
-            held.append(alive())
+            counts.append(count_alive())
         adding(self, judgements)
 
-    monkeypatch.setattr(JudgementCost, "add", counted)
-    before, out = alive(), str(tmp_path / "out.json")
-    flags = [*inputs(task, tmp_path), "--json", out, *FAKE, *sets]
+    monkeypatch.setattr(JudgementCost, "add", add_and_count)
+    before, out = count_alive(), str(tmp_path / "out.json")
+    flags = [*write_inputs(task, tmp_path), "--json", out, *FAKE, *sets]
     assert not cli.main(["evaluate", task, *flags])
-    found = load_result(out)["cost"]
-    parts = [found] if len(cost) == 1 else [found["judge"], found["grader"]]
+    judging_cost = load_result(out)["cost"]
+    parts = [judging_cost] if len(cost) == 1 else [judging_cost["judge"], judging_cost["grader"]]
     assert [part["judgements"] for part in parts] == [ROWS * n for n in cost]
     assert calls == ROWS * len(cost)
-    assert max(held) - before < ROWS / 2
+    assert max(counts) - before < ROWS / 2

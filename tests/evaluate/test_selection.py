@@ -17,7 +17,7 @@ SIZES = ["--set", "sizes=[2,4]", "--set", "bootstrap=50"]
 FAKE = [*SIZES, "--set", "judge.kind=fake", "--set", "grader.kind=fake"]
 
 
-def row(number: int = 0, **change: Any) -> dict[str, Any]:
+def make_row(number: int = 0, **change: Any) -> dict[str, Any]:
     """Four candidates: the judge ties the last three, the policy likes 2 best, the grader 3."""
     block = {
         "outputs": [f"{text} {number}" for text in ("a", "bb", "ccc", "dddd")],
@@ -38,36 +38,42 @@ def evaluate(*arguments: str) -> int:
 
 
 def test_released_scores_by_hand(tmp_path: Path) -> None:
-    data, out = write(tmp_path / "r.jsonl", [row(n) for n in range(3)]), str(tmp_path / "o.json")
+    data, out = (
+        write(tmp_path / "r.jsonl", [make_row(n) for n in range(3)]),
+        str(tmp_path / "o.json"),
+    )
     flags = ["--scores", "autoj", "--grades", "gpt4", *SIZES]
     assert evaluate("--data", data, "--json", out, *flags) == 0
-    found = load_result(out)
-    own = found["bases"]["llama-2-7b-chat"]
-    two, four = own["best_of"]["2"], own["best_of"]["4"]
+    result = load_result(out)
+    base = result["bases"]["llama-2-7b-chat"]
+    two, four = base["best_of"]["2"], base["best_of"]["4"]
     assert (two["grade"], two["decided_by"], two["tied"]) == (4.0, {"rating": 3}, 0.0)
     assert (four["grade"], four["decided_by"], four["tied"]) == (6.0, {"policy_logprob": 3}, 100.0)
     assert four["other_tie_breaks"]["first"] == {"grade": 4.0, "other_choice": 100.0}
     assert four["other_tie_breaks"]["policy_logprob"] == {"grade": 6.0, "other_choice": 0.0}
     assert (four["random_grade"], four["best_grade"]) == (5.0, 8.0)
     assert four["gain_recovered"] == 33.33
-    assert own["ties"] == 50.0  # 3 of 6 pairs
+    assert base["ties"] == 50.0  # 3 of 6 pairs
     # Ratings -1.5, .5, .5, .5 and grades -3, -1, 1, 3 about their means: 6 / sqrt(3 * 20).
-    assert found["overall"]["pearson"] == pytest.approx(6 / 60**0.5, abs=1e-6)
-    assert found["overall"]["within_query"]["queries"] == 3
-    assert (found["overall"]["n"], found["overall"]["queries"]) == (12, 3)
+    assert result["overall"]["pearson"] == pytest.approx(6 / 60**0.5, abs=1e-6)
+    assert result["overall"]["within_query"]["queries"] == 3
+    assert (result["overall"]["n"], result["overall"]["queries"]) == (12, 3)
     assert load_rows(out)[0]["chosen"]["configured"] == {"2": 1, "4": 2}
 
 
 def test_a_judge_and_a_grader(tmp_path: Path) -> None:
     """Both scripts rate by length: "a 0" 4, "bb 0" 5 and so on, so the last is chosen."""
     log = tmp_path / "asked.jsonl"
-    data, out = write(tmp_path / "r.jsonl", [row(n) for n in range(2)]), str(tmp_path / "o.json")
-    logged = ["--set", f"grader.script={{log: '{log}'}}"]
-    command = ["--data", data, "--json", out, *FAKE, *logged]
+    data, out = (
+        write(tmp_path / "r.jsonl", [make_row(n) for n in range(2)]),
+        str(tmp_path / "o.json"),
+    )
+    log_flags = ["--set", f"grader.script={{log: '{log}'}}"]
+    command = ["--data", data, "--json", out, *FAKE, *log_flags]
     assert evaluate(*command) == 0
-    own = load_result(out)["bases"]["llama-2-7b-chat"]
-    assert [own["best_of"][n]["grade"] for n in ("2", "4")] == [5.0, 7.0]
-    assert "gain_recovered" not in own["best_of"]["4"]
+    base = load_result(out)["bases"]["llama-2-7b-chat"]
+    assert [base["best_of"][n]["grade"] for n in ("2", "4")] == [5.0, 7.0]
+    assert "gain_recovered" not in base["best_of"]["4"]
     assert len(log.read_text().splitlines()) == 4  # the chosen alone are graded
     assert evaluate(*command, "--set", "grade=all") == 0
     assert load_result(out)["bases"]["llama-2-7b-chat"]["best_of"]["4"]["gain_recovered"] == 100.0
@@ -75,14 +81,17 @@ def test_a_judge_and_a_grader(tmp_path: Path) -> None:
 
 
 def test_a_row_may_have_more_candidates_than_the_largest_n(tmp_path: Path) -> None:
-    data, out = write(tmp_path / "r.jsonl", [row(n) for n in range(2)]), str(tmp_path / "o.json")
+    data, out = (
+        write(tmp_path / "r.jsonl", [make_row(n) for n in range(2)]),
+        str(tmp_path / "o.json"),
+    )
     assert evaluate("--data", data, "--json", out, *FAKE, "--set", "sizes=[2]") == 0
     assert load_result(out)["bases"]["llama-2-7b-chat"]["best_of"]["2"]["grade"] == 5.0
 
 
 def test_equals_are_compared(tmp_path: Path) -> None:
     equal = json.dumps({f"{text} 0": 7 for text in ("a", "bb", "ccc", "dddd")})
-    data, out = write(tmp_path / "r.jsonl", [row()]), str(tmp_path / "o.json")
+    data, out = write(tmp_path / "r.jsonl", [make_row()]), str(tmp_path / "o.json")
     sets = ["--set", "tie_break=[pairwise,first]", "--set", f"judge.script={{ratings: {equal}}}"]
     assert evaluate("--data", data, "--json", out, *FAKE, *sets) == 0
     best = load_result(out)["bases"]["llama-2-7b-chat"]["best_of"]["4"]
@@ -104,42 +113,48 @@ def test_rows_without_base_models(tmp_path: Path) -> None:
         "outputs": ["x", "y"],
         "scores": {"a": [1, None]},
     }
-    [found] = read_candidates(write(tmp_path / "r.jsonl", [flat]), 2)
-    assert (found.base, found.responses, found.logprobs) == ("responses", ("x", "y"), None)
-    assert found.scores == {"a": (1.0, None)}
+    [candidates] = read_candidates(write(tmp_path / "r.jsonl", [flat]), 2)
+    assert (candidates.base, candidates.responses, candidates.logprobs) == (
+        "responses",
+        ("x", "y"),
+        None,
+    )
+    assert candidates.scores == {"a": (1.0, None)}
 
 
 def test_missing_scores_never_win(tmp_path: Path) -> None:
     scores = {"autoj": [None, 2.0, None, 1.0], "gpt4": [None, 5, None, None]}
-    data, out = write(tmp_path / "r.jsonl", [row(scores=scores)]), str(tmp_path / "o.json")
+    data, out = write(tmp_path / "r.jsonl", [make_row(scores=scores)]), str(tmp_path / "o.json")
     assert not evaluate(
         "--data", data, "--json", out, "--scores", "autoj", "--grades", "gpt4", *SIZES
     )
-    found = load_result(out)
-    assert found["bases"]["llama-2-7b-chat"]["best_of"]["4"]["grade"] == 5.0
-    assert (found["overall"]["n"], found["overall"]["pearson"]) == (1, None)
+    result = load_result(out)
+    assert result["bases"]["llama-2-7b-chat"]["best_of"]["4"]["grade"] == 5.0
+    assert (result["overall"]["n"], result["overall"]["pearson"]) == (1, None)
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
-        pytest.param(row() | {"scenario": "golf"}, "'golf' is no scenario", id="scenario"),
-        pytest.param(row() | {"prompt": 3}, "field 'prompt'", id="prompt"),
-        pytest.param(row() | {"outputs": "x"}, "field 'outputs'", id="outputs"),
-        pytest.param(row(outputs=["x"]), "1 responses; best of 4 needs 4", id="few"),
-        pytest.param(row(logprobs=[0.0]), "1 numbers for 4 responses", id="logprobs"),
-        pytest.param(row(scores={"autoj": [1]}), "scores.autoj': 1 numbers for 4", id="scores"),
-        pytest.param(row(scores={"autoj": [1, 2, 3, "4"]}), "'4' is no number", id="score"),
-        pytest.param(row(scores={"gpt4": [1] * 4}), "no scores by 'autoj'", id="author"),
+        pytest.param(make_row() | {"scenario": "golf"}, "'golf' is no scenario", id="scenario"),
+        pytest.param(make_row() | {"prompt": 3}, "field 'prompt'", id="prompt"),
+        pytest.param(make_row() | {"outputs": "x"}, "field 'outputs'", id="outputs"),
+        pytest.param(make_row(outputs=["x"]), "1 responses; best of 4 needs 4", id="few"),
+        pytest.param(make_row(logprobs=[0.0]), "1 numbers for 4 responses", id="logprobs"),
+        pytest.param(
+            make_row(scores={"autoj": [1]}), "scores.autoj': 1 numbers for 4", id="scores"
+        ),
+        pytest.param(make_row(scores={"autoj": [1, 2, 3, "4"]}), "'4' is no number", id="score"),
+        pytest.param(make_row(scores={"gpt4": [1] * 4}), "no scores by 'autoj'", id="author"),
     ],
 )
-def test_bad_rows_are_named(bad: Any, said: str, tmp_path: Path, capsys: Any) -> None:
-    data = write(tmp_path / "r.jsonl", [row(), bad])
+def test_bad_rows_are_named(bad: Any, message: str, tmp_path: Path, capsys: Any) -> None:
+    data = write(tmp_path / "r.jsonl", [make_row(), bad])
     flags = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE, "--scores", "autoj"]
     assert evaluate(*flags) == 1
-    shown = capsys.readouterr().err
-    assert "r.jsonl:2: " in shown
-    assert said in shown
+    errors = capsys.readouterr().err
+    assert "r.jsonl:2: " in errors
+    assert message in errors
 
 
 def test_on_a_budget_it_chooses_as_a_job_does(tmp_path: Path) -> None:
@@ -147,7 +162,10 @@ def test_on_a_budget_it_chooses_as_a_job_does(tmp_path: Path) -> None:
     log = tmp_path / "asked.jsonl"
     cheap = {f"{text} {n}": 9 - k for n in range(2) for k, text in enumerate(("a", "bb", "ccc"))}
     script = json.dumps({"direct": cheap, "log": str(log)})
-    data, out = write(tmp_path / "r.jsonl", [row(n) for n in range(2)]), str(tmp_path / "o.json")
+    data, out = (
+        write(tmp_path / "r.jsonl", [make_row(n) for n in range(2)]),
+        str(tmp_path / "o.json"),
+    )
     flags = ["--data", data, "--json", out, *FAKE, "--grades", "gpt4"]
     assert evaluate(*flags, "--set", f"judge.script={script}", "--set", "budget=0.5") == 0
     best = load_result(out)["bases"]["llama-2-7b-chat"]["best_of"]
@@ -164,7 +182,7 @@ def test_on_a_budget_it_chooses_as_a_job_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         pytest.param(["--scores", "autoj"], "nobody writes any here", id="scores"),
         pytest.param(
@@ -180,16 +198,16 @@ def test_on_a_budget_it_chooses_as_a_job_does(tmp_path: Path) -> None:
     ],
 )
 def test_a_budget_that_saves_nothing_or_cannot_be_kept(
-    flags: list[str], said: str, tmp_path: Path, capsys: Any
+    flags: list[str], message: str, tmp_path: Path, capsys: Any
 ) -> None:
-    data = write(tmp_path / "r.jsonl", [row()])
-    given = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE, "--set", "budget=0.5"]
-    assert evaluate(*given, *flags) == 1
-    assert said in capsys.readouterr().err
+    data = write(tmp_path / "r.jsonl", [make_row()])
+    arguments = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE, "--set", "budget=0.5"]
+    assert evaluate(*arguments, *flags) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_comparing_equals_needs_a_judge(tmp_path: Path, capsys: Any) -> None:
-    data = write(tmp_path / "r.jsonl", [row()])
+    data = write(tmp_path / "r.jsonl", [make_row()])
     flags = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE, "--scores", "autoj"]
     assert evaluate(*flags, "--set", "tie_break=[pairwise]") == 1
     assert "asks nobody" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from autoj_reward.evaluate.selection_metrics import (
 from autoj_reward.evaluate.statistics import pearson
 
 
-def drawn(seed: int, size: int = 30, ties: int | None = None) -> WithinQuery:
+def draw_query(seed: int, size: int = 30, ties: int | None = None) -> WithinQuery:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(10, 900, size).astype(float)
     grades = rng.normal(size=size) + lengths / 400
@@ -27,17 +27,17 @@ def drawn(seed: int, size: int = 30, ties: int | None = None) -> WithinQuery:
 
 
 def test_given_length_is_the_correlation_of_what_length_leaves() -> None:
-    query = drawn(1)
+    query = draw_query(1)
     ranks = [np.argsort(np.argsort(side)).astype(float) for side in query]
-    left = []
+    residuals = []
     for side in ranks[:2]:
         slope, level = np.polyfit(ranks[2], side, 1)
-        left.append(side - slope * ranks[2] - level)
-    assert order_given_length(query) == pytest.approx(pearson(*left))
+        residuals.append(side - slope * ranks[2] - level)
+    assert order_given_length(query) == pytest.approx(pearson(*residuals))
 
 
 def test_length_itself_has_nothing_left() -> None:
-    query = drawn(2)
+    query = draw_query(2)
     rater = WithinQuery(query.lengths, query.grades, query.lengths)
     assert order(rater) is not None
     assert order_given_length(rater) is None
@@ -46,7 +46,7 @@ def test_length_itself_has_nothing_left() -> None:
 @pytest.mark.parametrize("ties", [None, 2], ids=["all apart", "ties"])
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
 def test_the_gain_is_the_mean_over_every_way_to_draw(n: int, ties: int | None) -> None:
-    query = drawn(3, size=8, ties=ties)
+    query = draw_query(3, size=8, ties=ties)
     best = []
     for group in combinations(range(8), n):
         top = max(query.values[i] for i in group)
@@ -64,6 +64,6 @@ def test_nothing_to_order(queries: list[WithinQuery]) -> None:
 
 
 def test_a_summary_is_the_mean_over_queries() -> None:
-    queries = [drawn(5), drawn(6)]
-    found = mean_orders(queries)
-    assert found["order"] == pytest.approx(math.fsum(order(q) or 0.0 for q in queries) / 2)
+    queries = [draw_query(5), draw_query(6)]
+    means = mean_orders(queries)
+    assert means["order"] == pytest.approx(math.fsum(order(q) or 0.0 for q in queries) / 2)

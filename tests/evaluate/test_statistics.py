@@ -59,11 +59,11 @@ def test_a_correlation_stays_in_its_range() -> None:
 
 
 def test_the_interval_of_a_share() -> None:
-    found = bootstrap(share([True] * 30 + [False] * 70), 100)
-    assert (found.value, found.n) == (0.3, 100)
+    estimate = bootstrap(share([True] * 30 + [False] * 70), 100)
+    assert (estimate.value, estimate.n) == (0.3, 100)
     # The binomial's standard error is sqrt(0.3 * 0.7 / 100) = 0.0458.
-    assert found.low == pytest.approx(0.3 - 1.96 * 0.0458, abs=0.02)
-    assert found.high == pytest.approx(0.3 + 1.96 * 0.0458, abs=0.02)
+    assert estimate.low == pytest.approx(0.3 - 1.96 * 0.0458, abs=0.02)
+    assert estimate.high == pytest.approx(0.3 + 1.96 * 0.0458, abs=0.02)
 
 
 def test_rows_of_a_query_are_drawn_together() -> None:
@@ -78,24 +78,24 @@ def test_rows_of_a_query_are_drawn_together() -> None:
 
 
 def test_groups_need_not_stand_together() -> None:
-    seen: list[tuple[int, ...]] = []
+    samples: list[tuple[int, ...]] = []
 
     def note(rows) -> float:
-        seen.append(tuple(sorted(rows)))
+        samples.append(tuple(sorted(rows)))
         return 0.0
 
     bootstrap(note, 4, groups=["a", "b", "a", "b"], rounds=40)
-    assert set(seen) == {(0, 1, 2, 3), (0, 0, 2, 2), (1, 1, 3, 3)}
+    assert set(samples) == {(0, 1, 2, 3), (0, 0, 2, 2), (1, 1, 3, 3)}
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:
     x, y = np.arange(20.0), np.arange(20.0) ** 2 % 7
-    one, again, other = (
+    first, again, other = (
         bootstrap(correlation(spearman, x, y), 20, rounds=200, seed=s) for s in (1, 1, 2)
     )
-    assert one == again
-    assert one.value == other.value
-    assert (one.low, one.high) != (other.low, other.high)
+    assert first == again
+    assert first.value == other.value
+    assert (first.low, first.high) != (other.low, other.high)
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,20 @@ def test_the_same_seed_gives_the_same_interval() -> None:
 def test_without_anything_to_resample_there_is_no_interval(
     values: list[float], groups: list[str] | None, value: float | None
 ) -> None:
-    found = bootstrap(share(values), len(values), groups=groups, rounds=50)
-    assert (found.value, found.low, found.high, found.n) == (value, None, None, len(values))
+    estimate = bootstrap(share(values), len(values), groups=groups, rounds=50)
+    assert (estimate.value, estimate.low, estimate.high, estimate.n) == (
+        value,
+        None,
+        None,
+        len(values),
+    )
 
 
 def test_an_estimate_that_is_often_undefined_has_no_interval() -> None:
     # One row of three differs: 8 of 27 resamples miss it, one more holds nothing else.
-    found = bootstrap(correlation(pearson, [1, 1, 2], [1, 2, 3]), 3, rounds=400)
-    assert found.value is not None
-    assert (found.low, found.high) == (None, None)
+    estimate = bootstrap(correlation(pearson, [1, 1, 2], [1, 2, 3]), 3, rounds=400)
+    assert estimate.value is not None
+    assert (estimate.low, estimate.high) == (None, None)
     constant = bootstrap(correlation(pearson, [1, 1, 1], [1, 2, 3]), 3, rounds=400)
     assert (constant.value, constant.n) == (None, 3)
 
@@ -128,19 +133,19 @@ def test_a_paired_difference_is_tighter_than_two_intervals() -> None:
     good = reference + rng.normal(size=200)
     worse = good + 0.3 * rng.normal(size=200)
     a, b = correlation(pearson, good, reference), correlation(pearson, worse, reference)
-    apart = [bootstrap(one, 200, rounds=400) for one in (a, b)]
+    apart = [bootstrap(estimator, 200, rounds=400) for estimator in (a, b)]
     paired = bootstrap(difference(a, b), 200, rounds=400)
     assert paired.value == pytest.approx((apart[0].value or 0) - (apart[1].value or 0))
     assert None not in (paired.low, paired.high)
-    widths = [one.high - one.low for one in (*apart, paired)]  # type: ignore[operator]
+    widths = [interval.high - interval.low for interval in (*apart, paired)]  # type: ignore[operator]
     assert widths[2] < 0.6 * min(widths[:2])
 
 
 def test_a_difference_with_something_undefined_is_undefined() -> None:
-    known = correlation(pearson, [1, 2], [1, 2])
-    unknown = correlation(pearson, [1, 1], [1, 2])
-    assert difference(known, unknown)(np.arange(2)) is None
-    assert difference(unknown, known)(np.arange(2)) is None
+    defined = correlation(pearson, [1, 2], [1, 2])
+    undefined = correlation(pearson, [1, 1], [1, 2])
+    assert difference(defined, undefined)(np.arange(2)) is None
+    assert difference(undefined, defined)(np.arange(2)) is None
 
 
 def test_kendall_and_kappa_may_be_undefined() -> None:

@@ -20,12 +20,12 @@ def fmt(tmp_path: Path) -> JudgeFormat:
     return load_format(str(write_reference_format(tmp_path / "marks")))
 
 
-def text(item: JudgeInput, fmt: JudgeFormat) -> str:
+def render_text(item: JudgeInput, fmt: JudgeFormat) -> str:
     return "\n---\n".join(message.text for message in render(item, fmt))
 
 
 @pytest.mark.parametrize(
-    ("context", "shown"),
+    ("context", "expected"),
     [
         pytest.param(
             {"reference": "4"},
@@ -41,10 +41,10 @@ def text(item: JudgeInput, fmt: JudgeFormat) -> str:
     ],
 )
 def test_context_stands_where_the_format_says(
-    context: dict[str, str], shown: str, fmt: JudgeFormat
+    context: dict[str, str], expected: str, fmt: JudgeFormat
 ) -> None:
     item = JudgeInput("single", "2+2?", ("five",), context=context)
-    assert text(item, fmt) == shown
+    assert render_text(item, fmt) == expected
     untrusted = [(p.name, p.text) for m in render(item, fmt) for p in m.parts if not p.trusted]
     assert dict(untrusted) == {"query": "2+2?", "response": "five", **context}
 
@@ -89,7 +89,7 @@ def test_the_lines_of_optional_parts_are_the_template_s(fmt: JudgeFormat) -> Non
     assert flags(item, fmt) == ("template_delimiter",)
 
 
-def changed(**slot: Any) -> dict[str, Any]:
+def change_slot(**slot: Any) -> dict[str, Any]:
     return REFERENCE | {"single": REFERENCE["single"] | slot}
 
 
@@ -97,18 +97,22 @@ def changed(**slot: Any) -> dict[str, Any]:
     ("data", "words"),
     [
         pytest.param(
-            changed(fields=REFERENCE["single"]["fields"] | {"tone": "tome"}),
+            change_slot(fields=REFERENCE["single"]["fields"] | {"tone": "tome"}),
             ["tone", "tome"],
             id="a constant's name mistyped",
         ),
         pytest.param(
-            changed(optional={"rubrik": "x"}), ["optional", "rubrik"], id="optional without a field"
+            change_slot(optional={"rubrik": "x"}),
+            ["optional", "rubrik"],
+            id="optional without a field",
         ),
         pytest.param(
-            changed(optional={"answer": "A: {answer}"}), ["answer", "optional"], id="the response"
+            change_slot(optional={"answer": "A: {answer}"}),
+            ["answer", "optional"],
+            id="the response",
         ),
         pytest.param(
-            changed(fields=REFERENCE["single"]["fields"] | {"rubric": "the rubric"}),
+            change_slot(fields=REFERENCE["single"]["fields"] | {"rubric": "the rubric"}),
             ["rubric", "the rubric"],
             id="no name",
         ),

@@ -66,11 +66,11 @@ def test_each_scenario_has_its_own_criteria_and_renders_them(scenario: Scenario)
     for criterion in scenario.criteria:
         assert re.fullmatch(r"[A-Z][^.]{20,}\.", criterion.text), criterion
         assert re.fullmatch(r"[a-z][^:.]{3,40}", criterion.name), criterion
-    shown = system_message(scenario)
-    assert f"- {scenario.description}\n" in shown
+    message = system_message(scenario)
+    assert f"- {scenario.description}\n" in message
     for criterion in scenario.criteria:
-        assert f". {criterion.name}: {criterion.text}" in shown
-    headings = re.findall(r"(?:on the (\w+) aspect|(basic) and general criteria):", shown)
+        assert f". {criterion.name}: {criterion.text}" in message
+    headings = re.findall(r"(?:on the (\w+) aspect|(basic) and general criteria):", message)
     order = [a or b for a, b in headings]
     assert order == [k for k in ("content", "format", "style", "basic") if kinds[k]]
 
@@ -106,16 +106,16 @@ def test_a_user_adds_a_scenario_with_one_file(tmp_path: Path) -> None:
         "scenario: {group: nlp_tasks, description: Ours., aliases: [plan]}\n"
         "a: {b: {type: style, content: Plan well.}}\n"
     )
-    known = load_scenarios(tmp_path)
-    assert len(known) == 59
-    assert "1. right team: The team can solve it." in system_message(known["triage"])
-    assert len(known["triage"].criteria) == 4
-    assert known["plan"].description == "Ours."
+    scenarios = load_scenarios(tmp_path)
+    assert len(scenarios) == 59
+    assert "1. right team: The team can solve it." in system_message(scenarios["triage"])
+    assert len(scenarios["triage"].criteria) == 4
+    assert scenarios["plan"].description == "Ours."
     assert "triage" not in load_scenarios()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("a: {b: {type: content, content: X}}", "no block `scenario`", id="no head"),
         pytest.param("scenario: {group: misc, description: X}", "group", id="group"),
@@ -129,9 +129,9 @@ def test_a_user_adds_a_scenario_with_one_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_scenario_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_scenario_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         load_scenarios(tmp_path)
 
 
@@ -144,7 +144,7 @@ def test_a_folder_without_scenarios_and_an_unknown_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("a: !include ../secret.yaml", "leaves the folder", id="parent"),
         pytest.param("a: !include /etc/hostname", "leaves the folder", id="absolute"),
@@ -164,7 +164,7 @@ def test_a_folder_without_scenarios_and_an_unknown_name(tmp_path: Path) -> None:
         pytest.param("a: {b: text}", "no criterion and no section: 'text'", id="text"),
     ],
 )
-def test_a_wrong_criteria_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_wrong_criteria_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "secret.yaml").write_text("a: {type: content, content: X}")
@@ -172,7 +172,7 @@ def test_a_wrong_criteria_file_is_named(tmp_path: Path, text: str, said: str) ->
     (root / "loop.yaml").write_text("b: !include start.yaml")
     path = root / "start.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         criteria_in(read_criteria(path, root), str(path))
     assert "start.yaml" in str(caught.value)
 
@@ -182,11 +182,13 @@ def test_the_published_files_load() -> None:
     if not PUBLISHED.is_dir():
         pytest.skip(f"no {PUBLISHED}: set AUTOJ_DATA to the folder of the released data")
     root = PUBLISHED.parents[2]
-    loaded = {
+    criteria_by_name = {
         path.stem: criteria_in(read_criteria(path, root), path.name)
         for path in PUBLISHED.glob("*.yaml")
     }
-    assert {load_scenarios()[name].name for name in loaded} == set(load_scenarios().names)
-    assert len({criterion for found in loaded.values() for criterion in found}) == 330
+    assert {load_scenarios()[name].name for name in criteria_by_name} == set(load_scenarios().names)
+    assert (
+        len({criterion for criteria in criteria_by_name.values() for criterion in criteria}) == 330
+    )
     ours = {c.text for scenario in load_scenarios() for c in scenario.criteria}
-    assert not ours & {c.text for found in loaded.values() for c in found}
+    assert not ours & {c.text for criteria in criteria_by_name.values() for c in criteria}

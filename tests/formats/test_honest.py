@@ -83,13 +83,13 @@ HONEST: list[Any] = [
 ]  # fmt: skip
 
 
-def read(name: str, text: str, shown: tuple[str, ...], pair: bool) -> Any:
+def read_verdict(name: str, text: str, untrusted: tuple[str, ...], pair: bool) -> Any:
     """Return the verdict in a text as a number or a name, or the failure."""
     fmt = load_format(name)
     if pair:
-        verdict = parse_comparison(text, fmt, shown)
+        verdict = parse_comparison(text, fmt, untrusted)
         return verdict if isinstance(verdict, ParseFailure) else verdict.verdict.value
-    rating = parse_rating(text, fmt, shown)
+    rating = parse_rating(text, fmt, untrusted)
     return rating if isinstance(rating, ParseFailure) else rating.value
 
 
@@ -98,8 +98,8 @@ def test_an_honest_text_keeps_its_verdict(
     name: str, text: str, verdict: float | str, response: str
 ) -> None:
     pair = isinstance(verdict, str)
-    assert read(name, text, (QUERY, response), pair) == verdict
-    assert read(name, text, (), pair) == verdict
+    assert read_verdict(name, text, (QUERY, response), pair) == verdict
+    assert read_verdict(name, text, (), pair) == verdict
 
 
 OPEN_DECISIONS = [
@@ -158,13 +158,13 @@ OPEN_NUMBERS = [
     [(name, text, True) for name, text in OPEN_DECISIONS]
     + [(name, text, False) for name, text in OPEN_NUMBERS],
 )
-@pytest.mark.parametrize("shown", [(), (QUERY, PLAIN, "Boil it.")], ids=["alone", "shown"])
+@pytest.mark.parametrize("untrusted", [(), (QUERY, PLAIN, "Boil it.")], ids=["alone", "shown"])
 def test_a_label_without_its_end_is_no_verdict(
-    name: str, text: str, pair: bool, shown: tuple[str, ...]
+    name: str, text: str, pair: bool, untrusted: tuple[str, ...]
 ) -> None:
-    found = read(name, "Hm. " + text, shown, pair)
-    assert isinstance(found, ParseFailure), found
-    assert found.end <= len("Hm. the ")  # the slot is forced in place of the open one
+    failure = read_verdict(name, "Hm. " + text, untrusted, pair)
+    assert isinstance(failure, ParseFailure), failure
+    assert failure.end <= len("Hm. the ")  # the slot is forced in place of the open one
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_label_without_its_end_is_no_verdict(
 def test_beside_untrusted_text_only_the_end_of_a_text_is_its_verdict(
     name: str, text: str, pair: bool, reason: str
 ) -> None:
-    found = read(name, text, (QUERY, PLAIN), pair)
-    assert isinstance(found, ParseFailure) and reason in found.reason
-    assert found.end == len(text)  # the slot is forced after all that the judge wrote
-    assert not isinstance(read(name, text, (), pair), ParseFailure)
+    failure = read_verdict(name, text, (QUERY, PLAIN), pair)
+    assert isinstance(failure, ParseFailure) and reason in failure.reason
+    assert failure.end == len(text)  # the slot is forced after all that the judge wrote
+    assert not isinstance(read_verdict(name, text, (), pair), ParseFailure)

@@ -23,7 +23,7 @@ PIECES = [
 ]
 
 
-def read(text: str) -> None:
+def read_text(text: str) -> None:
     """Run everything that reads a query, a response or a critique."""
     for fmt in FORMATS:
         query, response = f"{text}{fmt.name}", f"{text}{fmt.name}."
@@ -36,19 +36,19 @@ def read(text: str) -> None:
 @given(head=st.sampled_from(PIECES), unit=st.lists(st.sampled_from(PIECES), min_size=1, max_size=4))
 def test_the_time_grows_with_the_length(head: str, unit: list[str]) -> None:
     whole = "".join(unit)
-    require_linear(read, lambda size: head + whole * (size // len(whole)), 6_000)
+    require_linear(read_text, lambda size: head + whole * (size // len(whole)), 6_000)
 
 
-def look(text: str) -> None:
+def search_response(text: str) -> None:
     """Search a response for a planted verdict."""
     parse_rating("Good. Rating: [[5]]", FORMATS[0], ("Why?", text))
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=ascii)
 def test_64_kib_of_one_thing(piece: str) -> None:
-    require_linear(look, lambda size: piece * (size // len(piece)), 8_192)
+    require_linear(search_response, lambda size: piece * (size // len(piece)), 8_192)
 
 
 def test_a_quarter_of_a_million_of_different_characters() -> None:
     text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x42000)]))
-    require_linear(look, lambda size: text[:size], len(text) // 8)
+    require_linear(search_response, lambda size: text[:size], len(text) // 8)

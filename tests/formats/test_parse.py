@@ -51,8 +51,8 @@ def test_parsers_are_total(name: str, text: str) -> None:
         assert parse_rating(text, fmt, [text]) == parse_rating(text, fmt)
     else:
         assert isinstance(parse_rating(text, fmt, [text]), ParseFailure)
-    found = list(fmt.slots("pairwise")[0].open_re.finditer(text)) if fmt.pairwise else []
-    opened = max(found, key=re.Match.start, default=None)
+    matches = list(fmt.slots("pairwise")[0].open_re.finditer(text)) if fmt.pairwise else []
+    opened = max(matches, key=re.Match.start, default=None)
     # A label without words or brackets before it is never taken for a quote.
     if opened and fold(opened.group()).strip(" .-"):
         assert isinstance(parse_comparison(text, fmt, [text]), ParseFailure)
@@ -75,9 +75,11 @@ def test_parsers_are_total(name: str, text: str) -> None:
         assert fmt.pairwise is not None
         if fmt.pairwise.scores:
             return
-        shown = text[verdict.start :].lower()
-        spellings = {str(name): each for name, each in fmt.pairwise.labels.items()}[verdict.verdict]
-        assert shown.startswith(tuple(s.lower() for s in spellings))
+        rest = text[verdict.start :].lower()
+        spellings = {str(name): texts for name, texts in fmt.pairwise.labels.items()}[
+            verdict.verdict
+        ]
+        assert rest.startswith(tuple(s.lower() for s in spellings))
 
 
 @pytest.mark.parametrize(
@@ -107,15 +109,15 @@ def test_parsers_are_total(name: str, text: str) -> None:
     ],
 )
 def test_ratings(name: str, text: str, value: float) -> None:
-    parsed = parse_rating(text, load_format(name))
-    assert not isinstance(parsed, ParseFailure), parsed.reason
-    assert parsed.value == value
-    assert text[parsed.start].isdigit()
-    assert not text[parsed.start - 1].isdigit()
+    outcome = parse_rating(text, load_format(name))
+    assert not isinstance(outcome, ParseFailure), outcome.reason
+    assert outcome.value == value
+    assert text[outcome.start].isdigit()
+    assert not text[outcome.start - 1].isdigit()
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "reason", "kept"),
+    ("name", "text", "reason", "prefix"),
     [
         pytest.param("autoj-en", "", "no rating slot", "", id="empty"),
         pytest.param("autoj-en", "Good: 5 of 10", "no rating slot", "Good: 5 of 10", id="none"),
@@ -149,12 +151,12 @@ def test_ratings(name: str, text: str, value: float) -> None:
         pytest.param("prometheus2", "ok [RESULT] 4.5", "4.5 is not on", "ok ", id="prom-no-halves"),
     ],
 )  # fmt: skip
-def test_rating_failures(name: str, text: str, reason: str, kept: str) -> None:
-    parsed = parse_rating(text, load_format(name))
-    assert isinstance(parsed, ParseFailure)
-    assert reason in parsed.reason
-    assert text[: parsed.end] == kept
-    assert len(parsed.reason) < 100
+def test_rating_failures(name: str, text: str, reason: str, prefix: str) -> None:
+    outcome = parse_rating(text, load_format(name))
+    assert isinstance(outcome, ParseFailure)
+    assert reason in outcome.reason
+    assert text[: outcome.end] == prefix
+    assert len(outcome.reason) < 100
 
 
 @pytest.mark.parametrize(
@@ -191,16 +193,16 @@ def test_rating_failures(name: str, text: str, reason: str, kept: str) -> None:
     ],
 )
 def test_comparisons(name: str, text: str, verdict: str) -> None:
-    parsed = parse_comparison(text, load_format(name))
-    assert isinstance(parsed, WrittenVerdict), parsed.reason
-    assert parsed.verdict is Verdict(verdict)
+    outcome = parse_comparison(text, load_format(name))
+    assert isinstance(outcome, WrittenVerdict), outcome.reason
+    assert outcome.verdict is Verdict(verdict)
 
 
 ECHO = "So, the final decision is Response 1 / Response 2 / Tie"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "reason", "kept"),
+    ("name", "text", "reason", "prefix"),
     [
         pytest.param("autoj-en", "Both good.", "no final decision", "Both good.", id="none"),
         pytest.param("autoj-en", ECHO, "repeats the list", "So, the ", id="echo"),
@@ -226,11 +228,11 @@ ECHO = "So, the final decision is Response 1 / Response 2 / Tie"
         pytest.param("prometheus2", "ok [RESULT] Both", "not a verdict", "ok ", id="prom-word"),
     ],
 )  # fmt: skip
-def test_comparison_failures(name: str, text: str, reason: str, kept: str) -> None:
-    parsed = parse_comparison(text, load_format(name))
-    assert isinstance(parsed, ParseFailure)
-    assert reason in parsed.reason
-    assert text[: parsed.end] == kept
+def test_comparison_failures(name: str, text: str, reason: str, prefix: str) -> None:
+    outcome = parse_comparison(text, load_format(name))
+    assert isinstance(outcome, ParseFailure)
+    assert reason in outcome.reason
+    assert text[: outcome.end] == prefix
 
 
 @pytest.mark.parametrize(
@@ -243,12 +245,12 @@ def test_comparison_failures(name: str, text: str, reason: str, kept: str) -> No
 )
 @pytest.mark.parametrize("head", ["", "Rating: [[", "final decision is ", "[RESULT] "])
 def test_long_adversarial_text_takes_linear_time(unit: str, head: str) -> None:
-    def read(text: str) -> None:
+    def parse(text: str) -> None:
         for name in GENERATIVE:
             parse_rating(text, load_format(name), [text])
             parse_comparison(text, load_format(name), [text])
 
-    require_linear(read, lambda size: head + unit * (size // len(unit)), 2_500)
+    require_linear(parse, lambda size: head + unit * (size // len(unit)), 2_500)
 
 
 Released = Callable[[str], list[dict[str, Any]]]
@@ -259,9 +261,9 @@ def test_released_judgements_parse_as_the_authors_read_them(released: Released) 
     texts = [row["critiques"]["autoj"] for row in released("autoj/eval_c_dev.jsonl")]
     assert len(texts) == 113
     for text in texts:
-        parsed = parse_rating(text, fmt)
-        assert not isinstance(parsed, ParseFailure), parsed.reason
-        assert parsed.value == float(text.rpartition("Rating: [[")[2].partition("]]")[0])
+        outcome = parse_rating(text, fmt)
+        assert not isinstance(outcome, ParseFailure), outcome.reason
+        assert outcome.value == float(text.rpartition("Rating: [[")[2].partition("]]")[0])
 
 
 def test_released_training_targets_parse_to_their_score(released: Released) -> None:
@@ -269,6 +271,6 @@ def test_released_training_targets_parse_to_their_score(released: Released) -> N
     rows = released("autoj/single_train.jsonl")
     assert len(rows) == 838
     for row in rows:
-        parsed = parse_rating(row["target_output"], fmt)
-        assert not isinstance(parsed, ParseFailure), parsed.reason
-        assert parsed.value == row["pred_score"]
+        outcome = parse_rating(row["target_output"], fmt)
+        assert not isinstance(outcome, ParseFailure), outcome.reason
+        assert outcome.value == row["pred_score"]

@@ -27,7 +27,7 @@ QUERY = "How do I boil an egg?"
 RESPONSES = ("Ten minutes.", "Ask a cook.\n")
 
 
-def sha(text: str | bytes) -> str:
+def hash_text(text: str | bytes) -> str:
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
@@ -62,7 +62,7 @@ def sha(text: str | bytes) -> str:
     ids=lambda value: f"{value.parent.name}/{value.stem}" if isinstance(value, Path) else "",
 )
 def test_wire_format_bytes(path: Path, digest: str) -> None:
-    assert sha(path.read_bytes()) == digest
+    assert hash_text(path.read_bytes()) == digest
 
 
 EN_SINGLE = """Write critiques for a submitted response on a given user's query, and grade the \
@@ -208,13 +208,15 @@ ONE = '{rule}\nQ: {ask}\nA: {answer}\nReply as {"stars": 1} or {stars} or {}.'
 TWO = "Q: {ask}\nLeft: {a}\nRight: {b}\n"
 
 
-def write_format(folder: Path, data: Any, one: str | bytes = ONE, two: str | None = TWO) -> Path:
+def write_format(
+    folder: Path, data: Any, first: str | bytes = ONE, second: str | None = TWO
+) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / "format.yaml"
     path.write_text(data if isinstance(data, str) else yaml.safe_dump(data), encoding="utf-8")
-    (folder / "one.txt").write_bytes(one if isinstance(one, bytes) else one.encode())
-    if two is not None:
-        (folder / "two.txt").write_text(two, encoding="utf-8")
+    (folder / "one.txt").write_bytes(first if isinstance(first, bytes) else first.encode())
+    if second is not None:
+        (folder / "two.txt").write_text(second, encoding="utf-8")
     return path
 
 
@@ -237,8 +239,8 @@ def test_own_format(tmp_path: Path) -> None:
     half = parse_rating("Fine. Stars: <4.5>", fmt)
     assert isinstance(half, ParseFailure)
     for text, verdict in [("L", "first"), ("right.", "second"), ("Neither", "tie")]:
-        parsed = parse_comparison(f"Hm. Winner: {text}", fmt)
-        assert not isinstance(parsed, ParseFailure) and parsed.verdict is Verdict(verdict)
+        outcome = parse_comparison(f"Hm. Winner: {text}", fmt)
+        assert not isinstance(outcome, ParseFailure) and outcome.verdict is Verdict(verdict)
     assert fmt.pairwise is not None
     assert list(fmt.pairwise.canonical) == ["Left", "Right", "Neither"]
 
@@ -253,12 +255,12 @@ def test_format_without_comparison(tmp_path: Path) -> None:
 def test_digest_covers_definition_and_template_bytes(tmp_path: Path) -> None:
     base = load_format(str(write_format(tmp_path / "a", OWN))).digest
     assert load_format(str(write_format(tmp_path / "b", OWN))).digest == base
-    assert load_format(str(write_format(tmp_path / "c", OWN, one=ONE + " "))).digest != base
-    other = changed("scale", {"low": 1, "high": 6})
+    assert load_format(str(write_format(tmp_path / "c", OWN, first=ONE + " "))).digest != base
+    other = change_key("scale", {"low": 1, "high": 6})
     assert load_format(str(write_format(tmp_path / "d", other))).digest != base
 
 
-def changed(path: str, value: Any) -> dict[str, Any]:
+def change_key(path: str, value: Any) -> dict[str, Any]:
     """Return OWN with the key at a dotted path set, or deleted if the value is None."""
     data: dict[str, Any] = yaml.safe_load(yaml.safe_dump(OWN))
     *parents, last = path.split(".")
@@ -273,84 +275,90 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("data", "named"),
+    ("data", "mentions"),
     [
         pytest.param("- a list", ["mapping, not list"], id="not-a-mapping"),
         pytest.param("name: [unclosed", ["format.yaml"], id="not-yaml"),
-        pytest.param(changed("name", None), ["name"], id="no-name"),
-        pytest.param(changed("single.force", None), ["single", "force"], id="no-force"),
-        pytest.param(changed("colour", "red"), ["colour"], id="unknown-key"),
-        pytest.param(changed("single.shape", "x"), ["single", "shape"], id="unknown-slot-key"),
-        pytest.param(changed("scale.low", 5), ["scale", "5..5"], id="empty-scale"),
-        pytest.param(changed("scale.low", -1), ["scale", "-1..5"], id="negative-scale"),
-        pytest.param(changed("scale.high", "many"), ["scale", "high"], id="scale-not-a-number"),
+        pytest.param(change_key("name", None), ["name"], id="no-name"),
+        pytest.param(change_key("single.force", None), ["single", "force"], id="no-force"),
+        pytest.param(change_key("colour", "red"), ["colour"], id="unknown-key"),
+        pytest.param(change_key("single.shape", "x"), ["single", "shape"], id="unknown-slot-key"),
+        pytest.param(change_key("scale.low", 5), ["scale", "5..5"], id="empty-scale"),
+        pytest.param(change_key("scale.low", -1), ["scale", "-1..5"], id="negative-scale"),
+        pytest.param(change_key("scale.high", "many"), ["scale", "high"], id="scale-not-a-number"),
         pytest.param(
-            changed("scale.high", 100_000_000),
+            change_key("scale.high", 100_000_000),
             ["1..100000000", "at most 1000"],
             id="scale-too-long",
         ),
-        pytest.param(changed("scale.high", float("inf")), ["scale", "high"], id="endless-scale"),
-        pytest.param(changed("scale.high", float("nan")), ["scale", "high"], id="scale-to-nan"),
-        pytest.param(changed("scale.high", 1e300), ["at most 1000"], id="scale-to-1e300"),
+        pytest.param(change_key("scale.high", float("inf")), ["scale", "high"], id="endless-scale"),
+        pytest.param(change_key("scale.high", float("nan")), ["scale", "high"], id="scale-to-nan"),
+        pytest.param(change_key("scale.high", 1e300), ["at most 1000"], id="scale-to-1e300"),
         pytest.param(
-            changed("scale", {"low": 1, "high": 501, "half_points": True}),
+            change_key("scale", {"low": 1, "high": 501, "half_points": True}),
             ["1..501", "at most 1000"],
             id="half-points-too-many",
         ),
         pytest.param(
-            changed("scale", {"words": {f"w{n}": n for n in range(1001)}}),
+            change_key("scale", {"words": {f"w{n}": n for n in range(1001)}}),
             ["1001 words", "at most 1000"],
             id="words-too-many",
         ),
         pytest.param(
-            changed("scale", {"words": {"w" * 101: 1, "no": 0}}),
+            change_key("scale", {"words": {"w" * 101: 1, "no": 0}}),
             ["100 characters"],
             id="word-too-long",
         ),
         pytest.param(
-            changed("pairwise.labels.tie", [f"t{n}" for n in range(1001)]),
+            change_key("pairwise.labels.tie", [f"t{n}" for n in range(1001)]),
             ["pairwise", "1004 labels", "at most 1000"],
             id="spellings-too-many",
         ),
         pytest.param(
-            changed("pairwise.labels.tie", ["t" * 101]), ["100 characters"], id="spelling-too-long"
+            change_key("pairwise.labels.tie", ["t" * 101]),
+            ["100 characters"],
+            id="spelling-too-long",
         ),
-        pytest.param(changed("single.template", "no.txt"), ["no.txt"], id="no-template"),
-        pytest.param(changed("single.system", "sys.txt"), ["sys.txt"], id="no-system"),
+        pytest.param(change_key("single.template", "no.txt"), ["no.txt"], id="no-template"),
+        pytest.param(change_key("single.system", "sys.txt"), ["sys.txt"], id="no-system"),
         pytest.param(
-            changed("single.fields.extra", "query"), ["one.txt", "extra"], id="no-placeholder"
-        ),
-        pytest.param(
-            changed("single.fields.rule", "rulle"), ["rule", "rulle"], id="unknown-source"
-        ),
-        pytest.param(
-            changed("single.fields.answer", "response_1"), ["answer", "response_1"], id="wrong-side"
+            change_key("single.fields.extra", "query"), ["one.txt", "extra"], id="no-placeholder"
         ),
         pytest.param(
-            changed("single.fields.answer", None), ["one.txt", "response"], id="response-unshown"
+            change_key("single.fields.rule", "rulle"), ["rule", "rulle"], id="unknown-source"
         ),
         pytest.param(
-            changed("pairwise.fields.b", None), ["two.txt", "response_2"], id="second-unshown"
+            change_key("single.fields.answer", "response_1"),
+            ["answer", "response_1"],
+            id="wrong-side",
         ),
-        pytest.param(changed("single.open", "("), ["'('", "regular"], id="open-not-a-regex"),
-        pytest.param(changed("pairwise.close", "["), ["'['", "regular"], id="close-not-a-regex"),
-        pytest.param(changed("pairwise.labels.second", None), ["labels"], id="no-second-label"),
-        pytest.param(changed("pairwise.labels.tie", []), ["labels"], id="empty-label"),
         pytest.param(
-            changed("pairwise.labels.third", ["X"]), ["labels", "third"], id="unknown-label"
+            change_key("single.fields.answer", None), ["one.txt", "response"], id="response-unshown"
+        ),
+        pytest.param(
+            change_key("pairwise.fields.b", None), ["two.txt", "response_2"], id="second-unshown"
+        ),
+        pytest.param(change_key("single.open", "("), ["'('", "regular"], id="open-not-a-regex"),
+        pytest.param(change_key("pairwise.close", "["), ["'['", "regular"], id="close-not-a-regex"),
+        pytest.param(change_key("pairwise.labels.second", None), ["labels"], id="no-second-label"),
+        pytest.param(change_key("pairwise.labels.tie", []), ["labels"], id="empty-label"),
+        pytest.param(
+            change_key("pairwise.labels.third", ["X"]), ["labels", "third"], id="unknown-label"
         ),
     ],
 )
-def test_broken_formats_name_file_and_key(data: Any, named: list[str], tmp_path: Path) -> None:
+def test_broken_formats_name_file_and_key(data: Any, mentions: list[str], tmp_path: Path) -> None:
     path = write_format(tmp_path / "broken", data)
     with pytest.raises(FormatError) as error:
         load_format(str(path))
-    for words in [str(path.parent), *named]:
+    for words in [str(path.parent), *mentions]:
         assert words in str(error.value)
 
 
 def test_template_that_is_not_utf8(tmp_path: Path) -> None:
-    path = write_format(tmp_path / "latin", OWN, one="Q: {ask} {answer} {rule} é".encode("latin-1"))
+    path = write_format(
+        tmp_path / "latin", OWN, first="Q: {ask} {answer} {rule} é".encode("latin-1")
+    )
     with pytest.raises(FormatError, match=r"one\.txt"):
         load_format(str(path))
 
@@ -363,25 +371,25 @@ def test_a_template_outside_the_formats_folder_is_not_read(
     secret = tmp_path / "secret.txt"
     secret.write_text("a secret {ask} {answer} {rule}", encoding="utf-8")
     folder = tmp_path / "stars"
-    named = {
+    template = {
         "up": "../secret.txt",
         "absolute": str(secret),
         "down and up": "parts/../../secret.txt",
         "link": "link.txt",
         "linked folder": "parts/out/secret.txt",
     }[way]
-    path = write_format(folder, changed(f"single.{key}", named))
+    path = write_format(folder, change_key(f"single.{key}", template))
     (folder / "parts").mkdir()
     (folder / "link.txt").symlink_to(secret)
     (folder / "parts" / "out").symlink_to(tmp_path)
     with pytest.raises(FormatError) as error:
         load_format(str(path))
-    assert named in str(error.value) and "outside" in str(error.value)
+    assert template in str(error.value) and "outside" in str(error.value)
 
 
 def test_templates_may_lie_anywhere_in_the_formats_folder(tmp_path: Path) -> None:
     folder = tmp_path / "stars"
-    write_format(folder, changed("single.template", "parts/one.txt"))
+    write_format(folder, change_key("single.template", "parts/one.txt"))
     (folder / "of today").mkdir()
     (folder / "one.txt").rename(folder / "of today" / "one.txt")
     (folder / "parts").symlink_to("of today")  # as Kubernetes mounts a ConfigMap
@@ -456,8 +464,8 @@ def test_evaluators_that_only_compare(name: str) -> None:
     ],
 )
 def test_what_other_evaluators_say(name: str, text: str, verdict: Verdict | None) -> None:
-    parsed = parse_comparison(text, load_format(name))
-    assert (None if isinstance(parsed, ParseFailure) else parsed.verdict) == verdict
+    outcome = parse_comparison(text, load_format(name))
+    assert (None if isinstance(outcome, ParseFailure) else outcome.verdict) == verdict
 
 
 @pytest.mark.parametrize(
@@ -477,11 +485,11 @@ def test_what_other_evaluators_say(name: str, text: str, verdict: Verdict | None
 def test_a_verdict_that_comes_first_ends_its_line(
     tmp_path: Path, text: str, verdict: Verdict | None
 ) -> None:
-    data = changed("pairwise.open", r"\A\s{0,3}")
+    data = change_key("pairwise.open", r"\A\s{0,3}")
     data["pairwise"]["labels"] = {"first": ["A"], "second": ["B"]}
     fmt = load_format(str(write_format(tmp_path / "first", data)))
-    parsed = parse_comparison(text, fmt)
-    assert (None if isinstance(parsed, ParseFailure) else parsed.verdict) == verdict
+    outcome = parse_comparison(text, fmt)
+    assert (None if isinstance(outcome, ParseFailure) else outcome.verdict) == verdict
 
 
 def test_prometheus_scale_labels_and_system_message() -> None:

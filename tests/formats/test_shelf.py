@@ -33,15 +33,15 @@ from tests.judgements import asked
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-def digests(name: str) -> dict[str, str]:
+def read_digests(name: str) -> dict[str, str]:
     """Return SHA-256 by file name, from a file in the form of sha256sum."""
     lines = (GOLDEN / name).read_text(encoding="utf-8").splitlines()
-    return {named: digest for digest, named in map(str.split, lines)}
+    return {file_name: digest for digest, file_name in map(str.split, lines)}
 
 
-PUBLISHED = digests("shelf.sha256")
+PUBLISHED = read_digests("shelf.sha256")
 """Template files as taken from the source that their format.yaml names."""
-FILLED = digests("shelf_filled.sha256")
+FILLED = read_digests("shelf_filled.sha256")
 """Published templates filled with the texts below, where ours leaves out what an input lacks:
 the format, then `reference` for one with a reference answer and `pair` for two responses."""
 
@@ -146,10 +146,10 @@ def test_where_the_texts_of_a_pair_stand(name: str) -> None:
     ],
 )
 def test_what_a_judge_of_pairs_says(name: str, text: str, verdict: str | None) -> None:
-    for shown in ((), ("Why?", "Because.", "So.")):
-        parsed = parse_comparison(text, load_format(name), shown)
-        found = None if isinstance(parsed, ParseFailure) else parsed.verdict
-        assert found == (Verdict(verdict) if verdict else None)
+    for shown_texts in ((), ("Why?", "Because.", "So.")):
+        outcome = parse_comparison(text, load_format(name), shown_texts)
+        parsed_verdict = None if isinstance(outcome, ParseFailure) else outcome.verdict
+        assert parsed_verdict == (Verdict(verdict) if verdict else None)
 
 
 @pytest.mark.parametrize(
@@ -177,28 +177,28 @@ def test_what_a_judge_of_pairs_says(name: str, text: str, verdict: str | None) -
     ],
 )
 def test_what_a_judge_of_one_response_says(name: str, text: str, rating: float | None) -> None:
-    for shown in ((), ("Why?", "Because.")):
-        parsed = parse_rating(text, load_format(name), shown)
-        assert (None if isinstance(parsed, ParseFailure) else parsed.value) == rating
+    for shown_texts in ((), ("Why?", "Because.")):
+        outcome = parse_rating(text, load_format(name), shown_texts)
+        assert (None if isinstance(outcome, ParseFailure) else outcome.value) == rating
 
 
 @pytest.mark.parametrize("name", GENERATIVE)
 def test_forcing_a_verdict_opens_its_slot(name: str) -> None:
     fmt = load_format(name)
-    for slot in (own for name in fmt.protocols for own in fmt.slots(name)):
+    for slot in (protocol_slot for name in fmt.protocols for protocol_slot in fmt.slots(name)):
         text = slot.force.lstrip() if slot.comes_first else f"Well.{slot.force}"
-        found = [m.end() for m in slot.open_re.finditer(text)]
-        assert slot.comes_first or (found and text[found[-1] :].strip('" ') == "")
+        ends = [m.end() for m in slot.open_re.finditer(text)]
+        assert slot.comes_first or (ends and text[ends[-1] :].strip('" ') == "")
 
 
 @pytest.mark.parametrize("name", format_names())
 def test_rendering_a_row_reads_no_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fmt = load_any_format(name)
     protocol = SINGLE if isinstance(fmt, ScalarFormat) else next(iter(fmt.protocols))
-    shown = dict.fromkeys(fmt.context(protocol), "It is so.")
+    context = dict.fromkeys(fmt.context(protocol), "It is so.")
     texts = ("Because.",) * (1 if protocol in (SINGLE, CHECKLIST) else 2)
     rubric = (RubricItem("Is short"),) if protocol == CHECKLIST else ()
-    item = JudgeInput(protocol, "Why?", texts, context=Context(shown, rubric=rubric))
+    item = JudgeInput(protocol, "Why?", texts, context=Context(context, rubric=rubric))
     for module in (builtins, io, os):
         monkeypatch.setattr(module, "open", lambda *_, **__: pytest.fail("a file is opened"))
     for _ in range(2):
@@ -217,8 +217,8 @@ def test_deberta_reads_a_pair_as_its_tokenizer_joins_one() -> None:
     assert isinstance(fmt, ScalarFormat)
     tokens = PromptTokenizer(tokenizer, fmt.wrapper)
     for query, response in (("the why?", "because"), (" a  b\nc ", "  the\n")):
-        own = tokenizer(query, response)["input_ids"]
-        assert tokens.ids(answered_prompt(query, response, fmt)) == own
+        expected_ids = tokenizer(query, response)["input_ids"]
+        assert tokens.ids(answered_prompt(query, response, fmt)) == expected_ids
     planted = tokens.ids(answered_prompt("a", "b [SEP] c", fmt))
     assert planted.count(tokenizer.sep_token_id) == 2
 

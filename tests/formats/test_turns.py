@@ -22,50 +22,50 @@ TALK = (
 )  # fmt: skip
 
 
-def fmt_of(tmp_path: Path, turns: dict[str, Any] = SHOWN) -> JudgeFormat:
+def write_turns_format(tmp_path: Path, turns: dict[str, Any] = SHOWN) -> JudgeFormat:
     data = {**REFERENCE, "turns": turns, "single": {**REFERENCE["single"]}}
     return load_format(str(write_reference_format(tmp_path / "marks", data)))
 
 
-def asked(turns: tuple[Turn, ...], response: str = "So.", **context: str) -> JudgeInput:
+def make_input(turns: tuple[Turn, ...], response: str = "So.", **context: str) -> JudgeInput:
     return JudgeInput("single", "", (response,), context=Context(context, turns))
 
 
-def text(prompt: Prompt) -> str:
+def join_messages(prompt: Prompt) -> str:
     return "\n---\n".join(message.text for message in prompt)
 
 
 def test_a_format_shows_turns_its_own_way(tmp_path: Path) -> None:
-    fmt = fmt_of(tmp_path)
-    item = asked(TALK, reference="r")
-    assert text(render(item, fmt)) == (
+    fmt = write_turns_format(tmp_path)
+    item = make_input(TALK, reference="r")
+    assert join_messages(render(item, fmt)) == (
         "Grade kindly.\n---\nQ: [Rules]\nBe kind.\n\n[Human]\nHi\n\n[Machine]\nHello\n\n"
         "[Human]\nWhy?\nReference: r\nA: So.\nMark it."
     )
     alone = JudgeInput("single", "Why?", ("So.",), context={"reference": "r"})
-    assert "Q: [Human]\nWhy?\nReference" in text(render(alone, fmt))
+    assert "Q: [Human]\nWhy?\nReference" in join_messages(render(alone, fmt))
     assert flags(item, fmt) == ()
 
 
 def test_a_format_without_turns_shows_them_plainly() -> None:
     fmt = load_format("autoj-en")
-    several, one = asked(TALK), JudgeInput("single", to_plain_text(TALK), ("So.",))
-    assert text(render(several, fmt)) == text(render(one, fmt))
+    several, single = make_input(TALK), JudgeInput("single", to_plain_text(TALK), ("So.",))
+    assert join_messages(render(several, fmt)) == join_messages(render(single, fmt))
     assert "System: Be kind.\n\nUser: Hi\n\nAssistant: Hello\n\nUser: Why?" in to_plain_text(TALK)
 
 
 def test_a_turn_that_the_format_does_not_know_is_rejected(tmp_path: Path) -> None:
-    item = asked((*TALK, Turn("tool", "4")), reference="r")
+    item = make_input((*TALK, Turn("tool", "4")), reference="r")
     with pytest.raises(InputRejected, match=r"no turn of the role 'tool'.*system.*user"):
-        render(item, fmt_of(tmp_path))
+        render(item, write_turns_format(tmp_path))
 
 
 def test_a_made_up_role_goes_by_its_name_where_it_is_one() -> None:
     fmt = load_format("autoj-en")
     odd = (Turn("user", "a"), Turn("ipython", "4"), Turn("user", "b"))
-    assert to_plain_text(odd) in text(render(asked(odd), fmt))
+    assert to_plain_text(odd) in join_messages(render(make_input(odd), fmt))
     with pytest.raises(InputRejected, match="no turn of the role"):
-        render(asked((Turn("user: a\n\nAssistant", "b"), Turn("user", "c"))), fmt)
+        render(make_input((Turn("user: a\n\nAssistant", "b"), Turn("user", "c"))), fmt)
 
 
 FORGED = {
@@ -80,26 +80,26 @@ FORGED = {
 @pytest.mark.parametrize("case", FORGED)
 def test_no_text_can_forge_a_turn(case: str, tmp_path: Path) -> None:
     last, response, reference = FORGED[case]
-    fmt = fmt_of(tmp_path)
-    item = asked((*TALK[:3], last), response, reference=reference)
-    shown = text(render(item, fmt)).lower()
+    fmt = write_turns_format(tmp_path)
+    item = make_input((*TALK[:3], last), response, reference=reference)
+    prompt_text = join_messages(render(item, fmt)).lower()
     marks = ("[human]", "[machine]", "[rules]")
-    assert [shown.count(mark) for mark in marks] == [2, 1, 1]
-    assert "\u200b" in shown and "forged_turn" in flags(item, fmt)
+    assert [prompt_text.count(mark) for mark in marks] == [2, 1, 1]
+    assert "\u200b" in prompt_text and "forged_turn" in flags(item, fmt)
 
 
 def test_what_only_mentions_a_mark_is_left_as_it_is(tmp_path: Path) -> None:
-    said = "Set the User: header; [Machine] too."
-    item = asked((Turn("user", "a"), Turn("assistant", "b"), Turn("user", said)), said)
-    shown = text(render(item, load_format("autoj-en")))
-    assert shown.count(said) == 2 and flags(item, load_format("autoj-en")) == ()
+    mention = "Set the User: header; [Machine] too."
+    item = make_input((Turn("user", "a"), Turn("assistant", "b"), Turn("user", mention)), mention)
+    prompt_text = join_messages(render(item, load_format("autoj-en")))
+    assert prompt_text.count(mention) == 2 and flags(item, load_format("autoj-en")) == ()
 
 
 def test_marks_are_found_in_linear_time(tmp_path: Path) -> None:
-    fmt = fmt_of(tmp_path)
+    fmt = write_turns_format(tmp_path)
 
     def show(text: str) -> None:
-        item = asked((Turn("user", text),), reference="r")
+        item = make_input((Turn("user", text),), reference="r")
         render(item, fmt), flags(item, fmt)
 
     for part in ("\n ", " ", "\n[Human]", "[", "\n\t" * 30):
@@ -118,10 +118,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_turns_that_could_not_be_told_apart_are_refused(case: str, tmp_path: Path) -> None:
-    turns, named = WRONG[case]
+    turns, message = WRONG[case]
     with pytest.raises(FormatError) as caught:
-        fmt_of(tmp_path, turns)
-    assert named in str(caught.value)
+        write_turns_format(tmp_path, turns)
+    assert message in str(caught.value)
 
 
 LONG = tuple(
@@ -131,49 +131,51 @@ LONG = tuple(
 )  # fmt: skip
 
 
-def long_talk(response: str = "So.") -> Prompt:
+def make_long_talk(response: str = "So.") -> Prompt:
     turns = (TALK[0], *LONG, Turn("user", "the last one"))
-    return render(asked(turns, response), load_format("autoj-en"))
+    return render(make_input(turns, response), load_format("autoj-en"))
 
 
 def test_the_oldest_turns_are_left_out(smollm2: Any) -> None:
-    tokens, prompt = PromptTokenizer(smollm2, "chat"), long_talk()
+    tokens, prompt = PromptTokenizer(smollm2, "chat"), make_long_talk()
     whole = len(tokens.ids(prompt))
     for budget in range(whole - 1, whole - 400, -97):
-        kept, ids, cut = tokens.fit(prompt, budget)
-        shown = text(kept)
-        assert cut and len(ids) <= budget and ids == tokens.ids(kept)
-        first = min(n for n in range(20) if f"question {n} " in shown)
-        assert first > 0 and all(f"said {n}\n" in shown for n in range(first, 20))
-        assert f"System: Be kind.\n\n{LEFT_OUT}" in shown
-        assert "User: the last one" in shown and "So." in shown
+        short_prompt, ids, is_cut = tokens.fit(prompt, budget)
+        prompt_text = join_messages(short_prompt)
+        assert is_cut and len(ids) <= budget and ids == tokens.ids(short_prompt)
+        first = min(n for n in range(20) if f"question {n} " in prompt_text)
+        assert first > 0 and all(f"said {n}\n" in prompt_text for n in range(first, 20))
+        assert f"System: Be kind.\n\n{LEFT_OUT}" in prompt_text
+        assert "User: the last one" in prompt_text and "So." in prompt_text
 
 
 def test_then_responses_are_cut_and_nothing_else(smollm2: Any) -> None:
     tokens = PromptTokenizer(smollm2, "chat")
-    bare = len(tokens.ids(render(asked((Turn("user", "the last one"),)), load_format("autoj-en"))))
-    kept, ids, cut = tokens.fit(long_talk("word " * 200), bare + 80)
-    shown = text(kept)
-    assert cut and len(ids) <= bare + 80
-    assert "question" not in shown and "the last one" in shown and " … " in shown
+    bare = len(
+        tokens.ids(render(make_input((Turn("user", "the last one"),)), load_format("autoj-en")))
+    )
+    short_prompt, ids, is_cut = tokens.fit(make_long_talk("word " * 200), bare + 80)
+    prompt_text = join_messages(short_prompt)
+    assert is_cut and len(ids) <= bare + 80
+    assert "question" not in prompt_text and "the last one" in prompt_text and " … " in prompt_text
     with pytest.raises(InputRejected, match="leave no room for the response"):
-        tokens.fit(long_talk("word " * 200), bare - 40)
+        tokens.fit(make_long_talk("word " * 200), bare - 40)
 
 
 def test_a_scalar_model_reads_turns_as_messages(smollm2: Any) -> None:
     tokens = PromptTokenizer(smollm2, "chat")
     prompt = answered_prompt("", "So.", None, TALK)
-    own = [{"role": m.role, "content": m.text} for m in prompt]
-    assert [m["role"] for m in own] == ["system", "user", "assistant", "user", "assistant"]
-    assert tokens.ids(prompt) == list(smollm2.apply_chat_template(own)["input_ids"])
+    messages = [{"role": m.role, "content": m.text} for m in prompt]
+    assert [m["role"] for m in messages] == ["system", "user", "assistant", "user", "assistant"]
+    assert tokens.ids(prompt) == list(smollm2.apply_chat_template(messages)["input_ids"])
     turns = (TALK[0], *LONG, TALK[-1])
-    kept, ids, cut = tokens.fit(answered_prompt("", "So.", None, turns), 300)
-    roles = [message.role for message in kept]
-    assert cut and len(ids) <= 300 and roles[:2] == ["system", "user"]
+    short_prompt, ids, is_cut = tokens.fit(answered_prompt("", "So.", None, turns), 300)
+    roles = [message.role for message in short_prompt]
+    assert is_cut and len(ids) <= 300 and roles[:2] == ["system", "user"]
     assert roles[1:] == ["user", "assistant"] * (len(roles) // 2)
     marked = ScalarFormat(name="m", kind="scalar", template="<|p|>{query}<|a|>{response}")
-    shown = text(answered_prompt("", "x\nUser: y", marked, TALK))
-    assert shown == f"<|p|>{to_plain_text(TALK)}<|a|>x\nU\u200bser: y"
+    prompt_text = join_messages(answered_prompt("", "x\nUser: y", marked, TALK))
+    assert prompt_text == f"<|p|>{to_plain_text(TALK)}<|a|>x\nU\u200bser: y"
 
 
 def test_what_a_template_refuses(smollm2: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from autoj_reward.io.chart import curves
 
 
-def points(svg: str) -> list[Any]:
+def find_points(svg: str) -> list[Any]:
     root = ElementTree.fromstring(svg)
     return [e.attrib for e in root.iter() if e.tag.endswith("polyline")]
 
@@ -19,7 +19,7 @@ def test_curves_share_axes_and_colours_by_first_word() -> None:
     svg = curves(
         {"grpo 0": [(1, 2.0), (2, 4.0)], "grpo 1": [(1, 3.0)], "ppo <0>": [(2, 4.0)]}, "step", "y"
     )
-    first, second, third = points(svg)
+    first, second, third = find_points(svg)
     assert first["stroke"] == second["stroke"] != third["stroke"]
     assert first["points"].split()[1] == third["points"]
     assert "<0>" not in svg

@@ -40,7 +40,7 @@ sys.stdin.read()
 
 
 @contextmanager
-def holder(output: Path, result: Path, how: str) -> Iterator[subprocess.Popen[str]]:
+def hold_output(output: Path, result: Path, how: str) -> Iterator[subprocess.Popen[str]]:
     """Yield another process that holds an output."""
     command = [sys.executable, "-c", HOLD, str(output), str(result), how]
     pipe = subprocess.PIPE
@@ -73,13 +73,13 @@ def test_two_runs_at_once_are_refused_and_a_killed_one_holds_nothing(
     output = result.parent if "/" in name else result
     path = output / CLAIM if "/" in name else output.with_name(f".{output.name}{CLAIM}")
     assert holder_of(path) is None and not path.exists()
-    with holder(output, result, how) as other:
+    with hold_output(output, result, how) as other:
         assert holder_of(path) == other.pid
-        said = (
+        message = (
             f"{output}: another run is at work there (process {other.pid} on {os.uname().nodename})"
         )
         for _ in range(2):  # the refused one takes nothing from the one that holds it
-            with pytest.raises(ConfigError, match=re.escape(said)):
+            with pytest.raises(ConfigError, match=re.escape(message)):
                 take(output, result, how)
         other.send_signal(signal.SIGKILL)
     assert holder_of(path) is None
@@ -88,7 +88,7 @@ def test_two_runs_at_once_are_refused_and_a_killed_one_holds_nothing(
 
 
 def test_a_training_s_ranks_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with holder(tmp_path, tmp_path / "x", "claim"):
+    with hold_output(tmp_path, tmp_path / "x", "claim"):
         monkeypatch.setenv("RANK", "1")
         claim(tmp_path, ScoreConfig(), set())
 
@@ -154,7 +154,7 @@ def test_an_odd_claim_is_named_and_left(
     path = output / CLAIM if in_folder else tmp_path / f".out{CLAIM}"
     make_odd(path, kind, victim)
     before = path.read_text() if kind in ("text", "deep") else ""
-    arguments, log = typed(command, tmp_path, output)
+    arguments, log = make_command(command, tmp_path, output)
     assert cli.main(arguments) == 1
     assert f"{path}: this is no claim of a run" in capsys.readouterr().err
     assert victim.read_text() == "kept" and not log.exists()
@@ -177,11 +177,11 @@ def test_an_output_has_one_claim_by_whatever_links_it_is_named(tmp_path: Path, h
     if how == "judged_by":
         file = tmp_path / "there" / "scored.jsonl"
         names += [(file, tmp_path / "link.jsonl"), (file, tmp_path / "linked" / "scored.jsonl")]
-    for one, other in names:
-        for first, second in ((one, other), (other, one)):
+    for target, link in names:
+        for first, second in ((target, link), (link, target)):
             result = {path: path if path.suffix else path / "x" for path in (first, second)}
             with (
-                holder(first, result[first], how),
+                hold_output(first, result[first], how),
                 pytest.raises(ConfigError, match="another run is at work there"),
             ):
                 take(second, result[second], how)
@@ -193,15 +193,15 @@ def test_another_judge_is_refused_before_it_judges(
 ) -> None:
     row = {"query": "q", "responses": ["a", "bb"]} if command == "best-of-n" else SINGLE
     (tmp_path / "in.jsonl").write_text(json.dumps(row))
-    arguments, log = typed(command, tmp_path, tmp_path / "out")
+    arguments, log = make_command(command, tmp_path, tmp_path / "out")
     assert cli.main(arguments) == 0
     size = log.stat().st_size
     assert cli.main(arguments) == 0
     capsys.readouterr()
     assert cli.main([*arguments, "--set", "judge.max_tokens=77"]) == 1
-    said = capsys.readouterr().err
-    there, wanted = re.findall(r"default:autoj-en:\w+", said)
-    assert there != wanted and "name another output, or move this one away" in said
+    errors = capsys.readouterr().err
+    recorded_judge, new_judge = re.findall(r"default:autoj-en:\w+", errors)
+    assert recorded_judge != new_judge and "name another output, or move this one away" in errors
     assert log.stat().st_size == size
 
 
@@ -223,17 +223,19 @@ def test_an_evaluation_holds_its_result_by_process_and_by_judge(
     row, more = EVALUATED[task]
     (tmp_path / "data.jsonl").write_text(json.dumps(row) + "\n")
     result = tmp_path / "result.json"
-    given = ["--data", str(tmp_path / "data.jsonl"), "--json", str(result), *more]
-    arguments = ["evaluate", task, *given, "--set", "judge.kind=fake"]
-    with holder(result, result, "judged_by"):
+    files = ["--data", str(tmp_path / "data.jsonl"), "--json", str(result), *more]
+    arguments = ["evaluate", task, *files, "--set", "judge.kind=fake"]
+    with hold_output(result, result, "judged_by"):
         assert cli.main(arguments) == 1
     assert "another run is at work there" in capsys.readouterr().err
     assert cli.main(arguments) == 0 == cli.main(arguments)
     before = result.read_bytes()
     capsys.readouterr()
     assert cli.main([*arguments, "--set", "judge.max_tokens=77"]) == 1
-    there, wanted = re.findall(r"default:autoj-en:\w+", said := capsys.readouterr().err)
-    assert there != wanted and f"{result} holds the results of the judge" in said
+    recorded_judge, new_judge = re.findall(
+        r"default:autoj-en:\w+", errors := capsys.readouterr().err
+    )
+    assert recorded_judge != new_judge and f"{result} holds the results of the judge" in errors
     assert result.read_bytes() == before
 
 
@@ -241,7 +243,7 @@ def test_a_ranking_holds_its_result(tmp_path: Path, capsys: pytest.CaptureFixtur
     table, result = tmp_path / "table.csv", tmp_path / "result.json"
     table.write_text("system,rating,win_rate\na,1,2\nb,3,4\nc,2,5\n")
     arguments = ["evaluate", "ranking", "--table", str(table), "--json", str(result)]
-    with holder(result, result, "judged_by"):
+    with hold_output(result, result, "judged_by"):
         assert cli.main(arguments) == 1
     assert "another run is at work there" in capsys.readouterr().err
     result.unlink(missing_ok=True)
@@ -256,7 +258,7 @@ def test_a_ranking_holds_its_result(tmp_path: Path, capsys: pytest.CaptureFixtur
 SINGLE = {"query": "q", "response": "r"}
 
 
-def typed(command: str, folder: Path, output: Path) -> tuple[list[str], Path]:
+def make_command(command: str, folder: Path, output: Path) -> tuple[list[str], Path]:
     """Return a command line with the scripted judge, and the path of the judge's log."""
     log, sets = (
         folder / "log.jsonl",
@@ -298,12 +300,12 @@ def test_a_read_only_folder_is_noticed_before_anything_is_judged(
     locked, log = everyones / "locked", everyones / "log.jsonl"
     locked.mkdir()
     log.touch()
-    arguments, _ = typed(command, everyones, locked / "out")
+    arguments, _ = make_command(command, everyones, locked / "out")
     if command == "best-of-n":  # its journal may be elsewhere
         arguments += ["--set", f"journal={everyones / 'open/j.sqlite'}"]
     locked.chmod(0o555)
     log.chmod(0o666)
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, *arguments],
         capture_output=True,
         text=True,
@@ -311,6 +313,6 @@ def test_a_read_only_folder_is_noticed_before_anything_is_judged(
         check=False,
         env={**os.environ, "HOME": str(everyones), "AUTOJ_CACHE": str(everyones / "cache")},
     )
-    assert told.returncode == 1 and "Traceback" not in told.stderr, told.stderr
-    assert f"cannot write {locked / 'out'}: Permission denied: give this user" in told.stderr
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    assert f"cannot write {locked / 'out'}: Permission denied: give this user" in result.stderr
     assert log.read_text() == ""

@@ -48,7 +48,7 @@ def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
         write_jsonl(tmp_path / "out.jsonl", [[1]])
 
 
-def linked(path: Path, how: str, folder: Path) -> str:
+def link_file(path: Path, how: str, folder: Path) -> str:
     """Return another name of a file."""
     if how == "symbolic":
         (folder / "link").symlink_to(path)
@@ -90,10 +90,12 @@ def test_no_command_writes_over_what_it_reads(
     (tmp_path / "in.jsonl").write_text("{}\n")
     source = tmp_path / "a"
     source.write_text("not what any command reads")
-    output = linked(source, how, tmp_path)
-    typed = [{"IN": str(source), "OUT": output}.get(word, word) for word in COMMANDS[name].split()]
+    output = link_file(source, how, tmp_path)
+    command_line = [
+        {"IN": str(source), "OUT": output}.get(word, word) for word in COMMANDS[name].split()
+    ]
     before = sorted(tmp_path.iterdir())
-    assert cli.main(typed) == 1
+    assert cli.main(command_line) == 1
     assert f"{output}: the run would write over its input {source}: name" in capsys.readouterr().err
     assert source.read_text() == "not what any command reads"
     assert sorted(tmp_path.iterdir()) == before
@@ -117,11 +119,11 @@ def test_standard_input_is_a_file_like_any_other(tmp_path: Path) -> None:
     path.write_text('{"query": "q", "response": "r"}\n')
     command = [sys.executable, "-m", "autoj_reward.cli", "classify", "--input", "-", "--output"]
     with path.open() as file:
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, str(path)], stdin=file, capture_output=True, text=True, check=False
         )
-    assert done.returncode == 1
-    assert f"{path}: the run would write over its input -" in done.stderr
+    assert result.returncode == 1
+    assert f"{path}: the run would write over its input -" in result.stderr
     assert path.read_text() == '{"query": "q", "response": "r"}\n'
 
 
@@ -151,14 +153,14 @@ def test_no_run_reads_what_lies_in_its_output(
     source.write_text("kept")
     if where == "linked":
         (output / "selections.jsonl").symlink_to(source)
-    given = json.dumps(RUNS[command]).replace("INPUT", str(source))
-    (tmp_path / "run.yaml").write_text(given)
-    typed = ["--config", str(tmp_path / "run.yaml"), "--set", f"output={output}"]
-    assert cli.main([*command.split(), *typed]) == 1
-    said = capsys.readouterr().err
+    config_text = json.dumps(RUNS[command]).replace("INPUT", str(source))
+    (tmp_path / "run.yaml").write_text(config_text)
+    command_line = ["--config", str(tmp_path / "run.yaml"), "--set", f"output={output}"]
+    assert cli.main([*command.split(), *command_line]) == 1
+    errors = capsys.readouterr().err
     lies_in = f"{output}: the input {source} lies in this output folder"
     over = f"{output / 'selections.jsonl'}: the run would write over its input {source}"
-    assert (lies_in if where == "inside" else over) in said
+    assert (lies_in if where == "inside" else over) in errors
     assert source.read_text() == "kept" and len(list(output.iterdir())) == 1
 
 

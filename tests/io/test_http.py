@@ -18,7 +18,7 @@ NOW = datetime(2026, 11, 24, 12, 0, 0, tzinfo=UTC).timestamp()
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("address", "expected"),
     [
         ("http://user:pass@host:8000/v1?key=1#top", "http://host:8000/v1"),
         ("https://key@host", "https://host"),
@@ -30,8 +30,8 @@ NOW = datetime(2026, 11, 24, 12, 0, 0, tzinfo=UTC).timestamp()
         ("model@revision, a@b.org", "model@revision, a@b.org"),
     ],
 )
-def test_an_address_is_shown_without_its_secrets(given: str, shown: str) -> None:
-    assert without_secrets(given) == shown
+def test_an_address_is_shown_without_its_secrets(address: str, expected: str) -> None:
+    assert without_secrets(address) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_parts_of_an_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "seconds"),
+    ("header", "seconds"),
     [
         ("", 0.0),
         ("7", 7.0),
@@ -76,8 +76,8 @@ def test_the_parts_of_an_address() -> None:
         ("soon", 0.0),
     ],
 )
-def test_retry_after_is_seconds_or_a_date(asked: str, seconds: float) -> None:
-    headers = {"Retry-After": asked} if asked else {}
+def test_retry_after_is_seconds_or_a_date(header: str, seconds: float) -> None:
+    headers = {"Retry-After": header} if header else {}
     assert retry_after_s(headers, 60.0, NOW) == seconds
 
 
@@ -93,7 +93,7 @@ def test_what_is_no_json_is_a_value_error(body: bytes) -> None:
 
 
 @asynccontextmanager
-async def served(handler: Handler) -> AsyncIterator[str]:
+async def serve(handler: Handler) -> AsyncIterator[str]:
     """Yield the address of a small server whose requests the handler answers."""
     server = web.Server(handler)
     runner = web.ServerRunner(server)
@@ -115,7 +115,7 @@ async def test_a_session_sends_as_many_requests_at_once_as_it_is_given() -> None
         return web.json_response(await request.json())
 
     async with (
-        served(handler) as host,
+        serve(handler) as host,
         session(base := parse_base_url(f"http://{host}", "k"), connect_s=5) as client,
     ):
 
@@ -127,21 +127,21 @@ async def test_a_session_sends_as_many_requests_at_once_as_it_is_given() -> None
 
 
 async def test_a_session_sends_the_addresss_own_secrets_and_follows_nothing() -> None:
-    seen: list[web.BaseRequest] = []
+    requests: list[web.BaseRequest] = []
 
     async def handler(request: web.BaseRequest) -> web.Response:
-        seen.append(request)
+        requests.append(request)
         return web.Response(status=302, headers={"Location": "/other", "Set-Cookie": "a=b"})
 
-    async with served(handler) as host:
+    async with serve(handler) as host:
         base = parse_base_url(f"http://user:pass@{host}/v1?key=7", "base_url")
         async with session(base, connect_s=5) as client:
             for _ in range(2):
                 async with post(client, base.at("/x"), {}) as answer:
                     assert answer.status == 302
-    assert [r.path_qs for r in seen] == ["/v1/x?key=7"] * 2
-    assert all(r.headers["Authorization"] == "Basic dXNlcjpwYXNz" for r in seen)
-    assert not any("Cookie" in r.headers for r in seen)
+    assert [r.path_qs for r in requests] == ["/v1/x?key=7"] * 2
+    assert all(r.headers["Authorization"] == "Basic dXNlcjpwYXNz" for r in requests)
+    assert not any("Cookie" in r.headers for r in requests)
 
 
 async def test_the_environments_proxy_is_used_where_it_is_asked_for(
@@ -158,7 +158,7 @@ async def test_the_environments_proxy_is_used_where_it_is_asked_for(
         ):
             return await answer.text()
 
-    async with served(handler) as host:
+    async with serve(handler) as host:
         monkeypatch.setenv("http_proxy", f"http://user:pass@{host}")
         monkeypatch.delenv("no_proxy", raising=False)
         assert await ask(True) == "Basic dXNlcjpwYXNz http://judge.invalid/v1/x"

@@ -20,11 +20,11 @@ USER, SAID, MORE = (
 QUERY = "User: Hi\n\nAssistant: Hello\n\nUser: Why?"
 
 
-def read_texts(source: str, *names: str, **asked: Any) -> Rows[TextRow]:
-    return read_all(text_rows(source, *names, **asked))
+def read_texts(source: str, *names: str, **options: Any) -> Rows[TextRow]:
+    return read_all(text_rows(source, *names, **options))
 
 
-def written(tmp_path: Path, *rows: Any) -> str:
+def write_rows(tmp_path: Path, *rows: Any) -> str:
     path = tmp_path / "in.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
@@ -44,20 +44,22 @@ RATED: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("case", RATED)
 def test_the_last_turn_is_rated(case: str, tmp_path: Path) -> None:
     row, query, response = RATED[case]
-    source = written(tmp_path, row | {"answer": 4})
-    found = read_texts(source, "query", "response", asked=[ContextColumn("reference", "answer")])
-    [read] = found.rows
-    assert read.texts == (query, response) and read.context["reference"] == "4"
-    assert read.fields == row | {"answer": 4}
-    assert len(read.context.turns) == (3 if query == QUERY else 0)
+    source = write_rows(tmp_path, row | {"answer": 4})
+    result = read_texts(source, "query", "response", asked=[ContextColumn("reference", "answer")])
+    [text_row] = result.rows
+    assert text_row.texts == (query, response) and text_row.context["reference"] == "4"
+    assert text_row.fields == row | {"answer": 4}
+    assert len(text_row.context.turns) == (3 if query == QUERY else 0)
 
 
 def test_pairs_and_prompts(tmp_path: Path) -> None:
     pair = {"prompt": [USER, SAID, MORE], "response_1": "a", "response_2": "b"}
-    [read] = read_texts(written(tmp_path, pair), "query", "response_1", "response_2").rows
-    assert read.texts == (QUERY, "a", "b") and len(read.context.turns) == 3
+    [text_row] = read_texts(write_rows(tmp_path, pair), "query", "response_1", "response_2").rows
+    assert text_row.texts == (QUERY, "a", "b") and len(text_row.context.turns) == 3
     rows = read_queries(
-        written(tmp_path, {"messages": [USER, SAID, MORE], "responses": ["a"]}, {"prompt": [USER]})
+        write_rows(
+            tmp_path, {"messages": [USER, SAID, MORE], "responses": ["a"]}, {"prompt": [USER]}
+        )
     ).rows
     assert [(row.query, row.responses) for row in rows] == [(QUERY, ("a",)), ("Hi", None)]
     assert rows[0].asked == rows[0].context.turns and rows[1].asked == "Hi"
@@ -82,9 +84,9 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_conversations_are_named(case: str, tmp_path: Path) -> None:
     row, field, reason = BAD[case]
-    found = read_texts(written(tmp_path, {"messages": [USER, SAID]}, row), "query", "response")
-    assert len(found.rows) == 1
-    [bad] = found.bad
+    result = read_texts(write_rows(tmp_path, {"messages": [USER, SAID]}, row), "query", "response")
+    assert len(result.rows) == 1
+    [bad] = result.bad
     assert (bad.line, bad.field) == (2, field) and reason in bad.reason
 
 

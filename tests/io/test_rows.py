@@ -51,7 +51,7 @@ def read_judged(source: str) -> Rows[TextRow]:
     return read_all(text_rows(source, "text"))
 
 
-def written(folder: Path, content: bytes, name: str = "in.jsonl") -> str:
+def write_file(folder: Path, content: bytes, name: str = "in.jsonl") -> str:
     path = folder / name
     path.write_bytes(content)
     return str(path)
@@ -96,7 +96,7 @@ def written(folder: Path, content: bytes, name: str = "in.jsonl") -> str:
 def test_bad_line_is_named_and_left_out(
     tmp_path: Path, line: bytes, field: str, reason: str
 ) -> None:
-    source = written(tmp_path, GOOD + b"\n" + line + b"\n" + GOOD)
+    source = write_file(tmp_path, GOOD + b"\n" + line + b"\n" + GOOD)
     result = read_queries(source)
     assert [row.line for row in result.rows] == [1, 3]
     (bad,) = result.bad
@@ -147,7 +147,7 @@ def test_bad_line_is_named_and_left_out(
 def test_bad_responses_and_logprobs(
     tmp_path: Path, fields: dict[str, Any], field: str, reason: str
 ) -> None:
-    source = written(tmp_path, json.dumps({"query": "q", **fields}).encode())
+    source = write_file(tmp_path, json.dumps({"query": "q", **fields}).encode())
     result = read_queries(source)
     assert result.rows == ()
     assert [bad.field for bad in result.bad] == [field]
@@ -168,7 +168,7 @@ def test_bad_responses_and_logprobs(
     ],
 )
 def test_legal_line_forms(tmp_path: Path, content: bytes, lines: list[int]) -> None:
-    result = read_queries(written(tmp_path, content))
+    result = read_queries(write_file(tmp_path, content))
     assert ([row.line for row in result.rows], result.bad) == (lines, ())
 
 
@@ -180,19 +180,19 @@ def test_query_row_keeps_everything(tmp_path: Path) -> None:
         "logprobs": [-1, -2.5],
         "tags": {"a": [1]},
     }
-    result = read_queries(written(tmp_path, json.dumps(row).encode(), "in.json"))
+    result = read_queries(write_file(tmp_path, json.dumps(row).encode(), "in.json"))
     extra = {"id": 7, "tags": {"a": [1]}}
     assert result.rows == (QueryRow(1, "q", ("", "b"), (-1.0, -2.5), extra),)
 
 
 def test_null_responses_and_logprobs_count_as_absent(tmp_path: Path) -> None:
     row = b'{"query": "q", "responses": null, "logprobs": null}'
-    assert read_queries(written(tmp_path, row)).rows == (QueryRow(1, "q"),)
+    assert read_queries(write_file(tmp_path, row)).rows == (QueryRow(1, "q"),)
 
 
 def test_singles_and_pairs_keep_all_fields_in_order(tmp_path: Path) -> None:
     fields = {"z": None, "response_2": "", "query": "q", "response": "r", "response_1": "1", "a": 1}
-    source = written(tmp_path, json.dumps(fields).encode())
+    source = write_file(tmp_path, json.dumps(fields).encode())
     (single,), (pair,) = read_singles(source).rows, read_pairs(source).rows
     assert (single.line, single.texts) == (1, ("q", "r"))
     assert (pair.line, pair.texts) == (1, ("q", "1", ""))
@@ -200,7 +200,7 @@ def test_singles_and_pairs_keep_all_fields_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "row", "field"),
+    ("read_file", "row", "field"),
     [
         pytest.param(read_singles, {"query": "q"}, "response", id="single_no_response"),
         pytest.param(read_singles, {"response": "r"}, "query", id="single_no_query"),
@@ -216,8 +216,10 @@ def test_singles_and_pairs_keep_all_fields_in_order(tmp_path: Path) -> None:
         pytest.param(read_judged, 5, "", id="text_number"),
     ],
 )
-def test_bad_rows_of_the_other_readers(tmp_path: Path, read: Read, row: Any, field: str) -> None:
-    result = read(written(tmp_path, json.dumps(row).encode()))
+def test_bad_rows_of_the_other_readers(
+    tmp_path: Path, read_file: Read, row: Any, field: str
+) -> None:
+    result = read_file(write_file(tmp_path, json.dumps(row).encode()))
     assert (result.rows, [bad.field for bad in result.bad]) == ((), [field])
 
 
@@ -237,7 +239,7 @@ def test_texts_come_as_rows_or_strings_also_on_standard_input(
     assert not stdin.closed
 
 
-def parquet(folder: Path, columns: dict[str, Any], name: str = "in.parquet") -> str:
+def write_parquet(folder: Path, columns: dict[str, Any], name: str = "in.parquet") -> str:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table(columns), folder / name)
     return str(folder / name)
@@ -265,7 +267,7 @@ def check_table(source: str) -> None:
 
 
 def test_parquet_round_trip(tmp_path: Path) -> None:
-    check_table(parquet(tmp_path, TABLE))
+    check_table(write_parquet(tmp_path, TABLE))
 
 
 def test_saved_dataset_round_trip(tmp_path: Path) -> None:
@@ -287,14 +289,14 @@ def test_table_cells_without_a_reading_spoil_only_their_row(tmp_path: Path) -> N
     pa = pytest.importorskip("pyarrow")
     text = pa.array([b"a", b"\xff", b"c"]).view(pa.utf8())
     raw = pa.array([None, None, b"\0"])
-    result = read_queries(parquet(tmp_path, {"query": text, "raw": raw}))
+    result = read_queries(write_parquet(tmp_path, {"query": text, "raw": raw}))
     assert [row.line for row in result.rows] == [1]
     assert [(bad.line, bad.field) for bad in result.bad] == [(2, ""), (3, "raw")]
     assert "no JSON form" in result.bad[1].reason
 
 
 def test_table_rows_are_numbered_across_batches(tmp_path: Path) -> None:
-    result = read_queries(parquet(tmp_path, {"query": [str(i) for i in range(1, 1001)]}))
+    result = read_queries(write_parquet(tmp_path, {"query": [str(i) for i in range(1, 1001)]}))
     assert [row.line for row in result.rows] == list(range(1, 1001))
     assert all(row.query == str(row.line) for row in result.rows)
 
@@ -317,7 +319,7 @@ def test_table_rows_are_numbered_across_batches(tmp_path: Path) -> None:
 def test_whole_file_problems(
     tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
-    source = str(tmp_path / name) if content is None else written(tmp_path, content, name)
+    source = str(tmp_path / name) if content is None else write_file(tmp_path, content, name)
     with pytest.raises(InputError, match=message) as caught:
         read_queries(source)
     assert name in str(caught.value) or "\0" in name or repr(source) in str(caught.value)
@@ -338,7 +340,7 @@ def test_folder_that_is_no_dataset(tmp_path: Path) -> None:
 )
 def test_whole_table_problems(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_queries(parquet(tmp_path, columns))
+        read_queries(write_parquet(tmp_path, columns))
 
 
 def test_columns_of_one_name(tmp_path: Path) -> None:
@@ -351,7 +353,7 @@ def test_columns_of_one_name(tmp_path: Path) -> None:
 
 def test_pairs_name_every_missing_column(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no column response_1, response_2; its columns are query"):
-        read_pairs(parquet(tmp_path, {"query": ["a"]}))
+        read_pairs(write_parquet(tmp_path, {"query": ["a"]}))
 
 
 @pytest.mark.parametrize(
@@ -398,7 +400,7 @@ def test_bad_hub_address(source: str) -> None:
 def test_hub_dataset_out_of_reach() -> None:
     pytest.importorskip("datasets")
     code = "from autoj_reward.io.rows import read_queries\nread_queries('hf://no-owner/no-name')"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
         cwd=Path(__file__).parents[2],
@@ -406,7 +408,7 @@ def test_hub_dataset_out_of_reach() -> None:
         text=True,
         check=False,
     )
-    assert "InputError: hf://no-owner/no-name can" in done.stderr
+    assert "InputError: hf://no-owner/no-name can" in result.stderr
 
 
 def test_a_hub_dataset_is_never_a_local_folder_of_its_name(tmp_path: Path) -> None:
@@ -417,7 +419,7 @@ def test_a_hub_dataset_is_never_a_local_folder_of_its_name(tmp_path: Path) -> No
     code = (
         "from autoj_reward.io.rows import read_queries\nprint(read_queries('hf://owner/name').rows)"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         env={
             **os.environ,
@@ -430,7 +432,7 @@ def test_a_hub_dataset_is_never_a_local_folder_of_its_name(tmp_path: Path) -> No
         text=True,
         check=False,
     )
-    assert "InputError: hf://owner/name cannot be read" in done.stderr and done.stdout == ""
+    assert "InputError: hf://owner/name cannot be read" in result.stderr and result.stdout == ""
 
 
 def test_a_json_array_s_bad_rows_are_named_one_by_one(tmp_path: Path) -> None:
@@ -440,7 +442,7 @@ def test_a_json_array_s_bad_rows_are_named_one_by_one(tmp_path: Path) -> None:
         {"query": "d", "more": {"x": 1, "x": 2}} ,
         {"query": "e"}
     ] """
-    source = written(tmp_path, text, "in.json")
+    source = write_file(tmp_path, text, "in.json")
     result = read_queries(source)
     assert [(row.line, row.query) for row in result.rows] == [(1, "a"), (4, "e")]
     begins = "in the row that begins on line"
@@ -451,7 +453,7 @@ def test_a_json_array_s_bad_rows_are_named_one_by_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param('[{"query": "a"}\n{"query": "b"}]', "line 2 column 1", id="no comma"),
         pytest.param('[{"query": "a"},\n]', "line 2 column 1", id="comma at the end"),
@@ -464,10 +466,10 @@ def test_a_json_array_s_bad_rows_are_named_one_by_one(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_json_array_that_is_none(tmp_path: Path, text: str, said: str) -> None:
+def test_a_json_array_that_is_none(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        read_queries(written(tmp_path, text.encode(), "in.json"))
-    assert said in str(caught.value)
+        read_queries(write_file(tmp_path, text.encode(), "in.json"))
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["in.jsonl.gz", "in.json.gz"])
@@ -483,20 +485,20 @@ def test_a_damaged_packed_file_is_named_with_the_last_good_line(
     else:
         packed = packed[: len(packed) // 2]
     with pytest.raises(InputError, match=r"cannot be read after line \d+; check what it is"):
-        read_queries(written(tmp_path, packed, name))
+        read_queries(write_file(tmp_path, packed, name))
     if name == "in.json.gz":
         whole = gzip.compress(f"[{','.join(rows)}]".encode())
         with pytest.raises(InputError, match="cannot be read; check what it is"):
-            read_queries(written(tmp_path, whole[: len(whole) // 2], name))
+            read_queries(write_file(tmp_path, whole[: len(whole) // 2], name))
 
 
 def test_require_clean() -> None:
-    def bad(count: int) -> tuple[BadRow, ...]:
+    def make_bad_rows(count: int) -> tuple[BadRow, ...]:
         return tuple(BadRow("f", i, "query", "missing") for i in range(1, count + 1))
 
     require_clean(Rows(("row",)))
     with pytest.raises(InputError) as caught:
-        require_clean(Rows(("row",), bad(22)))
+        require_clean(Rows(("row",), make_bad_rows(22)))
     lines = str(caught.value).splitlines()
     assert lines[0].startswith("22 of 23 rows are bad")
     assert lines[1:21] == [f"  f:{i}: field 'query': missing" for i in range(1, 21)]
@@ -526,7 +528,7 @@ def test_any_bytes_end_in_rows_or_bad(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], end: bytes
 ) -> None:
     content = end.join(lines)
-    source = written(tmp_path_factory.getbasetemp(), content, "any.jsonl")
+    source = write_file(tmp_path_factory.getbasetemp(), content, "any.jsonl")
     pieces = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     filled = [number for number, piece in enumerate(pieces, 1) if piece.strip()]
     try:
@@ -534,8 +536,8 @@ def test_any_bytes_end_in_rows_or_bad(
     except InputError:
         assert not filled
         return
-    seen = [row.line for row in result.rows] + [bad.line for bad in result.bad]
-    assert sorted(seen) == filled
+    numbers = [row.line for row in result.rows] + [bad.line for bad in result.bad]
+    assert sorted(numbers) == filled
     for row in result.rows:
         json.dumps(row.extra, allow_nan=False, ensure_ascii=False).encode()
 
@@ -548,14 +550,14 @@ def test_any_bytes_as_parquet_are_an_input_error(
     pytest.importorskip("pyarrow")
     content = b"PAR1" + content + b"PAR1" if framed else content
     with pytest.raises(InputError):
-        read_queries(written(tmp_path_factory.getbasetemp(), content, "any.parquet"))
+        read_queries(write_file(tmp_path_factory.getbasetemp(), content, "any.parquet"))
 
 
 def test_parquet_cut_anywhere_is_an_input_error(tmp_path: Path) -> None:
-    whole = Path(parquet(tmp_path, {"query": ["a", "b"]})).read_bytes()
+    whole = Path(write_parquet(tmp_path, {"query": ["a", "b"]})).read_bytes()
     for size in range(0, len(whole), 7):
         with pytest.raises(InputError):
-            read_queries(written(tmp_path, whole[:size], "cut.parquet"))
+            read_queries(write_file(tmp_path, whole[:size], "cut.parquet"))
 
 
 def test_bundled_queries_are_clean() -> None:
@@ -585,16 +587,16 @@ def test_rows_on_standard_input_are_read_as_often_as_needed(
     assert [row.query for row in stream.usable()] == ["a", "b"]
     left_out = look_through(stream)
     assert (left_out.count, str(left_out.first[0])[:10]) == (1, "<stdin>:2:")
-    made = stream.mapped(lambda row: row.query.upper()).part(2, 3)
+    part = stream.mapped(lambda row: row.query.upper()).part(2, 3)
     del stream  # whose temporary file the others read
-    assert list(made) == ["B"]
+    assert list(part) == ["B"]
 
 
 def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     for source in (
-        written(tmp_path, GOOD + b"\n" + b"{" * 10),
-        parquet(tmp_path, {"query": [str(n) for n in range(1000)]}),
+        write_file(tmp_path, GOOD + b"\n" + b"{" * 10),
+        write_parquet(tmp_path, {"query": [str(n) for n in range(1000)]}),
     ):
         rows = iter(queries(source))
         assert isinstance(next(rows), QueryRow)
@@ -603,7 +605,7 @@ def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
 def test_bad_rows_are_counted_and_the_first_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = written(tmp_path, GOOD + b"\n" + b"no\n" * (KEPT + 5))
+    source = write_file(tmp_path, GOOD + b"\n" + b"no\n" * (KEPT + 5))
     left_out = look_through(queries(source))
     assert (left_out.count, len(left_out.first)) == (KEPT + 5, KEPT)
     assert capsys.readouterr().out.count("left out") == KEPT + 5

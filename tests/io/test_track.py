@@ -20,12 +20,12 @@ from rollouts.best_of_n import job
 Made = list[tuple[Any, ...]]
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, **fails: Exception) -> Made:
+def install_trackio(monkeypatch: pytest.MonkeyPatch, **fails: Exception) -> Made:
     """Install a package `trackio` that lists its calls. fails: error of a call, by its name."""
     calls: Made = []
 
-    def call(name: str, *given: Any) -> None:
-        calls.append((name, *given))
+    def call(name: str, *arguments: Any) -> None:
+        calls.append((name, *arguments))
         if name in fails:
             raise fails[name]
 
@@ -53,7 +53,7 @@ def test_a_job_reports_while_it_runs_and_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(track, "EVERY_S", 0.0)
-    calls = stand_in(monkeypatch)
+    calls = install_trackio(monkeypatch)
     summary = run(tmp_path)
     assert [name for name, *_ in calls][:2] == ["init", "log"]
     _, project, name, config = calls[0]
@@ -68,7 +68,7 @@ def test_a_job_reports_while_it_runs_and_at_its_end(
 def test_between_two_reports_nothing_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = stand_in(monkeypatch)
+    calls = install_trackio(monkeypatch)
     config = BestOfNConfig(input="in", output=tmp_path)
     with track.tracking("trackio", "run", config) as reports:
         reports.offer(1, lambda: pytest.fail("computed"))
@@ -79,7 +79,7 @@ def test_a_tracker_that_fails_meanwhile_stops_no_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(track, "EVERY_S", 0.0)
-    calls = stand_in(monkeypatch, log=ConnectionError("http://me:hunter2@there is gone"))
+    calls = install_trackio(monkeypatch, log=ConnectionError("http://me:hunter2@there is gone"))
     with caplog.at_level(logging.WARNING, "autoj_reward"):
         assert run(tmp_path).queries == 3
     sent = [name for name, *_ in calls].count("log")
@@ -92,7 +92,7 @@ def test_a_tracker_that_fails_meanwhile_stops_no_job(
 def test_a_tracker_that_refuses_to_start_does_so_before_the_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in(monkeypatch, init=PermissionError("no key"))
+    install_trackio(monkeypatch, init=PermissionError("no key"))
     with pytest.raises(ConfigError, match="track: trackio did not start: PermissionError: no key"):
         run(tmp_path)
     assert not (tmp_path / "run/journal.sqlite").exists()
@@ -106,7 +106,7 @@ def test_a_job_that_fails_ends_its_run_as_failed(monkeypatch: pytest.MonkeyPatch
     module = ModuleType("mlflow")
     vars(module).update(
         start_run=lambda run_name: None,
-        log_params=lambda known: None,
+        log_params=lambda params: None,
         log_metrics=lambda metrics, step: None,
         end_run=ended.append,
     )
@@ -118,7 +118,7 @@ def test_a_job_that_fails_ends_its_run_as_failed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_settings_of_a_run_hide_the_secrets_of_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = stand_in(monkeypatch)
+    calls = install_trackio(monkeypatch)
     judge = JudgeConfig(
         kind="openai", model="m", base_url="http://me:hunter2@there:8000/v1?k=s3cret"
     )
@@ -129,7 +129,7 @@ def test_settings_of_a_run_hide_the_secrets_of_addresses(monkeypatch: pytest.Mon
 
 
 def test_finite_numbers_are_named_by_their_place() -> None:
-    found = {
+    metrics = {
         "a": 1,
         "of": {"b": 0.5, "ü (x)": 2, 3: 4.0},
         "none": None,
@@ -138,4 +138,4 @@ def test_finite_numbers_are_named_by_their_place() -> None:
         "is": True,
         "list": [1, 2],
     }
-    assert dict(flat_metrics(found)) == {"a": 1.0, "of/b": 0.5, "of/ü _x_": 2.0, "of/3": 4.0}
+    assert dict(flat_metrics(metrics)) == {"a": 1.0, "of/b": 0.5, "of/ü _x_": 2.0, "of/3": 4.0}

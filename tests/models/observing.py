@@ -68,15 +68,17 @@ class World:
         self.folder = folder
         real_post, real_ask = endpoint.Endpoint.post, Sampler._ask
 
-        async def post(own: Any, path: str, body: Any, read: Any, *start_s: Any, **how: Any) -> Any:
+        async def post(
+            client: Any, path: str, body: Any, read: Any, *start_s: Any, **options: Any
+        ) -> Any:
             self.met.append(("patience", start_s))
-            return await real_post(own, path, body, read, *start_s, **how)
+            return await real_post(client, path, body, read, *start_s, **options)
 
-        async def ask(own: Any, policy: Any, query: Any) -> Any:
-            self.met.append(("deadline", own._config.serve.deadline_s))
-            return await real_ask(own, policy, query)
+        async def ask(sampler: Any, policy: Any, query: Any) -> Any:
+            self.met.append(("deadline", sampler._config.serve.deadline_s))
+            return await real_ask(sampler, policy, query)
 
-        async def run(own: Any, ids: list[int], **sampling: Any) -> tuple[Any, float]:
+        async def run(engine: Any, ids: list[int], **sampling: Any) -> tuple[Any, float]:
             self.met.append(("vLLM", ids, sampling))
             return self._output(sampling), 0.0
 
@@ -87,8 +89,8 @@ class World:
         monkeypatch.setattr(classifier, "check_classifier", lambda *of: 0)
         monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 8.0, "CPU": 64.0})
         monkeypatch.setattr("autoj_reward.models.hub_commit", lambda *of: str(of))
-        started = "autoj_reward.client.session.start_tracing"
-        monkeypatch.setattr(started, lambda: self.met.append("tracing"))
+        tracing_target = "autoj_reward.client.session.start_tracing"
+        monkeypatch.setattr(tracing_target, lambda: self.met.append("tracing"))
         of_transformers = "transformers.AutoModelForSequenceClassification.from_pretrained"
         monkeypatch.setattr(of_transformers, self._load_weights)
         monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", self._load_tokenizer)
@@ -113,12 +115,19 @@ class World:
         return SimpleNamespace(take=take, correct=lambda *tokens: None)
 
     def _output(self, sampling: dict[str, Any]) -> Any:
-        if wanted := sampling.get("logprob_token_ids"):
-            found = {i: SimpleNamespace(logprob=-4.0) for i in wanted}
-            return SimpleNamespace(outputs=[SimpleNamespace(logprobs=[found])], num_cached_tokens=0)
+        if label_ids := sampling.get("logprob_token_ids"):
+            logprobs = {i: SimpleNamespace(logprob=-4.0) for i in label_ids}
+            return SimpleNamespace(
+                outputs=[SimpleNamespace(logprobs=[logprobs])], num_cached_tokens=0
+            )
         ids = tuple(self.tokenizer.encode(TEXT, add_special_tokens=False))
-        told = {"text": TEXT, "token_ids": ids, "finish_reason": "stop", "cumulative_logprob": -1.0}
-        return SimpleNamespace(outputs=[SimpleNamespace(**told)], num_cached_tokens=0)
+        fields = {
+            "text": TEXT,
+            "token_ids": ids,
+            "finish_reason": "stop",
+            "cumulative_logprob": -1.0,
+        }
+        return SimpleNamespace(outputs=[SimpleNamespace(**fields)], num_cached_tokens=0)
 
     def _answer(self, path: str, body: dict[str, Any]) -> Answer:
         """Answer like vLLM's server: continue an assistant's message, and return
@@ -135,21 +144,21 @@ class World:
     def _requests(self) -> list[Any]:
         """Return what the server was sent, and with which key. The list is sorted, as requests run
         at once."""
-        sent = [
+        requests = [
             (path, sorted(body.items(), key=repr), headers.get("Authorization"))
             for path, body, headers in self.endpoint.requests
         ]
         self.endpoint.requests.clear()
-        return sorted(sent, key=repr)
+        return sorted(requests, key=repr)
 
-    def seen(self, config: JudgeConfig | PolicyConfig, by_service: bool = False) -> list[Any]:
+    def observe(self, config: JudgeConfig | PolicyConfig, by_service: bool = False) -> list[Any]:
         """Return the effects of a config, or the error if it is refused."""
         self.met.clear()
         try:
             if isinstance(config, PolicyConfig):
-                answers = asyncio.run(self._sampled(config))
+                answers = asyncio.run(self._observe_policy(config))
             else:
-                answers = [] if by_service else asyncio.run(self._judged(config))
+                answers = [] if by_service else asyncio.run(self._observe_judge(config))
                 answers += _at_client(config, by_service)
             if config.on_replicas and not by_service:
                 answers += _on_ray(config)
@@ -157,7 +166,7 @@ class World:
             return [REFUSED, str(error)]
         return [*answers, *sorted(self.met, key=repr), *self._requests()]
 
-    async def _judged(self, config: JudgeConfig) -> list[Any]:
+    async def _observe_judge(self, config: JudgeConfig) -> list[Any]:
         judge = make_judge(judge_spec(config))
         engine: Any = judge.engine
         if isinstance(engine, vllm._VllmModel):
@@ -168,14 +177,17 @@ class World:
             engine.score = self._score
         try:
             await judge.contact({})
-            asked = [item for item in ITEMS if getattr(judge.format, item.protocol, True)]
-            found = [await judge.judge(item) for item in asked]
+            inputs = [item for item in ITEMS if getattr(judge.format, item.protocol, True)]
+            judgements = [await judge.judge(item) for item in inputs]
         finally:
             if isinstance(engine, OpenAIEngine):
                 await engine.close()
         # Name and cost aside: the former stands for the whole config.
-        texts = [(own.outcome, own.reason, own.critique, own.thinking) for own in found]
-        numbers = [(own.readings, own.flags) for own in found]
+        texts = [
+            (judgement.outcome, judgement.reason, judgement.critique, judgement.thinking)
+            for judgement in judgements
+        ]
+        numbers = [(judgement.readings, judgement.flags) for judgement in judgements]
         model = resolve(config)
         return [type(engine), model.path, model.revision, texts, numbers]
 
@@ -183,19 +195,19 @@ class World:
         self.met.append(("score", prepared.ids, prepared.truncated))
         return Score(1.0)
 
-    async def _sampled(self, config: PolicyConfig) -> list[Any]:
+    async def _observe_policy(self, config: PolicyConfig) -> list[Any]:
         replica = PolicyReplica(config)
         engine: Any = replica._engine
         if isinstance(engine, vllm._VllmModel):
             engine.tokens = PromptTokenizer(self.tokenizer, engine.wrapper, engine.marks)
         journal, counts = Journal(self.folder / f"{uuid.uuid4().hex}.sqlite"), list[int]()
         cluster: Any = SimpleNamespace(
-            start=lambda: None, deploy_policy=lambda own: replica, remove=lambda name: None
+            start=lambda: None, deploy_policy=lambda policy: replica, remove=lambda name: None
         )
         failed = await sample_missing(QUERIES, config, journal, counts.append, cluster)
-        told = [recorded_samples(config, journal, query) for query in QUERIES]
+        samples = [recorded_samples(config, journal, query) for query in QUERIES]
         journal.close()
-        return [type(engine), resolve(config).path, told, failed]
+        return [type(engine), resolve(config).path, samples, failed]
 
 
 def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
@@ -209,8 +221,8 @@ def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
     service = ServiceConfig(address="http://127.0.0.1:1") if by_service else None
     reward = RewardConfig(judge=config, service=service)
     judges = reward_judges(reward)
-    asked = [ContextFields(reward, judges).asked, Parts(reward, judges).middle]
-    asked += [
+    values = [ContextFields(reward, judges).asked, Parts(reward, judges).middle]
+    values += [
         client.critiques,
         client.vote,
         client.shows,
@@ -221,8 +233,8 @@ def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
     try:
         more = JudgeConfig.model_validate(config.model_dump() | {"critiques": 4})
     except ValidationError:
-        return [*asked, 1]
-    return [*asked, judge_spec(more).critiques]
+        return [*values, 1]
+    return [*values, judge_spec(more).critiques]
 
 
 def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:
@@ -230,15 +242,19 @@ def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:
     cluster = Cluster()
     count = cluster.replicas(config, config.serve)
     gpus = cluster._count_gpus_each(config, config.serve)
-    found = deployment_of(object, "judge", config, count, gpus)
-    asked: list[Any] = [found.num_replicas, found.max_ongoing_requests, found.ray_actor_options]
-    asked.append(found._deployment_config.autoscaling_config)
+    deployment = deployment_of(object, "judge", config, count, gpus)
+    values: list[Any] = [
+        deployment.num_replicas,
+        deployment.max_ongoing_requests,
+        deployment.ray_actor_options,
+    ]
+    values.append(deployment._deployment_config.autoscaling_config)
     if config.kind == "vllm":
-        asked += [vllm.engine_arguments(config, resolve(config), device) for device in DEVICES]
-    return asked
+        values += [vllm.engine_arguments(config, resolve(config), device) for device in DEVICES]
+    return values
 
 
-def thinking_format(folder: Path) -> Path:
+def write_thinking_format(folder: Path) -> Path:
     """Write Auto-J's format for a judge that thinks before it answers."""
     shutil.copytree(FORMATS / "autoj-en", folder / "thinks")
     with (folder / "thinks" / "format.yaml").open("a", encoding="utf-8") as file:

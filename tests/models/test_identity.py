@@ -32,12 +32,12 @@ FILES = (
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AUTOJ_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(identity, "SETTLED_NS", 0)
-    made = tmp_path / "judge"
+    judge_folder = tmp_path / "judge"
     for name in FILES:
-        (made / name).parent.mkdir(parents=True, exist_ok=True)
-        (made / name).write_bytes(name.encode() * 100)
-    (made / "pytorch_model.bin").write_bytes(bytes(3 << 20))
-    return made
+        (judge_folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (judge_folder / name).write_bytes(name.encode() * 100)
+    (judge_folder / "pytorch_model.bin").write_bytes(bytes(3 << 20))
+    return judge_folder
 
 
 def flip(path: Path) -> None:
@@ -127,19 +127,19 @@ def test_a_hub_name_is_the_commit_that_it_stands_for(
         (model / "snapshots" / commit).mkdir(parents=True)
         (model / "snapshots" / commit / "config.json").write_text("{}")
 
-    def found(main: str, revision: str | None) -> ResolvedModel:
+    def resolve_at(main: str, revision: str | None) -> ResolvedModel:
         (model / "refs/main").write_text(main)
         hub_commit.cache_clear()  # which a process asks the hub for once
         return resolve(EngineConfig(model="owner/judge", revision=revision))
 
-    first, second = found(old, None), found(new, None)
+    first, second = resolve_at(old, None), resolve_at(new, None)
     assert (first.path, first.identity, first.revision) == (
         "owner/judge", f"owner/judge@{old}", old,
     )  # fmt: skip
     assert (second.identity, second.revision) == (f"owner/judge@{new}", new)
-    assert found(old, new).identity == f"owner/judge@{new}"
+    assert resolve_at(old, new).identity == f"owner/judge@{new}"
     with pytest.raises(ModelError, match=r"^owner/judge: neither the model hub nor its") as caught:
-        found(old, "other")
+        resolve_at(old, "other")
     assert "revision other" in str(caught.value)
     assert str(caught.value).endswith("or name a folder")
     hub_commit.cache_clear()

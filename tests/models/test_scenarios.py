@@ -52,7 +52,7 @@ def test_very_long_queries_are_read_at_both_ends() -> None:
     assert len(words) == 1998 + 999
 
 
-def tiny(**more: Any) -> LinearClassifier:
+def make_tiny_classifier(**more: Any) -> LinearClassifier:
     features = Features({"plan": 0, "code": 1}, np.ones(2, np.float32))
     weights = np.array([[1, 0], [0, 1]], np.float16)
     fields: dict[str, Any] = {"calibration": Calibration(0.5, 2.0, -1.0), "others_below": 0.0}
@@ -67,26 +67,30 @@ def tiny(**more: Any) -> LinearClassifier:
 
 def test_confidence_by_hand() -> None:
     """Scores 1 and 0 at temperature 0.5 have log-odds 2. Slope 2 and offset -1 turn them into 3."""
-    [found] = tiny().classify(["plan"])
-    assert (found.scenario, found.best) == ("planning", "planning")
-    assert found.confidence == pytest.approx(1 / (1 + math.exp(-3)), abs=1e-6)
+    [choice] = make_tiny_classifier().classify(["plan"])
+    assert (choice.scenario, choice.best) == ("planning", "planning")
+    assert choice.confidence == pytest.approx(1 / (1 + math.exp(-3)), abs=1e-6)
     assert softmax(np.array([[1, 0]], np.float32), 0.5)[0, 0] == pytest.approx(
         1 / (1 + math.exp(-2))
     )
 
 
 @pytest.mark.parametrize(
-    ("own", "asked", "scenario"),
+    ("default_threshold", "threshold", "scenario"),
     [(0.96, None, "others"), (0.9, None, "planning"), (0.96, 0.5, "planning"), (0, 1, "others")],
 )
-def test_low_confidence_means_others(own: float, asked: float | None, scenario: str) -> None:
-    [found] = tiny(others_below=own).classify(["plan"], asked)
-    assert (found.scenario, found.best) == (scenario, "planning")
+def test_low_confidence_means_others(
+    default_threshold: float, threshold: float | None, scenario: str
+) -> None:
+    [choice] = make_tiny_classifier(others_below=default_threshold).classify(["plan"], threshold)
+    assert (choice.scenario, choice.best) == (scenario, "planning")
 
 
 def test_files_come_back_as_they_were(tmp_path: Path) -> None:
-    tiny().save(tmp_path)
-    assert LinearClassifier.load(tmp_path).classify(["code", ""]) == tiny().classify(["code", ""])
+    make_tiny_classifier().save(tmp_path)
+    assert LinearClassifier.load(tmp_path).classify(
+        ["code", ""]
+    ) == make_tiny_classifier().classify(["code", ""])
 
 
 @pytest.mark.parametrize(
@@ -99,14 +103,14 @@ def test_files_come_back_as_they_were(tmp_path: Path) -> None:
     ],
 )
 def test_broken_files_are_said(tmp_path: Path, name: str, change: bytes | None) -> None:
-    tiny().save(tmp_path)
+    make_tiny_classifier().save(tmp_path)
     (tmp_path / name).unlink() if change is None else (tmp_path / name).write_bytes(change)
     with pytest.raises(ModelError, match="no scenario classifier can be read there"):
         LinearClassifier.load(tmp_path)
 
 
 def test_weights_of_another_vocabulary_are_said(tmp_path: Path) -> None:
-    tiny().save(tmp_path)
+    make_tiny_classifier().save(tmp_path)
     path = tmp_path / "vocabulary.json"
     path.write_text(path.read_text().replace('"code",\n', "").replace('"plan",\n"code"', '"plan"'))
     with pytest.raises(ModelError, match=r"weights \(2, 2\) where \(1, 2\) is needed"):
@@ -127,8 +131,10 @@ def test_the_shipped_classifier_is_small_and_knows_every_scenario() -> None:
 def test_the_shipped_classifier_on_eval_p(released: Any) -> None:
     """Its card states 0.45 on Eval-P's development half, which it was not trained on."""
     rows = released("autoj/eval_p_dev.jsonl")
-    found = shipped_classifier().classify([row["prompt"] for row in rows])
-    right = [KNOWN[row["scenario"]].name == c.scenario for row, c in zip(rows, found, strict=True)]
+    choices = shipped_classifier().classify([row["prompt"] for row in rows])
+    right = [
+        KNOWN[row["scenario"]].name == c.scenario for row, c in zip(rows, choices, strict=True)
+    ]
     assert 0.40 < sum(right) / len(right) < 0.50
 
 
@@ -138,8 +144,10 @@ def test_the_classifier_needs_numpy_alone() -> None:
         "shipped_classifier().classify(['Plan a party.'])\n"
         "print(*{m.split('.')[0] for m in sys.modules})"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"torch", "transformers", "sklearn", "scipy"} & set(done.stdout.split()) == set()
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert {"torch", "transformers", "sklearn", "scipy"} & set(result.stdout.split()) == set()
 
 
 def test_classify_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,9 +156,9 @@ def test_classify_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     base = ["classify", "--input", str(source), "--output", str(output)]
     assert autoj(base) == 0
-    [found] = map(json.loads, output.read_text().splitlines())
-    assert (found["id"], found["scenario"], found["best"]) == (7, *["code_generation"] * 2)
-    assert 0 < found["confidence"] < 1
+    [record] = map(json.loads, output.read_text().splitlines())
+    assert (record["id"], record["scenario"], record["best"]) == (7, *["code_generation"] * 2)
+    assert 0 < record["confidence"] < 1
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["scenarios"] == {
         "code_generation": 1
     }

@@ -22,7 +22,7 @@ AUTOJ = "llama-2-13b"
 
 
 @pytest.mark.parametrize(
-    ("given", "on", "dtype", "sequences", "batch"),
+    ("fields", "on", "dtype", "sequences", "batch"),
     [
         pytest.param({}, CPU, "float32", 64, 4096, id="a CPU"),
         pytest.param({"max_model_len": 8192}, CPU, "float32", 64, 8192, id="long prompts, whole"),
@@ -51,12 +51,16 @@ AUTOJ = "llama-2-13b"
     ],
 )  # fmt: skip
 def test_settings_go_by_device_and_kv_cache(
-    given: dict[str, Any], on: Device, dtype: str, sequences: int, batch: int
+    fields: dict[str, Any], on: Device, dtype: str, sequences: int, batch: int
 ) -> None:
-    found = resolve_engine_settings(EngineConfig.model_validate(given), on)
-    assert (found.dtype, found.max_sequences, found.max_batched_tokens) == (dtype, sequences, batch)
-    assert resolve_engine_settings(found, on) == found
-    arguments = engine_arguments(found, ResolvedModel("m", "m", on.kind), on)
+    settings = resolve_engine_settings(EngineConfig.model_validate(fields), on)
+    assert (settings.dtype, settings.max_sequences, settings.max_batched_tokens) == (
+        dtype,
+        sequences,
+        batch,
+    )
+    assert resolve_engine_settings(settings, on) == settings
+    arguments = engine_arguments(settings, ResolvedModel("m", "m", on.kind), on)
     assert (arguments["max_num_seqs"], arguments["max_num_batched_tokens"]) == (sequences, batch)
 
 
@@ -100,9 +104,9 @@ def test_no_more_wait_than_limits_let_through_before_their_deadline(
 @pytest.mark.parametrize("kv", [None, 6.0])
 def test_a_kv_cache_of_its_own_size_measures_no_gpu(kv: float | None) -> None:
     config = EngineConfig(model=AUTOJ, kv_cache_gib=kv)
-    found = engine_arguments(config, ResolvedModel("m", "m", "cuda"), H100)
-    assert found.get("kv_cache_memory_bytes") == (kv and kv * 2**30)
-    assert found["gpu_memory_utilization"] == (0.9 if kv is None else UNMEASURED)
+    arguments = engine_arguments(config, ResolvedModel("m", "m", "cuda"), H100)
+    assert arguments.get("kv_cache_memory_bytes") == (kv and kv * 2**30)
+    assert arguments["gpu_memory_utilization"] == (0.9 if kv is None else UNMEASURED)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +121,8 @@ def test_an_engine_runs_its_model_in_its_own_process(
     on: Device, parts: int, executor: str | None
 ) -> None:
     config = EngineConfig(model="default", tensor_parallel=parts)
-    found = engine_arguments(config, ResolvedModel("m", "m", on.kind), on)
-    assert found.get("distributed_executor_backend") == executor
+    arguments = engine_arguments(config, ResolvedModel("m", "m", on.kind), on)
+    assert arguments.get("distributed_executor_backend") == executor
 
 
 class Nvml(SimpleNamespace):
@@ -142,10 +146,10 @@ class Nvml(SimpleNamespace):
 
 
 @pytest.mark.parametrize(
-    ("visible", "asked"), [(None, 0), ("1,0", 1), ("GPU-5f", "GPU-5f")], ids=str
+    ("visible", "index"), [(None, 0), ("1,0", 1), ("GPU-5f", "GPU-5f")], ids=str
 )
 def test_the_driver_is_asked_and_cuda_is_not_touched(
-    visible: str | None, asked: int | str, monkeypatch: pytest.MonkeyPatch
+    visible: str | None, index: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvml = Nvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
@@ -158,7 +162,7 @@ def test_the_driver_is_asked_and_cuda_is_not_touched(
     else:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     try:
-        assert detect_device() == Device("cuda", 15.0, (7, 5), "Tesla T4") and nvml.asked == [asked]
+        assert detect_device() == Device("cuda", 15.0, (7, 5), "Tesla T4") and nvml.asked == [index]
         assert detect_device().half == "float16"
     finally:
         device._find_device.cache_clear()

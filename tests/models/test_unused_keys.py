@@ -20,7 +20,7 @@ from autoj_reward.config import (
     load_config,
 )
 from autoj_reward.models.unused import keys_without_effect
-from tests.models.observing import REFUSED, World, thinking_format
+from tests.models.observing import REFUSED, World, write_thinking_format
 from tests.reference_format import REFERENCE, write_reference_format
 from tests.test_config import OURS, kind_of
 
@@ -108,9 +108,9 @@ NEEDS_CRITERIA = REFERENCE | {"single": REFERENCE["single"] | {"fields": FIELDS}
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv("ANOTHER_KEY", "sk-1")
-    made = World(tmp_path, monkeypatch)
-    yield made
-    made.close()
+    stand_ins = World(tmp_path, monkeypatch)
+    yield stand_ins
+    stand_ins.close()
 
 
 @pytest.fixture
@@ -123,28 +123,28 @@ def names(world: World, tmp_path: Path) -> dict[str, str]:
         "{tokenizer}": str(tmp_path / "one"),
         "{other tokenizer}": str(tmp_path / "two"),
         "{criteria}": str(write_reference_format(tmp_path / "criteria", NEEDS_CRITERIA)),
-        "{thinks}": str(thinking_format(tmp_path)),
+        "{thinks}": str(write_thinking_format(tmp_path)),
     }
 
 
-def filled(data: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+def fill_names(data: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     text = json.dumps(data)
     for name, real in names.items():
         text = text.replace(name, real)
-    found: dict[str, Any] = json.loads(text)
-    return found
+    real_data: dict[str, Any] = json.loads(text)
+    return real_data
 
 
-def keys_of(kind: type[Block], start: str = "") -> Iterator[str]:
+def list_keys(kind: type[Block], start: str = "") -> Iterator[str]:
     """Yield the path of every key of a block and of the blocks in it."""
     for name, field in kind.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Block):
-            yield from keys_of(field.annotation, f"{name}.")
+            yield from list_keys(field.annotation, f"{name}.")
         else:
             yield start + name
 
 
-def with_key(data: dict[str, Any], key: str) -> dict[str, Any]:
+def add_key(data: dict[str, Any], key: str) -> dict[str, Any]:
     block, _, name = key.rpartition(".")
     if block:
         return data | {block: data.get(block, {}) | {name: VALUES[key]}}
@@ -153,12 +153,12 @@ def with_key(data: dict[str, Any], key: str) -> dict[str, Any]:
     return data | {key: VALUES[key]}
 
 
-def judged(key: str, kind: str) -> dict[str, Any]:
+def make_judge_data(key: str, kind: str) -> dict[str, Any]:
     data = JUDGES[kind] | BESIDE.get(key, {})
     return data | {"format": FORMATS[key]} if key in FORMATS and "scalar" not in str(data) else data
 
 
-def wrong_keys(
+def find_wrong_keys(
     world: World,
     names: dict[str, str],
     kind: type[JudgeConfig | PolicyConfig],
@@ -170,22 +170,22 @@ def wrong_keys(
     `about` holds the config without the key, for each key. `by_service` says whether a running
     service answers.
     """
-    found = {}
-    seen = cache(lambda text: world.seen(kind.model_validate_json(text), by_service))
+    wrong = {}
+    observe = cache(lambda text: world.observe(kind.model_validate_json(text), by_service))
     for key, data in about.items():
-        texts = [json.dumps(filled(own, names)) for own in (data, with_key(data, key))]
-        before, after = map(seen, texts)
+        texts = [json.dumps(fill_names(entry, names)) for entry in (data, add_key(data, key))]
+        before, after = map(observe, texts)
         assert before[0] != REFUSED, f"{key}: {before}"
-        unused = keys_without_effect(held(kind.model_validate_json(texts[1]), by_service))
-        named = any(key in own.keys for own in unused)
-        if named and after != before and after[0] != REFUSED:
-            found[key] = "named, and changes something"
-        if not named and after == before:
-            found[key] = "changes nothing, and is not named"
-    return found
+        unused = keys_without_effect(wrap_config(kind.model_validate_json(texts[1]), by_service))
+        is_named = any(key in entry.keys for entry in unused)
+        if is_named and after != before and after[0] != REFUSED:
+            wrong[key] = "named, and changes something"
+        if not is_named and after == before:
+            wrong[key] = "changes nothing, and is not named"
+    return wrong
 
 
-def held(config: JudgeConfig | PolicyConfig, by_service: bool) -> Block:
+def wrap_config(config: JudgeConfig | PolicyConfig, by_service: bool) -> Block:
     """Return a config that contains the judge or policy."""
     if isinstance(config, PolicyConfig):
         return BestOfNConfig(input="i", output=Path("o"), policy=config)
@@ -198,16 +198,16 @@ def held(config: JudgeConfig | PolicyConfig, by_service: bool) -> Block:
 def test_every_key_of_a_judge_changes_something_or_is_named(
     kind: str, world: World, names: dict[str, str]
 ) -> None:
-    about = {key: judged(key, kind) for key in keys_of(JudgeConfig)}
-    assert wrong_keys(world, names, JudgeConfig, about, "service" in kind) == {}
+    about = {key: make_judge_data(key, kind) for key in list_keys(JudgeConfig)}
+    assert find_wrong_keys(world, names, JudgeConfig, about, "service" in kind) == {}
 
 
 @pytest.mark.parametrize("kind", POLICIES)
 def test_every_key_of_a_policy_changes_something_or_is_named(
     kind: str, world: World, names: dict[str, str]
 ) -> None:
-    about = {key: POLICIES[kind] | BESIDE.get(key, {}) for key in keys_of(PolicyConfig)}
-    assert wrong_keys(world, names, PolicyConfig, about) == {}
+    about = {key: POLICIES[kind] | BESIDE.get(key, {}) for key in list_keys(PolicyConfig)}
+    assert find_wrong_keys(world, names, PolicyConfig, about) == {}
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)

@@ -21,7 +21,9 @@ from autoj_reward.questions.budget import Fate, Spending
 from autoj_reward.questions.choose import Choice, Choose
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Usage, Verdict
 from tests.judgements import compared, rated
-from tests.rollouts.test_job import Job, judged, read
+from tests.rollouts.test_job import Job
+from tests.rollouts.test_job import list_judged_texts as judged
+from tests.rollouts.test_job import read_lines as read
 
 Score = float | None
 LOST = math.inf

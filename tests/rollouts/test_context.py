@@ -13,7 +13,7 @@ from autoj_reward.config import BestOfNConfig, load_config
 from autoj_reward.journal import Journal
 from rollouts.train.rejection_sampling import chosen_rows
 from tests.reference_format import write_reference_format
-from tests.rollouts.test_job import Job, judged, read, write_rows
+from tests.rollouts.test_job import Job, list_judged_texts, read_lines, write_rows
 
 ROWS: list[Any] = [
     {"query": "2+2?", "responses": ["4", "five"], "answer": 4, "rubric": "<b>exact</b>"},
@@ -31,11 +31,11 @@ def judge(tmp_path: Path) -> dict[str, Any]:
     return {"format": str(write_reference_format(tmp_path / "marks"))}
 
 
-def recorded(path: Path) -> list[Any]:
+def read_journal_inputs(path: Path) -> list[Any]:
     journal = Journal(path)
-    found = [(r["input"]["responses"], r["input"].get("context")) for r in journal.export()]
+    inputs = [(r["input"]["responses"], r["input"].get("context")) for r in journal.export()]
     journal.close()
-    return sorted(found, key=json.dumps)
+    return sorted(inputs, key=json.dumps)
 
 
 def test_best_of_n_by_reference(
@@ -44,12 +44,12 @@ def test_best_of_n_by_reference(
     script = {"ratings": {"4": 9, "five": 3}}
     job = Job(tmp_path / "job", ROWS, script, judge=judge, columns={"reference": "answer"})
     assert job.run("--set", "tie_break=[first]") == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for line, why in BAD.items():
-        assert f"in.jsonl:{line}: field 'answer': {why}" in said
+        assert f"in.jsonl:{line}: field 'answer': {why}" in output
     assert [(s["line"], s["response"]) for s in job.selections()] == [(1, "4"), (2, "4")]
     # The same texts with another reference are another question; with the same one they are not.
-    assert recorded(job.output / "journal.sqlite") == [
+    assert read_journal_inputs(job.output / "journal.sqlite") == [
         (["4"], {"reference": "4", "rubric": "<b>exact</b>"}),
         (["4"], {"reference": "four"}),
         (["five"], {"reference": "4", "rubric": "<b>exact</b>"}),
@@ -58,8 +58,8 @@ def test_best_of_n_by_reference(
     page = (job.output / "report.html").read_text()
     assert '"rubric":"\\u003cb\\u003eexact\\u003c/b\\u003e"' in page and '"reference":"4"' in page
     assert job.selections()[0]["extra"] == {"answer": 4, "rubric": "<b>exact</b>"}
-    before = len(judged(job.log))
-    assert job.run("--set", "tie_break=[first]") == 0 and len(judged(job.log)) == before
+    before = len(list_judged_texts(job.log))
+    assert job.run("--set", "tie_break=[first]") == 0 and len(list_judged_texts(job.log)) == before
 
 
 def test_comparisons_that_break_ties_ask_for_their_own_fields(
@@ -75,8 +75,10 @@ def test_comparisons_that_break_ties_ask_for_their_own_fields(
     assert "in.jsonl:2: field 'criteria': missing" in capsys.readouterr().out
     [selection] = job.selections()
     assert selection["rule"] == "first" and selection["tied"] == [0, 1]
-    [one, other] = [c for r, c in recorded(job.output / "journal.sqlite") if len(r) == 2]
-    assert one == other == {"criteria": "be short", "reference": "x"}
+    [first, second] = [
+        c for r, c in read_journal_inputs(job.output / "journal.sqlite") if len(r) == 2
+    ]
+    assert first == second == {"criteria": "be short", "reference": "x"}
 
 
 def test_score_and_compare_read_what_their_protocol_shows(
@@ -86,17 +88,17 @@ def test_score_and_compare_read_what_their_protocol_shows(
     row |= {"criteria": "brevity"}
     source = write_rows(tmp_path / "in.jsonl", [row, row | {"text": None}])
     sets = [f"judge.format={judge['format']}", "judge.kind=fake", "columns.reference=text"]
-    flags = [part for one in sets for part in ("--set", one)]
-    for command, left, context in [
+    flags = [part for setting in sets for part in ("--set", setting)]
+    for command, count, context in [
         ("score", 1, {"reference": "x"}),
         ("compare", 2, {"criteria": "brevity"}),
     ]:
         output = tmp_path / f"{command}.jsonl"
         assert cli.main([command, "--input", str(source), "--output", str(output), *flags]) == 0
-        assert [r["outcome"] for r in read(output)] == ["ok"] * left
-        assert {json.dumps(c) for _, c in recorded(Path(f"{output}.journal.sqlite"))} == {
-            json.dumps(context)
-        }
+        assert [r["outcome"] for r in read_lines(output)] == ["ok"] * count
+        assert {
+            json.dumps(c) for _, c in read_journal_inputs(Path(f"{output}.journal.sqlite"))
+        } == {json.dumps(context)}
 
 
 def test_a_column_for_a_field_that_the_judge_does_not_show(
@@ -105,14 +107,20 @@ def test_a_column_for_a_field_that_the_judge_does_not_show(
     columns = {"referense": "answer"}
     job = Job(tmp_path / "job", ROWS, {}, judge=judge, columns=columns)
     assert job.run() == 1
-    said = capsys.readouterr().err
-    assert "columns names 'referense'" in said and "marks shows" in said and "'reference'" in said
+    errors = capsys.readouterr().err
+    assert (
+        "columns names 'referense'" in errors
+        and "marks shows" in errors
+        and "'reference'" in errors
+    )
 
 
 def test_a_judge_that_shows_no_context_reads_none(tmp_path: Path) -> None:
     job = Job(tmp_path / "job", ROWS, {"ratings": {"4": 9}})
     assert job.run() == 0
-    assert {json.dumps(c) for _, c in recorded(job.output / "journal.sqlite")} == {"null"}
+    assert {json.dumps(c) for _, c in read_journal_inputs(job.output / "journal.sqlite")} == {
+        "null"
+    }
 
 
 TALK = [
@@ -134,23 +142,23 @@ def test_best_of_n_of_conversations(tmp_path: Path, capsys: pytest.CaptureFixtur
     job = Job(tmp_path / "job", rows, {"ratings": {"4": 9, "five": 3}}, policy=policy)
     assert job.run("--set", "tie_break=[first]") == 0
     assert "in.jsonl:4: field 'messages[1].role': out of order" in capsys.readouterr().out
-    one, two, three = job.selections()
-    assert (one["response"], one["query"], one["messages"]) == ("4", SHOWN, TALK)
-    assert two["messages"] == TALK and "messages" not in three and three["query"] == SHOWN
+    first, second, third = job.selections()
+    assert (first["response"], first["query"], first["messages"]) == ("4", SHOWN, TALK)
+    assert second["messages"] == TALK and "messages" not in third and third["query"] == SHOWN
     assert "User: Hi" in (job.output / "report.html").read_text()
     rows_of = chosen_rows(load_config(BestOfNConfig, job.config, ["view=rating"]), 0.0, "p", 1)
     head = [{"role": "system", "content": "Be brief."}]
     assert [row["prompt"] for row in rows_of.sft[:2]] == [[*head, *TALK]] * 2
     journal = Journal(job.output / "journal.sqlite")
-    asked = [r["input"] for r in journal.export()]
+    inputs = [r["input"] for r in journal.export()]
     journal.close()
-    assert all(one["messages"] == TALK for one in asked if "query" not in one)
-    assert {"query" in one for one in asked} == {True, False}
+    assert all(item["messages"] == TALK for item in inputs if "query" not in item)
+    assert {"query" in item for item in inputs} == {True, False}
 
 
 def test_score_and_compare_conversations(tmp_path: Path) -> None:
-    said = {"role": "assistant", "content": "4"}
-    rows = [{"messages": [*TALK, said]}, {"prompt": TALK, "completion": [said]}]
+    reply = {"role": "assistant", "content": "4"}
+    rows = [{"messages": [*TALK, reply]}, {"prompt": TALK, "completion": [reply]}]
     source = write_rows(tmp_path / "in.jsonl", rows)
     config = tmp_path / "c.json"
     script = {"ratings": {"4": 9}}
@@ -158,12 +166,12 @@ def test_score_and_compare_conversations(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     where = ["--input", str(source), "--config", str(config), "--output", str(out)]
     assert cli.main(["score", *where]) == 0
-    assert [row["rating"] for row in read(out)] == [9, 9]
-    assert [row.get("messages") for row in read(out)] == [[*TALK, said], None]
+    assert [row["rating"] for row in read_lines(out)] == [9, 9]
+    assert [row.get("messages") for row in read_lines(out)] == [[*TALK, reply], None]
     pairs = write_rows(
         tmp_path / "p.jsonl", [{"prompt": TALK, "response_1": "4", "response_2": "44"}]
     )
     where[1], where[5] = str(pairs), str(tmp_path / "pairs.jsonl")
     assert cli.main(["compare", *where]) == 0
-    [row] = read(tmp_path / "pairs.jsonl")
+    [row] = read_lines(tmp_path / "pairs.jsonl")
     assert row["outcome"] == "ok" and row["prompt"] == TALK

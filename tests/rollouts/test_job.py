@@ -28,16 +28,16 @@ def write_rows(path: Path, rows: list[Any]) -> Path:
     return path
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def judged(log: Path) -> list[list[str]]:
+def list_judged_texts(log: Path) -> list[list[str]]:
     """The responses that the scripted judge was asked about, in order."""
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def asked(log: Path) -> int:
+def count_judged(log: Path) -> int:
     """How many answers the scripted judge has begun; cheaper than `judged`, for who waits."""
     return log.read_bytes().count(b"\n") if log.exists() else 0
 
@@ -63,11 +63,11 @@ class Job:
         return cli.main([*self.arguments, *more])
 
     def selections(self) -> list[dict[str, Any]]:
-        return read(self.output / "selections.jsonl")
+        return read_lines(self.output / "selections.jsonl")
 
     def summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.output / "summary.json").read_text())
-        return found
+        summary: dict[str, Any] = json.loads((self.output / "summary.json").read_text())
+        return summary
 
 
 ROWS: list[Any] = [
@@ -85,11 +85,11 @@ def test_the_best_of_each_query_in_the_order_of_the_input(
 ) -> None:
     job = Job(tmp_path, ROWS, SCRIPT)
     assert job.run() == 0
-    found = [
+    choices = [
         (r["line"], r["query"], r["index"], r["response"], r["rule"]) for r in job.selections()
     ]
     # q3: equal ratings, no log-probabilities, equal expected ratings; the longer wins both matches
-    assert found == [
+    assert choices == [
         (1, "q1", 1, "bb", "rating"),
         (2, "q2", 1, "ee", "policy_logprob"),
         (3, "q3", 1, "g!", "pairwise"),
@@ -97,7 +97,7 @@ def test_the_best_of_each_query_in_the_order_of_the_input(
     assert [r["rating"] for r in job.selections()] == [8, 6, 4]
     assert job.selections()[0]["extra"] == {"id": "one"}
     assert job.selections()[2]["tied"] == [0, 1]
-    rows = read(job.output / "judgements.jsonl")
+    rows = read_lines(job.output / "judgements.jsonl")
     assert [(r["line"], r["index"], r["rating"]) for r in rows] == [
         (1, 0, 3), (1, 1, 8), (1, 2, 5), (2, 0, 6), (2, 1, 6), (3, 0, 4), (3, 1, 4), (3, 2, 2),
     ]  # fmt: skip
@@ -105,7 +105,7 @@ def test_the_best_of_each_query_in_the_order_of_the_input(
     assert (summary["queries"], summary["candidates"], summary["comparisons"]) == (3, 8, 1)
     assert summary["outcomes"]["ok"] == 8
     assert "<html" in (job.output / "report.html").read_text()
-    assert sorted(map(tuple, judged(job.log))) == sorted(
+    assert sorted(map(tuple, list_judged_texts(job.log))) == sorted(
         [
             ("a",),
             ("bb",),
@@ -125,9 +125,12 @@ def test_the_best_of_each_query_in_the_order_of_the_input(
 def test_the_same_command_again_judges_nothing(tmp_path: Path) -> None:
     job = Job(tmp_path, ROWS, SCRIPT)
     assert job.run() == 0
-    before = (job.output / "selections.jsonl").read_bytes(), len(judged(job.log))
+    before = (job.output / "selections.jsonl").read_bytes(), len(list_judged_texts(job.log))
     assert job.run() == 0
-    assert ((job.output / "selections.jsonl").read_bytes(), len(judged(job.log))) == before
+    assert (
+        (job.output / "selections.jsonl").read_bytes(),
+        len(list_judged_texts(job.log)),
+    ) == before
 
 
 def test_failures_are_counted_and_never_win(tmp_path: Path) -> None:
@@ -159,10 +162,10 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFi
     assert [r["query"] for r in job.selections()] == ["q1"]
     bad = job.summary()["bad_rows"]
     assert [(b["line"], b["field"]) for b in bad] == [(2, ""), (3, "query"), (4, "responses")]
-    shown = "".join(capsys.readouterr())
+    output = "".join(capsys.readouterr())
     for line in (2, 3, 4):
-        assert f"left out {tmp_path / 'in.jsonl'}:{line}: " in shown
-    assert "3 input rows left out" in shown
+        assert f"left out {tmp_path / 'in.jsonl'}:{line}: " in output
+    assert "3 input rows left out" in output
 
 
 def test_strict_stops_before_any_judgement(
@@ -203,18 +206,18 @@ def test_a_result_file_that_cannot_be_written_loses_no_judgement(
     (job.output / "selections.jsonl").rmdir()
     (job.output / "report.html").mkdir(parents=True)
     assert job.run() == 1
-    count = len(judged(job.log))
+    count = len(list_judged_texts(job.log))
     assert count == 10
     (job.output / "report.html").rmdir()
     assert job.run() == 0
-    assert len(judged(job.log)) == count
+    assert len(list_judged_texts(job.log)) == count
 
 
 def test_a_policy_answers_rows_without_responses(tmp_path: Path) -> None:
     rows = [{"query": "q1"}, ROWS[0] | {"query": "q2"}]
     job = Job(tmp_path, rows, SCRIPT, policy={"kind": "fake", "n": 3})
     assert job.run() == 0
-    rated = read(job.output / "judgements.jsonl")
+    rated = read_lines(job.output / "judgements.jsonl")
     assert [r["response"][:14] for r in rated if r["line"] == 1] == [
         "q1 / answer 0 ",
         "q1 / answer 1 ",
@@ -230,7 +233,7 @@ def test_a_policy_answers_rows_without_responses(tmp_path: Path) -> None:
 # Score and compare.
 
 
-def single(tmp_path: Path, command: str, rows: list[Any], *more: str) -> tuple[int, Path]:
+def run_single(tmp_path: Path, command: str, rows: list[Any], *more: str) -> tuple[int, Path]:
     source, target = write_rows(tmp_path / "in.jsonl", rows), tmp_path / "scored.jsonl"
     sets = ["--set", "judge.kind=fake", "--set", f"judge.script.log={tmp_path / 'log.jsonl'}"]
     arguments = [command, "--input", str(source), "--output", str(target), *sets, *more]
@@ -245,9 +248,9 @@ def test_score_keeps_rows_order_and_fields(
         {"query": "q"},
         {"query": "p", "response": "x"},
     ]
-    code, target = single(tmp_path, "score", rows)
+    code, target = run_single(tmp_path, "score", rows)
     assert code == 0
-    first, second = read(target)
+    first, second = read_lines(target)
     assert list(first)[:4] == ["id", "query", "response", "tags"]
     assert (first["id"], first["tags"], first["rating"], first["outcome"]) == (7, ["t"], 4, "ok")
     assert (second["query"], second["rating"]) == ("p", 2)
@@ -260,24 +263,24 @@ def test_score_keeps_rows_order_and_fields(
 
 def test_score_keeps_a_clashing_field_aside(tmp_path: Path) -> None:
     row = {"query": "q", "response": "xxx", "rating": 1.5, "judge": "Ann", "note": "n"}
-    code, target = single(tmp_path, "score", [row])
+    code, target = run_single(tmp_path, "score", [row])
     assert code == 0
-    [found] = read(target)
-    assert found["rating"] == 4
-    assert found["judge"].startswith("default:")
-    assert found["overwritten"] == {"rating": 1.5, "judge": "Ann"}
-    assert found["note"] == "n"
+    [record] = read_lines(target)
+    assert record["rating"] == 4
+    assert record["judge"].startswith("default:")
+    assert record["overwritten"] == {"rating": 1.5, "judge": "Ann"}
+    assert record["note"] == "n"
 
 
 def test_scores_scored_again_lose_nothing(tmp_path: Path) -> None:
     row = {"query": "q", "response": "xxx", "rating": 1, "overwritten": "mine"}
-    code, target = single(tmp_path, "score", [row])
+    code, target = run_single(tmp_path, "score", [row])
     assert code == 0
-    [found] = read(target)
-    assert found["overwritten"] == {"rating": 1, "overwritten": "mine"}
-    code, target = single(tmp_path, "score", [found])
+    [record] = read_lines(target)
+    assert record["overwritten"] == {"rating": 1, "overwritten": "mine"}
+    code, target = run_single(tmp_path, "score", [record])
     assert code == 0
-    [again] = read(target)
+    [again] = read_lines(target)
     assert again["overwritten"]["overwritten"] == {"rating": 1, "overwritten": "mine"}
     assert again["overwritten"]["rating"] == 4
 
@@ -287,31 +290,31 @@ def test_compare_says_both_orders(tmp_path: Path) -> None:
         {"query": "q", "response_1": "long", "response_2": "s", "verdict": "human says 2"},
         {"query": "q", "response_1": "aa", "response_2": "bb"},
     ]
-    code, target = single(tmp_path, "compare", rows)
+    code, target = run_single(tmp_path, "compare", rows)
     assert code == 0
-    first, second = read(target)
+    first, second = read_lines(target)
     assert first["verdict"] == "first"
     assert [o["verdict"] for o in first["orders"]] == ["first", "second"]
     assert first["overwritten"] == {"verdict": "human says 2"}
     assert second["verdict"] == "tie"
-    assert len(judged(tmp_path / "log.jsonl")) == 4
+    assert len(list_judged_texts(tmp_path / "log.jsonl")) == 4
 
 
 @pytest.mark.parametrize(("swap", "verdict"), [("true", "inconsistent"), ("false", "first")])
 def test_compare_of_a_judge_that_likes_the_first(tmp_path: Path, swap: str, verdict: str) -> None:
     row = {"query": "q", "response_1": "aa", "response_2": "bb"}
     more = ("--set", "judge.script.verdicts=first", "--set", f"swap={swap}")
-    code, target = single(tmp_path, "compare", [row], *more)
+    code, target = run_single(tmp_path, "compare", [row], *more)
     assert code == 0
-    [found] = read(target)
-    assert (found["verdict"], found["outcome"]) == (verdict, "ok")
-    assert len(found["orders"]) == (2 if swap == "true" else 1)
+    [record] = read_lines(target)
+    assert (record["verdict"], record["outcome"]) == (verdict, "ok")
+    assert len(record["orders"]) == (2 if swap == "true" else 1)
 
 
 @pytest.mark.parametrize("command", ["score", "compare"])
 def test_strict_score_stops_before_any_judgement(tmp_path: Path, command: str) -> None:
     good = {"query": "q", "response": "r", "response_1": "a", "response_2": "b"}
-    code, target = single(tmp_path, command, [good, {"query": ""}], "--strict")
+    code, target = run_single(tmp_path, command, [good, {"query": ""}], "--strict")
     assert code == 1
     assert not target.exists()
     assert not (tmp_path / "log.jsonl").exists()
@@ -320,9 +323,9 @@ def test_strict_score_stops_before_any_judgement(tmp_path: Path, command: str) -
 def test_a_failed_row_is_a_row(tmp_path: Path) -> None:
     rows = [{"query": "q", "response": "bad"}, {"query": "q", "response": "xx"}]
     more = ("--set", "judge.script.fail={bad: truncated}")
-    code, target = single(tmp_path, "score", rows, *more)
+    code, target = run_single(tmp_path, "score", rows, *more)
     assert code == 0
-    bad, good = read(target)
+    bad, good = read_lines(target)
     assert (bad["outcome"], bad["rating"], bad["expected"]) == ("truncated", None, None)
     assert bad["reason"] == "no rating slot within the allowed tokens"
     assert good["rating"] == 3
@@ -343,7 +346,7 @@ AT_ONCE = ("--set", "judge.serve.max_ongoing=64")
 """What is left of a job that was slow enough to be killed is judged sixteen times as fast."""
 
 
-def in_journal(path: Path) -> list[list[str]]:
+def read_journal_inputs(path: Path) -> list[list[str]]:
     if not path.exists():
         return []
     journal = Journal(path)
@@ -376,7 +379,7 @@ def test_a_killed_job_goes_on_where_it_stopped(
     )
     try:
         until = time.monotonic() + 60
-        while len(in_journal(journal)) < moment:
+        while len(read_journal_inputs(journal)) < moment:
             assert process.poll() is None, process.communicate()[1].decode()
             assert time.monotonic() < until
             time.sleep(0.01)
@@ -386,15 +389,15 @@ def test_a_killed_job_goes_on_where_it_stopped(
         process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not (job.output / "selections.jsonl").exists()
-    kept, before = in_journal(journal), len(judged(job.log))
-    assert len(kept) >= moment
+    recorded_inputs, before = read_journal_inputs(journal), len(list_judged_texts(job.log))
+    assert len(recorded_inputs) >= moment
     assert job.run(*AT_ONCE) == 0
     assert (job.output / "selections.jsonl").read_bytes() == uninterrupted
-    again = judged(job.log)[before:]
+    again = list_judged_texts(job.log)[before:]
     assert again
-    assert [responses for responses in again if responses in kept] == []
-    assert len(in_journal(journal)) == len(kept) + len(again)
-    assert job.summary()["reused"] >= len([r for r in kept if len(r) == 1])
+    assert [responses for responses in again if responses in recorded_inputs] == []
+    assert len(read_journal_inputs(journal)) == len(recorded_inputs) + len(again)
+    assert job.summary()["reused"] >= len([r for r in recorded_inputs if len(r) == 1])
 
 
 def test_a_job_that_is_killed_again_and_again_ends_with_the_same_selections(
@@ -414,27 +417,27 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_selections(
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        while asked(job.log) < share * 400:
+        while count_judged(job.log) < share * 400:
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()
         process.wait()
         assert not (job.output / "selections.jsonl").exists()
     assert job.run(*AT_ONCE) == 0
-    own, theirs = (j.output / "selections.jsonl" for j in (job, whole))
-    assert own.read_bytes() == theirs.read_bytes()
-    told = [tuple(responses) for responses in judged(job.log)]
-    assert set(told) == {tuple(responses) for responses in judged(whole.log)}
-    assert len(told) - len(set(told)) <= 16  # of three kills, with 4 under way at each
-    left = [path.name for path in job.output.iterdir() if path.suffix in (".part", ".tmp")]
-    assert left == []
+    result, expected = (j.output / "selections.jsonl" for j in (job, whole))
+    assert result.read_bytes() == expected.read_bytes()
+    questions = [tuple(responses) for responses in list_judged_texts(job.log)]
+    assert set(questions) == {tuple(responses) for responses in list_judged_texts(whole.log)}
+    assert len(questions) - len(set(questions)) <= 16  # of three kills, with 4 under way at each
+    leftovers = [path.name for path in job.output.iterdir() if path.suffix in (".part", ".tmp")]
+    assert leftovers == []
 
 
 def test_a_job_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
     tmp_path: Path, uninterrupted: bytes
 ) -> None:
     job = Job(tmp_path, MANY, {}, judge={"serve": {"max_ongoing": 4}})
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "autoj_reward.cli", *job.arguments],
         cwd=ROOT,
         capture_output=True,
@@ -444,20 +447,20 @@ def test_a_job_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
         timeout=120,
         check=False,
     )
-    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert result.returncode == 1 and "Traceback" not in result.stderr
     journal = job.output / "journal.sqlite"
-    assert f"autoj: error: journal {journal}: " in done.stderr
-    assert "free disk space" in done.stderr and "start the same command again" in done.stderr
-    kept = in_journal(journal)
-    assert kept and not (job.output / "selections.jsonl").exists()
-    before = len(judged(job.log))
+    assert f"autoj: error: journal {journal}: " in result.stderr
+    assert "free disk space" in result.stderr and "start the same command again" in result.stderr
+    recorded_inputs = read_journal_inputs(journal)
+    assert recorded_inputs and not (job.output / "selections.jsonl").exists()
+    before = len(list_judged_texts(job.log))
     assert job.run() == 0
     assert (job.output / "selections.jsonl").read_bytes() == uninterrupted
-    assert [r for r in judged(job.log)[before:] if r in kept] == []
+    assert [r for r in list_judged_texts(job.log)[before:] if r in recorded_inputs] == []
 
 
 @pytest.mark.parametrize(
-    ("given", "view", "direct"),
+    ("settings", "view", "direct"),
     [
         pytest.param({"judge": {"model": "default"}}, "direct", True, id="default"),
         pytest.param({"judge": {"model": "GAIR/autoj-13b"}}, "rating", False, id="13b"),
@@ -469,9 +472,9 @@ def test_a_job_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
     ],
 )
 def test_the_view_that_ranks_is_the_judges_best(
-    given: dict[str, Any], view: str, direct: bool
+    settings: dict[str, Any], view: str, direct: bool
 ) -> None:
-    job = resolve_job(BestOfNConfig.model_validate({"input": "i", "output": "o"} | given))
+    job = resolve_job(BestOfNConfig.model_validate({"input": "i", "output": "o"} | settings))
     assert (job.view, job.judge.config.direct) == (view, direct)
 
 
@@ -479,7 +482,7 @@ def test_a_direct_view_is_read_beside_the_critique(tmp_path: Path) -> None:
     job = Job(tmp_path, ROWS, SCRIPT, view="direct")
     assert job.run() == 0
     assert job.summary()["view"] == "direct"
-    rows = read(job.output / "judgements.jsonl")
+    rows = read_lines(job.output / "judgements.jsonl")
     assert all(row["direct"] is not None and row["critique"] for row in rows)
 
 
@@ -494,17 +497,28 @@ def test_a_job_says_how_to_watch_it_and_is_watched(
     run = Run(job.output)
     while run.refresh():
         pass
-    told = Answers(run).answer("run", {})
-    assert (told["state"], told["total"], told["journal"]["kinds"]["rating"]) == ("finished", 8, 8)
-    assert told["summary"]["rules"] == job.summary()["rules"]
-    page = told["statistics"] | told["views"]["rating"] | told["summary"]
-    named = {name: value for name, value in job.summary().items() if name in page}
-    assert {name: page[name] for name in named} == named
-    assert {"candidates", "outcomes", "tie_rate", "spread", "usage", "curve"} <= named.keys()
+    answer = Answers(run).answer("run", {})
+    assert (answer["state"], answer["total"], answer["journal"]["kinds"]["rating"]) == (
+        "finished",
+        8,
+        8,
+    )
+    assert answer["summary"]["rules"] == job.summary()["rules"]
+    page = answer["statistics"] | answer["views"]["rating"] | answer["summary"]
+    shared_values = {name: value for name, value in job.summary().items() if name in page}
+    assert {name: page[name] for name in shared_values} == shared_values
+    assert {
+        "candidates",
+        "outcomes",
+        "tie_rate",
+        "spread",
+        "usage",
+        "curve",
+    } <= shared_values.keys()
 
 
 def test_a_job_in_one_process_waits_for_no_ray(tmp_path: Path) -> None:
     job = Job(tmp_path, ROWS, SCRIPT)
-    typed = f"from autoj_reward.cli import main as cli; assert cli.main({job.arguments}) == 0"
-    typed += "; import sys; assert not {'ray', 'torch', 'vllm'} & sys.modules.keys()"
-    subprocess.run([sys.executable, "-c", typed], cwd=ROOT, check=True)
+    code = f"from autoj_reward.cli import main as cli; assert cli.main({job.arguments}) == 0"
+    code += "; import sys; assert not {'ray', 'torch', 'vllm'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

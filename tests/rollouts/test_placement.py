@@ -29,10 +29,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A machine of so many GPUs, on which a start of Ray raises Started with what it was shown."""
 
     def make(gpus: int, visible: str | None) -> list[str]:
-        shown: list[str] = []
+        visible_gpus: list[str] = []
 
         def init(*_: Any, **__: Any) -> None:
-            shown.append(os.environ[VISIBLE])
+            visible_gpus.append(os.environ[VISIBLE])
             raise Started
 
         monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
@@ -43,14 +43,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setenv(VISIBLE, visible or "")
         if visible is None:
             monkeypatch.delenv(VISIBLE)
-        return shown
+        return visible_gpus
 
     yield make
     os.environ.pop(VISIBLE, None)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "visible", "judge", "own", "theirs"),
+    ("gpus", "visible", "judge", "trainer_gpus", "ray_gpus"),
     [
         pytest.param(4, None, {}, "0", "1,2,3", id="four"),
         pytest.param(2, "5,3", {}, "5", "3", id="two of them"),
@@ -59,13 +59,18 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     ],
 )
 def test_the_trainer_keeps_one_gpu_and_touches_none_before(
-    gpus: int, visible: str | None, judge: dict[str, Any], own: str, theirs: str, machine: Any
+    gpus: int,
+    visible: str | None,
+    judge: dict[str, Any],
+    trainer_gpus: str,
+    ray_gpus: str,
+    machine: Any,
 ) -> None:
-    shown = machine(gpus, visible)
+    visible_gpus = machine(gpus, visible)
     config = RewardConfig.model_validate({"judge": {"model": "default"} | judge})
     with pytest.raises(Started), beside_judge(config, None):
         pass
-    assert shown == [theirs] and os.environ[VISIBLE] == own
+    assert visible_gpus == [ray_gpus] and os.environ[VISIBLE] == trainer_gpus
 
 
 @pytest.mark.parametrize(
@@ -81,14 +86,14 @@ def test_the_trainer_keeps_one_gpu_and_touches_none_before(
     ],
 )
 def test_one_gpu_is_shared_by_stated_parts_alone(judge: dict[str, Any], machine: Any) -> None:
-    shown = machine(1, None)
+    visible_gpus = machine(1, None)
     config = RewardConfig.model_validate({"judge": judge})
     with (
         pytest.raises(ConfigError, match=r"one GPU.*num_gpus=0.4.*kv_cache_gib=8.*reward.service"),
         beside_judge(config, None),
     ):
         pass
-    assert shown == []
+    assert visible_gpus == []
 
 
 @pytest.mark.engine
@@ -97,10 +102,10 @@ def test_rays_workers_see_the_gpus_that_it_was_given(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(VISIBLE, "0")
 
     @ray.remote(num_gpus=1, num_cpus=0)
-    def seen() -> str:
+    def read_visible() -> str:
         return os.environ[VISIBLE]
 
     with closing(Cluster("3,1")) as ours:
         ours.start()
         assert os.environ[VISIBLE] == "0"
-        assert ray.get(seen.remote()) in ("3", "1")
+        assert ray.get(read_visible.remote()) in ("3", "1")

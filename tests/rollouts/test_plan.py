@@ -46,13 +46,15 @@ TRAINED = [
 ]
 
 
-def planned(name: str, place: TrainingDevices, *sets: str, flags: PlanConfig = FLAGS) -> list[Row]:
+def plan_file(
+    name: str, place: TrainingDevices, *sets: str, flags: PlanConfig = FLAGS
+) -> list[Row]:
     return plan(read_config(CONFIGS / f"{name}.yaml", sets), H100, place, flags)
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_every_engine_of_a_shipped_config_fits_an_h100(name: str) -> None:
-    rows = planned(name, TrainingDevices(H100.memory_gib))
+    rows = plan_file(name, TrainingDevices(H100.memory_gib))
     assert rows and [row.fault for row in rows] == [None] * len(rows)
     assert all(row.parts["KV cache"] > 1 and row.sequences for row in rows)
     rates = [row.rate for row in rows if row.what.endswith("judge")]
@@ -66,15 +68,15 @@ def test_a_judges_rate_is_that_of_the_flags() -> None:
     flags = PlanConfig(gpu="h100", critique=100, price=2.0, wanted=5000, efficiency=0.5)
     [judge] = [
         row
-        for row in planned("jobs/best_of_32_13b", place, *sets, flags=flags)
+        for row in plan_file("jobs/best_of_32_13b", place, *sets, flags=flags)
         if row.what == "judge"
     ]
-    given = {"tensor_parallel": 2, "weights": "fp8", "kv_cache_gib": 40, "max_sequences": 400}
-    rate = make_plan(flags.model_copy(update=given))["rate"]
+    settings = {"tensor_parallel": 2, "weights": "fp8", "kv_cache_gib": 40, "max_sequences": 400}
+    rate = make_plan(flags.model_copy(update=settings))["rate"]
     assert judge.rate == rate and judge.sequences == rate["sequences"]
     [alone] = [
         row
-        for row in planned("jobs/best_of_32_13b", place, cut, "judge.critique=false")
+        for row in plan_file("jobs/best_of_32_13b", place, cut, "judge.critique=false")
         if row.what == "judge"
     ]
     alike = {"kv_cache_gib": 20, "critique": 0, "max_sequences": 102}
@@ -89,11 +91,11 @@ def test_every_training_of_a_shipped_config_fits_its_node(
     name: str, algorithm: str, accelerate: str, gpus: int
 ) -> None:
     place = place_of(H100, accelerate, gpus)
-    rows = planned(name, place)
+    rows = plan_file(name, place)
     [row] = [row for row in rows if row.what == f"train {algorithm}"]
     assert row.fault is None and row.gpus == gpus
     # What FSDP shares out does not fit where every GPU holds it whole.
-    whole = planned(name, place_of(H100, DDP, gpus))
+    whole = plan_file(name, place_of(H100, DDP, gpus))
     [fault] = [other.fault for other in whole if other.what == row.what]
     assert (fault is None) == (accelerate == DDP)
     assert fault is None or "does not fit: a step takes" in fault
@@ -138,8 +140,8 @@ def test_lora_counts_what_peft_makes() -> None:
     )
     with torch.device("meta"):
         model = get_peft_model(LlamaForCausalLM(config), lora_config(8, "CAUSAL_LM"))
-    made = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    assert made == adapter_parameters(shape_of(config.to_dict(), "it"), 8)
+    count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert count == adapter_parameters(shape_of(config.to_dict(), "it"), 8)
 
 
 T4 = Device("cuda", 15.0, (7, 5))
@@ -160,12 +162,12 @@ UNFIT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "device", "message"), UNFIT.values(), ids=UNFIT)
+@pytest.mark.parametrize(("settings", "device", "message"), UNFIT.values(), ids=UNFIT)
 def test_an_engine_that_does_not_fit_is_named_with_numbers(
-    given: dict[str, Any], device: Device, message: str
+    settings: dict[str, Any], device: Device, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        require_engine_memory(JudgeConfig.model_validate(given), device)
+        require_engine_memory(JudgeConfig.model_validate(settings), device)
 
 
 def test_a_shape_that_is_not_known_is_not_planned() -> None:
@@ -177,9 +179,9 @@ def test_a_shape_that_is_not_known_is_not_planned() -> None:
 def test_the_command_plans_a_run_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(CONFIGS / "jobs/best_of_32_13b.yaml")
     assert main(["plan", "--config", path, "--gpu", "h100"]) == 0
-    said = capsys.readouterr().out
-    assert "| judge | 1 | 71.6 | yes | 125 | 770 | KV bandwidth | weights 24.2, " in said
-    assert "| policy | 1 |" in said and "At most: 100% of peak" in said
+    output = capsys.readouterr().out
+    assert "| judge | 1 | 71.6 | yes | 125 | 770 | KV bandwidth | weights 24.2, " in output
+    assert "| policy | 1 |" in output and "At most: 100% of peak" in output
     assert main(["plan", "--config", path, "--gpu", "rtx-4090", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["fault"] is None for row in rows] == [True, False]

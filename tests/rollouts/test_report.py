@@ -49,11 +49,11 @@ class Parsed(HTMLParser):
             self._in_data = False
 
 
-def failed(reason: str = "no slot") -> Judgement:
+def make_failure(reason: str = "no slot") -> Judgement:
     return Judgement(Outcome.UNPARSABLE, reason=reason)
 
 
-def group(
+def make_group(
     *judgements: Judgement, query: str = "q", response: str = "r", line: int = 1, **selection: Any
 ) -> GroupResult:
     candidates = tuple(Candidate(query, f"{response}{n}") for n in range(len(judgements)))
@@ -70,36 +70,36 @@ def render(
     relative: RelativeConfig | None = None,
 ) -> str:
     own_config = BestOfNConfig(input="in", output=Path("out"), view=view)
-    found = Gathered(own_config.model_copy(update={"relative": relative}))
-    for own in groups:
-        found.add(own)
+    results = Gathered(own_config.model_copy(update={"relative": relative}))
+    for result in groups:
+        results.add(result)
     left_out = BadRows(len(bad_rows), list(bad_rows))
-    summary = found.statistics.summary(left_out, {"judge": 2.0})
-    return render_report(summary, found, title=title, config_text=config)
+    summary = results.statistics.summary(left_out, {"judge": 2.0})
+    return render_report(summary, results, title=title, config_text=config)
 
 
-def data(groups: list[GroupResult], **how: Any) -> dict[str, Any]:
-    return Parsed(render(groups, **how)).data
+def render_data(groups: list[GroupResult], **options: Any) -> dict[str, Any]:
+    return Parsed(render(groups, **options)).data
 
 
 def test_a_group_that_was_judged_together_has_its_evidence() -> None:
     order = Order((1, 0), (0.75, 0.25), (False, True))
     ranking = Ranking((0.25, 0.75), (0.1, 0.1), ("", ""), (), orders=(order,))
-    own = group(rated(0.25), rated(0.75), index=1, rule="relative")
-    found = replace(own, ranking=ranking)
-    [query] = data([found])["queries"]
+    plain_group = make_group(rated(0.25), rated(0.75), index=1, rule="relative")
+    ranked_group = replace(plain_group, ranking=ranking)
+    [query] = render_data([ranked_group])["queries"]
     assert query["relative"]["unit"] == "share of the scale"
-    assert [own["name"] for own in query["relative"]["scores"]] == ["1", "0"]
+    assert [score["name"] for score in query["relative"]["scores"]] == ["1", "0"]
     assert query["relative"]["orders"][0][1] == {"name": "0", "score": 0.25, "forced": True}
     assert "It has the highest score beside the others" in query["choice"]["why"]
-    assert data([own])["queries"][0]["relative"] is None
+    assert render_data([plain_group])["queries"][0]["relative"] is None
 
 
 @pytest.mark.parametrize(("spread", "warned"), [(0.001, True), (0.06, False)])
 def test_scores_from_0_to_1_are_no_points(spread: float, warned: bool) -> None:
-    groups = [group(rated(0.5 - spread), rated(0.5 + spread), index=1, rule="relative")]
-    run = data(groups, relative=RelativeConfig(by="comparisons"))["run"]
-    assert any("of a score from 0 to 1 on average" in said for said in run["notices"]) is warned
+    groups = [make_group(rated(0.5 - spread), rated(0.5 + spread), index=1, rule="relative")]
+    run = render_data(groups, relative=RelativeConfig(by="comparisons"))["run"]
+    assert any("of a score from 0 to 1 on average" in notice for notice in run["notices"]) is warned
     assert run["summary"]["scored_by"] == "comparisons"
 
 
@@ -107,7 +107,7 @@ def test_scores_from_0_to_1_are_no_points(spread: float, warned: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "escaped"),
     [
         pytest.param("<b>&\"'", "&lt;b&gt;&amp;&quot;&#x27;", id="markup"),
         pytest.param("a\x00\x1b[31m\x7f", "a␀␛[31m␡", id="control-characters"),
@@ -118,8 +118,8 @@ def test_scores_from_0_to_1_are_no_points(spread: float, warned: bool) -> None:
         pytest.param("שלום 😀", "שלום 😀", id="other-scripts-stay"),
     ],
 )
-def test_esc(text: str, shown: str) -> None:
-    assert esc(text) == shown
+def test_esc(text: str, escaped: str) -> None:
+    assert esc(text) == escaped
 
 
 @given(st.text(st.characters(), max_size=60))
@@ -129,7 +129,7 @@ def test_esc_leaves_no_markup_and_can_be_encoded(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "shown"),
+    ("number", "expected"),
     [
         (num(None), "\u2013"),
         (num(-0.001), "0"),
@@ -139,8 +139,8 @@ def test_esc_leaves_no_markup_and_can_be_encoded(text: str) -> None:
         (plural(2, "query"), "2 queries"),
     ],
 )
-def test_numbers(found: str, shown: str) -> None:
-    assert found == shown
+def test_numbers(number: str, expected: str) -> None:
+    assert number == expected
 
 
 HOSTILE = (
@@ -149,118 +149,123 @@ HOSTILE = (
 )
 
 
-def hostile_page(text: str) -> str:
-    judged = [
+def render_hostile_page(text: str) -> str:
+    judgements = [
         rated(5, expected=5.5, critique=text, flags=(text,), judge=text),
-        failed(text),
+        make_failure(text),
         rated(5, critique=text, thinking=text),
     ]
     groups = [
-        group(*judged, query=text, response=text, index=2, rule=text, tied=(0, 2)),
-        group(failed(text), query=text, response=text, rule="all_failed"),
+        make_group(*judgements, query=text, response=text, index=2, rule=text, tied=(0, 2)),
+        make_group(make_failure(text), query=text, response=text, rule="all_failed"),
     ]
     return render(groups, (BadRow(text, 1, text, text),), title=text, config=text)
 
 
-def texts_in(value: Any) -> Iterator[str]:
+def iterate_texts(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        for key, own in value.items():
+        for key, item in value.items():
             yield key
-            yield from texts_in(own)
+            yield from iterate_texts(item)
     elif isinstance(value, list):
-        for own in value:
-            yield from texts_in(own)
+        for item in value:
+            yield from iterate_texts(item)
     elif isinstance(value, str):
         yield value
 
 
 def test_hostile_text_stays_text() -> None:
-    page = hostile_page(HOSTILE)
-    found = Parsed(page)
-    assert found.tags == Parsed(hostile_page("x" * len(HOSTILE))).tags
-    assert found.data["queries"][0]["text"].startswith("</title></style>")
-    said = "".join(texts_in(found.data))
-    assert "<script>alert(1)</script>" in said and "$config ${title} $data {x}" in said
-    assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff\u202e]", said)
-    block = data_block(found.data)
+    page = render_hostile_page(HOSTILE)
+    parser = Parsed(page)
+    assert parser.tags == Parsed(render_hostile_page("x" * len(HOSTILE))).tags
+    assert parser.data["queries"][0]["text"].startswith("</title></style>")
+    texts = "".join(iterate_texts(parser.data))
+    assert "<script>alert(1)</script>" in texts and "$config ${title} $data {x}" in texts
+    assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff\u202e]", texts)
+    block = data_block(parser.data)
     assert not re.search("[<>&]", block) and block.isascii()
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(), min_size=1, max_size=40).filter(lambda text: text.strip()))
 def test_any_text_leaves_the_structure_alone(text: str) -> None:
-    page = hostile_page(text)
+    page = render_hostile_page(text)
     page.encode("utf-8")
-    assert Parsed(page).tags == Parsed(hostile_page("x")).tags
+    assert Parsed(page).tags == Parsed(render_hostile_page("x")).tags
 
 
 # --- what the page is given ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("found", "view", "sentence"),
+    ("result", "view", "sentence"),
     [
         pytest.param(
-            group(rated(5), rule="only"), "rating", "It is the only candidate.", id="only"
+            make_group(rated(5), rule="only"), "rating", "It is the only candidate.", id="only"
         ),
         pytest.param(
-            group(rated(5), failed(), rule="only"),
+            make_group(rated(5), make_failure(), rule="only"),
             "rating",
             "It is the only candidate that was rated.",
             id="only-rated",
         ),
         pytest.param(
-            group(rated(5, expected=5.2), rated(5, expected=5.1), rule="expected"),
+            make_group(rated(5, expected=5.2), rated(5, expected=5.1), rule="expected"),
             "expected",
             "It has the highest expected rating, and no other candidate shares it.",
             id="expected",
         ),
         pytest.param(
-            group(rated(5.5), rated(5.5), rule="policy_logprob", tied=(0, 1)),
+            make_group(rated(5.5), rated(5.5), rule="policy_logprob", tied=(0, 1)),
             "rating",
             "2 candidates share the best rating, 5.5; "
             "the policy found this one the most probable of them.",
             id="tie-break",
         ),
         pytest.param(
-            group(failed(), rule="all_failed"),
+            make_group(make_failure(), rule="all_failed"),
             "rating",
             "Every judgement failed, so this choice says nothing about quality.",
             id="all-failed",
         ),
         pytest.param(
-            group(rated(5), rule="<b>"), "rating", "Decided by the rule <b>.", id="unknown"
+            make_group(rated(5), rule="<b>"), "rating", "Decided by the rule <b>.", id="unknown"
         ),
     ],
 )
-def test_rule_in_words(found: GroupResult, view: str, sentence: str) -> None:
-    assert reason_in_words(found, view) == sentence
+def test_rule_in_words(result: GroupResult, view: str, sentence: str) -> None:
+    assert reason_in_words(result, view) == sentence
 
 
 def test_a_large_job_is_shown_by_a_sample() -> None:
     ratings = [5.0 + (n % 4) for n in range(1000)]
     ratings[400:404] = [1.0, 2.0, 3.0, 4.0]
-    groups = [group(rated(value), query=f"query {n}") for n, value in enumerate(ratings)]
-    groups[500] = group(failed(), query="query 500", rule="all_failed")
-    found = data(groups)
-    numbers = [query["id"] for query in found["queries"]]
+    groups = [make_group(rated(value), query=f"query {n}") for n, value in enumerate(ratings)]
+    groups[500] = make_group(make_failure(), query="query 500", rule="all_failed")
+    report_data = render_data(groups)
+    numbers = [query["id"] for query in report_data["queries"]]
     # 50 of the lowest are among the first, last and drawn ones in part.
     assert 150 < len(numbers) <= 200
     assert numbers == sorted(set(numbers))
     assert {*range(1, 51), *range(976, 1001), 401, 402, 403, 404, 501} <= set(numbers)
-    [said] = [notice for notice in found["run"]["notices"] if "shown in detail" in notice]
-    assert f"{len(numbers)} of 1,000 queries are shown in detail: 50 that came first" in said
-    assert "25 that came last" in said and "drawn at random" in said
+    [sampling_notice] = [
+        notice for notice in report_data["run"]["notices"] if "shown in detail" in notice
+    ]
+    assert (
+        f"{len(numbers)} of 1,000 queries are shown in detail: 50 that came first"
+        in sampling_notice
+    )
+    assert "25 that came last" in sampling_notice and "drawn at random" in sampling_notice
     assert render(groups) == render(groups)
-    small = data(groups[:200])
+    small = render_data(groups[:200])
     assert len(small["queries"]) == 200 and small["run"]["statistics"]["queries"] == 200
     assert not any("shown in detail" in notice for notice in small["run"]["notices"])
 
 
 def test_the_texts_of_the_chosen_the_best_and_the_worst_are_whole() -> None:
-    judged = [rated(value, critique="c" * 3000) for value in (5, 9, 7, 2)]
-    [query] = data([group(*judged, index=1)])["queries"]
-    lengths = [len(own["judgements"][0]["critique"]) for own in query["details"]]
+    judgements = [rated(value, critique="c" * 3000) for value in (5, 9, 7, 2)]
+    [query] = render_data([make_group(*judgements, index=1)])["queries"]
+    lengths = [len(detail["judgements"][0]["critique"]) for detail in query["details"]]
     assert lengths[1] == lengths[3] == 3000
     assert lengths[0] == lengths[2] < 600
 
@@ -270,17 +275,23 @@ def test_the_texts_of_the_chosen_the_best_and_the_worst_are_whole() -> None:
     "groups",
     [
         pytest.param([], id="no-query"),
-        pytest.param([group(rated(5), rule="only")], id="one-candidate"),
-        pytest.param([group(failed(), failed(), rule="all_failed")], id="no-rating"),
-        pytest.param([group(*[rated(5)] * 300)], id="many-candidates"),
-        pytest.param([group(rated(0), rated(100), rated(-3.5, expected=-3))], id="another-scale"),
-        pytest.param([group(rated(5), query="", response=" \n")], id="empty-texts"),
+        pytest.param([make_group(rated(5), rule="only")], id="one-candidate"),
+        pytest.param(
+            [make_group(make_failure(), make_failure(), rule="all_failed")], id="no-rating"
+        ),
+        pytest.param([make_group(*[rated(5)] * 300)], id="many-candidates"),
+        pytest.param(
+            [make_group(rated(0), rated(100), rated(-3.5, expected=-3))], id="another-scale"
+        ),
+        pytest.param([make_group(rated(5), query="", response=" \n")], id="empty-texts"),
     ],
 )
 def test_a_report_of_any_job(groups: list[GroupResult], view: str) -> None:
-    found = data(groups, view=view)
-    assert [query["total"] for query in found["queries"]] == [len(g.candidates) for g in groups]
-    assert found["run"]["statistics"]["candidates"] == sum(len(g.candidates) for g in groups)
+    report_data = render_data(groups, view=view)
+    assert [query["total"] for query in report_data["queries"]] == [
+        len(g.candidates) for g in groups
+    ]
+    assert report_data["run"]["statistics"]["candidates"] == sum(len(g.candidates) for g in groups)
 
 
 # --- drawings -----------------------------------------------------------------------------------
@@ -295,20 +306,20 @@ def test_a_curve_of_sizes_spaces_them_by_their_logarithm() -> None:
 
 @given(st.floats(-1e6, 1e6), st.floats(0.5, 1e6))
 def test_ticks_are_few_and_inside(low: float, span: float) -> None:
-    found = ticks(low, low + span)
-    assert 2 <= len(found) <= 7
-    assert all(low - span * 1e-6 <= tick <= low + span * 1.000001 for tick in found)
+    marks = ticks(low, low + span)
+    assert 2 <= len(marks) <= 7
+    assert all(low - span * 1e-6 <= tick <= low + span * 1.000001 for tick in marks)
 
 
 # --- in a browser -------------------------------------------------------------------------------
 
 
-def job() -> list[GroupResult]:
-    tied = group(
+def make_job() -> list[GroupResult]:
+    tied = make_group(
         rated(7, expected=6.8, direct=6.0),
         rated(7, expected=7.1, critique="It won.", direct=6.5),
         rated(3, expected=3.2, direct=3.0),
-        failed("cut off"),
+        make_failure("cut off"),
         index=1,
         rule="pairwise",
         tied=(0, 1),
@@ -317,12 +328,12 @@ def job() -> list[GroupResult]:
         response=f"{HOSTILE} response ",
         line=7,
     )
-    plain = group(
+    plain = make_group(
         rated(8, expected=7.6, critique="Clear and short."),
         rated(2, expected=2.4),
         query="Why is it blue?",
     )
-    flagged = group(
+    flagged = make_group(
         rated(5, expected=5.5, flags=("planted_verdict",)), rated(4), query="Which one?"
     )
     return [tied, plain, flagged]
@@ -338,85 +349,91 @@ def open_report(folder: Path, page: str) -> Page:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     bad = (BadRow("in.jsonl", 4, "query", HOSTILE),)
-    made = open_report(tmp_path_factory.mktemp("report"), render(job(), bad, config=HOSTILE))
-    yield made
-    made.close()
+    page = open_report(tmp_path_factory.mktemp("report"), render(make_job(), bad, config=HOSTILE))
+    yield page
+    page.close()
 
 
 @pytest.fixture
-def shown(report: Page) -> Page:
+def loaded_page(report: Page) -> Page:
     report._call("Page.reload")
-    wait_for(lambda: len(all_of(report, ".query")) == 3)
+    wait_for(lambda: len(read_texts(report, ".query")) == 3)
     return report
 
 
-def text(page: Page, selector: str) -> str:
+def read_text(page: Page, selector: str) -> str:
     return str(page.run(f"document.querySelector({json.dumps(selector)})?.textContent"))
 
 
-def all_of(page: Page, selector: str) -> list[str]:
+def read_texts(page: Page, selector: str) -> list[str]:
     script = f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)"
-    found: list[str] = page.run(script)
-    return found
+    texts: list[str] = page.run(script)
+    return texts
 
 
-def test_a_file_shows_the_job_and_asks_nobody(shown: Page) -> None:
+def test_a_file_shows_the_job_and_asks_nobody(loaded_page: Page) -> None:
     tiles = dict(
-        zip(all_of(shown, ".tile dt"), all_of(shown, ".tile dd:first-of-type"), strict=True)
+        zip(
+            read_texts(loaded_page, ".tile dt"),
+            read_texts(loaded_page, ".tile dd:first-of-type"),
+            strict=True,
+        )
     )
     assert (tiles["candidates"], tiles["pairs tied"], tiles["failed"]) == ("8", "20 %", "12.5 %")
-    heads = all_of(shown, "#plots h3")
+    heads = read_texts(loaded_page, "#plots h3")
     assert {"What N bought", "Ratings", "Outcomes", "Choices by deciding rule"} <= set(heads)
     assert {"Failures by reason", "Flags", "Tokens and throughput"} <= set(heads)
-    assert text(shown, "#state") == "finished"
-    assert "in.jsonl:4" in text(shown, "#left-out")
-    assert shown.problems == []
-    assert [r for r in shown.requests if not r.startswith(("file:", "data:"))] == []
+    assert read_text(loaded_page, "#state") == "finished"
+    assert "in.jsonl:4" in read_text(loaded_page, "#left-out")
+    assert loaded_page.problems == []
+    assert [r for r in loaded_page.requests if not r.startswith(("file:", "data:"))] == []
 
 
 def test_a_report_of_scores_names_them(tmp_path: Path) -> None:
-    groups = [group(rated(0.25), rated(0.75), index=1, rule="relative")]
+    groups = [make_group(rated(0.25), rated(0.75), index=1, rule="relative")]
     page = open_report(tmp_path, render(groups, relative=RelativeConfig(by="comparisons")))
     try:
-        wait_for(lambda: all_of(page, ".tile dt"))
-        assert {"mean score", "scores forced"} <= set(all_of(page, ".tile dt"))
-        assert {"What N bought", "Scores"} <= set(all_of(page, "#plots h3"))
-        wait_for(lambda: all_of(page, ".query"))
+        wait_for(lambda: read_texts(page, ".tile dt"))
+        assert {"mean score", "scores forced"} <= set(read_texts(page, ".tile dt"))
+        assert {"What N bought", "Scores"} <= set(read_texts(page, "#plots h3"))
+        wait_for(lambda: read_texts(page, ".query"))
         page.click(".query")
-        wait_for(lambda: "score" in all_of(page, ".candidates th"))
-        assert text(page, ".column.A .facts").startswith("okscore 0.75")
+        wait_for(lambda: "score" in read_texts(page, ".candidates th"))
+        assert read_text(page, ".column.A .facts").startswith("okscore 0.75")
         assert "rating" not in page.run("document.querySelector('main').innerText").lower()
     finally:
         page.close()
 
 
-def test_hostile_texts_of_a_report_stay_texts(shown: Page) -> None:
-    shown.click(".query")
-    wait_for(lambda: len(all_of(shown, ".column")) == 2)
-    assert "<img src=x onerror=alert(1)>" in text(shown, ".column.A")
-    assert "<img src=x onerror=alert(1)>" in text(shown, "#config")
-    assert shown.run("document.querySelectorAll('img').length") == 0
-    assert shown.run("document.querySelectorAll('script').length") == 2
+def test_hostile_texts_of_a_report_stay_texts(loaded_page: Page) -> None:
+    loaded_page.click(".query")
+    wait_for(lambda: len(read_texts(loaded_page, ".column")) == 2)
+    assert "<img src=x onerror=alert(1)>" in read_text(loaded_page, ".column.A")
+    assert "<img src=x onerror=alert(1)>" in read_text(loaded_page, "#config")
+    assert loaded_page.run("document.querySelectorAll('img').length") == 0
+    assert loaded_page.run("document.querySelectorAll('script').length") == 2
 
 
-def test_the_chosen_candidate_beside_the_worst_and_any_other(shown: Page) -> None:
-    shown.click(".query")
-    wait_for(lambda: len(all_of(shown, ".column")) == 2)
-    assert text(shown, ".why").startswith("Line 7, candidate 1: 2 candidates share the best rating")
-    assert all_of(shown, ".column header b") == ["7", "3"]
-    assert all_of(shown, ".column header .muted") == ["chosen · best", "worst"]
-    assert "It won." in text(shown, ".column.A")
-    facts = text(shown, ".column.A .facts")
+def test_the_chosen_candidate_beside_the_worst_and_any_other(loaded_page: Page) -> None:
+    loaded_page.click(".query")
+    wait_for(lambda: len(read_texts(loaded_page, ".column")) == 2)
+    assert read_text(loaded_page, ".why").startswith(
+        "Line 7, candidate 1: 2 candidates share the best rating"
+    )
+    assert read_texts(loaded_page, ".column header b") == ["7", "3"]
+    assert read_texts(loaded_page, ".column header .muted") == ["chosen · best", "worst"]
+    assert "It won." in read_text(loaded_page, ".column.A")
+    facts = read_text(loaded_page, ".column.A .facts")
     assert "expected 7.1" in facts and "direct 6.5" in facts
-    assert shown.run("document.querySelectorAll('.bought svg').length") == 1
-    assert len(all_of(shown, ".candidates tbody tr")) == 4
-    shown.click(".candidates tbody tr:nth-child(2) input[name=two]")
-    wait_for(lambda: all_of(shown, ".column header .muted") == ["chosen · best", "best"])
-    assert "A wins" in text(shown, "#pair")
+    assert loaded_page.run("document.querySelectorAll('.bought svg').length") == 1
+    assert len(read_texts(loaded_page, ".candidates tbody tr")) == 4
+    loaded_page.click(".candidates tbody tr:nth-child(2) input[name=two]")
+    wait_for(lambda: read_texts(loaded_page, ".column header .muted") == ["chosen · best", "best"])
+    assert "A wins" in read_text(loaded_page, "#pair")
 
 
-def test_search_sort_and_filters_of_a_report(shown: Page) -> None:
-    for field, value, found in (
+def test_search_sort_and_filters_of_a_report(loaded_page: Page) -> None:
+    for field, value, count in (
         ("#search", "CLEAR AND", 1),
         ("#search", "nowhere", 0),
         ("#search", "", 3),
@@ -425,34 +442,36 @@ def test_search_sort_and_filters_of_a_report(shown: Page) -> None:
         ("#flag", "planted_verdict", 1),
         ("#flag", "", 3),
     ):
-        shown.choose(field, value)
-        wait_for(lambda found=found: len(all_of(shown, ".query")) == found)
-    shown.choose("#order", "spread")
-    wait_for(lambda: all_of(shown, ".query .asked")[0] == "Why is it blue?")
-    shown.choose("#order", "lowest")
-    wait_for(lambda: [v[:1] for v in all_of(shown, ".query .value")] == ["2", "3", "4"])
+        loaded_page.choose(field, value)
+        wait_for(lambda count=count: len(read_texts(loaded_page, ".query")) == count)
+    loaded_page.choose("#order", "spread")
+    wait_for(lambda: read_texts(loaded_page, ".query .asked")[0] == "Why is it blue?")
+    loaded_page.choose("#order", "lowest")
+    wait_for(lambda: [v[:1] for v in read_texts(loaded_page, ".query .value")] == ["2", "3", "4"])
 
 
 @pytest.mark.parametrize(
     "groups",
     [
-        pytest.param([group(failed(), failed(), rule="all_failed")], id="no-rating"),
+        pytest.param(
+            [make_group(make_failure(), make_failure(), rule="all_failed")], id="no-rating"
+        ),
         pytest.param(
             [
                 replace(
-                    group(rated(8), Judgement(Outcome.ABANDONED, reason="cannot win")),
+                    make_group(rated(8), Judgement(Outcome.ABANDONED, reason="cannot win")),
                     standings=(Standing(Fate.JUDGED, 7.5, 1), Standing(Fate.CANNOT_WIN, 2.0)),
                 )
             ],
             id="budget",
         ),
-        pytest.param([group(rated(-0.31), rated(0.27), index=1)], id="scores"),
+        pytest.param([make_group(rated(-0.31), rated(0.27), index=1)], id="scores"),
     ],
 )
 def test_odd_jobs_in_a_browser(tmp_path: Path, groups: list[GroupResult]) -> None:
     page = open_report(tmp_path, render(groups))
-    wait_for(lambda: len(all_of(page, ".query")) == 1)
+    wait_for(lambda: len(read_texts(page, ".query")) == 1)
     page.click(".query")
-    wait_for(lambda: len(all_of(page, ".column")) == 2)
-    assert page.problems == [] and "NaN" not in text(page, "body")
+    wait_for(lambda: len(read_texts(page, ".column")) == 2)
+    assert page.problems == [] and "NaN" not in read_text(page, "body")
     page.close()

@@ -40,11 +40,11 @@ from tests.rollouts.figures import summarise
 LONE = "\ud800"
 
 
-def failed(outcome: Outcome = Outcome.UNPARSABLE, reason: str = "no slot") -> Judgement:
+def make_failure(outcome: Outcome = Outcome.UNPARSABLE, reason: str = "no slot") -> Judgement:
     return Judgement(outcome, reason=reason, usage=Usage(10, 5, 3, 1.0))
 
 
-def group(
+def make_group(
     *judgements: Judgement, index: int = 0, rule: str = "rating", **selection: Any
 ) -> GroupResult:
     candidates = tuple(Candidate("q", f"r{i}", -float(i)) for i in range(len(judgements)))
@@ -53,15 +53,15 @@ def group(
 
 
 def test_copies_are_counted_once() -> None:
-    found = replace(
-        group(rated(8), rated(8, flags=("copied_judgement",)), rated(3)),
+    result = replace(
+        make_group(rated(8), rated(8, flags=("copied_judgement",)), rated(3)),
         standings=(
             Standing(Fate.JUDGED),
             Standing(Fate.COPY, copy_of=0),
             Standing(Fate.JUDGED),
         ),
     )
-    s = summarise([found], [], view="rating", seconds={})
+    s = summarise([result], [], view="rating", seconds={})
     assert (s.candidates, s.outcomes["ok"], s.ok_share) == (3, 2, 1)
     assert (s.tie_rate, s.pair_tie_rate, s.spread) == (0, 0, 2.5)
     assert s.histogram == ((3, 1), (8, 1))
@@ -77,12 +77,14 @@ def test_group_needs_one_judgement_a_candidate() -> None:
 
 def test_group_needs_a_chosen_candidate_that_exists() -> None:
     with pytest.raises(ValueError, match="chosen 2 of 1"):
-        group(rated(5), index=2)
+        make_group(rated(5), index=2)
 
 
 def test_selection_record() -> None:
-    found = group(rated(5), failed(), rated(8, expected=7.5, critique="good"), index=2, tied=(2,))
-    assert selection_record(found) == {
+    result = make_group(
+        rated(5), make_failure(), rated(8, expected=7.5, critique="good"), index=2, tied=(2,)
+    )
+    assert selection_record(result) == {
         "line": 7,
         "query": "q",
         "index": 2,
@@ -103,7 +105,7 @@ def test_selection_record() -> None:
 
 def test_judgement_records() -> None:
     slot = (("1", 0.2), ("2", 0.7))
-    judged = rated(
+    judgement = rated(
         2.0,
         slot,
         1.78,
@@ -115,7 +117,9 @@ def test_judgement_records() -> None:
         judge="j@1",
         flags=("planted_verdict",),
     )
-    first, second = judgement_records(group(judged, failed(Outcome.TRUNCATED, "too long")))
+    first, second = judgement_records(
+        make_group(judgement, make_failure(Outcome.TRUNCATED, "too long"))
+    )
     assert first == {
         "line": 7,
         "index": 0,
@@ -149,15 +153,17 @@ def test_judgement_records() -> None:
 
 def test_summary_by_hand() -> None:
     groups = [
-        group(rated(5), rated(8), rated(8), failed(), index=1, rule="first", tied=(1, 2)),
-        group(
+        make_group(
+            rated(5), rated(8), rated(8), make_failure(), index=1, rule="first", tied=(1, 2)
+        ),
+        make_group(
             rated(4, forced=True, flags=("input_truncated",), usage=Usage(100, 50, 20, 2.0)),
             rated(6),
             rated(9),
             index=2,
             comparisons=((0, 2, Verdict.SECOND),),
         ),
-        group(failed(), failed(Outcome.UNAVAILABLE, ""), rule="all_failed"),
+        make_group(make_failure(), make_failure(Outcome.UNAVAILABLE, ""), rule="all_failed"),
     ]
     bad = [BadRow("in.jsonl", 3, "query", "is empty")]
     s = summarise(groups, bad, view="rating", seconds={"sample": 5, "judge": 2})
@@ -195,14 +201,14 @@ def test_summary_by_hand() -> None:
 
 
 def test_summary_curve_stops_at_the_query_with_the_fewest_values() -> None:
-    groups = [group(*map(rated, (1, 2, 3, 4))), group(rated(6), rated(8), failed())]
+    groups = [make_group(*map(rated, (1, 2, 3, 4))), make_group(rated(6), rated(8), make_failure())]
     curve = summarise(groups, [], view="rating", seconds={}).curve
     assert [n for n, _ in curve] == [1, 2]
     assert [v for _, v in curve] == pytest.approx([4.75, (10 / 3 + 8) / 2])
 
 
 def test_summary_ranks_by_the_view() -> None:
-    groups = [group(rated(8, expected=7.9), rated(8, expected=7.1), rated(5))]
+    groups = [make_group(rated(8, expected=7.9), rated(8, expected=7.1), rated(5))]
     by_rating = summarise(groups, [], view="rating", seconds={})
     by_mean = summarise(groups, [], view="expected", seconds={})
     assert (by_rating.tie_rate, by_mean.tie_rate) == (1.0, 0.0)
@@ -226,7 +232,7 @@ def test_rates_leave_reused_judgements_out(
     judgements: float | None,
     tokens: float | None,
 ) -> None:
-    groups = [group(*[rated(5, usage=Usage(tokens_out=15))] * 4)]
+    groups = [make_group(*[rated(5, usage=Usage(tokens_out=15))] * 4)]
     s = summarise(
         groups,
         [],
@@ -244,8 +250,8 @@ def test_rates_leave_reused_judgements_out(
     "groups",
     [
         pytest.param([], id="no-query"),
-        pytest.param([group(failed(), rule="all_failed")], id="all-failed"),
-        pytest.param([group(rated(5), rule="only")], id="one-candidate"),
+        pytest.param([make_group(make_failure(), rule="all_failed")], id="all-failed"),
+        pytest.param([make_group(rated(5), rule="only")], id="one-candidate"),
     ],
 )
 def test_summary_without_anything_to_divide_by(groups: list[GroupResult]) -> None:
@@ -259,7 +265,7 @@ def test_summary_without_anything_to_divide_by(groups: list[GroupResult]) -> Non
 
 def test_to_json_holds_what_json_can_hold() -> None:
     numpy = pytest.importorskip("numpy")
-    found = to_json(
+    record = to_json(
         {
             "verdict": Verdict.TIE,
             "usage": Usage(1, 2, 3, 0.5),
@@ -271,7 +277,7 @@ def test_to_json_holds_what_json_can_hold() -> None:
             3: None,
         }
     )
-    assert found == {
+    assert record == {
         "verdict": "tie",
         "usage": {
             "tokens_in": 1,
@@ -404,22 +410,22 @@ def test_results_import_nothing_heavy() -> None:
 SHARD = Shard(0, 0, 9, "key")
 
 
-def part_with(folder: Path, *groups: Any) -> None:
+def write_part(folder: Path, *groups: Any) -> None:
     SHARD.part(folder).mkdir(parents=True)
     (SHARD.part(folder) / "groups.pickle").write_bytes(b"".join(map(pickle.dumps, groups)))
 
 
 def test_a_shards_groups_come_back_as_they_were(tmp_path: Path) -> None:
-    used = Usage(1, 2, 3, 0.5)
+    usage = Usage(1, 2, 3, 0.5)
     context = Context({"reference": "r"}, (Turn("user", "q"),))
     full = replace(
-        group(rated(8, expected=7.5), failed(), comparisons=((0, 1, Verdict.TIE),)),
+        make_group(rated(8, expected=7.5), make_failure(), comparisons=((0, 1, Verdict.TIE),)),
         row=QueryRow(7, "q", ("r0", "r1"), extra={"id": ["a"]}, context=context),
         standings=(Standing(Fate.JUDGED, 7.0, 1), Standing(Fate.OUT_OF_BUDGET)),
-        spending=Spending(used, used, used, 2, 1, 0, 1, 9.0),
+        spending=Spending(usage, usage, usage, 2, 1, 0, 1, 9.0),
     )
-    part_with(tmp_path, full, group(rated(1)))
-    assert list(groups_of(SHARD, tmp_path)) == [full, group(rated(1))]
+    write_part(tmp_path, full, make_group(rated(1)))
+    assert list(groups_of(SHARD, tmp_path)) == [full, make_group(rated(1))]
 
 
 class Harm:
@@ -429,7 +435,7 @@ class Harm:
 
 def test_a_shards_groups_can_run_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    part_with(tmp_path, Harm())
+    write_part(tmp_path, Harm())
     with pytest.raises(pickle.UnpicklingError, match="mkdir is no record of a job"):
         list(groups_of(SHARD, tmp_path))
     assert not Path("harmed").exists()
@@ -457,9 +463,9 @@ def test_a_shards_part_brings_back_a_ranked_group() -> None:
 
 def test_a_shards_part_brings_back_rubric_scores() -> None:
     item = RubricItem("Is short", 2.0, "optional", tags=("style",))
-    judged = (rated(1),)
-    score = RubricScore(0.5, "", (ItemVerdict(item, 0.5, "Yes"),), judged)
+    judgements = (rated(1),)
+    score = RubricScore(0.5, "", (ItemVerdict(item, 0.5, "Yes"),), judgements)
     row = QueryRow(1, "q", context=Context(rubric=(item,)))
     candidates = (Candidate("q", "a", context=row.context),)
-    group = GroupResult(row, candidates, judged, Selection(0, "only"), rubrics=(score,))
+    group = GroupResult(row, candidates, judgements, Selection(0, "only"), rubrics=(score,))
     assert Records(io.BytesIO(pickle.dumps(group))).load() == group

@@ -30,17 +30,17 @@ async def test_progress_moves_with_each_response_and_back_with_a_lost_replica(
     moves, calls = list[int](), list[str]()
 
     class Lost:
-        async def batches(self, asked: str) -> Batches:
-            calls.append(asked)
+        async def batches(self, prompt: str) -> Batches:
+            calls.append(prompt)
             yield [(1, Generation("b", logprob=-2.0))]
             if len(calls) == 1:
                 raise EngineUnavailable("the replica was lost")
             yield [(0, Generation("a", logprob=-1.0))]
 
-    async def opened(*_: Any) -> Any:
+    async def open_lost(*_: Any) -> Any:
         return Lost()
 
-    monkeypatch.setattr(sampling, "open_policy", opened)
+    monkeypatch.setattr(sampling, "open_policy", open_lost)
     journal = Journal(tmp_path / "journal.sqlite")
     sampler = Sampler(PolicyConfig(kind="fake", n=2), journal, None, moves.append)
     same, again = await asyncio.gather(sampler.sample("q"), sampler.sample("q"))
@@ -55,18 +55,18 @@ async def test_progress_moves_with_each_response_and_back_with_a_lost_replica(
 def test_a_query_is_judged_while_the_next_one_is_sampled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judged = asyncio.Event()
+    first_judged = asyncio.Event()
     batches, answer = PolicyReplica.batches, FakeEngine._log
 
-    async def wait_for_the_judge(self: PolicyReplica, asked: Any) -> Batches:
-        if asked == "second":
-            await judged.wait()
-        async for batch in batches(self, asked):
+    async def wait_for_the_judge(self: PolicyReplica, prompt: Any) -> Batches:
+        if prompt == "second":
+            await first_judged.wait()
+        async for batch in batches(self, prompt):
             yield batch
 
     def log(self: FakeEngine, responses: list[str]) -> None:
         answer(self, responses)
-        judged.set()
+        first_judged.set()
 
     monkeypatch.setattr(PolicyReplica, "batches", wait_for_the_judge)
     monkeypatch.setattr(FakeEngine, "_log", log)

@@ -21,7 +21,7 @@ from autoj_reward.models.spec import judge_spec
 from autoj_reward.processes import processes
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Candidate
-from tests.rollouts.test_job import BAD, ROWS, SCRIPT, Job, judged, read
+from tests.rollouts.test_job import BAD, ROWS, SCRIPT, Job, list_judged_texts, read_lines
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -55,26 +55,26 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    started = Nodes()
-    yield started
-    started.end()
+    cluster = Nodes()
+    yield cluster
+    cluster.end()
 
 
 @pytest.fixture
-def joined(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Nodes:
+def joined_nodes(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Nodes:
     monkeypatch.setenv("RAY_ADDRESS", nodes.address)
     return nodes
 
 
-def sharded(folder: Path, rows: list[Any], script: dict[str, Any], **config: Any) -> Job:
+def make_sharded_job(folder: Path, rows: list[Any], script: dict[str, Any], **config: Any) -> Job:
     return Job(folder, rows, script, ray_data={"shards": 3, "concurrency": 2}, **config)
 
 
-def untimed(job: Job) -> list[Any]:
+def read_untimed(job: Job) -> list[Any]:
     """What a job found, without how long that took, and without its folder's name, which the script
     of the judge has too."""
     summary = {k: v for k, v in job.summary().items() if k not in TIMES}
-    for row in (summary["usage"], *(rows := read(job.output / "judgements.jsonl"))):
+    for row in (summary["usage"], *(rows := read_lines(job.output / "judgements.jsonl"))):
         del row["latency_s"], row["queued_s"]
         row.pop("judge", None)
     del summary["judge"]
@@ -84,46 +84,48 @@ def untimed(job: Job) -> list[Any]:
 
 
 def test_shards_find_what_one_process_does(
-    tmp_path: Path, joined: Nodes, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, joined_nodes: Nodes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rows = [*BAD, {"query": "sampled"}, *ROWS[1:], {"query": "sampled too"}]
     policy = {"kind": "fake", "n": 3}
     alone = Job(tmp_path / "alone", rows, SCRIPT, policy=policy)
-    job = sharded(tmp_path / "shards", rows, SCRIPT, policy=policy)
+    job = make_sharded_job(tmp_path / "shards", rows, SCRIPT, policy=policy)
     assert (alone.run(), job.run()) == (0, 0)
-    assert untimed(job) == untimed(alone)
-    shown = "".join(capfd.readouterr())
-    assert re.findall(r"\[[^]]* [EW] \d+ \d+\].*|.*Warning: .*", shown) == []  # of Ray's
-    used = r"judge default:\S+ \(fake\), view rating, distributions: scripted; (\d+) of \1 .* ok"
-    assert len(re.findall(used, shown)) == 2  # each job says it once, whatever its shards
+    assert read_untimed(job) == read_untimed(alone)
+    output = "".join(capfd.readouterr())
+    assert re.findall(r"\[[^]]* [EW] \d+ \d+\].*|.*Warning: .*", output) == []  # of Ray's
+    pattern = r"judge default:\S+ \(fake\), view rating, distributions: scripted; (\d+) of \1 .* ok"
+    assert len(re.findall(pattern, output)) == 2  # each job says it once, whatever its shards
     for line in (2, 3):
-        assert f"left out {tmp_path / 'shards' / 'in.jsonl'}:{line}: " in shown
+        assert f"left out {tmp_path / 'shards' / 'in.jsonl'}:{line}: " in output
     first, *_, last = json.loads((job.output / "manifest.json").read_text())["shards"]
     assert (first["rows"][0], last["rows"][1]) == (1, len(rows))
-    lines = [read(job.output / shard["files"][0]) for shard in (first, last)]
-    assert [len(found) for found in lines] == [first["queries"], last["queries"]]
-    asked = len(judged(job.log))
-    assert asked == len(judged(alone.log))
-    before = untimed(job)
+    lines = [read_lines(job.output / shard["files"][0]) for shard in (first, last)]
+    assert [len(part) for part in lines] == [first["queries"], last["queries"]]
+    count = len(list_judged_texts(job.log))
+    assert count == len(list_judged_texts(alone.log))
+    before = read_untimed(job)
     assert job.run() == 0
-    assert untimed(job)[0] == before[0] and len(judged(job.log)) == asked
-    assert job.summary()["reused"] == asked
+    assert read_untimed(job)[0] == before[0] and len(list_judged_texts(job.log)) == count
+    assert job.summary()["reused"] == count
 
 
 def test_an_error_of_a_worker_says_what_to_do(
-    tmp_path: Path, joined: Nodes, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, joined_nodes: Nodes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = sharded(tmp_path, ROWS, SCRIPT)
+    job = make_sharded_job(tmp_path, ROWS, SCRIPT)
     journal = job.output / "shards" / "00001" / "journal.sqlite"
     journal.parent.mkdir(parents=True)
     journal.write_text("this is no journal")
     assert job.run() == 1
-    said = capsys.readouterr().err
-    assert f"autoj: error: journal {journal}: cannot be opened" in said and "Traceback" not in said
+    errors = capsys.readouterr().err
+    assert (
+        f"autoj: error: journal {journal}: cannot be opened" in errors and "Traceback" not in errors
+    )
     assert not (job.output / "selections.jsonl").exists()
     journal.unlink()
     assert job.run() == 0
-    assert len(judged(job.log)) == 10  # the shards that were done are not done again
+    assert len(list_judged_texts(job.log)) == 10  # the shards that were done are not done again
 
 
 class Rating:
@@ -143,7 +145,7 @@ class Rating:
         return judgement.view("rating")
 
 
-def test_workers_ask_the_replicas_of_the_job(joined: Nodes) -> None:
+def test_workers_ask_the_replicas_of_the_job(joined_nodes: Nodes) -> None:
     from autoj_reward.replicas.pipeline import Deployed, run_stages
 
     script = {"ratings": {"a": 3, "bb": 8, "ccc": 5, "dd": 6}}
@@ -166,14 +168,14 @@ class Counting:
         return processes()
 
 
-@pytest.mark.parametrize(("workers", "found"), [(2, 2), (8, 3)])
-def test_workers_know_how_many_they_are(joined: Nodes, workers: int, found: int) -> None:
+@pytest.mark.parametrize(("workers", "count"), [(2, 2), (8, 3)])
+def test_workers_know_how_many_they_are(joined_nodes: Nodes, workers: int, count: int) -> None:
     from autoj_reward.replicas.pipeline import run_stages
 
     cluster = Cluster()
     try:
         cluster.start()
-        assert list(run_stages(range(3), [Counting], (), workers)) == [found] * 3
+        assert list(run_stages(range(3), [Counting], (), workers)) == [count] * 3
     finally:
         cluster.close()
 
@@ -203,7 +205,7 @@ class Second(First):
 
 
 def test_one_is_sampled_while_another_is_judged_and_a_third_is_joined(
-    tmp_path: Path, joined: Nodes
+    tmp_path: Path, joined_nodes: Nodes
 ) -> None:
     from autoj_reward.replicas.pipeline import run_stages
 
@@ -212,15 +214,15 @@ def test_one_is_sampled_while_another_is_judged_and_a_third_is_joined(
     cluster = Cluster()
     try:
         cluster.start()
-        for wanted, item in enumerate(run_stages(range(4), [First, Second], (tmp_path,), 1)):
-            assert item == wanted
+        for number, item in enumerate(run_stages(range(4), [First, Second], (tmp_path,), 1)):
+            assert item == number
             (tmp_path / f"{item} arrived").touch()
         assert item == 3
     finally:
         cluster.close()
 
 
-def test_both_stages_have_gpus_of_their_own(joined: Nodes) -> None:
+def test_both_stages_have_gpus_of_their_own(joined_nodes: Nodes) -> None:
     cluster = Cluster()
     try:
         cluster.start()
@@ -231,38 +233,44 @@ def test_both_stages_have_gpus_of_their_own(joined: Nodes) -> None:
         cluster.close()
 
 
-def test_a_killed_driver_and_another_start(tmp_path: Path, joined: Nodes) -> None:
-    alone, job = Job(tmp_path / "alone", MANY, {}), sharded(tmp_path / "shards", MANY, SLOW)
+def test_a_killed_driver_and_another_start(tmp_path: Path, joined_nodes: Nodes) -> None:
+    alone, job = (
+        Job(tmp_path / "alone", MANY, {}),
+        make_sharded_job(tmp_path / "shards", MANY, SLOW),
+    )
     assert alone.run() == 0
-    driver = started(job, 0.6)
+    driver = start_job(job, 0.6)
     driver.kill()
     driver.wait()
     assert not (job.output / "selections.jsonl").exists()
     assert job.run() == 0
-    assert untimed(job)[0] == untimed(alone)[0]
+    assert read_untimed(job)[0] == read_untimed(alone)[0]
     require_asked_once(job, alone)
-    left = [path.name for path in (job.output / "shards").rglob(".part-*")]
-    assert left == []
+    leftovers = [path.name for path in (job.output / "shards").rglob(".part-*")]
+    assert leftovers == []
 
 
-def test_a_killed_node(tmp_path: Path, joined: Nodes) -> None:
-    alone, job = Job(tmp_path / "alone", MANY, {}), sharded(tmp_path / "shards", MANY, SLOW)
+def test_a_killed_node(tmp_path: Path, joined_nodes: Nodes) -> None:
+    alone, job = (
+        Job(tmp_path / "alone", MANY, {}),
+        make_sharded_job(tmp_path / "shards", MANY, SLOW),
+    )
     assert alone.run() == 0
-    driver = started(job, 0.3)
-    joined.lose_one()
+    driver = start_job(job, 0.3)
+    joined_nodes.lose_one()
     assert driver.wait() == 0
-    assert untimed(job)[0] == untimed(alone)[0]
+    assert read_untimed(job)[0] == read_untimed(alone)[0]
     require_asked_once(job, alone)
 
 
 SLOW = {"latency_s": 0.05, "concurrent": 4}
 
 
-def started(job: Job, share: float) -> subprocess.Popen[bytes]:
+def start_job(job: Job, share: float) -> subprocess.Popen[bytes]:
     """A job over MANY that is under way and has judged so much of it."""
     command = [sys.executable, "-m", "autoj_reward.cli", *job.arguments]
     driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-    while len(judged(job.log)) < share * 8 * len(MANY):
+    while len(list_judged_texts(job.log)) < share * 8 * len(MANY):
         assert driver.poll() is None
         time.sleep(0.01)
     return driver
@@ -270,6 +278,6 @@ def started(job: Job, share: float) -> subprocess.Popen[bytes]:
 
 def require_asked_once(job: Job, alone: Job) -> None:
     """Of each of two workers, no more than what the script had under way was asked for again."""
-    asked = [tuple(responses) for responses in judged(job.log)]
-    assert set(asked) == {tuple(responses) for responses in judged(alone.log)}
-    assert len(asked) - len(set(asked)) <= 2 * SLOW["concurrent"]
+    questions = [tuple(responses) for responses in list_judged_texts(job.log)]
+    assert set(questions) == {tuple(responses) for responses in list_judged_texts(alone.log)}
+    assert len(questions) - len(set(questions)) <= 2 * SLOW["concurrent"]

@@ -29,7 +29,7 @@ QUERIES = ["Why is the sky blue?", "Name a river.", "Say hello.", "Count to thre
 
 
 @pytest.fixture
-def written(tmp_path: Path, policy: str) -> Path:
+def config_file(tmp_path: Path, policy: str) -> Path:
     queries = tmp_path / "queries.jsonl"
     queries.write_text("".join(json.dumps({"query": q}) + "\n" for q in QUERIES), encoding="utf-8")
     config = {
@@ -49,19 +49,19 @@ def written(tmp_path: Path, policy: str) -> Path:
     return path
 
 
-def weights(folder: Path) -> torch.Tensor:
+def load_weights(folder: Path) -> torch.Tensor:
     model = AutoModelForCausalLM.from_pretrained(folder)
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def scalars(folder: Path) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+def read_scalars(folder: Path) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = {}
     for path in sorted(folder.glob("events*")):
         events = EventAccumulator(str(path))
         events.Reload()
         for tag in events.Tags()["scalars"]:
-            found.setdefault(tag, []).extend(e.value for e in events.Scalars(tag))
-    return found
+            values.setdefault(tag, []).extend(e.value for e in events.Scalars(tag))
+    return values
 
 
 @pytest.mark.training
@@ -69,27 +69,29 @@ def scalars(folder: Path) -> dict[str, list[float]]:
     ("algorithm", "share"), [("grpo", 2), ("rloo", 2), ("online-dpo", 1), ("ppo", 1)]
 )
 def test_a_run_is_stopped_and_goes_on(
-    algorithm: str, share: int, written: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+    algorithm: str, share: int, config_file: Path, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """share: the queries are so many times those that four steps ask."""
-    run = written.parent / "run"
+    run = config_file.parent / "run"
     queries = [f"{query} {n}" for query in QUERIES for n in range(4)]
     lines = "".join(json.dumps({"query": query}) + "\n" for query in queries)
-    (written.parent / "queries.jsonl").write_text(lines, encoding="utf-8")
+    (config_file.parent / "queries.jsonl").write_text(lines, encoding="utf-8")
     # The judge dies in the third step, after the checkpoint of the second.
-    asked: list[str] = []
-    monkeypatch.setattr(training, "RewardModel", _listening(asked, deaf_after=2))
+    judged_queries: list[str] = []
+    monkeypatch.setattr(
+        training, "RewardModel", _make_listening_model(judged_queries, deaf_after=2)
+    )
     with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
-        training.main(algorithm, str(written))
+        training.main(algorithm, str(config_file))
     assert not (run / "policy").exists()
-    monkeypatch.setattr(training, "RewardModel", _listening(asked))
-    assert training.main(algorithm, str(written)) == 0
+    monkeypatch.setattr(training, "RewardModel", _make_listening_model(judged_queries))
+    assert training.main(algorithm, str(config_file)) == 0
     # No step is done twice, and none is left out.
-    assert len(set(asked)) == len(queries) / share
-    assert set(Counter(asked).values()) == {1 if algorithm == "ppo" else 2}
-    assert not torch.equal(weights(run / "policy"), weights(Path(policy)))
-    logged = scalars(run / "logs")
-    assert set(logged["judge/ok"]) == {1.0} and "judge/tokens_out" in logged
+    assert len(set(judged_queries)) == len(queries) / share
+    assert set(Counter(judged_queries).values()) == {1 if algorithm == "ppo" else 2}
+    assert not torch.equal(load_weights(run / "policy"), load_weights(Path(policy)))
+    metrics = read_scalars(run / "logs")
+    assert set(metrics["judge/ok"]) == {1.0} and "judge/tokens_out" in metrics
     journal = Journal(run / "journal.sqlite")
     assert {row["input"]["query"] for row in journal.export()} <= set(queries)
     journal.close()
@@ -99,24 +101,24 @@ def test_a_run_is_stopped_and_goes_on(
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 def test_a_checkpoint_that_was_cut_off_is_passed_over(
     algorithm: str,
-    written: Path,
+    config_file: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run, sets = written.parent / "run", ["save_steps=1"]
+    run, sets = config_file.parent / "run", ["save_steps=1"]
     # The judge dies in the third step, and the checkpoint of the second is not whole.
-    monkeypatch.setattr(training, "RewardModel", _listening([], deaf_after=2))
+    monkeypatch.setattr(training, "RewardModel", _make_listening_model([], deaf_after=2))
     with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
-        training.main(algorithm, str(written), sets)
+        training.main(algorithm, str(config_file), sets)
     assert not (run / "policy").exists()
-    _cut_off(run)
-    monkeypatch.setattr(training, "RewardModel", _listening([]))
-    assert training.main(algorithm, str(written), sets) == 0
+    _damage_checkpoint(run)
+    monkeypatch.setattr(training, "RewardModel", _make_listening_model([]))
+    assert training.main(algorithm, str(config_file), sets) == 0
     assert "-1\n" in capsys.readouterr().err.partition("goes on from ")[2]
     assert (run / "policy").is_dir()
 
 
-def _cut_off(run: Path) -> None:
+def _damage_checkpoint(run: Path) -> None:
     """Leave the newest checkpoint as a kill would, halfway through writing it."""
     if (run / "ppo-2").is_dir():
         (run / "ppo-2").rename(run / ".ppo-2")
@@ -126,7 +128,7 @@ def _cut_off(run: Path) -> None:
         assert (run / "checkpoint-1/whole.json").is_file()
 
 
-def _listening(asked: list[str], deaf_after: int | None = None) -> Any:
+def _make_listening_model(queries: list[str], deaf_after: int | None = None) -> Any:
     """A reward model that lists the queries of its batches, and dies after so many of them."""
 
     class Listening(RewardModel):
@@ -136,7 +138,7 @@ def _listening(asked: list[str], deaf_after: int | None = None) -> Any:
             self.calls += 1
             if deaf_after is not None and self.calls > deaf_after:
                 raise BudgetExceeded("the judge has died")
-            asked.extend(candidate.query for candidate in candidates)
+            queries.extend(candidate.query for candidate in candidates)
             return await super()._rewards(candidates, budgets)
 
     return Listening
@@ -148,8 +150,11 @@ def test_a_resumed_ppo_reads_what_an_uninterrupted_one_reads_next(rows: int, bat
     assert len(whole) == 6 * batch
     for start in range(0, len(whole) - rows + 1, rows):
         assert sorted(whole[start : start + rows]) == list(range(rows))
-    for done in range(6):
-        assert prompt_order(rows, 7, done * batch, 6 * batch) == whole[done * batch :]
+    for finished_steps in range(6):
+        assert (
+            prompt_order(rows, 7, finished_steps * batch, 6 * batch)
+            == whole[finished_steps * batch :]
+        )
     assert prompt_order(rows, 8, 0, 6 * batch) != whole
 
 
@@ -160,8 +165,8 @@ def test_the_default_judge_rewards_the_135m_policy(tmp_path: Path) -> None:
     run = tmp_path / "run"
     sets = [f"output={run}", "steps=1", "batch_size=4", "learner.max_response_tokens=16"]
     command = [sys.executable, "-m", "autoj_reward.cli", "train", "grpo"]
-    flags = [word for given in sets for word in ("--set", given)]
-    told = subprocess.run(
+    flags = [word for setting in sets for word in ("--set", setting)]
+    result = subprocess.run(
         [*command, "--config", "configs/trainers/grpo.yaml", *flags],
         cwd=ROOT,
         capture_output=True,
@@ -169,18 +174,18 @@ def test_the_default_judge_rewards_the_135m_policy(tmp_path: Path) -> None:
         timeout=560,
         check=False,
     )
-    assert told.returncode == 0, told.stderr[-4000:]
-    logged = scalars(run / "logs")
-    assert logged["judge/ok"] == [1.0] and 1 <= logged["judge/raw"][0] <= 10
-    assert logged["judge/wait_seconds"][0] > 0
+    assert result.returncode == 0, result.stderr[-4000:]
+    metrics = read_scalars(run / "logs")
+    assert metrics["judge/ok"] == [1.0] and 1 <= metrics["judge/raw"][0] <= 10
+    assert metrics["judge/wait_seconds"][0] > 0
     assert (run / "policy" / "model.safetensors").is_file()
 
 
 @pytest.mark.training
-def test_rejection_sampling(tmp_path: Path, written: Path, policy: str) -> None:
-    given = json.loads(written.read_text(encoding="utf-8"))
+def test_rejection_sampling(tmp_path: Path, config_file: Path, policy: str) -> None:
+    settings = json.loads(config_file.read_text(encoding="utf-8"))
     config = {
-        "input": given["input"],
+        "input": settings["input"],
         "output": str(tmp_path / "rejection"),
         "policy": {"kind": "fake", "model": policy, "n": 4},
         "judge": {"kind": "fake"},
@@ -197,17 +202,17 @@ def test_rejection_sampling(tmp_path: Path, written: Path, policy: str) -> None:
     assert rows[0]["source"]["policy"] == policy and rows[0]["source"]["of"] == 4
     pairs = [json.loads(line) for line in (first / "pairs.jsonl").read_text().splitlines()]
     assert all(p["source"]["rejected_value"] < p["source"]["value"] for p in pairs)
-    assert not torch.equal(weights(first / "policy"), weights(second / "policy"))
+    assert not torch.equal(load_weights(first / "policy"), load_weights(second / "policy"))
     written_at = (second / "policy" / "model.safetensors").stat().st_mtime_ns
     assert training.main("rejection-sampling", str(path)) == 0
     assert (second / "policy" / "model.safetensors").stat().st_mtime_ns == written_at
 
 
 def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
-    tmp_path: Path, written: Path, policy: str
+    tmp_path: Path, config_file: Path, policy: str
 ) -> None:
     job = BestOfNConfig(
-        input=json.loads(written.read_text(encoding="utf-8"))["input"],
+        input=json.loads(config_file.read_text(encoding="utf-8"))["input"],
         output=tmp_path / "job",
         policy=PolicyConfig(kind="fake", model=policy, n=3, system="Be brief."),
         judge=JudgeConfig(kind="fake", script={"ratings": {"good": 9, "fair": 6, "poor": 2}}),
@@ -218,8 +223,8 @@ def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
     finished = [(True, True, True), (False, True, True), (True, True, False), (True, False, False)]
     journal = Journal(job.output / "journal.sqlite")
     for query, ended in zip(QUERIES, finished, strict=True):
-        kept = SampledResponses(("good", "fair", "poor"), (None,) * 3, ended, 9)
-        journal.put_samples(policy_name(job.policy), query, kept)
+        samples = SampledResponses(("good", "fair", "poor"), (None,) * 3, ended, 9)
+        journal.put_samples(policy_name(job.policy), query, samples)
     journal.close()
     best_of_n.run_job(job)
     rows = chosen_rows(job, 0.0, "p", 1)
@@ -244,23 +249,23 @@ TYPOS = {
 
 @pytest.mark.parametrize("algorithm", TYPOS)
 def test_a_typo_under_trainer_is_found_before_anything_starts(
-    algorithm: str, written: Path, monkeypatch: pytest.MonkeyPatch
+    algorithm: str, config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class StartedError(Exception):
         """The judge would start now."""
 
-    def beside(*_: Any) -> Any:
+    def start_judge(*_: Any) -> Any:
         raise StartedError
 
-    monkeypatch.setattr(training, "beside_judge", beside)
-    typo, meant = TYPOS[algorithm]
-    output = written.parent / "typo"
+    monkeypatch.setattr(training, "beside_judge", start_judge)
+    typo, right_key = TYPOS[algorithm]
+    output = config_file.parent / "typo"
     sets = (f"output={output}", "seed=1")
-    with pytest.raises(ConfigError, match=f"'trainer.{typo}'.*did you mean {meant}\\?"):
-        training.main(algorithm, str(written), (*sets, f"trainer.{typo}=2"))
+    with pytest.raises(ConfigError, match=f"'trainer.{typo}'.*did you mean {right_key}\\?"):
+        training.main(algorithm, str(config_file), (*sets, f"trainer.{typo}=2"))
     assert not output.exists()
     with pytest.raises(StartedError):
-        training.main(algorithm, str(written), (*sets, f"{meant}=2"))
+        training.main(algorithm, str(config_file), (*sets, f"{right_key}=2"))
 
 
 def test_a_typo_under_sft_trainer_is_found_before_anything_starts(
@@ -279,17 +284,19 @@ def test_a_typo_under_sft_trainer_is_found_before_anything_starts(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_cannot_be_trained(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def said(kind: type[Exception], *sets: str) -> str:
+def test_what_cannot_be_trained(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explain_error(kind: type[Exception], *sets: str) -> str:
         with pytest.raises(kind) as caught:
-            training.main("grpo", str(written), sets)
+            training.main("grpo", str(config_file), sets)
         return str(caught.value)
 
-    assert "every prompt is over" in said(InputError, "learner.max_prompt_tokens=2")
-    run = f"output={written.parent / 'other'}"
-    assert "no multiple of" in said(ConfigError, run, "device_batch_size=3")
-    assert "another config" in said(ConfigError, run, "seed=5")
+    assert "every prompt is over" in explain_error(InputError, "learner.max_prompt_tokens=2")
+    run = f"output={config_file.parent / 'other'}"
+    assert "no multiple of" in explain_error(ConfigError, run, "device_batch_size=3")
+    assert "another config" in explain_error(ConfigError, run, "seed=5")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert "start it with `autoj serve`" in said(ConfigError, f"output={written.parent / 'third'}")
+    assert "start it with `autoj serve`" in explain_error(
+        ConfigError, f"output={config_file.parent / 'third'}"
+    )
     with pytest.raises(ConfigError, match="runs in one process"):
-        training.main("rejection-sampling", str(written))
+        training.main("rejection-sampling", str(config_file))

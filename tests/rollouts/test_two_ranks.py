@@ -19,13 +19,13 @@ ROOT = Path(__file__).parents[2]
 QUERIES = [f"Name river {n}." for n in range(16)]
 
 
-def written(path: Path, rows: list[dict[str, Any]]) -> str:
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> str:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
 
 
-def learning(folder: Path, name: str, model: str, **more: Any) -> dict[str, Any]:
-    queries = written(folder / "queries.jsonl", [{"query": query} for query in QUERIES])
+def make_policy_config(folder: Path, name: str, model: str, **more: Any) -> dict[str, Any]:
+    queries = write_rows(folder / "queries.jsonl", [{"query": query} for query in QUERIES])
     learner = {"model": model, "max_prompt_tokens": 64, "max_response_tokens": 6}
     return {
         "input": queries,
@@ -42,19 +42,19 @@ def learning(folder: Path, name: str, model: str, **more: Any) -> dict[str, Any]
     }
 
 
-def pairs(folder: Path) -> str:
+def write_pairs(folder: Path) -> str:
     rows = [
         {"query": query, "response_1": f"It is {n}.", "response_2": "No.", "label": "first"}
         for n, query in enumerate(QUERIES[:12])
     ]
-    return written(folder / "pairs.jsonl", rows)
+    return write_rows(folder / "pairs.jsonl", rows)
 
 
-def fine_tuning(folder: Path, name: str, model: str, **more: Any) -> dict[str, Any]:
+def make_judge_config(folder: Path, name: str, model: str, **more: Any) -> dict[str, Any]:
     return {
         "model": model,
         "output": str(folder / name),
-        "data": {"folder": str(folder), "compared": [pairs(folder)], "held_out": 0},
+        "data": {"folder": str(folder), "compared": [write_pairs(folder)], "held_out": 0},
         "max_length": 512,
         "epochs": 1,
         "batch_size": 4,
@@ -66,7 +66,7 @@ def fine_tuning(folder: Path, name: str, model: str, **more: Any) -> dict[str, A
     }
 
 
-def launched(config: str, work: list[tuple[str, dict[str, Any]]], folder: Path) -> str:
+def launch(config: str, work: list[tuple[str, dict[str, Any]]], folder: Path) -> str:
     """What two processes say that accelerate's launcher started with a shipped config."""
     path = folder / "work.json"
     path.write_text(json.dumps(work), encoding="utf-8")
@@ -84,26 +84,26 @@ def launched(config: str, work: list[tuple[str, dict[str, Any]]], folder: Path) 
         str(path),
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
+    result = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-    for what, _ in work:
-        assert done.stdout.count(f"stopped: {what}\n") == 2
-        assert done.stdout.count(f"done: {what}\n") == 2
-    assert done.stderr.count("goes on from") >= len(work)
-    return done.stderr
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-6000:]
+    for kind, _ in work:
+        assert result.stdout.count(f"stopped: {kind}\n") == 2
+        assert result.stdout.count(f"done: {kind}\n") == 2
+    assert result.stderr.count("goes on from") >= len(work)
+    return result.stderr
 
 
-def moved(folder: Path, start: str, kind: Any = None) -> bool:
+def has_learned(folder: Path, start: str, kind: Any = None) -> bool:
     """Whether a saved model loads whole and has learned."""
     from transformers import AutoModelForCausalLM
 
     kind = kind or AutoModelForCausalLM
-    found, info = kind.from_pretrained(folder, output_loading_info=True)
+    model, info = kind.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"] and not info["mismatched_keys"]
     before = AutoModelForCausalLM.from_pretrained(start).get_input_embeddings().weight
-    after = found.get_input_embeddings().weight
+    after = model.get_input_embeddings().weight
     return after.shape == before.shape and not torch.equal(after, before)
 
 
@@ -116,17 +116,20 @@ def test_full_weights_are_trained_and_saved(
     from transformers import AutoModelForSequenceClassification
 
     work = [
-        ("grpo", learning(tmp_path, "grpo", qwen)),
-        ("rloo", learning(tmp_path, "rloo", qwen)),
-        ("online-dpo", learning(tmp_path, "dpo", qwen, device_batch_size=1, batch_size=2)),
-        ("judge", fine_tuning(tmp_path, "judge", policy, mix={"compared": 0.5})),
-        ("scalar", fine_tuning(tmp_path, "scalar", policy)),
+        ("grpo", make_policy_config(tmp_path, "grpo", qwen)),
+        ("rloo", make_policy_config(tmp_path, "rloo", qwen)),
+        (
+            "online-dpo",
+            make_policy_config(tmp_path, "dpo", qwen, device_batch_size=1, batch_size=2),
+        ),
+        ("judge", make_judge_config(tmp_path, "judge", policy, mix={"compared": 0.5})),
+        ("scalar", make_judge_config(tmp_path, "scalar", policy)),
     ]
-    launched(config, work, tmp_path)
+    launch(config, work, tmp_path)
     for name in ("grpo", "rloo", "dpo"):
-        assert moved(tmp_path / name / "policy", qwen)
-    assert moved(tmp_path / "judge/judge", policy)
-    assert moved(tmp_path / "scalar/scalar", policy, AutoModelForSequenceClassification)
+        assert has_learned(tmp_path / name / "policy", qwen)
+    assert has_learned(tmp_path / "judge/judge", policy)
+    assert has_learned(tmp_path / "scalar/scalar", policy, AutoModelForSequenceClassification)
 
 
 @pytest.mark.training
@@ -134,8 +137,8 @@ def test_full_weights_are_trained_and_saved(
 def test_ppo_learns_by_adapters_on_one_base_in_two_processes(tmp_path: Path, qwen: str) -> None:
     from safetensors.torch import load_file
 
-    work = [("ppo", learning(tmp_path, "ppo", qwen, learner={"lora_rank": 4}))]
-    launched("accelerate_ddp.yaml", work, tmp_path)
+    work = [("ppo", make_policy_config(tmp_path, "ppo", qwen, learner={"lora_rank": 4}))]
+    launch("accelerate_ddp.yaml", work, tmp_path)
     run = tmp_path / "ppo"
     adapter = load_file(run / "policy/adapter_model.safetensors")
     assert any("lora_B" in name and weights.abs().max() > 0 for name, weights in adapter.items())

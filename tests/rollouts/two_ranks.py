@@ -31,16 +31,16 @@ class Stopped(Exception):
     """The first run has saved its second step."""
 
 
-def as_on_gpus() -> None:
+def pretend_gpus() -> None:
     """Let accelerate take two gloo processes for two GPUs where FSDP is asked for."""
     initialize = PartialState.__init__
 
-    def patched(self: Any, cpu: bool = False, **options: Any) -> None:
+    def initialize_pretended(self: Any, cpu: bool = False, **options: Any) -> None:
         initialize(self, cpu, **options)
         if self.distributed_type == DistributedType.MULTI_CPU:
             self.distributed_type = DistributedType.MULTI_GPU
 
-    accelerate.state.PartialState.__init__ = patched
+    accelerate.state.PartialState.__init__ = initialize_pretended
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def scripted_judge(config: RewardConfig, threads: int | None) -> Iterator[Reward
         yield model
 
 
-def stopping(kind: Any, method: str, first: list[bool]) -> None:
+def stop_at_step_2(kind: Any, method: str, first: list[bool]) -> None:
     """Let a callback's method stop the run at step 2, where `first` is not empty."""
     original = getattr(kind, method)
 
@@ -64,10 +64,10 @@ def stopping(kind: Any, method: str, first: list[bool]) -> None:
     setattr(kind, method, stop)
 
 
-def run(what: str, config: dict[str, Any]) -> None:
+def run(recipe: str, config: dict[str, Any]) -> None:
     """One training, whole or from where it was stopped."""
-    if what in ("judge", "scalar"):
-        if what == "judge":
+    if recipe in ("judge", "scalar"):
+        if recipe == "judge":
             from autoj_reward.training.judge.recipe import TrainJudgeConfig as Kind
             from autoj_reward.training.judge.train import train_judge as train
         else:
@@ -81,7 +81,7 @@ def run(what: str, config: dict[str, Any]) -> None:
     else:
         path = Path(f"{config['output']}-{os.environ['RANK']}.json")
         path.write_text(json.dumps(config), encoding="utf-8")
-        policies.main(what, str(path))
+        policies.main(recipe, str(path))
 
 
 def say(line: str) -> None:
@@ -92,19 +92,19 @@ def say(line: str) -> None:
 
 def main(work: str) -> None:
     if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        as_on_gpus()
+        pretend_gpus()
     setattr(policies, "beside_judge", scripted_judge)  # noqa: B010
     first: list[bool] = []
-    stopping(saving._Checkpoints, "on_save", first)
-    stopping(ppo._Checkpoints, "on_step_end", first)
-    for what, config in json.loads(Path(work).read_text(encoding="utf-8")):
+    stop_at_step_2(saving._Checkpoints, "on_save", first)
+    stop_at_step_2(ppo._Checkpoints, "on_step_end", first)
+    for recipe, config in json.loads(Path(work).read_text(encoding="utf-8")):
         first.append(True)
         try:
-            run(what, config)
+            run(recipe, config)
         except Stopped:
-            say(f"stopped: {what}")
-        run(what, config)
-        say(f"done: {what}")
+            say(f"stopped: {recipe}")
+        run(recipe, config)
+        say(f"done: {recipe}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.formats.schema import FORMATS
 from autoj_reward.service.api import make_app
 from tests.engine.test_openai_engine import Answer, Endpoint
-from tests.rollouts.test_job import Job, read
+from tests.rollouts.test_job import Job
+from tests.rollouts.test_job import read_lines as read
 
 RESPONSES = ["poor", "good", "better"]
 SCRIPT = {"ratings": {"poor": 2, "good": 9, "better": 9}}

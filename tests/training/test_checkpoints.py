@@ -32,7 +32,7 @@ class Killed(Trainer):
         super()._save_optimizer_and_scheduler(output_dir)
 
 
-def trained(output: Path, kind: Any = Trainer, **more: Any) -> float:
+def train_line(output: Path, kind: Any = Trainer, **more: Any) -> float:
     torch.manual_seed(0)
     rows = [{"x": torch.tensor([float(n)]), "y": torch.tensor([2.0 * n])} for n in range(12)]
     model = Line()
@@ -57,26 +57,26 @@ def test_a_run_killed_while_it_saves_goes_on_from_the_one_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    expected = trained(whole)
+    expected = train_line(whole)
     with pytest.raises(KeyboardInterrupt):
-        trained(killed, Killed)
+        train_line(killed, Killed)
     assert (killed / "checkpoint-4").is_dir()
     capsys.readouterr()
-    assert trained(killed) == expected
-    said = capsys.readouterr().err
-    assert f"left out: {killed / 'checkpoint-4'}: " in said
-    assert f"goes on from {killed / 'checkpoint-2'}" in said
+    assert train_line(killed) == expected
+    errors = capsys.readouterr().err
+    assert f"left out: {killed / 'checkpoint-4'}: " in errors
+    assert f"goes on from {killed / 'checkpoint-2'}" in errors
 
 
 @pytest.mark.training
 def test_a_finished_run_takes_no_further_step(tmp_path: Path) -> None:
-    weight = trained(tmp_path, max_steps=4)
-    assert trained(tmp_path, max_steps=4) == weight
+    weight = train_line(tmp_path, max_steps=4)
+    assert train_line(tmp_path, max_steps=4) == weight
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
-    assert trained(tmp_path, max_steps=6) != weight
+    assert train_line(tmp_path, max_steps=6) != weight
 
 
-def cut(name: str) -> Callable[[Path], None]:
+def make_cut(name: str) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         file = folder / name
         file.write_bytes(file.read_bytes()[:-2])
@@ -88,16 +88,16 @@ def cut(name: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     "damage",
     [
-        pytest.param(cut("trainer_state.json"), id="state cut off"),
-        pytest.param(cut("optimizer.pt"), id="moments cut off"),
-        pytest.param(cut("whole.json"), id="list cut off"),
+        pytest.param(make_cut("trainer_state.json"), id="state cut off"),
+        pytest.param(make_cut("optimizer.pt"), id="moments cut off"),
+        pytest.param(make_cut("whole.json"), id="list cut off"),
         pytest.param(lambda f: (f / "model.safetensors").unlink(), id="no weights"),
         pytest.param(lambda f: (f / "whole.json").unlink(), id="no list"),
         pytest.param(lambda f: (f / "whole.json").write_text("{}"), id="empty list"),
     ],
 )
 def test_what_is_not_whole_does_not_count(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    trained(tmp_path)
+    train_line(tmp_path)
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-6")
     damage(tmp_path / "checkpoint-6")
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")

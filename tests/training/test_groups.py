@@ -29,77 +29,79 @@ from autoj_reward.training.judge.trainer import ranking_loss
 TEXT = "The first step is easy. Then mix it well!\nAt last, bake for an hour. Enjoy your cake."
 
 
-def count(text: str) -> int:
+def count_words(text: str) -> int:
     return len(text.split())
 
 
-def outputs(seed: int, size: int = 60) -> Graded:
+def make_outputs(seed: int, size: int = 60) -> Graded:
     """Longer outputs score higher, as GPT-4 has it."""
     rng = random.Random(seed)
-    found = []
+    rows = []
     for n in range(size):
         words = rng.randint(5, 200)
-        found.append(
+        rows.append(
             GradedOutput(f"s{n}", "word " * words, min(0.0, words / 50 - 6 + rng.gauss(0, 2)))
         )
-    return Graded("f", seed, f"Query {seed}?", tuple(found))
+    return Graded("f", seed, f"Query {seed}?", tuple(rows))
 
 
-def groups(**config: float) -> list[Ranked]:
-    sampler = GroupSampler(GroupsConfig(**{"longest": 500, **config}), count)
+def make_groups(**config: float) -> list[Ranked]:
+    sampler = GroupSampler(GroupsConfig(**{"longest": 500, **config}), count_words)
     rng = random.Random(0)
-    return [g for seed in range(40) for g in sampler.groups(outputs(seed), ["off topic"], rng)]
+    return [g for seed in range(40) for g in sampler.groups(make_outputs(seed), ["off topic"], rng)]
 
 
-def longer_wins(groups: Sequence[Ranked]) -> float:
+def share_longer_wins(ranked: Sequence[Ranked]) -> float:
     """Share of the groups' pairs whose longer response has the higher score."""
     won = []
-    for group in groups:
-        rows = sorted(zip(map(count, group.responses[:4]), group.scores[:4], strict=True))
+    for group in ranked:
+        rows = sorted(zip(map(count_words, group.responses[:4]), group.scores[:4], strict=True))
         won += [high > low for (short, low), (long, high) in combinations(rows, 2) if short != long]
     return sum(won) / len(won)
 
 
 def test_a_group_is_of_nearly_one_length_and_of_wide_scores() -> None:
-    found = groups(longest=150)
-    assert len(found) > 60
-    for group in found:
-        lengths = [count(text) for text in group.responses[:4]]
+    ranked = make_groups(longest=150)
+    assert len(ranked) > 60
+    for group in ranked:
+        lengths = [count_words(text) for text in group.responses[:4]]
         assert max(lengths) <= 1.3 * min(lengths) + 8 and max(lengths) <= 150
         assert max(group.scores[:4]) - min(group.scores[:4]) >= SPREAD
 
 
 def test_length_predicts_little_within_groups_of_one_length() -> None:
-    assert longer_wins(groups()) < 0.6 < 0.65 < longer_wins(groups(any_length=1))
+    assert (
+        share_longer_wins(make_groups()) < 0.6 < 0.65 < share_longer_wins(make_groups(any_length=1))
+    )
 
 
 def test_a_share_of_the_groups_has_any_length() -> None:
-    def wide(found: list[Ranked]) -> float:
-        lengths = [[count(text) for text in group.responses[:4]] for group in found]
-        return sum(max(own) > 1.3 * min(own) + 8 for own in lengths) / len(found)
+    def share_wide(ranked: list[Ranked]) -> float:
+        lengths = [[count_words(text) for text in group.responses[:4]] for group in ranked]
+        return sum(max(counts) > 1.3 * min(counts) + 8 for counts in lengths) / len(ranked)
 
-    assert wide(groups()) == 0
-    assert 0.3 < wide(groups(any_length=0.5)) < 0.8
-    assert wide(groups(any_length=1)) > 0.9
+    assert share_wide(make_groups()) == 0
+    assert 0.3 < share_wide(make_groups(any_length=0.5)) < 0.8
+    assert share_wide(make_groups(any_length=1)) > 0.9
 
 
 GROUP = {"query": "Why?", "responses": ["Because.", "No."], "scores": [0, -2.5]}
 
 
-def of_files(tmp_path: Path, rows: list[object]) -> list[tuple[bool, Ranked]]:
+def read_files(tmp_path: Path, rows: list[object]) -> list[tuple[bool, Ranked]]:
     file = tmp_path / "groups.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with gzip.open(tmp_path / "preferences.jsonl.gz", "wt") as preferences:
-        own = {"annotator": GRADER, "instruction": "Q", "second": "s", "preference": 0.5}
-        preferences.write(json.dumps(own) + "\n")
+        entry = {"annotator": GRADER, "instruction": "Q", "second": "s", "preference": 0.5}
+        preferences.write(json.dumps(entry) + "\n")
     with gzip.open(tmp_path / "outputs.jsonl.gz", "wt") as texts:
         texts.write(json.dumps({"instruction": "Q", "outputs": {"s": "One."}}) + "\n")
     data = JudgeData(graded=GradedData(folder=str(tmp_path), test=0, validation=0))
-    return list(ranked_groups(data, GroupsConfig(files=(str(file),)), 0, count, []))
+    return list(ranked_groups(data, GroupsConfig(files=(str(file),)), 0, count_words, []))
 
 
 def test_files_bring_more_groups_to_train_on(tmp_path: Path) -> None:
-    [(validates, group)] = of_files(tmp_path, [GROUP])
+    [(validates, group)] = read_files(tmp_path, [GROUP])
     assert not validates
     assert group == Ranked(
         str(tmp_path / "groups.jsonl"), 1, "Why?", ("Because.", "No."), (0.0, -2.5)
@@ -107,7 +109,7 @@ def test_files_bring_more_groups_to_train_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         pytest.param({"scores": [1]}, "1 numbers for 2 responses", id="one-score-for-two"),
         pytest.param({"responses": ["x"], "scores": [1]}, "two or more", id="one-response"),
@@ -116,21 +118,23 @@ def test_files_bring_more_groups_to_train_on(tmp_path: Path) -> None:
         pytest.param({"query": " "}, "query", id="blank-query"),
     ],
 )
-def test_a_bad_group_is_named_by_line(tmp_path: Path, change: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=rf"groups.jsonl:2: .*{said}"):
-        of_files(tmp_path, [GROUP, GROUP | change])
+def test_a_bad_group_is_named_by_line(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=rf"groups.jsonl:2: .*{message}"):
+        read_files(tmp_path, [GROUP, GROUP | change])
 
 
 def test_a_faulty_response_is_the_worst_of_its_group() -> None:
-    bad = [group for group in groups() if len(group.responses) == 5]
+    bad = [group for group in make_groups() if len(group.responses) == 5]
     assert bad
     assert all(g.scores[4] == min(g.scores[:4]) - WORSE for g in bad)
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults(name: str) -> None:
-    made = {FAULTS[name](TEXT, random.Random(seed)) for seed in range(20)}
-    assert len(made) > 1 and TEXT not in made and all(text.strip() for text in made)
+    texts = {FAULTS[name](TEXT, random.Random(seed)) for seed in range(20)}
+    assert len(texts) > 1 and TEXT not in texts and all(text.strip() for text in texts)
 
 
 @pytest.mark.parametrize("text", ["x", "No end", "?!", "a\nb", "ä" * 3000], ids=lambda t: t[:6])
@@ -157,6 +161,6 @@ def test_the_loss_wants_the_order_and_is_the_same_in_any_order() -> None:
     # Of two, the logistic loss at 2 points of rating and 1 decade of score.
     p = torch.sigmoid(torch.tensor(1.0))
     x = torch.tensor(3.0)
-    wanted = -(p * torch.sigmoid(x).log() + (1 - p) * torch.sigmoid(-x).log())
-    found = ranking_loss(torch.tensor([4.0, 2.0]), torch.tensor([-1.0, -2.0]), 1.5)
-    assert found.item() == pytest.approx(wanted.item())
+    expected = -(p * torch.sigmoid(x).log() + (1 - p) * torch.sigmoid(-x).log())
+    loss = ranking_loss(torch.tensor([4.0, 2.0]), torch.tensor([-1.0, -2.0]), 1.5)
+    assert loss.item() == pytest.approx(expected.item())

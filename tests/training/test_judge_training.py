@@ -64,7 +64,7 @@ def builder(smollm2: Any) -> ExampleBuilder:
     return ExampleBuilder(PromptTokenizer(smollm2, "chat"), FORMAT, ALL)
 
 
-def path_to(tree: TokenTree, node: int) -> list[int]:
+def list_path_ids(tree: TokenTree, node: int) -> list[int]:
     ids = []
     while node >= 0:
         ids.append(tree.ids[node])
@@ -82,12 +82,12 @@ def test_a_tree_shares_what_its_paths_have_in_common() -> None:
 
 
 def test_trees_without_branches_need_no_mask_of_their_own() -> None:
-    one, two = TokenTree(), TokenTree()
-    one.add([1, 2, 3])
-    two.add([4])
-    made = batch([one, two], pad=0)
-    assert made["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert made["input_ids"].tolist() == [[1, 2, 3], [4, 0, 0]]
+    first, second = TokenTree(), TokenTree()
+    first.add([1, 2, 3])
+    second.add([4])
+    inputs = batch([first, second], pad=0)
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert inputs["input_ids"].tolist() == [[1, 2, 3], [4, 0, 0]]
 
 
 def test_every_path_of_a_tree_is_computed_as_if_alone(tiny: Any, builder: ExampleBuilder) -> None:
@@ -99,7 +99,7 @@ def test_every_path_of_a_tree_is_computed_as_if_alone(tiny: Any, builder: Exampl
         for row, tree in enumerate(tree for item in items for tree in item.trees):
             assert tree.logit_nodes
             for node in tree.logit_nodes:
-                alone = tiny(torch.tensor([path_to(tree.tokens, node)])).logits[0, -1]
+                alone = tiny(torch.tensor([list_path_ids(tree.tokens, node)])).logits[0, -1]
                 assert torch.allclose(alone, together[row, node], atol=1e-5)
 
 
@@ -112,18 +112,18 @@ def test_what_a_rated_row_teaches(builder: ExampleBuilder, smollm2: Any) -> None
     assert smollm2.decode([token for _, token in tree.text]) == CRITIQUE + "<|im_end|>"
     assert tree.after and tree.direct
     head = smollm2.decode(prompt)
-    for slot, said in ((tree.after, CRITIQUE[:-3]), (tree.direct, "Rating: [[")):
-        read = {
-            prefix: smollm2.decode(path_to(tree.tokens, node)).removeprefix(head)
+    for slot, text in ((tree.after, CRITIQUE[:-3]), (tree.direct, "Rating: [[")):
+        texts = {
+            prefix: smollm2.decode(list_path_ids(tree.tokens, node)).removeprefix(head)
             for prefix, node in slot.nodes.items()
         }
-        [one] = [prefix for prefix in read if prefix]
-        assert read == {(): said, one: said + "1"}
+        [digit] = [prefix for prefix in texts if prefix]
+        assert texts == {(): text, digit: text + "1"}
         assert [smollm2.decode(list(ids)) for ids in slot.labels] == list(FORMAT.scale.labels)
 
 
 @pytest.mark.parametrize(
-    ("limit", "left"),
+    ("limit", "expected"),
     [
         (99, "One two. Three four!\n\n1. Five? Six seven.\n\n"),
         (7, "One two. Three four!\n\nSix seven.\n\n"),
@@ -132,9 +132,9 @@ def test_what_a_rated_row_teaches(builder: ExampleBuilder, smollm2: Any) -> None
         (1, "Six seven.\n\n"),
     ],
 )
-def test_a_brief_critique_keeps_its_first_sentences_and_its_last(limit: int, left: str) -> None:
+def test_a_brief_critique_keeps_its_first_sentences_and_its_last(limit: int, expected: str) -> None:
     text = "One two. Three four!\n\n1. Five? Six seven.\n\n"
-    assert shorten(text, limit, lambda part: len(part.split())) == left
+    assert shorten(text, limit, lambda part: len(part.split())) == expected
 
 
 def test_a_brief_critique_ends_in_the_same_rating(smollm2: Any) -> None:
@@ -152,7 +152,9 @@ def test_the_direct_slot_alone_needs_no_judgement(builder: ExampleBuilder) -> No
     [alone], [both] = builder.direct(RATED).trees, builder.rated(RATED).trees
     assert alone.tokens.linear and not (alone.text or alone.after)
     assert alone.direct and both.direct and alone.direct.labels == both.direct.labels
-    ends = [path_to(tree.tokens, tree.direct.nodes[()]) for tree in (alone, both) if tree.direct]
+    ends = [
+        list_path_ids(tree.tokens, tree.direct.nodes[()]) for tree in (alone, both) if tree.direct
+    ]
     assert ends[0] == ends[1]
 
 
@@ -161,13 +163,16 @@ def test_what_a_pair_teaches(builder: ExampleBuilder, smollm2: Any) -> None:
     text = "So, the final decision is Response 2"
     assert smollm2.decode([token for _, token in tree.text]) == text + "<|im_end|>"
     assert tree.verdict is not None
-    spelled = [smollm2.decode(list(ids)).strip() for ids in tree.verdict.labels]
-    assert spelled == ["Response 1", "Response 2", "Tie"]
+    spellings = [smollm2.decode(list(ids)).strip() for ids in tree.verdict.labels]
+    assert spellings == ["Response 1", "Response 2", "Tie"]
     assert builder.compared(PAIR).target == 1
-    assert [builder.preferred(row).target for row in (PAIR, _labelled(Verdict.TIE))] == [0.0, 0.5]
+    assert [builder.preferred(row).target for row in (PAIR, _make_compared(Verdict.TIE))] == [
+        0.0,
+        0.5,
+    ]
 
 
-def _labelled(label: Verdict) -> Compared:
+def _make_compared(label: Verdict) -> Compared:
     return Compared("f", 3, "q", ("a", "b"), label)
 
 
@@ -177,18 +182,18 @@ def test_the_plain_recipe_is_one_path_and_reads_no_slot(smollm2: Any) -> None:
     assert tree.tokens.linear and not (tree.after or tree.direct)
 
 
-def logits_of(rows: dict[int, dict[int, float]], size: int = 12) -> Any:
+def make_logits_reader(rows: dict[int, dict[int, float]], size: int = 12) -> Any:
     """What a model says at given nodes: token to probability, the rest on token 0."""
 
-    def read(nodes: list[int]) -> Tensor:
-        made = torch.full((len(nodes), size), 1e-9)
+    def read_logits(nodes: list[int]) -> Tensor:
+        probs = torch.full((len(nodes), size), 1e-9)
         for at, node in enumerate(nodes):
             for token, p in rows[node].items():
-                made[at, token] = p
-            made[at, 0] = 1 - sum(rows[node].values())
-        return made.log()
+                probs[at, token] = p
+            probs[at, 0] = 1 - sum(rows[node].values())
+        return probs.log()
 
-    return read
+    return read_logits
 
 
 SLOT = TreeSlot(labels=((1,), (2,), (1, 10)), nodes={(): 0, (1,): 1})
@@ -196,40 +201,40 @@ SLOT = TreeSlot(labels=((1,), (2,), (1, 10)), nodes={(): 0, (1,): 1})
 
 def test_losses_by_hand() -> None:
     tree = Tree(TokenTree(), text=[(2, 3), (3, 4)], direct=SLOT)
-    read = logits_of({0: {1: 0.5, 2: 0.3}, 1: {10: 0.4}, 2: {3: 0.5}, 3: {4: 0.25}})
+    read_logits = make_logits_reader({0: {1: 0.5, 2: 0.3}, 1: {10: 0.4}, 2: {3: 0.5}, 3: {4: 0.25}})
     losses = LossConfig(judgement=2, slot_direct=3, spread=1.0)
     scale = torch.tensor([1.0, 2.0, 3.0])
-    found = read_losses(Example("rated", "f", 1, (tree,), 2.0), [read], losses, scale)
+    result = read_losses(Example("rated", "f", 1, (tree,), 2.0), [read_logits], losses, scale)
     side = math.exp(-0.5)
     slot = -(side * math.log(0.3) + math.log(0.3) + side * math.log(0.2)) / (1 + 2 * side)
     text = -(math.log(0.5) + math.log(0.25)) / 2
-    assert found.parts["slot_direct"] == pytest.approx(slot, abs=1e-4)
-    assert found.parts["judgement"] == pytest.approx(text, abs=1e-4)
-    assert found.loss.item() == pytest.approx(2 * text + 3 * slot, abs=1e-3)
+    assert result.parts["slot_direct"] == pytest.approx(slot, abs=1e-4)
+    assert result.parts["judgement"] == pytest.approx(text, abs=1e-4)
+    assert result.loss.item() == pytest.approx(2 * text + 3 * slot, abs=1e-3)
     expected = (0.3 * 1 + 0.3 * 2 + 0.2 * 3) / 0.8
-    assert found.expected["direct"][0] == pytest.approx(expected, abs=1e-4)
+    assert result.expected["direct"][0] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("target", [1.0, 0.5, 0.0])
 def test_preference_loss_by_hand(target: float) -> None:
-    better = logits_of({0: {2: 0.9}, 1: {10: 0.5}})
-    worse = logits_of({0: {1: 0.9}, 1: {10: 0.0}})
+    better = make_logits_reader({0: {2: 0.9}, 1: {10: 0.5}})
+    worse = make_logits_reader({0: {1: 0.9}, 1: {10: 0.0}})
     tree = Tree(TokenTree(), direct=SLOT)
     losses = LossConfig(preference=1, preference_scale=1.5)
     item = Example("preferred", "f", 1, (tree, tree), target)
-    found = read_losses(item, [better, worse], losses, torch.tensor([1.0, 2.0, 3.0]))
-    win = 1 / (1 + math.exp(-1.5 * (found.expected["direct"][0] - found.expected["direct"][1])))
+    result = read_losses(item, [better, worse], losses, torch.tensor([1.0, 2.0, 3.0]))
+    win = 1 / (1 + math.exp(-1.5 * (result.expected["direct"][0] - result.expected["direct"][1])))
     assert win > 0.8
     by_hand = -target * math.log(win) - (1 - target) * math.log(1 - win)
-    assert found.parts["preference"] == pytest.approx(by_hand, abs=1e-4)
+    assert result.parts["preference"] == pytest.approx(by_hand, abs=1e-4)
 
 
 def test_a_verdict_is_learned_among_the_labels() -> None:
     tree = Tree(TokenTree(), verdict=SLOT)
-    read = logits_of({0: {1: 0.5, 2: 0.3}, 1: {10: 0.4}})
+    read_logits = make_logits_reader({0: {1: 0.5, 2: 0.3}, 1: {10: 0.4}})
     item = Example("compared", "f", 1, (tree,), 2)
-    found = read_losses(item, [read], LossConfig(verdict=1), torch.tensor([1.0, 2.0, 3.0]))
-    assert found.parts == {"verdict": pytest.approx(-math.log(0.2), abs=1e-4)}
+    result = read_losses(item, [read_logits], LossConfig(verdict=1), torch.tensor([1.0, 2.0, 3.0]))
+    assert result.parts == {"verdict": pytest.approx(-math.log(0.2), abs=1e-4)}
 
 
 def test_an_epoch_shows_what_the_mix_says() -> None:
@@ -248,7 +253,7 @@ def test_an_epoch_shows_what_the_mix_says() -> None:
     assert len(schedule(items, MixConfig(rated=1, compared=0), epochs=0.5, seed=0)) == 10
 
 
-def write(folder: Path, model: Path, **change: Any) -> Path:
+def write_run(folder: Path, model: Path, **change: Any) -> Path:
     """Data and config of a small run on the tiny model; ends at the config file."""
     rated = [
         {"query": f"q{n}", "response": f"r{n}", "rating": 1 + n % 9, "judgement": ""}
@@ -295,7 +300,7 @@ def write(folder: Path, model: Path, **change: Any) -> Path:
 
 @pytest.mark.training
 def test_a_run_from_data_to_a_judge(tmp_path: Path, folder: Path) -> None:
-    record = train_judge(load_config(TrainJudgeConfig, write(tmp_path, folder)))
+    record = train_judge(load_config(TrainJudgeConfig, write_run(tmp_path, folder)))
     out = tmp_path / "out"
     assert record["examples"]["training"].keys() == {"rated", "direct", "compared", "preferred"}
     assert record["examples"]["validation"].keys() == {"rated", "compared", "preferred"}
@@ -309,8 +314,8 @@ def test_a_run_from_data_to_a_judge(tmp_path: Path, folder: Path) -> None:
     assert not list((out / "adapter").glob("*.bin"))
     judge = AutoModelForCausalLM.from_pretrained(out / "judge")
     base = AutoModelForCausalLM.from_pretrained(folder)
-    own, other = (m.model.layers[1].mlp.up_proj.weight for m in (judge, base))
-    assert not torch.equal(own, other)
+    trained_weight, base_weight = (m.model.layers[1].mlp.up_proj.weight for m in (judge, base))
+    assert not torch.equal(trained_weight, base_weight)
 
 
 @pytest.mark.training
@@ -330,7 +335,9 @@ def test_graded_outputs_are_ordered(tmp_path: Path, folder: Path) -> None:
     for name, lines in rows.items():
         with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
-    config = load_config(TrainJudgeConfig, write(tmp_path, folder, lora=None, learning_rate=0.003))
+    config = load_config(
+        TrainJudgeConfig, write_run(tmp_path, folder, lora=None, learning_rate=0.003)
+    )
     graded = GradedData(folder=str(tmp_path), test=0.1, validation=0.3, test_systems=("s0", "s1"))
     config = config.model_copy(
         update={
@@ -359,7 +366,7 @@ def test_an_adapter_goes_on_from_a_block_up(tmp_path: Path, folder: Path) -> Non
 @pytest.mark.training
 def test_all_weights_are_trained_without_lora(tmp_path: Path, folder: Path) -> None:
     plain = {"lora": None, "losses": {}, "mix": {"rated": 1, "compared": 0}, "epochs": 6}
-    record = train_judge(load_config(TrainJudgeConfig, write(tmp_path, folder, **plain)))
+    record = train_judge(load_config(TrainJudgeConfig, write_run(tmp_path, folder, **plain)))
     losses = [entry["loss/judgement"] for entry in record["history"] if "loss/judgement" in entry]
     assert losses[-1] < losses[0] - 0.5
     assert record["left_out"] == {"rated.jsonl": 12}  # rows without a judgement teach it nothing
@@ -377,8 +384,8 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, folder: Path) ->
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for path in (whole, killed):
         path.mkdir()
-    train_judge(load_config(TrainJudgeConfig, write(whole, folder)))
-    config = write(killed, folder)
+    train_judge(load_config(TrainJudgeConfig, write_run(whole, folder)))
+    config = write_run(killed, folder)
     command = [sys.executable, "-m", "autoj_reward.cli", "train", "judge", "--config", str(config)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while not (killed / "out/checkpoint-4").is_dir():  # and may be in the midst of writing it
@@ -387,18 +394,23 @@ def test_a_killed_run_goes_on_and_ends_the_same(tmp_path: Path, folder: Path) ->
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (killed / "out/training.json").exists()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "goes on from" in done.stderr
-    one, two = (load_file(p / "out/adapter/adapter_model.safetensors") for p in (whole, killed))
-    assert one.keys() == two.keys()
-    assert all(torch.allclose(one[name], two[name], atol=1e-6) for name in one)
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "goes on from" in result.stderr
+    whole_weights, killed_weights = (
+        load_file(p / "out/adapter/adapter_model.safetensors") for p in (whole, killed)
+    )
+    assert whole_weights.keys() == killed_weights.keys()
+    assert all(
+        torch.allclose(whole_weights[name], killed_weights[name], atol=1e-6)
+        for name in whole_weights
+    )
 
 
 @pytest.mark.training
 def test_bad_rows_are_left_out_and_counted_or_stop_the_run(
     tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write(tmp_path, folder, epochs=0.2, validations=1)
+    path = write_run(tmp_path, folder, epochs=0.2, validations=1)
     rows = (tmp_path / "rated.jsonl").read_text(encoding="utf-8").splitlines()
     rows[1] = json.dumps({"query": "q", "response": "r", "rating": 12})
     rows[2] = json.dumps({"query": "long", "response": "word " * 600, "rating": 2})
@@ -414,13 +426,13 @@ def test_bad_rows_are_left_out_and_counted_or_stop_the_run(
     (tmp_path / "out/config.json").unlink()
     record = train_judge(load_config(TrainJudgeConfig, path, sets))
     assert record["left_out"] == {"rated.jsonl": 3}
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     for part in ("rated.jsonl:2", "rated.jsonl:3: 7", "rated.jsonl:4: its query", "max_length"):
-        assert part in said
+        assert part in errors
 
 
 def test_a_folder_belongs_to_one_run(tmp_path: Path, folder: Path) -> None:
-    path = write(tmp_path, folder, max_length=64)
+    path = write_run(tmp_path, folder, max_length=64)
     with pytest.raises(InputError, match="no row is left to train on"):
         train_judge(load_config(TrainJudgeConfig, path))
     with pytest.raises(ConfigError, match="holds a run of another config"):
@@ -428,7 +440,7 @@ def test_a_folder_belongs_to_one_run(tmp_path: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sets", "said"),
+    ("sets", "message"),
     [
         (["attention=flash_attention_2", "losses.slot_direct=1"], "set attention to sdpa"),
         (["attention=flash_attention_2", "losses={slot_after: 1}"], "set attention to sdpa"),
@@ -436,9 +448,9 @@ def test_a_folder_belongs_to_one_run(tmp_path: Path, folder: Path) -> None:
         (["adapter=x", "lora=null"], "give a lora block"),
     ],
 )
-def test_recipes_that_cannot_be(tmp_path: Path, sets: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        load_config(TrainJudgeConfig, write(tmp_path, tmp_path), sets)
+def test_recipes_that_cannot_be(tmp_path: Path, sets: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(TrainJudgeConfig, write_run(tmp_path, tmp_path), sets)
 
 
 def test_the_papers_recipe() -> None:

@@ -39,7 +39,7 @@ from autoj_reward.training.scalar.train import (
 CHAT = "query {n}", "good answer {n}", "bad {n}"
 
 
-def pair_rows(count: int = 20) -> list[dict[str, Any]]:
+def make_pair_rows(count: int = 20) -> list[dict[str, Any]]:
     """The winner is second in odd rows; every fifth row is a tie."""
     rows = []
     for n in range(count):
@@ -50,9 +50,11 @@ def pair_rows(count: int = 20) -> list[dict[str, Any]]:
     return rows
 
 
-def write(folder: Path, model: str, rows: list[dict[str, Any]] | None = None, **change: Any) -> str:
+def write_run(
+    folder: Path, model: str, rows: list[dict[str, Any]] | None = None, **change: Any
+) -> str:
     """Data and config of a small run; ends at the config file."""
-    text = "".join(json.dumps(row) + "\n" for row in rows or pair_rows())
+    text = "".join(json.dumps(row) + "\n" for row in rows or make_pair_rows())
     (folder / "pairs.jsonl").write_text(text, encoding="utf-8")
     config = {
         "model": model,
@@ -71,25 +73,27 @@ def write(folder: Path, model: str, rows: list[dict[str, Any]] | None = None, **
     return str(path)
 
 
-def loaded(path: str, *sets: str) -> TrainScalarConfig:
+def load(path: str, *sets: str) -> TrainScalarConfig:
     return load_config(TrainScalarConfig, path, sets)
 
 
 @pytest.fixture(scope="module")
-def trained(policy: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def trained_run(
+    policy: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("trained")
-    return folder, train_scalar(loaded(write(folder, policy)), "the command")
+    return folder, train_scalar(load(write_run(folder, policy)), "the command")
 
 
 def test_pairs_are_split_by_query_and_ties_counted(small: str, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(small)
-    found = read_chosen_pairs(loaded(write(tmp_path, small)), tokenizer)
-    assert found.ties == {"pairs.jsonl": 4}
-    assert len(found.training) + len(found.validation) == 16
-    assert found.training and found.validation and not found.bad
-    queries = [{pair.query for pair in part} for part in (found.training, found.validation)]
+    pairs = read_chosen_pairs(load(write_run(tmp_path, small)), tokenizer)
+    assert pairs.ties == {"pairs.jsonl": 4}
+    assert len(pairs.training) + len(pairs.validation) == 16
+    assert pairs.training and pairs.validation and not pairs.bad
+    queries = [{pair.query for pair in part} for part in (pairs.training, pairs.validation)]
     assert not queries[0] & queries[1]
-    for pair in (*found.training, *found.validation):
+    for pair in (*pairs.training, *pairs.validation):
         n = pair.query.split()[1]
         for ids, response in ((pair.chosen_ids, CHAT[1]), (pair.rejected_ids, CHAT[2])):
             turns = [
@@ -99,7 +103,7 @@ def test_pairs_are_split_by_query_and_ties_counted(small: str, tmp_path: Path) -
             assert ids == tokenizer.apply_chat_template(turns)["input_ids"]
         assert pair.extra_characters == len("good answer") - len("bad")
         assert pair.margin == 0
-    counts = found.counts()
+    counts = pairs.counts()
     assert counts["ties_left_out"] == {"pairs.jsonl": 4} and counts["bad_left_out"] == {}
 
 
@@ -111,71 +115,71 @@ def test_the_best_and_the_worst_of_a_group_are_a_pair_too(small: str, tmp_path: 
     with gzip.open(tmp_path / "preferences.jsonl.gz", "wt") as preferences:
         for query in ("Q 1", "Q 2"):
             for n in range(8):
-                own = {"annotator": GRADER, "instruction": query, "second": f"s{n}"}
-                preferences.write(json.dumps(own | {"preference": 10 ** (n - 7)}) + "\n")
+                row = {"annotator": GRADER, "instruction": query, "second": f"s{n}"}
+                preferences.write(json.dumps(row | {"preference": 10 ** (n - 7)}) + "\n")
     group = {"query": "Q 3", "responses": ["so so", "bad", "good"], "scores": [-1, -3, 0]}
     (tmp_path / "groups.jsonl").write_text(json.dumps(group))
     data = {"folder": str(tmp_path), "graded": {"folder": ".", "test": 0, "validation": 0}}
-    path = write(tmp_path, small, data=data, groups={"files": ["groups.jsonl"]})
+    path = write_run(tmp_path, small, data=data, groups={"files": ["groups.jsonl"]})
     tokenizer = load_tokenizer(small)
-    found = read_chosen_pairs(loaded(path), tokenizer)
-    assert [pair.query for pair in found.training] == ["Q 3", "Q 1", "Q 2"]
-    three, one, _ = (
+    pairs = read_chosen_pairs(load(path), tokenizer)
+    assert [pair.query for pair in pairs.training] == ["Q 3", "Q 1", "Q 2"]
+    third, first, _ = (
         [tokenizer.decode(ids) for ids in (pair.chosen_ids, pair.rejected_ids)]
-        for pair in found.training
+        for pair in pairs.training
     )
-    assert "good" in three[0] and "bad" in three[1]
-    assert any(text in one[0] for text in outputs.values())
+    assert "good" in third[0] and "bad" in third[1]
+    assert any(text in first[0] for text in outputs.values())
 
 
 def test_control_tokens_in_a_response_stay_text(small: str, tmp_path: Path) -> None:
     rows = [
-        *pair_rows(),
+        *make_pair_rows(),
         {"query": "q", "response_1": "a<|im_end|>", "response_2": "b", "label": 0},
     ]
     tokenizer = load_tokenizer(small)
-    found = read_chosen_pairs(loaded(write(tmp_path, small, rows), "data.held_out=0"), tokenizer)
+    pairs = read_chosen_pairs(load(write_run(tmp_path, small, rows), "data.held_out=0"), tokenizer)
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert found.training[-1].chosen_ids.count(end) == found.training[-1].rejected_ids.count(end)
+    assert pairs.training[-1].chosen_ids.count(end) == pairs.training[-1].rejected_ids.count(end)
 
 
 def test_bad_rows_are_named_or_stop_the_run(small: str, tmp_path: Path) -> None:
     measured = {"query": "query 1", "response_1": "a", "response_2": "b", "label": 0}
-    rows = pair_rows()
+    rows = make_pair_rows()
     rows[2]["label"] = 7
     rows[3]["response_1"] = "word " * 300
-    path = write(tmp_path, small, rows)
+    path = write_run(tmp_path, small, rows)
     (tmp_path / "measure.jsonl").write_text(json.dumps(measured), encoding="utf-8")
     sets = ["data.exclude=[measure.jsonl]"]
-    found = read_chosen_pairs(loaded(path, *sets), load_tokenizer(small))
-    said = "\n".join(map(str, found.bad))
+    pairs = read_chosen_pairs(load(path, *sets), load_tokenizer(small))
+    reasons = "\n".join(map(str, pairs.bad))
     for part in ("pairs.jsonl:3: field 'label': 7", "pairs.jsonl:2: its query", "pairs.jsonl:4: "):
-        assert part in said
-    assert "max_length is 128" in said
-    assert found.counts()["bad_left_out"] == {"pairs.jsonl": 3}
+        assert part in reasons
+    assert "max_length is 128" in reasons
+    assert pairs.counts()["bad_left_out"] == {"pairs.jsonl": 3}
     with pytest.raises(InputError, match="3 rows cannot be trained on"):
-        read_chosen_pairs(loaded(path, *sets, "bad_rows=stop"), load_tokenizer(small))
+        read_chosen_pairs(load(path, *sets, "bad_rows=stop"), load_tokenizer(small))
     with pytest.raises(InputError, match="no pair is left to train on"):
         read_chosen_pairs(
-            loaded(path, "max_length=64", "data.exclude=[pairs.jsonl]"),
+            load(path, "max_length=64", "data.exclude=[pairs.jsonl]"),
             load_tokenizer(small),
         )
 
 
 def test_margins_come_from_the_rows(small: str, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(small)
-    path = write(tmp_path, small)
+    path = write_run(tmp_path, small)
     with pytest.raises(InputError, match="has a field margin"):
-        read_chosen_pairs(loaded(path, "margin=true"), tokenizer)
-    rows = [row | {"margin": n / 2} for n, row in enumerate(pair_rows())]
+        read_chosen_pairs(load(path, "margin=true"), tokenizer)
+    rows = [row | {"margin": n / 2} for n, row in enumerate(make_pair_rows())]
     del rows[3]["margin"]
     rows[4]["margin"] = -1
-    path = write(tmp_path, small, rows)
-    found = read_chosen_pairs(loaded(path, "margin=true", "data.held_out=0"), tokenizer)
-    margins = {pair.query: pair.margin for pair in found.training}
+    path = write_run(tmp_path, small, rows)
+    pairs = read_chosen_pairs(load(path, "margin=true", "data.held_out=0"), tokenizer)
+    margins = {pair.query: pair.margin for pair in pairs.training}
     assert margins["query 2"] == 1.0 and margins["query 3"] == 0.0
-    assert ["field 'margin'" in str(row) for row in found.bad] == [True]
-    ignored = read_chosen_pairs(loaded(path, "data.held_out=0"), tokenizer)
+    assert ["field 'margin'" in str(row) for row in pairs.bad] == [True]
+    ignored = read_chosen_pairs(load(path, "data.held_out=0"), tokenizer)
     assert {pair.margin for pair in ignored.training} == {0.0} and not ignored.bad
 
 
@@ -183,31 +187,31 @@ def test_readings_by_hand() -> None:
     pairs = [
         ChosenPair(q, [1], [2], 0.0, extra) for q, extra in zip("aabc", (5, -1, 0, 2), strict=True)
     ]
-    found = validate(np.array([1.0, 0, 2, 3]), np.array([0.0, 1, 2, 1]), pairs)
-    assert found.accuracy.value == 2.5 / 4
-    assert found.length_accuracy.value == 2.5 / 4
-    assert found.over_length.value == 0
-    assert found.margin.value == (1 - 1 + 0 + 2) / 4
+    validation = validate(np.array([1.0, 0, 2, 3]), np.array([0.0, 1, 2, 1]), pairs)
+    assert validation.accuracy.value == 2.5 / 4
+    assert validation.length_accuracy.value == 2.5 / 4
+    assert validation.over_length.value == 0
+    assert validation.margin.value == (1 - 1 + 0 + 2) / 4
     by_hand = sum(math.log1p(math.exp(-gap)) for gap in (1, -1, 0, 2)) / 4
-    assert found.loss == pytest.approx(by_hand)
-    assert found.mean_reward == 10 / 8
-    assert found.accuracy.n == 4
+    assert validation.loss == pytest.approx(by_hand)
+    assert validation.mean_reward == 10 / 8
+    assert validation.accuracy.n == 4
 
 
 @pytest.mark.training
-def test_a_run_from_pairs_to_a_model(trained: tuple[Path, dict[str, Any]], policy: str) -> None:
-    folder, record = trained
+def test_a_run_from_pairs_to_a_model(trained_run: tuple[Path, dict[str, Any]], policy: str) -> None:
+    folder, record = trained_run
     out = folder / "out"
-    kept = json.loads((out / "training.json").read_text())
+    saved_record = json.loads((out / "training.json").read_text())
     pairs = record["pairs"]
     steps = math.ceil(pairs["training"] / 4)
-    assert kept["steps"] == 2 * steps and kept["command"] == "the command"
-    assert kept["ties_left_out"] == {"pairs.jsonl": 4}
-    assert kept["validation"]["accuracy"]["n"] == pairs["validation"]
-    assert kept["validation"]["length_accuracy"]["value"] == 1.0
-    assert kept["versions"]["trl"] and "folder" not in kept["config"]["data"]
-    read = [entry["step"] for entry in kept["history"] if "eval_accuracy" in entry]
-    assert read == [steps, 2 * steps]
+    assert saved_record["steps"] == 2 * steps and saved_record["command"] == "the command"
+    assert saved_record["ties_left_out"] == {"pairs.jsonl": 4}
+    assert saved_record["validation"]["accuracy"]["n"] == pairs["validation"]
+    assert saved_record["validation"]["length_accuracy"]["value"] == 1.0
+    assert saved_record["versions"]["trl"] and "folder" not in saved_record["config"]["data"]
+    eval_steps = [entry["step"] for entry in saved_record["history"] if "eval_accuracy" in entry]
+    assert eval_steps == [steps, 2 * steps]
     assert any((out / "logs").iterdir())
     assert {p.name for p in (out / "adapter").iterdir()} == {
         "adapter_config.json",
@@ -225,13 +229,13 @@ def test_a_run_from_pairs_to_a_model(trained: tuple[Path, dict[str, Any]], polic
 
 @pytest.mark.training
 def test_what_is_saved_is_what_was_measured(
-    trained: tuple[Path, dict[str, Any]], policy: str
+    trained_run: tuple[Path, dict[str, Any]], policy: str
 ) -> None:
     from peft import PeftModel
 
-    folder, record = trained
+    folder, record = trained_run
     out = folder / "out"
-    pairs = read_chosen_pairs(loaded(str(folder / "run.yaml")), load_tokenizer(policy)).validation
+    pairs = read_chosen_pairs(load(str(folder / "run.yaml")), load_tokenizer(policy)).validation
     merged = AutoModelForSequenceClassification.from_pretrained(out / "scalar")
     tokenizer = AutoTokenizer.from_pretrained(out / "scalar")
     assert merged.config.num_labels == 1
@@ -252,7 +256,7 @@ def test_what_is_saved_is_what_was_measured(
 
 @pytest.mark.training
 def test_the_built_in_model_is_base_and_adapter_merged(
-    trained: tuple[Path, dict[str, Any]],
+    trained_run: tuple[Path, dict[str, Any]],
     policy: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -272,17 +276,19 @@ def test_the_built_in_model_is_base_and_adapter_merged(
     with pytest.raises(ModelError, match="the adapter has no reward head"):
         built_in.build_model("default-scalar")
     shutil.rmtree(shipped)
-    shutil.copytree(trained[0] / "out/adapter", shipped)
+    shutil.copytree(trained_run[0] / "out/adapter", shipped)
     folder = built_in.build_model("default-scalar")
     assert folder.parent == base.parent and folder.name.startswith("default-scalar-")
     assert built_in.build_model("default-scalar") == folder
-    own, known = (
+    built_model, trained_model = (
         AutoModelForSequenceClassification.from_pretrained(path)
-        for path in (folder, trained[0] / "out/scalar")
+        for path in (folder, trained_run[0] / "out/scalar")
     )
-    assert own.config.pad_token_id == known.config.pad_token_id
+    assert built_model.config.pad_token_id == trained_model.config.pad_token_id
     assert AutoTokenizer.from_pretrained(folder).pad_token == built_in.SCALAR_PAD
-    assert all(torch.equal(own.state_dict()[k], v) for k, v in known.state_dict().items())
+    assert all(
+        torch.equal(built_model.state_dict()[k], v) for k, v in trained_model.state_dict().items()
+    )
     (shipped / "adapter_config.json").write_text(
         (shipped / "adapter_config.json").read_text() + "\n"
     )
@@ -291,9 +297,9 @@ def test_the_built_in_model_is_base_and_adapter_merged(
 
 @pytest.mark.training
 def test_a_killed_run_goes_on_and_ends_the_same(
-    trained: tuple[Path, dict[str, Any]], policy: str, tmp_path: Path
+    trained_run: tuple[Path, dict[str, Any]], policy: str, tmp_path: Path
 ) -> None:
-    config = write(tmp_path, policy)
+    config = write_run(tmp_path, policy)
     command = [sys.executable, "-m", "autoj_reward.cli", "train", "scalar", "--config", config]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     while not (tmp_path / "out/checkpoint-4").is_dir():  # and may be in the midst of writing it
@@ -302,54 +308,57 @@ def test_a_killed_run_goes_on_and_ends_the_same(
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "out/training.json").exists()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "goes on from" in done.stderr
-    one, two = (
-        load_file(p / "out/adapter/adapter_model.safetensors") for p in (trained[0], tmp_path)
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "goes on from" in result.stderr
+    whole_weights, killed_weights = (
+        load_file(p / "out/adapter/adapter_model.safetensors") for p in (trained_run[0], tmp_path)
     )
-    assert one.keys() == two.keys()
-    assert all(torch.allclose(one[name], two[name], atol=1e-6) for name in one)
-    kept = json.loads((tmp_path / "out/training.json").read_text())
-    known = json.loads((trained[0] / "out/training.json").read_text())
+    assert whole_weights.keys() == killed_weights.keys()
+    assert all(
+        torch.allclose(whole_weights[name], killed_weights[name], atol=1e-6)
+        for name in whole_weights
+    )
+    resumed_record = json.loads((tmp_path / "out/training.json").read_text())
+    whole_record = json.loads((trained_run[0] / "out/training.json").read_text())
     readings = [
         [entry["eval_loss"] for entry in record["history"] if "eval_loss" in entry]
-        for record in (kept, known)
+        for record in (resumed_record, whole_record)
     ]
     assert readings[0] == pytest.approx(readings[1], abs=1e-5) and len(readings[0]) == 2
 
 
 @pytest.mark.training
 def test_a_run_that_stops_early_is_the_first_part_of_the_whole(
-    trained: tuple[Path, dict[str, Any]], policy: str, tmp_path: Path
+    trained_run: tuple[Path, dict[str, Any]], policy: str, tmp_path: Path
 ) -> None:
-    record = train_scalar(loaded(write(tmp_path, policy, stop_after=1)))
-    [own], known = (
-        [entry for entry in r["history"] if "eval_loss" in entry] for r in (record, trained[1])
+    record = train_scalar(load(write_run(tmp_path, policy, stop_after=1)))
+    [short_entry], whole_entries = (
+        [entry for entry in r["history"] if "eval_loss" in entry] for r in (record, trained_run[1])
     )
-    assert own["eval_loss"] == pytest.approx(known[0]["eval_loss"], abs=1e-6)
-    assert record["steps"] * 2 == trained[1]["steps"]
+    assert short_entry["eval_loss"] == pytest.approx(whole_entries[0]["eval_loss"], abs=1e-6)
+    assert record["steps"] * 2 == trained_run[1]["steps"]
 
 
 @pytest.mark.training
 def test_all_weights_are_trained_without_lora(policy: str, tmp_path: Path) -> None:
-    rows = [row | {"margin": 0.5} for row in pair_rows()]
-    path = write(tmp_path, policy, rows, lora=None, margin=True, center=0.01, epochs=8)
-    record = train_scalar(loaded(path))
+    rows = [row | {"margin": 0.5} for row in make_pair_rows()]
+    path = write_run(tmp_path, policy, rows, lora=None, margin=True, center=0.01, epochs=8)
+    record = train_scalar(load(path))
     losses = [entry["loss"] for entry in record["history"] if "loss" in entry]
     assert losses[-1] < losses[0] - 0.2
     out = tmp_path / "out"
     assert not (out / "adapter").exists() and not list((out / "scalar").glob("*.bin"))
     model = AutoModelForSequenceClassification.from_pretrained(out / "scalar")
     base = AutoModelForSequenceClassification.from_pretrained(policy, num_labels=1)
-    own, other = (m.model.layers[0].mlp.up_proj.weight for m in (model, base))
-    assert not torch.equal(own, other)
-    pairs = read_chosen_pairs(loaded(path), load_tokenizer(policy)).validation
+    trained_weight, base_weight = (m.model.layers[0].mlp.up_proj.weight for m in (model, base))
+    assert not torch.equal(trained_weight, base_weight)
+    pairs = read_chosen_pairs(load(path), load_tokenizer(policy)).validation
     again = validate(*rewards_of(model, pairs, model.config.pad_token_id, 2), pairs)
     assert again.loss == pytest.approx(record["validation"].loss, abs=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("sets", "said"),
+    ("sets", "message"),
     [
         (["batch_size=6", "device_batch_size=4"], "no multiple of device_batch_size 4"),
         (["stop_after=3"], "stop_after 3 is beyond epochs 2"),
@@ -360,17 +369,17 @@ def test_all_weights_are_trained_without_lora(policy: str, tmp_path: Path) -> No
     ids=str,
 )
 def test_recipes_that_cannot_be(
-    tmp_path: Path, sets: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, sets: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write(tmp_path, "none")
+    path = write_run(tmp_path, "none")
     overrides = [word for item in sets for word in ("--set", item)]
     assert main(["train", "scalar", "--config", path, *overrides]) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"chat_template": None}, "has no chat template"),
         ({"pad_token": "<|im_start|>", "chat_template": "{{ 'a<|im_start|>' }}"}, "ends every"),
@@ -378,19 +387,19 @@ def test_recipes_that_cannot_be(
     ids=["no template", "pad at the end"],
 )
 def test_tokenizers_that_do_not_fit(
-    small: str, tmp_path: Path, change: dict[str, Any], said: str
+    small: str, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(small)
     for name, value in change.items():
         setattr(tokenizer, name, value)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=message):
         load_tokenizer(str(tmp_path))
 
 
 def test_the_papers_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
-    config = loaded(str(Path(__file__).parents[2] / "configs/judges/scalar_13b.yaml"))
+    config = load(str(Path(__file__).parents[2] / "configs/judges/scalar_13b.yaml"))
     arguments = reward_arguments(config, 50)
     assert (arguments.learning_rate, arguments.weight_decay) == (1e-5, 0.1)
     assert (arguments.adam_beta1, arguments.adam_beta2) == (0.9, 0.95)
