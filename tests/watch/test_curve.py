@@ -32,9 +32,9 @@ def brute_force(values: list[float], size: int) -> float:
     ],
 )
 def test_curve_by_hand(values: list[float], curve: tuple[tuple[int, float], ...]) -> None:
-    found = best_of_n_curve(values)
-    assert [n for n, _ in found] == [n for n, _ in curve]
-    assert [v for _, v in found] == pytest.approx([v for _, v in curve], rel=1e-12)
+    points = best_of_n_curve(values)
+    assert [n for n, _ in points] == [n for n, _ in curve]
+    assert [v for _, v in points] == pytest.approx([v for _, v in curve], rel=1e-12)
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=9))
