@@ -33,10 +33,10 @@ def test_sighup_replaces_the_replicas_judge_and_sigterm_leaves_nothing(tmp_path:
     config = written(tmp_path, port, {"ratings": {"a": 3}}, serve=serve)
     address = f"http://127.0.0.1:{port}"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_worker_niceness": "0"}
-    with Watched([sys.executable, str(program), str(config)], env=environment) as served:
+    with Watched([sys.executable, str(program), str(config)], env=environment) as service:
 
-        def ready() -> bool:
-            assert served.process.poll() is None, served.stderr[-3000:]
+        def is_ready() -> bool:
+            assert service.process.poll() is None, service.stderr[-3000:]
             try:
                 return httpx.get(f"{address}/readyz", timeout=30).json() == {
                     "status": "ready",
@@ -45,18 +45,18 @@ def test_sighup_replaces_the_replicas_judge_and_sigterm_leaves_nothing(tmp_path:
             except httpx.TransportError:
                 return False
 
-        until(ready, 300)
+        until(is_ready, 300)
         before = score(address)
         assert before["rating"]["value"] == 3
 
         written(tmp_path, port, {"ratings": {"a": 8}}, serve=serve)
-        served.process.send_signal(signal.SIGHUP)
-        until(lambda: "judge replaced" in served.stderr, 120)
+        service.process.send_signal(signal.SIGHUP)
+        until(lambda: "judge replaced" in service.stderr, 120)
         after = score(address)
         assert after["rating"]["value"] == 8 and after["judge"] != before["judge"]
 
-        served.process.send_signal(signal.SIGTERM)
-        code, _ = served.end()
-        assert code == 0, served.stderr[-3000:]
-        until(lambda: not served.end()[1])
-        assert "Traceback" not in served.stderr, served.stderr
+        service.process.send_signal(signal.SIGTERM)
+        code, _ = service.end()
+        assert code == 0, service.stderr[-3000:]
+        until(lambda: not service.end()[1])
+        assert "Traceback" not in service.stderr, service.stderr
