@@ -50,7 +50,8 @@ def read_worth(text: str) -> float:
 class Judge:
     """A scripted `ask`. place: what a response gains for each place further back in a group, or by
     standing first in a pair. with_distributions: whether it gives probabilities. fails: texts whose
-    judgements abstain. noise: standard deviation of what is seen of a worth, drawn for each input."""
+    judgements abstain. noise: standard deviation of what is seen of a worth, drawn for each
+    input."""
 
     def __init__(
         self,

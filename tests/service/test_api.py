@@ -351,7 +351,7 @@ def test_a_body_that_is_no_json(content: bytes) -> None:
     assert answer.status_code in (400, 422) and answer.json()["detail"]
 
 
-async def chunks(count: int) -> AsyncIterator[bytes]:
+async def generate_chunks(count: int) -> AsyncIterator[bytes]:
     for _ in range(count):
         yield b"x" * 1000
 
@@ -445,7 +445,7 @@ def test_a_body_over_the_limit() -> None:
     stub = Stub()
     with call_app(make_service(stub, Limits(body=5000))) as call:
         stated = call("POST", "/v1/score", content=b"x" * 5001)
-        streamed = call("POST", "/v1/score", content=chunks(6))
+        streamed = call("POST", "/v1/score", content=generate_chunks(6))
         small = call("POST", "/v1/score", json=SCORE)
     assert stated.status_code == streamed.status_code == 413
     assert small.status_code == 200 and stub.begun == 1

@@ -17,7 +17,7 @@ import yaml
 from autoj_reward.errors import EXTRAS
 from experiments.faults.server import free_port
 from requirements import install
-from tests.service.test_service_life import running, written
+from tests.service.test_service_life import run_service, write_config
 
 ROOT = Path(__file__).parents[2]
 ASK = Path(__file__).with_name("reward_a_batch.py")
@@ -36,7 +36,7 @@ UV = Path(sys.executable).with_name("uv")
 def caller_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Start a service, and yield the environment of a process that calls it."""
     folder, port = tmp_path_factory.mktemp("service"), free_port()
-    with running(written(folder, port, SCRIPT), port) as (_, address, _):
+    with run_service(write_config(folder, port, SCRIPT), port) as (_, address, _):
         reward = {"service": {"address": address}, "view": "rating", "failures": {"budget": 0.5}}
         (folder / "reward.yaml").write_text(yaml.safe_dump(reward), encoding="utf-8")
         variables = {"AUTOJ_TOKEN": "secret", "AUTOJ_REWARD": str(folder / "reward.yaml")}

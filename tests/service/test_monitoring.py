@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from experiments.faults.server import free_port
-from tests.service.test_service_life import running, score, until, written
+from tests.service.test_service_life import run_service, score, wait_until, write_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[str]:
     port = free_port()
-    with running(written(tmp_path, port, {}), port) as (_, address, _):
+    with run_service(write_config(tmp_path, port, {}), port) as (_, address, _):
         yield address
 
 
@@ -82,9 +82,9 @@ def test_prometheus_scrapes_a_service_and_answers_the_dashboard(
     service: str, prometheus: str
 ) -> None:
     score(service, "one")  # a rate begins with the second sample of a counter
-    until(lambda: run_query(prometheus, "autoj_judgements_total"))
+    wait_until(lambda: run_query(prometheus, "autoj_judgements_total"))
     score(service, "another")
-    until(lambda: run_query(prometheus, "sum(rate(autoj_judgements_total[1m])) > 0"))
+    wait_until(lambda: run_query(prometheus, "sum(rate(autoj_judgements_total[1m])) > 0"))
     [up] = run_query(prometheus, 'up{job="autoj"}')
     assert up["value"][1] == "1"
 

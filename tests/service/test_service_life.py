@@ -29,7 +29,7 @@ HEADERS = {"Authorization": "Bearer secret"}
 START_S = 180.0
 
 
-def written(folder: Path, port: int, script: dict[str, Any], **more: Any) -> Path:
+def write_config(folder: Path, port: int, script: dict[str, Any], **more: Any) -> Path:
     path = folder / "serve.yaml"
     (folder / "token").touch(0o600)
     (folder / "token").write_text("secret\n", encoding="utf-8")
@@ -44,7 +44,7 @@ def written(folder: Path, port: int, script: dict[str, Any], **more: Any) -> Pat
 
 
 @contextmanager
-def running(config: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
+def run_service(config: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
     """Yield (process, address, log) of a ready service; kill it at the end if it still runs."""
     log = config.with_name("log")
     environment = {k: v for k, v in os.environ.items() if k != "AUTOJ_TOKEN"}
@@ -85,7 +85,7 @@ def read_log_lines(log: Path, message: str) -> list[dict[str, Any]]:
     return [line for line in entries if message in line["message"]]
 
 
-def until(condition: Any, seconds: float = 60) -> None:
+def wait_until(condition: Any, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -94,8 +94,8 @@ def until(condition: Any, seconds: float = 60) -> None:
 
 def test_sighup_replaces_the_judge_and_sigterm_drains(tmp_path: Path) -> None:
     port = free_port()
-    config = written(tmp_path, port, {"ratings": {"a": 3}, "latency_s": 0.02})
-    with running(config, port) as (process, address, log):
+    config = write_config(tmp_path, port, {"ratings": {"a": 3}, "latency_s": 0.02})
+    with run_service(config, port) as (process, address, log):
         judgements: list[dict[str, Any]] = []
         stop = threading.Event()
 
@@ -106,11 +106,11 @@ def test_sighup_replaces_the_judge_and_sigterm_drains(tmp_path: Path) -> None:
         threads = [threading.Thread(target=ask) for _ in range(3)]
         for thread in threads:
             thread.start()
-        until(lambda: len(judgements) >= 5)
-        written(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 0.02})
+        wait_until(lambda: len(judgements) >= 5)
+        write_config(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 0.02})
         process.send_signal(signal.SIGHUP)
-        until(lambda: read_log_lines(log, "judge replaced"))
-        until(lambda: judgements[-1]["rating"]["value"] == 8)
+        wait_until(lambda: read_log_lines(log, "judge replaced"))
+        wait_until(lambda: judgements[-1]["rating"]["value"] == 8)
         stop.set()
         for thread in threads:
             thread.join()
@@ -121,18 +121,18 @@ def test_sighup_replaces_the_judge_and_sigterm_drains(tmp_path: Path) -> None:
         }
 
         # A judge of another format would need another scale.
-        written(tmp_path, port, {}, format="prometheus2")
+        write_config(tmp_path, port, {}, format="prometheus2")
         process.send_signal(signal.SIGHUP)
-        until(lambda: read_log_lines(log, "the judge stays as it is"))
+        wait_until(lambda: read_log_lines(log, "the judge stays as it is"))
         assert score(address)["judge"] == replacement["judge"]
 
-        written(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 1.0})
+        write_config(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 1.0})
         process.send_signal(signal.SIGHUP)
-        until(lambda: len(read_log_lines(log, "judge replaced")) == 2)
+        wait_until(lambda: len(read_log_lines(log, "judge replaced")) == 2)
         last: list[dict[str, Any]] = []
         last_call = threading.Thread(target=lambda: last.append(score(address, "a")))
         last_call.start()
-        until(lambda: _count_in_flight(address) == 1)
+        wait_until(lambda: _count_in_flight(address) == 1)
         process.send_signal(signal.SIGTERM)
         last_call.join()
         assert last[0]["rating"]["value"] == 8
@@ -149,14 +149,14 @@ def edit_file(path: Path, old: str, new: str) -> None:
 def test_sighup_reads_an_edited_format_again(tmp_path: Path) -> None:
     port, mine = free_port(), tmp_path / "mine"
     shutil.copytree(FORMATS / "autoj-en", mine)
-    config = written(tmp_path, port, {}, format=str(mine))
-    with running(config, port) as (process, address, log):
+    config = write_config(tmp_path, port, {}, format=str(mine))
+    with run_service(config, port) as (process, address, log):
         before = score(address, "[BE STRICT]")
         assert before["flags"] == []
 
         edit_file(mine / "single.txt", "[BEGIN DATA]", "[BE STRICT]\n[BEGIN DATA]")
         process.send_signal(signal.SIGHUP)
-        until(lambda: read_log_lines(log, "judge replaced"))
+        wait_until(lambda: read_log_lines(log, "judge replaced"))
         [replacement] = read_log_lines(log, "judge replaced")
         after = score(address, "[BE STRICT]")
         assert after["judge"] == replacement["judge"] != before["judge"]
@@ -165,12 +165,12 @@ def test_sighup_reads_an_edited_format_again(tmp_path: Path) -> None:
         # Rewards of the same run may not come from two scales.
         edit_file(mine / "format.yaml", "high: 10", "high: 5")
         process.send_signal(signal.SIGHUP)
-        until(lambda: read_log_lines(log, "needs a restart"))
+        wait_until(lambda: read_log_lines(log, "needs a restart"))
         edit_file(mine / "format.yaml", "high: 5", "high: 10")
 
         (mine / "single.txt").rename(mine / "other.txt")
         process.send_signal(signal.SIGHUP)
-        until(lambda: read_log_lines(log, "cannot read template 'single.txt'"))
+        wait_until(lambda: read_log_lines(log, "cannot read template 'single.txt'"))
         assert score(address, "[BE STRICT]")["judge"] == replacement["judge"]
         reward = httpx.post(
             f"{address}/get_reward",
