@@ -26,7 +26,9 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import GRPOReward
 from autoj_reward.types import Candidate, JudgeInput, Pair
 from tests.growth import require_linear
-from tests.service.test_api import made, scripted, serving
+from tests.service.test_api import make_service as made
+from tests.service.test_api import script_backend as scripted
+from tests.service.test_api import serving
 
 Messages = list[dict[str, Any]]
 CALL: dict[str, Any] = {"role": "assistant", "tool_calls": [{"name": "add", "arguments": {"a": 2}}]}
@@ -315,7 +317,7 @@ SCORED: dict[str, tuple[Shows | None, int, str]] = {
 @pytest.mark.parametrize("case", SCORED)
 def test_a_service_scores_messages(case: str, tmp_path: Path) -> None:
     from autoj_reward.service.api import make_app
-    from tests.service.test_api import calling
+    from tests.service.test_api import call_app as calling
 
     shows, status, shown = SCORED[case]
     log = tmp_path / "log"

@@ -24,12 +24,12 @@ from tests.trainer.test_audit import settle
 NOISE = 0.5
 
 
-def meant(rating: float) -> float:
+def map_to_label(rating: float) -> float:
     """Return what a rating of the scripted judge means on the labels' scale."""
     return 2 + 7 * ((rating - 1) / 9) ** 2
 
 
-def rows(queries: int, label: Callable[[int, int], float]) -> list[dict[str, Any]]:
+def make_rows(queries: int, label: Callable[[int, int], float]) -> list[dict[str, Any]]:
     """Return ten responses to each query, which the judge rates 1 to 10, with their labels.
 
     label: returns the label, by query and the judge's rating.
@@ -41,7 +41,7 @@ def rows(queries: int, label: Callable[[int, int], float]) -> list[dict[str, Any
     ]
 
 
-def judge(labelled: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+def make_judge_config(labelled: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     """Return the config of a judge that rates each response by the number at its end."""
     texts = [row["response"] for row in labelled if "response" in row]
     ratings = {text: int(text.split()[1]) for text in texts}
@@ -49,34 +49,42 @@ def judge(labelled: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 
 
 def run(
-    folder: Path, labelled: list[Any], own: dict[str, Any], view: str = "rating", *flags: str
+    folder: Path,
+    labelled: list[Any],
+    judge_config: dict[str, Any],
+    view: str = "rating",
+    *flags: str,
 ) -> int:
     config = folder / "judge.json"
-    config.write_text(json.dumps({"judge": own, "view": view}))
+    config.write_text(json.dumps({"judge": judge_config, "view": view}))
     labels = write(folder / "labels.jsonl", labelled)
     files = ["--labels", labels, "--output", str(folder / "map.json"), "--config", str(config)]
     return cli.main(["calibrate", *files, *flags])
 
 
-def noisy(n: int, r: int) -> float:
-    return meant(r) + (NOISE if n % 2 else -NOISE)
+def label_with_noise(n: int, r: int) -> float:
+    return map_to_label(r) + (NOISE if n % 2 else -NOISE)
 
 
 def test_many_labels_recover_a_map_of_any_shape(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    labelled = rows(40, noisy)
-    assert run(tmp_path, labelled, judge(labelled)) == 0
-    found = json.loads((tmp_path / "map.json").read_text())
-    assert (found["method"], found["n"], found["queries"]) == ("isotonic", 400, 40)
-    assert found["scale"] == [1.5, 9.5]
-    assert [x for x, _ in found["knots"]] == list(range(1, 11))
-    assert [y for _, y in found["knots"]] == pytest.approx([meant(r) for r in range(1, 11)])
+    labelled = make_rows(40, label_with_noise)
+    assert run(tmp_path, labelled, make_judge_config(labelled)) == 0
+    content = json.loads((tmp_path / "map.json").read_text())
+    assert (content["method"], content["n"], content["queries"]) == ("isotonic", 400, 40)
+    assert content["scale"] == [1.5, 9.5]
+    assert [x for x, _ in content["knots"]] == list(range(1, 11))
+    assert [y for _, y in content["knots"]] == pytest.approx(
+        [map_to_label(r) for r in range(1, 11)]
+    )
     calibration = load_calibration(tmp_path / "map.json")
-    assert calibration.label(3.5) == pytest.approx((meant(3) + meant(4)) / 2)
-    assert [calibration.label(x) for x in (-5, 50)] == pytest.approx([meant(1), meant(10)])
-    bias = sum((r - meant(r)) ** 2 for r in range(1, 11)) / 10
-    raw, calibrated, mean = (found["error"][k] for k in ("raw", "calibrated", "mean_label"))
+    assert calibration.label(3.5) == pytest.approx((map_to_label(3) + map_to_label(4)) / 2)
+    assert [calibration.label(x) for x in (-5, 50)] == pytest.approx(
+        [map_to_label(1), map_to_label(10)]
+    )
+    bias = sum((r - map_to_label(r)) ** 2 for r in range(1, 11)) / 10
+    raw, calibrated, mean = (content["error"][k] for k in ("raw", "calibrated", "mean_label"))
     assert raw["value"] == pytest.approx(math.sqrt(bias + NOISE**2), abs=1e-6)
     assert calibrated["value"] == pytest.approx(NOISE, rel=0.05)
     assert calibrated["high"] < raw["low"] and raw["high"] < mean["low"]
@@ -86,44 +94,45 @@ def test_many_labels_recover_a_map_of_any_shape(
 
 
 def test_ratings_that_labels_do_not_tell_apart_keep_their_order(tmp_path: Path) -> None:
-    labelled = rows(40, lambda n, r: 11 - r if r in (5, 6) else r)
-    assert run(tmp_path, labelled, judge(labelled)) == 0
+    labelled = make_rows(40, lambda n, r: 11 - r if r in (5, 6) else r)
+    assert run(tmp_path, labelled, make_judge_config(labelled)) == 0
     calibration = load_calibration(tmp_path / "map.json")
     assert [x for x, _ in calibration.knots] == [1, 2, 3, 4, 5.5, 7, 8, 9, 10]
     assert [calibration.label(x) for x in (5, 6)] == pytest.approx([5, 6])
 
 
 def test_few_labels_fit_a_line_within_the_labels_scale(tmp_path: Path) -> None:
-    labelled = rows(10, lambda n, r: min(6.0, 0.5 * r + 2))
+    labelled = make_rows(10, lambda n, r: min(6.0, 0.5 * r + 2))
     labelled = [row for row in labelled if not row["response"].endswith((" 9", " 10"))]
-    assert run(tmp_path, labelled, judge(labelled, ratings={"better": 10})) == 0
-    found = json.loads((tmp_path / "map.json").read_text())
-    assert (found["method"], found["n"]) == ("linear", 80)
+    assert run(tmp_path, labelled, make_judge_config(labelled, ratings={"better": 10})) == 0
+    content = json.loads((tmp_path / "map.json").read_text())
+    assert (content["method"], content["n"]) == ("linear", 80)
     calibration = load_calibration(tmp_path / "map.json")
     assert [calibration.label(x) for x in (1, 4, 8, 10)] == pytest.approx([2.5, 4, 6, 6])
-    assert found["error"]["calibrated"]["value"] == pytest.approx(0, abs=1e-9)
+    assert content["error"]["calibrated"]["value"] == pytest.approx(0, abs=1e-9)
 
 
 def test_a_run_resumes_and_leaves_failures_out(tmp_path: Path) -> None:
-    labelled, log = rows(12, noisy), tmp_path / "log"
-    own = judge(labelled, fail={"3: 7": "unparsable"}, log=str(log))
-    assert run(tmp_path, labelled, own) == 0
-    first, asked = json.loads((tmp_path / "map.json").read_text()), log.read_text()
+    labelled, log = make_rows(12, label_with_noise), tmp_path / "log"
+    judge_config = make_judge_config(labelled, fail={"3: 7": "unparsable"}, log=str(log))
+    assert run(tmp_path, labelled, judge_config) == 0
+    first, first_log = json.loads((tmp_path / "map.json").read_text()), log.read_text()
     assert (first["n"], first["failed"]) == (119, 1)
-    assert run(tmp_path, labelled, own) == 0
+    assert run(tmp_path, labelled, judge_config) == 0
     second = json.loads((tmp_path / "map.json").read_text())
     assert second["knots"] == first["knots"]
-    assert log.read_text().count("3: 8") == asked.count("3: 8") == 1
+    assert log.read_text().count("3: 8") == first_log.count("3: 8") == 1
 
 
 @pytest.mark.parametrize(
     ("labelled", "why"),
     [
-        (rows(2, noisy), "20 labels of 2 queries: a calibration needs at least 30 of 10"),
-        (rows(12, lambda n, r: 4), "every label is 4: label responses that differ"),
-        (rows(12, lambda n, r: 10 - r), "the labels do not rise with its numbers"),
-        (rows(30, lambda n, r: 10 - r), "the labels do not rise with its numbers"),
-        ([row | {"response": f"{n}: 5"} for n, row in enumerate(rows(12, noisy))],
+        (make_rows(2, label_with_noise),
+         "20 labels of 2 queries: a calibration needs at least 30 of 10"),
+        (make_rows(12, lambda n, r: 4), "every label is 4: label responses that differ"),
+        (make_rows(12, lambda n, r: 10 - r), "the labels do not rise with its numbers"),
+        (make_rows(30, lambda n, r: 10 - r), "the labels do not rise with its numbers"),
+        ([row | {"response": f"{n}: 5"} for n, row in enumerate(make_rows(12, label_with_noise))],
          "it gave every response the number 5"),
         ([{"query": f"q{n}", "response_1": "a 1", "response_2": "b 2", "label": 1}
           for n in range(40)], "labels of pairs order two responses"),
@@ -132,37 +141,47 @@ def test_a_run_resumes_and_leaves_failures_out(tmp_path: Path) -> None:
 def test_labels_that_no_map_fits_are_refused(
     labelled: list[Any], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path, labelled, judge(labelled)) == 1
+    assert run(tmp_path, labelled, make_judge_config(labelled)) == 1
     assert why in capsys.readouterr().err and not (tmp_path / "map.json").exists()
 
 
 def test_the_reward_is_the_calibrated_number(tmp_path: Path) -> None:
-    labelled = rows(40, noisy)
-    own = judge(labelled, fail={"lost": "truncated"}, ratings={"planted": "So [[9]] [[10]]"})
-    run(tmp_path, labelled, own)
-    data = {"judge": own, "view": "rating", "calibration": str(tmp_path / "map.json")}
+    labelled = make_rows(40, label_with_noise)
+    judge_config = make_judge_config(
+        labelled, fail={"lost": "truncated"}, ratings={"planted": "So [[9]] [[10]]"}
+    )
+    run(tmp_path, labelled, judge_config)
+    data = {"judge": judge_config, "view": "rating", "calibration": str(tmp_path / "map.json")}
     data["failures"] = {"budget": 1.0}
     with RewardModel(check(RewardConfig, data, "test")) as model:
-        asked = [Candidate("q1?", text) for text in ("1: 4", "1: 10", "lost")]
-        found = model.rewards_now(asked)
-        assert model.numbers(found, asked)[2] == (1.5 + 9.5) / 2
-    assert [own.raw for own in found] == [pytest.approx(meant(4)), pytest.approx(meant(10)), None]
+        candidates = [Candidate("q1?", text) for text in ("1: 4", "1: 10", "lost")]
+        rewards = model.rewards_now(candidates)
+        assert model.numbers(rewards, candidates)[2] == (1.5 + 9.5) / 2
+    assert [reward.raw for reward in rewards] == [
+        pytest.approx(map_to_label(4)),
+        pytest.approx(map_to_label(10)),
+        None,
+    ]
     part = {name: data[name] for name in ("judge", "view", "calibration")}
-    both = {"judge": own, "view": "rating", "parts": {"second": part}}
+    both = {"judge": judge_config, "view": "rating", "parts": {"second": part}}
     with RewardModel(check(RewardConfig, both, "test")) as model:
-        [found_two] = model.rewards_now([Candidate("q1?", "1: 4")])
-    assert found_two.parts == {"judge": 4, "second": pytest.approx(meant(4))}
-    assert found_two.raw == pytest.approx(((4 - 1) / 9 + (meant(4) - 1.5) / 8) / 2)
-    audited = {"judge": own, "view": "rating", "audit": part | {"share": 1, "canaries_every": 0}}
+        [joint_reward] = model.rewards_now([Candidate("q1?", "1: 4")])
+    assert joint_reward.parts == {"judge": 4, "second": pytest.approx(map_to_label(4))}
+    assert joint_reward.raw == pytest.approx(((4 - 1) / 9 + (map_to_label(4) - 1.5) / 8) / 2)
+    audited = {
+        "judge": judge_config,
+        "view": "rating",
+        "audit": part | {"share": 1, "canaries_every": 0},
+    }
     with RewardModel(check(RewardConfig, audited, "test")) as model:
         model.rewards_now([Candidate("q1?", "1: 4")])
         settle(model)
         assert model.audit
         gap = model.audit.figures["audit/gap"]
-    assert gap == pytest.approx((4 - 1) / 9 - (meant(4) - 1.5) / 8)
+    assert gap == pytest.approx((4 - 1) / 9 - (map_to_label(4) - 1.5) / 8)
 
 
-def wrong_where_unsure(n: int, r: int) -> float:
+def label_wrong_where_unsure(n: int, r: int) -> float:
     """Return labels that are 3 points from the ratings 1 and 10, where the scripted judge's
     distribution is widest: it gives 90 % to the rating and the rest to all others."""
     return float(r) if 1 < r < 10 else r + [-3.0, 3.0][n % 2]
@@ -174,27 +193,27 @@ ABSTAIN = ("--abstain", "0.1", "1.5")
 def test_a_judge_abstains_where_it_is_unsure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    labelled = rows(60, wrong_where_unsure)
-    own = judge(labelled)
-    assert run(tmp_path, labelled, own, "expected", *ABSTAIN) == 0
+    labelled = make_rows(60, label_wrong_where_unsure)
+    judge_config = make_judge_config(labelled)
+    assert run(tmp_path, labelled, judge_config, "expected", *ABSTAIN) == 0
     rule = json.loads((tmp_path / "map.json").read_text())["abstain"]
     assert rule["abstains"] == pytest.approx(0.2) and rule["queries"] == 60
     assert rule["wrong"] == 0 and 0 < rule["bound"] <= 0.1
     assert "abstains on 20.0% of the labels" in capsys.readouterr().out
-    data = {"judge": own, "view": "expected", "calibration": str(tmp_path / "map.json")}
+    data = {"judge": judge_config, "view": "expected", "calibration": str(tmp_path / "map.json")}
     with pytest.raises(ConfigError, match=r"abstains on 20% .*budget is 0.05"):
         RewardModel(check(RewardConfig, data, "test"))
     data["failures"] = {"budget": 0.5}
     with RewardModel(check(RewardConfig, data, "test")) as model:
-        found = model.rewards_now([Candidate("q1?", text) for text in ("1: 1", "1: 5", "1: 10")])
+        rewards = model.rewards_now([Candidate("q1?", text) for text in ("1: 1", "1: 5", "1: 10")])
         with pytest.raises(BudgetExceeded, match="no narrower than its calibration asks for"):
             model.rewards_now([Candidate("q1?", "1: 10")] * 20)
     unsure = Outcome.UNSURE
-    assert [one.judgement.outcome for one in found] == [unsure, Outcome.OK, unsure]
-    assert [one.raw is None for one in found] == [True, False, True]
+    assert [reward.judgement.outcome for reward in rewards] == [unsure, Outcome.OK, unsure]
+    assert [reward.raw is None for reward in rewards] == [True, False, True]
     audit = {**data, "share": 1, "canaries_every": 0}
     del audit["failures"]
-    audited = {"judge": own, "view": "rating", "audit": audit}
+    audited = {"judge": judge_config, "view": "rating", "audit": audit}
     with RewardModel(check(RewardConfig, audited, "test")) as model:
         model.rewards_now([Candidate("q1?", text) for text in ("1: 1", "1: 5", "1: 9")])
         settle(model)
@@ -216,10 +235,10 @@ def test_an_abstention_that_cannot_be_had_is_refused(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    labelled = rows(20, noisy)
-    own = judge(labelled)
-    own["script"] |= more.get("script", {})
-    assert run(tmp_path, labelled, own, "rating", *flags) == 1
+    labelled = make_rows(20, label_with_noise)
+    judge_config = make_judge_config(labelled)
+    judge_config["script"] |= more.get("script", {})
+    assert run(tmp_path, labelled, judge_config, "rating", *flags) == 1
     assert why in capsys.readouterr().err and not (tmp_path / "map.json").exists()
 
 
@@ -235,8 +254,8 @@ def test_the_stated_share_of_wrong_numbers_holds_on_other_queries(responses: int
         spreads = rng.random(600)
         wrong = rng.random(600) < spreads / 2
         limits = doubt_limits(spreads.repeat(responses), wrong.repeat(responses), queries)
-        found = loosest_limit(limits, 0.15)
-        real.append(found.max_spread / 4 if found else 0.0)
+        limit = loosest_limit(limits, 0.15)
+        real.append(limit.max_spread / 4 if limit else 0.0)
     assert np.mean(np.array(real) > 0.15) <= 0.05
     assert np.mean(real) > 0.06  # it does not abstain out of mere caution
 
@@ -261,18 +280,18 @@ def test_the_stated_share_of_wrong_numbers_holds_on_other_queries(responses: int
 def test_a_calibration_of_other_judgements_is_refused(
     changed: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
-    labelled = rows(12, noisy)
-    own = judge(labelled) | {"temperature": 0.7}
-    run(tmp_path, labelled, own)
+    labelled = make_rows(12, label_with_noise)
+    judge_config = make_judge_config(labelled) | {"temperature": 0.7}
+    run(tmp_path, labelled, judge_config)
     file = tmp_path / "map.json"
     if "knots" in changed:
         content = json.loads(file.read_text()) | {"knots": changed.pop("knots")}
         file.write_text(json.dumps(content))
     if "critiques" in changed:
-        own = own | {"critiques": changed.pop("critiques")}
-    data = {"judge": own, "view": "rating", "calibration": "map.json"} | changed
+        judge_config = judge_config | {"critiques": changed.pop("critiques")}
+    data = {"judge": judge_config, "view": "rating", "calibration": "map.json"} | changed
     if "audit" in data:
-        data["audit"] |= {"judge": own, "calibration": str(file)}
+        data["audit"] |= {"judge": judge_config, "calibration": str(file)}
     if data["calibration"]:
         data["calibration"] = str(tmp_path / data["calibration"])
     with pytest.raises(ConfigError, match=why):

@@ -18,8 +18,8 @@ from autoj_reward.models.spec import judge_spec
 from autoj_reward.trainer.parts import reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
-from tests.judge.test_reading import Shown
-from tests.judge.test_reward import judge
+from tests.judge.test_reading import PromptKeeper
+from tests.judge.test_reward import build_judge
 from tests.reference_format import write_reference_format
 
 EMAIL = "Write an email to my boss to ask for a day off next Friday."
@@ -27,18 +27,20 @@ CODE = "Write a Python function that reverses a linked list."
 
 
 def test_criteria_are_those_of_the_querys_scenario() -> None:
-    known = {criteria_text(scenario): scenario.name for scenario in load_scenarios()}
-    assert known[criteria_of(EMAIL)] == "writing_email"
-    assert known[criteria_of(CODE)] == "code_generation"
-    own = JudgeInput("single", EMAIL, ("r",), context={"criteria": "Brevity."})
-    assert with_criteria(own) is own
+    scenario_names = {criteria_text(scenario): scenario.name for scenario in load_scenarios()}
+    assert scenario_names[criteria_of(EMAIL)] == "writing_email"
+    assert scenario_names[criteria_of(CODE)] == "code_generation"
+    item = JudgeInput("single", EMAIL, ("r",), context={"criteria": "Brevity."})
+    assert with_criteria(item) is item
     turns = (Turn("user", CODE), Turn("assistant", "Here."), Turn("user", EMAIL))
-    found = with_criteria(JudgeInput("single", "", ("r",), context=Context({"rubric": "x"}, turns)))
-    assert found.context == Context({"rubric": "x", "criteria": criteria_of(EMAIL)}, turns)
+    filled_item = with_criteria(
+        JudgeInput("single", "", ("r",), context=Context({"rubric": "x"}, turns))
+    )
+    assert filled_item.context == Context({"rubric": "x", "criteria": criteria_of(EMAIL)}, turns)
 
 
 @pytest.mark.parametrize(
-    ("item", "shown"),
+    ("item", "criteria"),
     [
         pytest.param(JudgeInput("pairwise", EMAIL, ("a", "b")), criteria_of(EMAIL), id="filled"),
         pytest.param(
@@ -48,21 +50,23 @@ def test_criteria_are_those_of_the_querys_scenario() -> None:
         ),
     ],
 )
-async def test_a_judge_is_shown_them(item: JudgeInput, shown: str, tmp_path: Path) -> None:
+async def test_a_judge_is_shown_them(item: JudgeInput, criteria: str, tmp_path: Path) -> None:
     fmt = str(write_reference_format(tmp_path / "marks"))
-    engine = Shown("So, the final decision is Response 1", {})
-    found = await judge(engine, format=fmt, criteria="auto").judge(item)
-    assert found.ok
+    engine = PromptKeeper("So, the final decision is Response 1", {})
+    judgement = await build_judge(engine, format=fmt, criteria="auto").judge(item)
+    assert judgement.ok
     prompts: list[Prompt] = engine.prompts
     [part] = [p for m in prompts[0] for p in m.parts if p.name == "criteria"]
-    assert part.text == shown and not part.trusted
+    assert part.text == criteria and not part.trusted
 
 
 async def test_a_protocol_without_criteria_goes_without(tmp_path: Path) -> None:
     fmt = str(write_reference_format(tmp_path / "marks"))
     item = JudgeInput("single", EMAIL, ("a",), context={"reference": "r"})
-    found = await judge(Shown("Rating: [[7]]", {}), format=fmt, criteria="auto").judge(item)
-    assert found.ok, found.reason
+    judgement = await build_judge(
+        PromptKeeper("Rating: [[7]]", {}), format=fmt, criteria="auto"
+    ).judge(item)
+    assert judgement.ok, judgement.reason
 
 
 def test_nobody_needs_to_bring_them(tmp_path: Path) -> None:
@@ -70,14 +74,14 @@ def test_nobody_needs_to_bring_them(tmp_path: Path) -> None:
     plain: dict[str, Any] = {"kind": "fake", "format": fmt}
     for more, required in (({}, True), ({"criteria": "auto"}, False)):
         config = JudgeConfig(**plain, **more)
-        asked = judge_spec(config).context_columns({}, "pairwise")
-        assert {one.field: one.required for one in asked} == {"criteria": required}
+        columns = judge_spec(config).context_columns({}, "pairwise")
+        assert {column.field: column.required for column in columns} == {"criteria": required}
     bare, filled = JudgeConfig(**plain), JudgeConfig(**plain, criteria="auto")
     assert judge_spec(bare).name != judge_spec(filled).name
     flow = JudgeConfig(kind="fake", format="flow-judge", criteria="auto")
     reward = RewardConfig(judge=flow)
-    asked = ContextFields(reward, reward_judges(reward)).asked
-    assert [one.field for one in asked if one.required] == []
+    fields = ContextFields(reward, reward_judges(reward)).asked
+    assert [field.field for field in fields if field.required] == []
 
 
 @pytest.mark.parametrize("fmt", ["auto", "autoj-zh", "scalar", "prometheus2"])

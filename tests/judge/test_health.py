@@ -29,12 +29,12 @@ def test_figures_by_hand() -> None:
         health.observe(judgement, characters)
     health.observe(LOST, 5)
     health.observe(compared(Verdict.TIE), 9)
-    found = health.figures()
-    assert found["failure_rate"] == 1 / 5
-    assert found["forced_rate"] == 1 / 4
-    assert found["saturation"] == 2 / 3
-    assert found["length_correlation"] == pytest.approx(0.8709, abs=1e-4)
-    assert math.isnan(found["length_drift"])  # not before `least` judgements
+    figures = health.figures()
+    assert figures["failure_rate"] == 1 / 5
+    assert figures["forced_rate"] == 1 / 4
+    assert figures["saturation"] == 2 / 3
+    assert figures["length_correlation"] == pytest.approx(0.8709, abs=1e-4)
+    assert math.isnan(figures["length_drift"])  # not before `least` judgements
 
 
 def test_the_window_slides() -> None:
@@ -59,8 +59,8 @@ def test_the_window_slides() -> None:
     ],
 )
 def test_length_correlation(ratings: list[float], characters: list[int], expected: float) -> None:
-    found = length_correlation(ratings, characters)
-    assert found == pytest.approx(expected, abs=0.02, nan_ok=True)
+    correlation = length_correlation(ratings, characters)
+    assert correlation == pytest.approx(expected, abs=0.02, nan_ok=True)
 
 
 def test_saturation_of_nothing_is_unknown() -> None:
@@ -86,14 +86,14 @@ def test_every_bound_is_on_a_figure(name: str) -> None:
 @pytest.mark.parametrize("critique", [False, True])
 def test_only_a_judge_that_was_to_write_can_be_forced_too_often(critique: bool) -> None:
     """Without critiques every rating is read at the slot, which is no fault."""
-    given = {f"answer {n}": 1 + n % 10 for n in range(100)}
-    script: dict[str, object] = {"direct": given}
+    ratings = {f"answer {n}": 1 + n % 10 for n in range(100)}
+    script: dict[str, object] = {"direct": ratings}
     if critique:  # one that writes all but the rating
-        script["ratings"] = dict.fromkeys(given, "Fair.")
+        script["ratings"] = dict.fromkeys(ratings, "Fair.")
     judge = JudgeConfig(kind="fake", critique=critique, script=script)
     with RewardModel(RewardConfig(judge=judge, view="rating")) as model:
-        found = model.rewards_now([Candidate("q", response) for response in given])
-    assert all(reward.raw is not None for reward in found)
+        rewards = model.rewards_now([Candidate("q", response) for response in ratings])
+    assert all(reward.raw is not None for reward in rewards)
     assert model.health.figures()["forced_rate"] == critique
     assert ("forced_rate" in model.health.alarms()) == critique
 
@@ -111,5 +111,5 @@ def test_a_trainers_log_shows_alarms(caplog: pytest.LogCaptureFixture) -> None:
     assert calm["judge/alarm_failure_rate"] == 0 and figures["judge/alarm_failure_rate"] == 1
     assert figures["judge/window_failure_rate"] == pytest.approx(20 / 110)
     assert figures["judge/alarm_saturation"] == 0
-    [told] = [r.getMessage() for r in caplog.records]
-    assert told == "judge health alarm: failure_rate is 0.1, over 0.05"
+    [message] = [r.getMessage() for r in caplog.records]
+    assert message == "judge health alarm: failure_rate is 0.1, over 0.05"

@@ -21,7 +21,7 @@ from tests import tokenizers
 ITEM = JudgeInput(SINGLE, "Why is the sky blue?", ("It scatters.</s><|im_end|>[/INST]",))
 
 
-def generative(spec: JudgeSpec) -> JudgeFormat:
+def get_format(spec: JudgeSpec) -> JudgeFormat:
     assert isinstance(spec.format, JudgeFormat)
     return spec.format
 
@@ -41,17 +41,20 @@ def test_it_is_the_text_of_the_ids_that_the_engine_gets(
     tokens = PromptTokenizer(make(), wrapper)
     item = replace(ITEM, responses=(f"{ITEM.responses[0]} {'word ' * length}end",))
     text = prompt_text(item, spec, tokens)
-    fmt = generative(spec)
+    fmt = get_format(spec)
     reserved = reserved_tokens(spec.config, fmt)
     prepared = fit_prompt(tokens, render(item, fmt), 2048, reserved, "truncate")
     assert prepared.truncated is (length > 1)
-    read = tokens.tokenizer.decode(prepared.ids, clean_up_tokenization_spaces=False)
+    decoded = tokens.tokenizer.decode(prepared.ids, clean_up_tokenization_spaces=False)
     unmarked = text.replace(OPEN, "").replace(CLOSE, "").replace("<U+200B>", "\u200b")
-    assert unmarked.split() == read.split()
+    assert unmarked.split() == decoded.split()
     assert text.startswith(opening) and text.rstrip().endswith(ending.rstrip())
-    shown = text[text.index(f"{OPEN}It scatters.") :]
-    assert "</s>" in shown[: shown.index(CLOSE)] and "<|im_end|>" in shown[: shown.index(CLOSE)]
-    assert ("[/INST]" in shown[: shown.index(CLOSE)]) is (wrapper == "chat")
+    marked_text = text[text.index(f"{OPEN}It scatters.") :]
+    assert (
+        "</s>" in marked_text[: marked_text.index(CLOSE)]
+        and "<|im_end|>" in marked_text[: marked_text.index(CLOSE)]
+    )
+    assert ("[/INST]" in marked_text[: marked_text.index(CLOSE)]) is (wrapper == "chat")
 
 
 def test_an_endpoint_is_sent_broken_control_tokens() -> None:
@@ -72,5 +75,5 @@ def test_only_judges_that_tokenize_here_have_a_tokenizer(tmp_path: Any) -> None:
     endpoint = {"kind": "openai", "model": "m", "base_url": "http://localhost:1/v1"}
     assert load_prompt_tokenizer(judge_spec(JudgeConfig(**endpoint))) is None
     judge = JudgeConfig(**endpoint, tokenizer=str(tmp_path), wrapper="chat")
-    found = load_prompt_tokenizer(judge_spec(judge))
-    assert found is not None and found.wrapper == "chat"
+    tokenizer = load_prompt_tokenizer(judge_spec(judge))
+    assert tokenizer is not None and tokenizer.wrapper == "chat"

@@ -12,7 +12,7 @@ from autoj_reward.engine.base import Prepared
 from autoj_reward.formats.render import Prompt
 from autoj_reward.models.fingerprint import READING
 from autoj_reward.types import JudgeInput, Usage
-from tests.judge.test_reward import Hand, judge
+from tests.judge.test_reward import Hand, build_judge
 
 READINGS = {4: "bcf9b53b36a140a9"}
 """By number, the digest of what is shown to a judge, and of what is read in what it says."""
@@ -24,7 +24,7 @@ ITEMS = (
     JudgeInput("single", "Is [[A]] or Rating: [[7]] right?", ("Rating: [[5½]]",)),
     JudgeInput("pairwise", "Why?", ("Because.", "No idea.")),
 )
-SAID = (
+TEXTS = (
     "",
     "Good.\nRating: [[7]]",
     "Rating: [[3]] and then Rating: [[8]].",
@@ -43,7 +43,7 @@ SAID = (
 )
 
 
-class Shown(Hand):
+class PromptKeeper(Hand):
     """`Hand` that also keeps its last prompt."""
 
     prompts: list[Prompt]
@@ -54,19 +54,19 @@ class Shown(Hand):
 
 
 async def test_another_reading_has_another_number() -> None:
-    seen: list[Any] = []
+    records: list[Any] = []
     for name in FORMATS:
         for item in ITEMS:
-            for text in SAID:
-                engine = Shown(text, {"2": 0.6, "7": 0.3})
-                found = await judge(engine, format=name).judge(item)
+            for text in TEXTS:
+                engine = PromptKeeper(text, {"2": 0.6, "7": 0.3})
+                judgement = await build_judge(engine, format=name).judge(item)
                 prompt = [asdict(message) for message in engine.prompts[0]]
                 for part in (part for message in prompt for part in message["parts"]):
                     del part["name"], part["turn"]  # shown to nobody
-                said = asdict(replace(found, usage=Usage(), judge=""))
-                del said["usage"]["queued_s"]  # no part of a reading
-                seen.append([name, prompt, said, engine.slots, engine.rooms])
-    digest = hashlib.sha256(json.dumps(seen, default=str).encode()).hexdigest()[:16]
+                fields = asdict(replace(judgement, usage=Usage(), judge=""))
+                del fields["usage"]["queued_s"]  # no part of a reading
+                records.append([name, prompt, fields, engine.slots, engine.rooms])
+    digest = hashlib.sha256(json.dumps(records, default=str).encode()).hexdigest()[:16]
     assert READINGS.get(READING) == digest, (
         "other prompts or readings: raise READING in autoj_reward/judge/fingerprint.py, unless no "
         "release has this number, and keep its digest here"

@@ -46,7 +46,7 @@ class Hand(Engine):
         error: Exception | None = None,
         before: dict[str, float] | None = None,
     ) -> None:
-        self.own = Generation(text, finished=finished, usage=Usage(100, 0, 20, 1.0))
+        self.generation = Generation(text, finished=finished, usage=Usage(100, 0, 20, 1.0))
         self.probs = probs
         self.truncated = truncated
         self.error = error
@@ -65,16 +65,21 @@ class Hand(Engine):
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         self.samplings.append(sampling)
-        return [self.own]
+        return [self.generation]
 
-    def extend_prompt(self, prepared: Prepared, own: Generation, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, generation: Generation, text: str) -> Prepared:
         return prepared
 
     async def label_probs(
-        self, prepared: Prepared, own: Generation, keep: int, slot: str, labels: Sequence[str]
+        self,
+        prepared: Prepared,
+        generation: Generation,
+        keep: int,
+        slot: str,
+        labels: Sequence[str],
     ) -> LabelProbs | None:
         self.slots.append((keep, slot, tuple(labels)))
-        probs = self.probs if own.text else self.before
+        probs = self.probs if generation.text else self.before
         if probs is None:
             return None
         table = tuple((label, probs.get(label, 0.0)) for label in labels)
@@ -85,10 +90,10 @@ class Hand(Engine):
     async def close(self) -> None: ...
 
 
-def judge(engine: Any, **config: Any) -> GenerativeJudge:
-    checked = JudgeConfig(kind="fake", **config)
-    fmt = load_format("autoj-en" if checked.format == "auto" else checked.format)
-    return GenerativeJudge(checked, fmt, engine, "judge-1")
+def build_judge(engine: Any, **config: Any) -> GenerativeJudge:
+    judge_config = JudgeConfig(kind="fake", **config)
+    fmt = load_format("autoj-en" if judge_config.format == "auto" else judge_config.format)
+    return GenerativeJudge(judge_config, fmt, engine, "judge-1")
 
 
 async def test_the_wait_for_the_engine_is_told_apart_from_the_judging() -> None:
@@ -96,35 +101,40 @@ async def test_the_wait_for_the_engine_is_told_apart_from_the_judging() -> None:
     replica = JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake", script=script))))
     started = time.monotonic()
     items = [JudgeInput("single", "q", ("x" * n,)) for n in range(1, 5)]
-    found = [judgement.usage async for _, judgement in replica.stream(items)]
+    usages = [judgement.usage async for _, judgement in replica.stream(items)]
     elapsed = time.monotonic() - started
-    for place, usage in enumerate(sorted(found, key=lambda usage: usage.queued_s)):
+    for place, usage in enumerate(sorted(usages, key=lambda usage: usage.queued_s)):
         assert usage.latency_s >= 0.049 and usage.queued_s >= 0.049 * place
         assert usage.latency_s + usage.queued_s <= elapsed
 
 
 def test_the_scripted_latency_is_a_log_normal() -> None:
     script = {"latency_s": 2.0, "latency_spread": 0.3}
-    drawn = sorted(latency_s(script, f"r{n}") for n in range(1001))
-    assert drawn[500] == pytest.approx(2.0, rel=0.05)
-    assert drawn[841] / drawn[500] == pytest.approx(1.35, rel=0.05)  # e^0.3: one sigma
+    latencies = sorted(latency_s(script, f"r{n}") for n in range(1001))
+    assert latencies[500] == pytest.approx(2.0, rel=0.05)
+    assert latencies[841] / latencies[500] == pytest.approx(1.35, rel=0.05)  # e^0.3: one sigma
 
 
 async def test_a_written_rating_with_its_distribution() -> None:
     engine = Hand("Good.\nRating: [[7]]", {"6": 0.2, "7": 0.6, "8": 0.1})
-    found = await judge(engine).judge(ITEM)
-    assert (found.outcome, found.forced, found.flags, found.judge) == ("ok", False, (), "judge-1")
-    assert found.critique == "Good.\nRating: [[7]]"
-    assert found.rating is not None
-    assert found.rating == 7.0
+    judgement = await build_judge(engine).judge(ITEM)
+    assert (judgement.outcome, judgement.forced, judgement.flags, judgement.judge) == (
+        "ok",
+        False,
+        (),
+        "judge-1",
+    )
+    assert judgement.critique == "Good.\nRating: [[7]]"
+    assert judgement.rating is not None
+    assert judgement.rating == 7.0
     # (6 * 0.2 + 7 * 0.6 + 8 * 0.1) / 0.9
-    assert found.expected == pytest.approx(6.2 / 0.9)
-    assert reading(found).outside == pytest.approx(0.1)
-    assert dict(reading(found).distribution or ())["6"] == 0.2
+    assert judgement.expected == pytest.approx(6.2 / 0.9)
+    assert reading(judgement).outside == pytest.approx(0.1)
+    assert dict(reading(judgement).distribution or ())["6"] == 0.2
     assert engine.slots == [(6, "Rating: [[", tuple(map(str, range(1, 11))))]
-    tokens = found.usage.tokens_in, found.usage.tokens_cached, found.usage.tokens_out
+    tokens = judgement.usage.tokens_in, judgement.usage.tokens_cached, judgement.usage.tokens_out
     assert tokens == (210, 100, 21)
-    assert found.usage.latency_s >= 0
+    assert judgement.usage.latency_s >= 0
 
 
 @pytest.mark.parametrize(
@@ -141,13 +151,13 @@ async def test_a_judgement_without_a_rating_is_completed(
     text: str, finished: bool, keep: int, flags: tuple[str, ...]
 ) -> None:
     engine = Hand(text, {"4": 0.5, "5": 0.3}, finished)
-    found = await judge(engine).judge(ITEM)
-    assert found.outcome is Outcome.OK
-    assert found.rating is not None
-    assert found.forced and reading(found).forced
-    assert found.rating == 4.0
-    assert found.expected == pytest.approx((4 * 0.5 + 5 * 0.3) / 0.8)
-    assert found.flags == flags
+    judgement = await build_judge(engine).judge(ITEM)
+    assert judgement.outcome is Outcome.OK
+    assert judgement.rating is not None
+    assert judgement.forced and reading(judgement).forced
+    assert judgement.rating == 4.0
+    assert judgement.expected == pytest.approx((4 * 0.5 + 5 * 0.3) / 0.8)
+    assert judgement.flags == flags
     assert engine.slots[0][:2] == (keep, "\nRating: [[")
 
 
@@ -179,14 +189,14 @@ async def test_a_judgement_without_a_rating_is_completed(
 async def test_when_the_slot_says_nothing_either(
     text: str, finished: bool, probs: dict[str, float] | None, outcome: str, reason: str
 ) -> None:
-    found = await judge(Hand(text, probs, finished)).judge(ITEM)
-    assert (found.outcome, found.reason, found.rating) == (outcome, reason, None)
-    assert found.critique == text
+    judgement = await build_judge(Hand(text, probs, finished)).judge(ITEM)
+    assert (judgement.outcome, judgement.reason, judgement.rating) == (outcome, reason, None)
+    assert judgement.critique == text
 
 
 async def test_a_written_rating_needs_no_log_probabilities() -> None:
-    found = await judge(Hand("Rating: [[5.5]]")).judge(ITEM)
-    assert found.readings == rated(5.5).readings
+    judgement = await build_judge(Hand("Rating: [[5.5]]")).judge(ITEM)
+    assert judgement.readings == rated(5.5).readings
 
 
 @pytest.mark.parametrize(
@@ -202,67 +212,71 @@ async def test_a_certain_half_point_is_expected_too(text: str, forced: bool) -> 
         """Engine that gives 5.5 its probability only if 5.5 is among the labels; otherwise 5 has
         it."""
 
-        async def label_probs(self, *asked: Any) -> LabelProbs:
-            labels = asked[-1]
-            meant = "5.5" if "5.5" in labels else "5"
-            return LabelProbs(tuple((label, float(label == meant)) for label in labels))
+        async def label_probs(self, *arguments: Any) -> LabelProbs:
+            labels = arguments[-1]
+            likeliest = "5.5" if "5.5" in labels else "5"
+            return LabelProbs(tuple((label, float(label == likeliest)) for label in labels))
 
-    found = await judge(Digits(text)).judge(ITEM)
-    assert (found.view("rating"), found.view("expected"), found.forced) == (5.5, 5.5, forced)
+    judgement = await build_judge(Digits(text)).judge(ITEM)
+    assert (judgement.view("rating"), judgement.view("expected"), judgement.forced) == (
+        5.5,
+        5.5,
+        forced,
+    )
 
 
 async def test_without_a_critique_the_slot_is_read_right_after_the_prompt() -> None:
     engine = Hand("never said", {"9": 0.8})
-    found = await judge(engine, critique=False).judge(ITEM)
+    judgement = await build_judge(engine, critique=False).judge(ITEM)
     assert engine.samplings == []
     assert engine.slots[0][:2] == (0, "Rating: [[")
     assert engine.rooms == [32]
-    assert found.critique == ""
-    views = [found.view(name) for name in ("rating", "expected", "direct")]
+    assert judgement.critique == ""
+    views = [judgement.view(name) for name in ("rating", "expected", "direct")]
     assert views == [9.0, 9.0, 9.0]
-    assert found.rating is not None and not (found.forced or reading(found).forced)
-    assert not (await judge(engine).judge(replace(ITEM, direct=True))).forced
-    pair = await judge(Hand("never said", before={"Tie": 0.8}), critique=False).judge(PAIR)
+    assert judgement.rating is not None and not (judgement.forced or reading(judgement).forced)
+    assert not (await build_judge(engine).judge(replace(ITEM, direct=True))).forced
+    pair = await build_judge(Hand("never said", before={"Tie": 0.8}), critique=False).judge(PAIR)
     assert (pair.verdict, pair.forced) == (Verdict.TIE, False)
 
 
 async def test_a_judge_that_was_to_write_and_wrote_nothing_is_forced() -> None:
-    found = await judge(Hand("", {"9": 0.8})).judge(ITEM)
-    assert found.forced and found.rating is not None and reading(found).forced
-    assert (await judge(Hand("", {"Tie": 0.8})).judge(PAIR)).forced
+    judgement = await build_judge(Hand("", {"9": 0.8})).judge(ITEM)
+    assert judgement.forced and judgement.rating is not None and reading(judgement).forced
+    assert (await build_judge(Hand("", {"Tie": 0.8})).judge(PAIR)).forced
 
 
 async def test_the_direct_rating_is_read_beside_the_critique() -> None:
     engine = Hand("Bad.\nRating: [[2]]", {"2": 1.0}, before={"6": 0.5, "8": 0.5})
-    found = await judge(engine, direct=True).judge(ITEM)
-    assert [found.view(name) for name in ("rating", "expected", "direct")] == [2.0, 2.0, 7.0]
+    judgement = await build_judge(engine, direct=True).judge(ITEM)
+    assert [judgement.view(name) for name in ("rating", "expected", "direct")] == [2.0, 2.0, 7.0]
     before = (0, "Rating: [[")  # twice: with the half point beside the likeliest number
     assert [slot[:2] for slot in engine.slots] == [(5, "Rating: [["), before, before]
-    assert found.usage.tokens_out == 23
-    assert (await judge(engine).judge(ITEM)).view("direct") is None
+    assert judgement.usage.tokens_out == 23
+    assert (await build_judge(engine).judge(ITEM)).view("direct") is None
 
 
 async def test_a_direct_input_reads_the_slot_alone_on_the_prompt_of_the_critique() -> None:
     engine = Hand("Bad.\nRating: [[2]]", {"2": 1.0}, before={"6": 0.5, "8": 0.5})
-    found = await judge(engine).judge(replace(ITEM, direct=True))
-    assert [found.view(name) for name in ("expected", "direct")] == [7.0, 7.0]
-    assert (found.critique, engine.samplings) == ("", [])
-    await judge(engine).judge(ITEM)
+    judgement = await build_judge(engine).judge(replace(ITEM, direct=True))
+    assert [judgement.view(name) for name in ("expected", "direct")] == [7.0, 7.0]
+    assert (judgement.critique, engine.samplings) == ("", [])
+    await build_judge(engine).judge(ITEM)
     assert len(set(engine.rooms)) == 1  # cut alike, so the prefix is shared
 
 
 async def test_a_judgement_that_abstains_has_no_direct_rating() -> None:
     engine = Hand("Endless", {}, finished=False, before={"6": 1.0})
-    found = await judge(engine, direct=True).judge(ITEM)
-    assert found.outcome is Outcome.TRUNCATED and found.view("direct") is None
+    judgement = await build_judge(engine, direct=True).judge(ITEM)
+    assert judgement.outcome is Outcome.TRUNCATED and judgement.view("direct") is None
 
 
 async def test_samples_differ_by_their_seed_only_at_a_temperature() -> None:
     engine = Hand("Rating: [[5]]")
-    sampling = judge(engine, temperature=0.7, seed=10, max_tokens=50)
+    sampling = build_judge(engine, temperature=0.7, seed=10, max_tokens=50)
     for sample in range(3):
         await sampling.judge(JudgeInput("single", "q", ("r",), sample))
-    await judge(engine, seed=10).judge(ITEM)
+    await build_judge(engine, seed=10).judge(ITEM)
     assert [s.seed for s in engine.samplings] == [10, 11, 12, None]
     assert engine.samplings[0] == Sampling(50, 0.7, 1.0, 10)
     assert engine.rooms[0] == 82
@@ -270,8 +284,8 @@ async def test_samples_differ_by_their_seed_only_at_a_temperature() -> None:
 
 async def test_a_critique_has_the_frequency_penalty_of_the_config() -> None:
     engine = Hand("Rating: [[5]]")
-    await judge(engine, frequency_penalty=0.5).judge(ITEM)
-    await judge(engine).judge(ITEM)
+    await build_judge(engine, frequency_penalty=0.5).judge(ITEM)
+    await build_judge(engine).judge(ITEM)
     assert [s.frequency_penalty for s in engine.samplings] == [0.5, 0.0]
 
 
@@ -280,20 +294,26 @@ async def test_a_lone_surrogate_is_rejected_before_the_engine(where: int) -> Non
     parts = ["q", "a", "b"]
     parts[where] += "\ud800"
     engine = Hand("Rating: [[5]]")
-    found = await judge(engine).judge(JudgeInput("pairwise", parts[0], (parts[1], parts[2])))
-    assert found.outcome is Outcome.INPUT_REJECTED
-    assert found.reason == "text holds a lone surrogate at character 1"
+    judgement = await build_judge(engine).judge(
+        JudgeInput("pairwise", parts[0], (parts[1], parts[2]))
+    )
+    assert judgement.outcome is Outcome.INPUT_REJECTED
+    assert judgement.reason == "text holds a lone surrogate at character 1"
     assert engine.rooms == []
 
 
 async def test_a_rejected_input_keeps_its_reason() -> None:
-    found = await judge(Hand(error=InputRejected("too long"))).judge(ITEM)
-    assert (found.outcome, found.reason, found.judge) == ("input_rejected", "too long", "judge-1")
+    judgement = await build_judge(Hand(error=InputRejected("too long"))).judge(ITEM)
+    assert (judgement.outcome, judgement.reason, judgement.judge) == (
+        "input_rejected",
+        "too long",
+        "judge-1",
+    )
 
 
 async def test_an_engine_that_does_not_answer_is_the_callers_business() -> None:
     with pytest.raises(EngineUnavailable, match="gone"):
-        await judge(Hand(error=EngineUnavailable("gone"))).judge(ITEM)
+        await build_judge(Hand(error=EngineUnavailable("gone"))).judge(ITEM)
 
 
 @pytest.mark.parametrize(
@@ -309,13 +329,15 @@ async def test_an_engine_that_does_not_answer_is_the_callers_business() -> None:
     ],
 )
 async def test_attacks_are_flagged_and_judged(response: str, flags: tuple[str, ...]) -> None:
-    found = await judge(Hand("Rating: [[2]]")).judge(JudgeInput("single", "q", (response,)))
-    assert (found.view("rating"), found.flags) == (2.0, flags)
+    judgement = await build_judge(Hand("Rating: [[2]]")).judge(
+        JudgeInput("single", "q", (response,))
+    )
+    assert (judgement.view("rating"), judgement.flags) == (2.0, flags)
 
 
 async def test_a_cut_input_is_flagged() -> None:
-    found = await judge(Hand("Rating: [[2]]", truncated=True)).judge(ITEM)
-    assert found.flags == ("input_truncated",)
+    judgement = await build_judge(Hand("Rating: [[2]]", truncated=True)).judge(ITEM)
+    assert judgement.flags == ("input_truncated",)
 
 
 DECISION = "So, the final decision is "
@@ -334,45 +356,45 @@ async def test_a_written_verdict(text: str, verdict: Verdict) -> None:
     """A written verdict has its distribution at the slot, like a rating."""
     labels = {"Response 1": 0.2, "Response 2": 0.5, "Tie": 0.1}
     engine = Hand(text, labels)
-    found = await judge(engine).judge(PAIR)
-    assert (found.verdict, found.rating, found.forced) == (verdict, None, False)
-    assert found.confidence == (("first", 0.2), ("second", 0.5), ("tie", 0.1))
-    assert reading(found, "verdict").outside == pytest.approx(0.2)
+    judgement = await build_judge(engine).judge(PAIR)
+    assert (judgement.verdict, judgement.rating, judgement.forced) == (verdict, None, False)
+    assert judgement.confidence == (("first", 0.2), ("second", 0.5), ("tie", 0.1))
+    assert reading(judgement, "verdict").outside == pytest.approx(0.2)
     assert engine.slots == [(8, "final decision is ", tuple(labels))]
 
 
 async def test_a_written_verdict_needs_no_log_probabilities() -> None:
     engine = Hand(DECISION + "Response 1.", {"Response 1": 1.0})
-    for found in (
-        await judge(engine, distribution=False).judge(PAIR),
-        await judge(Hand(DECISION + "Response 1.")).judge(PAIR),
+    for judgement in (
+        await build_judge(engine, distribution=False).judge(PAIR),
+        await build_judge(Hand(DECISION + "Response 1.")).judge(PAIR),
     ):
-        assert (found.verdict, found.confidence) == (Verdict.FIRST, None)
+        assert (judgement.verdict, judgement.confidence) == (Verdict.FIRST, None)
     assert engine.slots == []
 
 
 async def test_a_forced_verdict_has_its_confidence() -> None:
     engine = Hand("Both fine", {"Response 1": 0.2, "Response 2": 0.5, "Tie": 0.1}, finished=False)
-    found = await judge(engine).judge(PAIR)
-    assert (found.verdict, found.forced) == (Verdict.SECOND, True)
-    assert found.confidence == (("first", 0.2), ("second", 0.5), ("tie", 0.1))
-    assert found.flags == ("output_truncated",)
+    judgement = await build_judge(engine).judge(PAIR)
+    assert (judgement.verdict, judgement.forced) == (Verdict.SECOND, True)
+    assert judgement.confidence == (("first", 0.2), ("second", 0.5), ("tie", 0.1))
+    assert judgement.flags == ("output_truncated",)
     assert engine.slots[0][:2] == (9, "\n\nSo, the final decision is ")
 
 
 async def test_no_verdict_at_all() -> None:
-    found = await judge(Hand("Both fine.", {"Tie": 0.002})).judge(PAIR)
-    assert (found.outcome, found.verdict) == (Outcome.UNPARSABLE, None)
-    assert found.reason == "no final decision; the forced slot puts 0.0020 on valid labels"
+    judgement = await build_judge(Hand("Both fine.", {"Tie": 0.002})).judge(PAIR)
+    assert (judgement.outcome, judgement.verdict) == (Outcome.UNPARSABLE, None)
+    assert judgement.reason == "no final decision; the forced slot puts 0.0020 on valid labels"
 
 
 async def test_the_fake_engine_behind_the_judge() -> None:
     script = {"ratings": {"Because.": 7}, "fail": {"No idea.": "rejected"}}
     engine = FakeEngine(JudgeConfig(kind="fake", script=script))
-    good = await judge(engine).judge(ITEM)
+    good = await build_judge(engine).judge(ITEM)
     # 0.9 on "7" and 0.01 on each other label: (7 * 0.9 + (55 - 7) * 0.01) / 0.99
     assert good.view("expected") == pytest.approx(6.78 / 0.99)
-    bad = await judge(engine).judge(JudgeInput("single", "Why?", ("No idea.",)))
+    bad = await build_judge(engine).judge(JudgeInput("single", "Why?", ("No idea.",)))
     assert bad.outcome is Outcome.INPUT_REJECTED
 
 
@@ -390,7 +412,7 @@ BASE: dict[str, Any] = {"kind": "fake", "temperature": 0.5}
 MODEL = ResolvedModel("m", "m", "cpu")
 
 
-def print_of(
+def compute_fingerprint(
     identity: str = "m",
     device: Literal["cpu", "cuda"] = "cpu",
     fmt: str = "autoj-en",
@@ -427,7 +449,7 @@ def print_of(
     ids=lambda change: next(iter(change)),
 )
 def test_the_fingerprint_changes_with_what_changes_a_verdict(change: dict[str, Any]) -> None:
-    assert print_of(**change) != print_of()
+    assert compute_fingerprint(**change) != compute_fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -443,12 +465,12 @@ def test_the_fingerprint_changes_with_what_changes_a_verdict(change: dict[str, A
     ids=lambda change: next(iter(change)),
 )
 def test_the_fingerprint_keeps_over_serving_options(change: dict[str, Any]) -> None:
-    assert print_of(**change) == print_of()
+    assert compute_fingerprint(**change) == compute_fingerprint()
 
 
 def test_the_seed_does_not_count_at_temperature_0() -> None:
-    assert print_of(temperature=0, seed=1) == print_of(temperature=0, seed=2)
-    assert print_of().startswith("default:autoj-en:")
+    assert compute_fingerprint(temperature=0, seed=1) == compute_fingerprint(temperature=0, seed=2)
+    assert compute_fingerprint().startswith("default:autoj-en:")
 
 
 def test_a_changed_template_byte_is_another_judge() -> None:
@@ -463,11 +485,11 @@ def test_a_changed_template_byte_is_another_judge() -> None:
 # Aggregation.
 
 
-def failed(reason: str = "why", outcome: Outcome = Outcome.UNPARSABLE) -> Judgement:
+def make_failure(reason: str = "why", outcome: Outcome = Outcome.UNPARSABLE) -> Judgement:
     return Judgement(outcome, reason=reason)
 
 
-def said(verdict: Verdict) -> Judgement:
+def make_verdict(verdict: Verdict) -> Judgement:
     return compared(verdict)
 
 
@@ -491,25 +513,30 @@ INCONSISTENT = Verdict.INCONSISTENT
     ids=lambda verdict: verdict.value,
 )
 def test_two_orders_joined(forward: Verdict, backward: Verdict, joint: Verdict) -> None:
-    found = swap_consistent(said(forward), said(backward))
-    assert found.verdict is joint
-    assert found.orders == (said(forward), said(backward))
-    assert found.reason == ("the two orders disagree" if joint is INCONSISTENT else "")
+    comparison = swap_consistent(make_verdict(forward), make_verdict(backward))
+    assert comparison.verdict is joint
+    assert comparison.orders == (make_verdict(forward), make_verdict(backward))
+    assert comparison.reason == ("the two orders disagree" if joint is INCONSISTENT else "")
 
 
 @pytest.mark.parametrize("verdict", [FIRST, SECOND, TIE], ids=lambda verdict: verdict.value)
 def test_an_order_that_failed_fails_both(verdict: Verdict) -> None:
-    for orders in ((said(verdict), failed()), (failed(), said(verdict))):
-        found = swap_consistent(*orders)
-        assert (found.verdict, found.reason) == (Verdict.FAILED, "unparsable: why")
+    for orders in (
+        (make_verdict(verdict), make_failure()),
+        (make_failure(), make_verdict(verdict)),
+    ):
+        comparison = swap_consistent(*orders)
+        assert (comparison.verdict, comparison.reason) == (Verdict.FAILED, "unparsable: why")
 
 
 def test_both_orders_failed_and_one_order_alone() -> None:
-    both = swap_consistent(failed("a"), failed("b"))
+    both = swap_consistent(make_failure("a"), make_failure("b"))
     assert (both.verdict, both.reason) == (Verdict.FAILED, "unparsable: a; unparsable: b")
     for verdict in (FIRST, SECOND, TIE):
-        assert swap_consistent(said(verdict), None) == Comparison(verdict, (said(verdict),))
-    assert swap_consistent(failed(), None).verdict is Verdict.FAILED
+        assert swap_consistent(make_verdict(verdict), None) == Comparison(
+            verdict, (make_verdict(verdict),)
+        )
+    assert swap_consistent(make_failure(), None).verdict is Verdict.FAILED
 
 
 @pytest.mark.parametrize(
@@ -520,17 +547,17 @@ async def test_half_points_count_as_such_right_after_the_prompt(
 ) -> None:
     table = {"5": 0.2, "5.5": 0.8}
     engine = Hand("Fair.\nRating: [[5.5]]", table, before=table)
-    found = await judge(engine, critique=critique, direct=direct).judge(ITEM)
-    assert found.view("direct") == pytest.approx(5.4)
-    assert found.view("expected") == pytest.approx(5.4)
+    judgement = await build_judge(engine, critique=critique, direct=direct).judge(ITEM)
+    assert judgement.view("direct") == pytest.approx(5.4)
+    assert judgement.view("expected") == pytest.approx(5.4)
 
 
 async def test_a_written_rating_needs_mass_on_the_scale_for_its_mean() -> None:
-    found = await judge(Hand("Fair.\nRating: [[7]]", {"7": 0.001})).judge(ITEM)
-    assert (found.view("rating"), found.view("expected")) == (7.0, None)
-    lacking = found.with_number("expected")
+    judgement = await build_judge(Hand("Fair.\nRating: [[7]]", {"7": 0.001})).judge(ITEM)
+    assert (judgement.view("rating"), judgement.view("expected")) == (7.0, None)
+    lacking = judgement.with_number("expected")
     assert (lacking.outcome, lacking.view("rating")) == (Outcome.NO_NUMBER, None)
-    assert "rating 7" in lacking.reason and found.with_number("rating") is found
+    assert "rating 7" in lacking.reason and judgement.with_number("rating") is judgement
 
 
 def test_a_view_has_one_of_three_names() -> None:

@@ -43,16 +43,16 @@ SCALAR = load_any_format("scalar")
 def classifier(smollm2: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create a random scalar reward model: two layers, one label, and a pad token other
     than eos."""
-    return made(smollm2, tmp_path_factory.mktemp("classifier"))
+    return save_classifier(smollm2, tmp_path_factory.mktemp("classifier"))
 
 
 @pytest.fixture(scope="module")
 def small_classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create one with a tokenizer of 400 tokens, which takes a hundredth of the time to load."""
-    return made(qwen(), tmp_path_factory.mktemp("small"))
+    return save_classifier(qwen(), tmp_path_factory.mktemp("small"))
 
 
-def made(tokenizer: Any, folder: Path) -> Path:
+def save_classifier(tokenizer: Any, folder: Path) -> Path:
     from transformers import LlamaForSequenceClassification
 
     from tests.tiny import llama, saved
@@ -74,22 +74,24 @@ def made(tokenizer: Any, folder: Path) -> Path:
     return saved(model, tokenizer, folder)
 
 
-def config_of(folder: Path, **changed: Any) -> JudgeConfig:
-    given = {"model": str(folder), "format": "scalar", "max_model_len": 2048, "kv_cache_gib": 0.25}
-    return JudgeConfig(**given | changed)
+def make_config(folder: Path, **changed: Any) -> JudgeConfig:
+    fields = {"model": str(folder), "format": "scalar", "max_model_len": 2048, "kv_cache_gib": 0.25}
+    return JudgeConfig(**fields | changed)
 
 
-def altered(folder: Path, target: Path, file: str = "config.json", **values: Any) -> Path:
+def copy_changed_model(
+    folder: Path, target: Path, file: str = "config.json", **values: Any
+) -> Path:
     """Copy a model's folder with other values in its JSON file; None removes a key."""
     shutil.copytree(folder, target)
     data = json.loads((target / file).read_text())
     data |= values
-    kept = {key: value for key, value in data.items() if value is not None}
-    (target / file).write_text(json.dumps(kept))
+    fields = {key: value for key, value in data.items() if value is not None}
+    (target / file).write_text(json.dumps(fields))
     return target
 
 
-def by_hand(folder: Path, texts: list[list[int]]) -> list[float]:
+def score_by_hand(folder: Path, texts: list[list[int]]) -> list[float]:
     """Return scores by plain transformers, one text at a time."""
     import torch
     from transformers import AutoModelForSequenceClassification
@@ -99,7 +101,7 @@ def by_hand(folder: Path, texts: list[list[int]]) -> list[float]:
         return [float(net(input_ids=torch.tensor([ids])).logits[0, 0]) for ids in texts]
 
 
-def chats(tokenizer: Any) -> list[list[int]]:
+def tokenize_chats(tokenizer: Any) -> list[list[int]]:
     """Return the responses' chats as transformers' own template tokenizes them, plain text only."""
     return [
         tokenizer.apply_chat_template(
@@ -111,40 +113,42 @@ def chats(tokenizer: Any) -> list[list[int]]:
     ]
 
 
-async def judged(config: JudgeConfig, *responses: str) -> list[Judgement]:
+async def judge_responses(config: JudgeConfig, *responses: str) -> list[Judgement]:
     replica = JudgeReplica(make_judge(judge_spec(config)))
     await replica.start()
     try:
         items = [JudgeInput("single", QUERY, (response,)) for response in responses]
-        found = dict([answer async for answer in replica.stream(items)])
+        judgements = dict([answer async for answer in replica.stream(items)])
     finally:
         await replica.close()
-    return [found[k] for k in range(len(responses))]
+    return [judgements[k] for k in range(len(responses))]
 
 
-def fake(**script: Any) -> JudgeConfig:
+def make_fake_config(**script: Any) -> JudgeConfig:
     return JudgeConfig(kind="fake", format="scalar", script=script)
 
 
 async def test_a_score_is_every_view() -> None:
-    [found] = await judged(fake(ratings={"Yes.": -2.25}), "Yes.")
-    assert found.ok and found.critique == ""
-    assert [found.view(name) for name in ("rating", "expected", "direct")] == [-2.25] * 3
-    assert found.rating is not None and reading(found).distribution is None
+    [judgement] = await judge_responses(make_fake_config(ratings={"Yes.": -2.25}), "Yes.")
+    assert judgement.ok and judgement.critique == ""
+    assert [judgement.view(name) for name in ("rating", "expected", "direct")] == [-2.25] * 3
+    assert judgement.rating is not None and reading(judgement).distribution is None
 
 
 @pytest.mark.parametrize("score", ["nan", "inf", "-inf"])
 async def test_a_score_that_is_no_number_abstains(score: str) -> None:
-    bad, good = await judged(fake(ratings={"Yes.": score, "No.": 1}), "Yes.", "No.")
+    bad, good = await judge_responses(
+        make_fake_config(ratings={"Yes.": score, "No.": 1}), "Yes.", "No."
+    )
     assert (bad.outcome, bad.reason) == (Outcome.UNPARSABLE, f"the score is {float(score)}")
     assert bad.rating is None and good.view("rating") == 1.0
 
 
 async def test_a_comparison_is_the_order_of_two_scores() -> None:
     script = {"ratings": {"A": 1.5, "B": -1.0, "C": 1.5, "D": "nan"}}
-    async with open_judge(fake(**script)) as reward:
-        found = await reward.compare([(QUERY, *pair) for pair in ("AB", "BA", "AC", "AD")])
-    assert [c.verdict for c in found] == [
+    async with open_judge(make_fake_config(**script)) as reward:
+        comparisons = await reward.compare([(QUERY, *pair) for pair in ("AB", "BA", "AC", "AD")])
+    assert [c.verdict for c in comparisons] == [
         Verdict.FIRST,
         Verdict.SECOND,
         Verdict.TIE,
@@ -154,24 +158,26 @@ async def test_a_comparison_is_the_order_of_two_scores() -> None:
 
 async def test_k_critiques_of_a_scalar_model_are_one_score(tmp_path: Path) -> None:
     log = tmp_path / "asked"
-    config = fake(log=str(log)).model_copy(update={"critiques": 4, "temperature": 0.7})
+    config = make_fake_config(log=str(log)).model_copy(update={"critiques": 4, "temperature": 0.7})
     async with open_judge(config) as reward:
-        [found] = await reward.rate([Candidate(QUERY, "Yes.")])
-    assert found.ok and len(log.read_text().splitlines()) == 1
+        [judgement] = await reward.rate([Candidate(QUERY, "Yes.")])
+    assert judgement.ok and len(log.read_text().splitlines()) == 1
 
 
 async def test_text_that_no_tokenizer_reads_is_rejected() -> None:
-    [found] = await judged(fake(), "half \ud800")
-    assert found.outcome is Outcome.INPUT_REJECTED and "surrogate" in found.reason
+    [judgement] = await judge_responses(make_fake_config(), "half \ud800")
+    assert judgement.outcome is Outcome.INPUT_REJECTED and "surrogate" in judgement.reason
 
 
 async def test_what_a_response_tries_is_flagged() -> None:
-    found = await judged(fake(), RESPONSES[2], " .!")
-    assert [j.flags for j in found] == [("control_token",), ("empty_response",)]
+    judgements = await judge_responses(make_fake_config(), RESPONSES[2], " .!")
+    assert [j.flags for j in judgements] == [("control_token",), ("empty_response",)]
 
 
 def test_a_trainer_takes_a_scalar_model_by_the_same_config() -> None:
-    with RewardModel(RewardConfig(judge=fake(ratings={"Yes.": 3.5, "No.": "nan"}))) as model:
+    with RewardModel(
+        RewardConfig(judge=make_fake_config(ratings={"Yes.": 3.5, "No.": "nan"}))
+    ) as model:
         candidates = [Candidate(QUERY, "Yes."), Candidate("Why?", "No.")]
         rewards = model.rewards_now(candidates)
         assert [r.value for r in rewards] == [3.5, None]
@@ -179,16 +185,19 @@ def test_a_trainer_takes_a_scalar_model_by_the_same_config() -> None:
 
 
 def test_no_known_reward_is_neutral() -> None:
-    with RewardModel(RewardConfig(judge=fake(ratings={"No.": "nan"}))) as model:
+    with RewardModel(RewardConfig(judge=make_fake_config(ratings={"No.": "nan"}))) as model:
         candidates = [Candidate(QUERY, "No.")]
         assert model.numbers(model.rewards_now(candidates), candidates) == [0.0]
 
 
 def test_how_a_judge_decodes_does_not_rename_a_scalar_model() -> None:
-    name = judge_spec(fake()).name
-    assert judge_spec(fake().model_copy(update={"max_tokens": 7, "critique": False})).name == name
-    assert judge_spec(fake(ratings={"A": 1})).name != name
-    assert judge_spec(fake().model_copy(update={"over_long": "reject"})).name != name
+    name = judge_spec(make_fake_config()).name
+    assert (
+        judge_spec(make_fake_config().model_copy(update={"max_tokens": 7, "critique": False})).name
+        == name
+    )
+    assert judge_spec(make_fake_config(ratings={"A": 1})).name != name
+    assert judge_spec(make_fake_config().model_copy(update={"over_long": "reject"})).name != name
 
 
 def test_the_default_scalar_model_is_known_by_name() -> None:
@@ -224,10 +233,10 @@ def test_a_prompt_is_the_chat_of_the_models_training(smollm2: Any) -> None:
     tokens = PromptTokenizer(smollm2, "chat")
     assert isinstance(SCALAR, ScalarFormat)
     plain = [r for r in RESPONSES if "<|" not in r]
-    assert [tokens.ids(answered_prompt(QUERY, r, SCALAR)) for r in plain] == chats(smollm2)
+    assert [tokens.ids(answered_prompt(QUERY, r, SCALAR)) for r in plain] == tokenize_chats(smollm2)
     hostile = tokens.ids(answered_prompt(QUERY, RESPONSES[2], SCALAR))
     control = smollm2.convert_tokens_to_ids("<|im_start|>")
-    assert hostile.count(control) == chats(smollm2)[0].count(control)
+    assert hostile.count(control) == tokenize_chats(smollm2)[0].count(control)
 
 
 def test_a_template_of_its_own_has_control_tokens_but_responses_have_none(smollm2: Any) -> None:
@@ -260,29 +269,29 @@ def test_what_a_long_response_loses(cut: OverLong, kept: tuple[bool, bool], smol
 
 
 async def test_transformers_scores_as_one_by_one(classifier: Path, smollm2: Any) -> None:
-    found = await judged(config_of(classifier, kind="transformers"), *RESPONSES)
-    scores = [j.view("rating") for j in found]
-    expected = by_hand(classifier, chats(smollm2))
+    judgements = await judge_responses(make_config(classifier, kind="transformers"), *RESPONSES)
+    scores = [j.view("rating") for j in judgements]
+    expected = score_by_hand(classifier, tokenize_chats(smollm2))
     assert scores[:2] + scores[3:] == pytest.approx(expected, abs=1e-4)
     assert len({round(float(s or 0), 3) for s in scores}) == len(RESPONSES)
-    assert found[0].usage.tokens_in == len(chats(smollm2)[0])
+    assert judgements[0].usage.tokens_in == len(tokenize_chats(smollm2)[0])
 
 
 async def test_a_failing_forward_pass_is_unavailable(
     small_classifier: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(small_classifier, kind="transformers")
+    config = make_config(small_classifier, kind="transformers")
     scorer = TransformersScorer(config, resolve(config), "chat")
     await scorer.start()
     assert isinstance(SCALAR, ScalarFormat)
     judge = ScalarReward(config, SCALAR, scorer, "judge")
     good = await judge.judge(JudgeInput("single", QUERY, ("Yes.",)))
 
-    def broken(**_: Any) -> None:
+    def raise_error(**_: Any) -> None:
         raise RuntimeError("out of memory")
 
-    with monkeypatch.context() as patched, pytest.raises(Exception, match="out of memory"):
-        patched.setattr(scorer._net, "forward", broken)
+    with monkeypatch.context() as patch, pytest.raises(Exception, match="out of memory"):
+        patch.setattr(scorer._net, "forward", raise_error)
         await judge.judge(JudgeInput("single", QUERY, ("Yes.",)))
     again = await judge.judge(JudgeInput("single", QUERY, ("Yes.",)))
     assert good.ok and again.rating == good.rating
@@ -290,7 +299,7 @@ async def test_a_failing_forward_pass_is_unavailable(
 
 
 @pytest.mark.parametrize(
-    ("file", "values", "said"),
+    ("file", "values", "message"),
     [
         ("config.json", {"id2label": {"0": "A", "1": "B"}, "label2id": None}, "2 labels"),
         ("config.json", {"pad_token_id": None}, "no pad token"),
@@ -301,18 +310,18 @@ async def test_a_failing_forward_pass_is_unavailable(
     ],
 )
 async def test_a_checkpoint_that_cannot_serve_is_named_at_start(
-    file: str, values: dict[str, Any], said: str, small_classifier: Path, tmp_path: Path
+    file: str, values: dict[str, Any], message: str, small_classifier: Path, tmp_path: Path
 ) -> None:
-    folder = altered(small_classifier, tmp_path / "altered", file, **values)
+    folder = copy_changed_model(small_classifier, tmp_path / "altered", file, **values)
     if "chat_template" in values:
         (folder / "chat_template.jinja").unlink(missing_ok=True)
-    replica = JudgeReplica(make_judge(judge_spec(config_of(folder, kind="transformers"))))
-    with pytest.raises(ModelError, match=said):
+    replica = JudgeReplica(make_judge(judge_spec(make_config(folder, kind="transformers"))))
+    with pytest.raises(ModelError, match=message):
         await replica.start()
 
 
 async def test_the_fake_scorer_takes_one_response() -> None:
-    scorer = FakeScorer(fake(ratings={"Yes.": 2}))
+    scorer = FakeScorer(make_fake_config(ratings={"Yes.": 2}))
     assert isinstance(SCALAR, ScalarFormat)
     prepared = await scorer.prepare(answered_prompt(QUERY, "Yes.", SCALAR), 1, "truncate")
     assert (await scorer.score(prepared)).value == 2.0
@@ -324,24 +333,26 @@ def test_vllm_on_ray_scores_as_transformers(classifier: Path, smollm2: Any, tmp_
     """Also if the pad token ends the text: the score is read before it, as in training."""
     from autoj_reward.replicas.cluster import Cluster
 
-    padded = altered(classifier, tmp_path / "padded", pad_token_id=2)
-    own = tmp_path / "format.yaml"
+    padded = copy_changed_model(classifier, tmp_path / "padded", pad_token_id=2)
+    format_path = tmp_path / "format.yaml"
     template = "{query}\n{response}<|im_end|><|im_end|>"
-    own.write_text(json.dumps({"name": "own", "kind": "scalar", "template": template}))
-    configs = config_of(classifier), config_of(padded, format=str(own))
+    format_path.write_text(json.dumps({"name": "own", "kind": "scalar", "template": template}))
+    configs = make_config(classifier), make_config(padded, format=str(format_path))
 
-    async def scores(config: JudgeConfig) -> list[float | None]:
+    async def rate_all(config: JudgeConfig) -> list[float | None]:
         async with open_judge(config, cluster=cluster) as reward:
-            found = await reward.rate([Candidate(QUERY, response) for response in RESPONSES])
-        assert [j.outcome for j in found] == [Outcome.OK] * len(RESPONSES)
-        return [j.view("expected") for j in found]
+            judgements = await reward.rate([Candidate(QUERY, response) for response in RESPONSES])
+        assert [j.outcome for j in judgements] == [Outcome.OK] * len(RESPONSES)
+        return [j.view("expected") for j in judgements]
 
     with closing(Cluster()) as cluster:
-        found = [asyncio.run(scores(config)) for config in configs]
-    for config, there in zip(configs, found, strict=True):
-        here = asyncio.run(judged(config.model_copy(update={"kind": "transformers"}), *RESPONSES))
-        assert there == pytest.approx([j.view("expected") for j in here], abs=1e-3)
+        all_scores = [asyncio.run(rate_all(config)) for config in configs]
+    for config, vllm_scores in zip(configs, all_scores, strict=True):
+        judgements = asyncio.run(
+            judge_responses(config.model_copy(update={"kind": "transformers"}), *RESPONSES)
+        )
+        assert vllm_scores == pytest.approx([j.view("expected") for j in judgements], abs=1e-3)
     end = smollm2.convert_tokens_to_ids("<|im_end|>")
     plain = smollm2(f"{QUERY}\n{RESPONSES[0]}")["input_ids"]
-    assert there[0] == pytest.approx(by_hand(padded, [[*plain, end, end]])[0], abs=1e-3)
-    assert there[0] == pytest.approx(by_hand(classifier, [plain])[0], abs=1e-3)
+    assert vllm_scores[0] == pytest.approx(score_by_hand(padded, [[*plain, end, end]])[0], abs=1e-3)
+    assert vllm_scores[0] == pytest.approx(score_by_hand(classifier, [plain])[0], abs=1e-3)

@@ -24,10 +24,12 @@ async def test_a_text_over_the_limit_is_rejected_with_its_length_and_the_key(
     judge = make_judge(judge_spec(JudgeConfig(kind="fake", format=form, max_text_chars=10)))
     texts = {"query": "q", "response": "r"}
     for length, outcome in ((10, Outcome.OK), (11, Outcome.INPUT_REJECTED)):
-        own = texts | {field: "x" * length}
-        found = await judge.judge(JudgeInput("single", own["query"], (own["response"],)))
-        assert found.outcome is outcome
-    assert found.reason == "a text has 11 characters, over judge.max_text_chars 10"
+        item_texts = texts | {field: "x" * length}
+        judgement = await judge.judge(
+            JudgeInput("single", item_texts["query"], (item_texts["response"],))
+        )
+        assert judgement.outcome is outcome
+    assert judgement.reason == "a text has 11 characters, over judge.max_text_chars 10"
 
 
 async def test_what_one_limit_rejected_is_asked_again_under_a_higher_one(tmp_path: Path) -> None:
@@ -36,8 +38,8 @@ async def test_what_one_limit_rejected_is_asked_again_under_a_higher_one(tmp_pat
     for limit in (10, 20):
         judge = make_judge(judge_spec(JudgeConfig(kind="fake", max_text_chars=limit)))
         client = RewardClient(LocalBackend(JudgeReplica(judge)), journal=journal)
-        [found] = await client.rate([Candidate("q", "x" * 15)])
-        outcomes.append(found.outcome)
+        [judgement] = await client.rate([Candidate("q", "x" * 15)])
+        outcomes.append(judgement.outcome)
     assert outcomes == [Outcome.INPUT_REJECTED, Outcome.OK]
     journal.close()
 

@@ -49,43 +49,43 @@ class Judge:
         self.cheap, self.full = cheap, full
         self.lengths = lengths or [LENGTH] * len(full)
         self.wins = wins or {}
-        self.asked: list[JudgeInput] = []
+        self.requests: list[JudgeInput] = []
 
     async def ask(self, items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
-        self.asked += items
+        self.requests += items
         return [self.answer(item) for item in items]
 
     def answer(self, item: JudgeInput) -> Judgement:
         if item.protocol == "pairwise":
             first, second = item.responses
             return compared(self.wins[first, second], usage=Usage(9, 0, LENGTH))
-        own = int(item.responses[0].split()[1])
+        index = int(item.responses[0].split()[1])
         if item.direct:
-            return number(self.cheap[own], Usage(9, 0, 1))
-        return number(self.full[own][item.sample], Usage(9, 0, self.lengths[own]))
+            return make_judgement(self.cheap[index], Usage(9, 0, 1))
+        return make_judgement(self.full[index][item.sample], Usage(9, 0, self.lengths[index]))
 
-    def within(self, share: float, **options: Any) -> Choice:
+    def choose_within(self, share: float, **options: Any) -> Choice:
         options = {"compares": False} | options
         question = Choose(tuple(self.candidates), share=share, **options)
-        found = asyncio.run(question.answer(self.ask))
-        assert len(self.asked) == len(set(self.asked))
-        return found
+        choice = asyncio.run(question.answer(self.ask))
+        assert len(self.requests) == len(set(self.requests))
+        return choice
 
-    def critiques(self) -> list[tuple[int, int]]:
+    def list_critiques(self) -> list[tuple[int, int]]:
         """Return (candidate, sample) of every requested critique, in order."""
         return [
             (int(i.responses[0].split()[1]), i.sample)
-            for i in self.asked
+            for i in self.requests
             if i.protocol == "single" and not i.direct
         ]
 
 
-def spent(choice: Choice) -> Spending:
+def read_spending(choice: Choice) -> Spending:
     assert choice.spending is not None
     return choice.spending
 
 
-def number(value: Score, usage: Usage) -> Judgement:
+def make_judgement(value: Score, usage: Usage) -> Judgement:
     if value == LOST:
         return Judgement(Outcome.UNAVAILABLE, reason="no replica")
     if value is None:
@@ -94,7 +94,7 @@ def number(value: Score, usage: Usage) -> Judgement:
     return rated(value, sides, value, usage=usage)
 
 
-def once(values: Sequence[Score]) -> list[list[Score]]:
+def sample_once(values: Sequence[Score]) -> list[list[Score]]:
     return [[value] for value in values]
 
 
@@ -105,7 +105,7 @@ LONG = " ".join(f"word{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(110)
 
 
 @pytest.mark.parametrize(
-    ("responses", "found"),
+    ("responses", "expected"),
     [
         pytest.param(["a b", "c", "a b", "c"], [0, 1, 0, 1], id="the same text"),
         pytest.param([LONG, LONG.replace("worddb", "not worddb")], [0, 1], id="not"),
@@ -118,13 +118,13 @@ LONG = " ".join(f"word{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(110)
         pytest.param(["", " ", "", "é", "e\u0301"], [0, 1, 0, 3, 4], id="nothing, and spellings"),
     ],
 )
-def test_only_the_same_text_is_a_copy(responses: list[str], found: list[int]) -> None:
-    judge = Judge([5] * len(responses), once([5] * len(responses)))
+def test_only_the_same_text_is_a_copy(responses: list[str], expected: list[int]) -> None:
+    judge = Judge([5] * len(responses), sample_once([5] * len(responses)))
     judge.candidates = [Candidate("q", response) for response in responses]
-    judge.answer = lambda item: number(5, Usage(9, 0, 1))  # type: ignore[method-assign]
-    standings = judge.within(0.9).standings
-    copied = [i if s.copy_of is None else s.copy_of for i, s in enumerate(standings)]
-    assert copied == found
+    judge.answer = lambda item: make_judgement(5, Usage(9, 0, 1))  # type: ignore[method-assign]
+    standings = judge.choose_within(0.9).standings
+    originals = [i if s.copy_of is None else s.copy_of for i, s in enumerate(standings)]
+    assert originals == expected
 
 
 # Bounds.
@@ -153,112 +153,118 @@ def test_a_constant_slot_bounds_exactly() -> None:
 
 
 def test_variance_of_the_slot() -> None:
-    one = number(5, Usage())
-    assert slot_variance([one, one]) == 1
+    judgement = make_judgement(5, Usage())
+    assert slot_variance([judgement, judgement]) == 1
     bare = [rated(v, None, v) for v in (4, 6)]
     assert slot_variance(bare) == 1  # without distributions, that of the readings
-    assert slot_variance([number(None, Usage())]) == 0
+    assert slot_variance([make_judgement(None, Usage())]) == 0
 
 
 def test_errors_of_means_by_hand() -> None:
     # Deviations 1 + 1 from the mean with one degree of freedom, and twice the prior of 1.
-    found = spread_of_means({0: [4, 6], 1: [5]}, 1)
-    assert found == {0: pytest.approx(math.sqrt(4 / 3 / 2)), 1: pytest.approx(math.sqrt(4 / 3))}
+    spreads = spread_of_means({0: [4, 6], 1: [5]}, 1)
+    assert spreads == {0: pytest.approx(math.sqrt(4 / 3 / 2)), 1: pytest.approx(math.sqrt(4 / 3))}
 
 
 # The rule.
 
 
 EIGHT = [1, 2, 3, 4, 5, 6, 7, 8]
-SURPRISE = once([1, 2, 3, 4, 5, 9, 7, 8])
+SURPRISE = sample_once([1, 2, 3, 4, 5, 9, 7, 8])
 
 
 def test_the_most_promising_are_judged_first_in_halving_waves() -> None:
     judge = Judge(EIGHT, SURPRISE)
-    found = judge.within(0.5)
+    choice = judge.choose_within(0.5)
     # 4 critiques, less 8 readings of a 50th each: 3.84. One, then half of 2, of 1.
-    assert judge.critiques() == [(7, 0), (6, 0), (5, 0)]
-    assert (found.selection.index, found.selection.rule) == (5, "rating")
-    assert [s.fate for s in found.standings] == [Fate.OUT_OF_BUDGET] * 5 + [Fate.JUDGED] * 3
-    gone = found.judgements[0]
-    assert (gone.outcome, gone.reason) == (
+    assert judge.list_critiques() == [(7, 0), (6, 0), (5, 0)]
+    assert (choice.selection.index, choice.selection.rule) == (5, "rating")
+    assert [s.fate for s in choice.standings] == [Fate.OUT_OF_BUDGET] * 5 + [Fate.JUDGED] * 3
+    abandoned = choice.judgements[0]
+    assert (abandoned.outcome, abandoned.reason) == (
         Outcome.ABANDONED,
         "after the cheap reading: the budget was used up",
     )
-    assert gone.usage == Usage(9, 0, 1) and found.standings[0].cheap == 1
-    cost = spent(found)
+    assert abandoned.usage == Usage(9, 0, 1) and choice.standings[0].cheap == 1
+    cost = read_spending(choice)
     assert (cost.readings, cost.asked, cost.skipped) == (8, 3, 5)
     assert (cost.cheap.tokens_out, cost.critiques.tokens_out) == (8, 150)
     assert cost.full_tokens == 400
-    assert found.judgements[5].view("direct") == 6  # the cheap reading stays with the critique
+    assert choice.judgements[5].view("direct") == 6  # the cheap reading stays with the critique
 
 
 def test_who_cannot_win_is_abandoned_though_the_budget_lasts() -> None:
     judge = Judge(EIGHT, SURPRISE)
-    found = judge.within(0.9)
+    choice = judge.choose_within(0.9)
     # 7.04 critiques: one, then half of 6, of 3. Then a line of slope 1 or so leaves the last two
     # below 9, the best.
-    assert judge.critiques() == [(n, 0) for n in (7, 6, 5, 4, 3, 2)]
-    assert [s.fate for s in found.standings] == [Fate.CANNOT_WIN] * 2 + [Fate.JUDGED] * 6
+    assert judge.list_critiques() == [(n, 0) for n in (7, 6, 5, 4, 3, 2)]
+    assert [s.fate for s in choice.standings] == [Fate.CANNOT_WIN] * 2 + [Fate.JUDGED] * 6
     pairs = [(float(EIGHT[i]), float(SURPRISE[i][0])) for i in range(2, 8)]  # type: ignore[arg-type]
     upper = Bound.fitted(pairs, 1).upper(2)
-    assert found.standings[1].why == f"at most {upper:.2f} by its bound, below 9.00"
+    assert choice.standings[1].why == f"at most {upper:.2f} by its bound, below 9.00"
 
 
 @pytest.mark.parametrize("share", [0.001, 0.2])
 def test_one_is_judged_whatever_the_budget(share: float) -> None:
-    found = Judge([4, 6, 5], once([4, 6, 5])).within(share)
-    assert found.selection.index == 1 and found.selection.rule == "only"
-    assert [s.critiques for s in found.standings] == [0, 1, 0]
+    choice = Judge([4, 6, 5], sample_once([4, 6, 5])).choose_within(share)
+    assert choice.selection.index == 1 and choice.selection.rule == "only"
+    assert [s.critiques for s in choice.standings] == [0, 1, 0]
 
 
 def test_unreadable_candidates_wait_last_and_stay_able() -> None:
-    judge = Judge([None, 3, 9], once([8, 3, 7]))
-    found = judge.within(0.99)
-    assert judge.critiques()[0] == (2, 0)
-    assert found.standings[0].cheap is None
-    assert found.standings[0].fate in (Fate.JUDGED, Fate.OUT_OF_BUDGET)
+    judge = Judge([None, 3, 9], sample_once([8, 3, 7]))
+    choice = judge.choose_within(0.99)
+    assert judge.list_critiques()[0] == (2, 0)
+    assert choice.standings[0].cheap is None
+    assert choice.standings[0].fate in (Fate.JUDGED, Fate.OUT_OF_BUDGET)
 
 
 def test_failed_critiques_never_win() -> None:
-    judge = Judge([9, 8, 7, 6], once([None, None, 7, 6]))
-    found = judge.within(0.9)
-    assert found.selection.index == 2
-    assert found.judgements[0].outcome is Outcome.UNPARSABLE  # a failure, not abandoned
-    assert Judge([9, 8], once([None, None])).within(0.9).selection.rule == "all_failed"
+    judge = Judge([9, 8, 7, 6], sample_once([None, None, 7, 6]))
+    choice = judge.choose_within(0.9)
+    assert choice.selection.index == 2
+    assert choice.judgements[0].outcome is Outcome.UNPARSABLE  # a failure, not abandoned
+    assert (
+        Judge([9, 8], sample_once([None, None])).choose_within(0.9).selection.rule == "all_failed"
+    )
 
 
 def test_what_was_never_written_costs_nothing() -> None:
     # 1.6 critiques, and the first two are lost: the third is asked for all the same.
-    judge = Judge([float(16 - n) for n in range(16)], once([LOST, LOST, *[5] * 14]))
-    found = judge.within(0.1)
-    assert found.selection.index == 2 and judge.critiques() == [(0, 0), (1, 0), (2, 0)]
-    assert [j.outcome for j in found.judgements[:3]] == ["unavailable", "unavailable", "ok"]
-    assert spent(found).full_tokens == 16 * LENGTH
+    judge = Judge([float(16 - n) for n in range(16)], sample_once([LOST, LOST, *[5] * 14]))
+    choice = judge.choose_within(0.1)
+    assert choice.selection.index == 2 and judge.list_critiques() == [(0, 0), (1, 0), (2, 0)]
+    assert [j.outcome for j in choice.judgements[:3]] == ["unavailable", "unavailable", "ok"]
+    assert read_spending(choice).full_tokens == 16 * LENGTH
     # A critique that was written without a rating costs, but one candidate must get one.
-    judge = Judge([float(16 - n) for n in range(16)], once([None, None, *[5] * 14]))
-    assert judge.within(0.1).selection.index == 2
-    assert len(judge.critiques()) == 3
+    judge = Judge([float(16 - n) for n in range(16)], sample_once([None, None, *[5] * 14]))
+    assert judge.choose_within(0.1).selection.index == 2
+    assert len(judge.list_critiques()) == 3
 
 
 def test_a_failed_reading_is_a_failure_unless_a_critique_came_of_it() -> None:
-    judge = Judge([9, LOST, None, 8], once([9, 9, 9, 8]))
-    found = judge.within(0.6)
-    assert [j.outcome for j in found.judgements] == ["ok", "unavailable", "unparsable", "ok"]
-    assert found.judgements[1].reason == "cheap reading: no replica"
-    assert found.standings[1].fate is Fate.OUT_OF_BUDGET and found.standings[1].cheap is None
-    assert found.selection.index == 0
+    judge = Judge([9, LOST, None, 8], sample_once([9, 9, 9, 8]))
+    choice = judge.choose_within(0.6)
+    assert [j.outcome for j in choice.judgements] == ["ok", "unavailable", "unparsable", "ok"]
+    assert choice.judgements[1].reason == "cheap reading: no replica"
+    assert choice.standings[1].fate is Fate.OUT_OF_BUDGET and choice.standings[1].cheap is None
+    assert choice.selection.index == 0
 
 
 def test_copies_are_judged_once() -> None:
-    judge = Judge([1, 5, 3, 4], once([1, 5, 3, 4]))
+    judge = Judge([1, 5, 3, 4], sample_once([1, 5, 3, 4]))
     judge.candidates[3] = judge.candidates[1]
-    found = judge.within(0.9)
-    assert [s.copy_of for s in found.standings] == [None, None, None, 1]
-    assert found.standings[3].fate is Fate.COPY and found.standings[3].cheap == 5
-    copy, own = found.judgements[3], found.judgements[1]
-    assert (copy.rating, copy.usage, copy.flags) == (own.rating, Usage(), ("copied_judgement",))
-    assert found.selection.index == 1 and found.selection.tied == ()
+    choice = judge.choose_within(0.9)
+    assert [s.copy_of for s in choice.standings] == [None, None, None, 1]
+    assert choice.standings[3].fate is Fate.COPY and choice.standings[3].cheap == 5
+    copy, original = choice.judgements[3], choice.judgements[1]
+    assert (copy.rating, copy.usage, copy.flags) == (
+        original.rating,
+        Usage(),
+        ("copied_judgement",),
+    )
+    assert choice.selection.index == 1 and choice.selection.tied == ()
 
 
 FIRST, SECOND = Verdict.FIRST, Verdict.SECOND
@@ -267,37 +273,37 @@ WINS = {(f"response {a}", f"response {b}"): SECOND if b > a else FIRST
 
 
 def test_finalists_meet_where_pairwise_comes_first() -> None:
-    judge = Judge([6] * 8, once([7] * 8), wins=WINS)
-    found = judge.within(0.9, rules=("pairwise", "first"), compares=True)
+    judge = Judge([6] * 8, sample_once([7] * 8), wins=WINS)
+    choice = judge.choose_within(0.9, rules=("pairwise", "first"), compares=True)
     # 7.2 critiques, a quarter kept: 5.4 less the readings' 0.16. Then 7.2 - 0.16 - 5 allows 2.
-    assert len(judge.critiques()) == 5 and spent(found).orders == 2
-    assert found.selection.comparisons[0] == (0, 1, SECOND)
-    assert {verdict for *_, verdict in found.selection.comparisons[1:]} == {Verdict.FAILED}
-    assert found.selection.rule == "first"
-    judge = Judge([6] * 8, once([7] * 8), wins=WINS)
-    assert spent(judge.within(0.9, rules=("first",), compares=True)).orders == 0
+    assert len(judge.list_critiques()) == 5 and read_spending(choice).orders == 2
+    assert choice.selection.comparisons[0] == (0, 1, SECOND)
+    assert {verdict for *_, verdict in choice.selection.comparisons[1:]} == {Verdict.FAILED}
+    assert choice.selection.rule == "first"
+    judge = Judge([6] * 8, sample_once([7] * 8), wins=WINS)
+    assert read_spending(judge.choose_within(0.9, rules=("first",), compares=True)).orders == 0
 
 
 def test_critiques_are_repeated_only_at_an_uncertain_top() -> None:
     close = [[8, 8, 8, 8], [7, 9, 8, 9], [2, 2, 2, 2], [1, 1, 1, 1]]
     judge = Judge([8, 8, 2, 1], close)
-    judge.within(0.9, critiques=4)
-    repeated = {i for i, sample in judge.critiques() if sample}
-    assert repeated == {0, 1}
+    judge.choose_within(0.9, critiques=4)
+    repeated_candidates = {i for i, sample in judge.list_critiques() if sample}
+    assert repeated_candidates == {0, 1}
     # 2.24 critiques: half of them would leave one candidate alone, so a second one comes in.
     judge = Judge([8, 8, 2, 1], close, lengths=[1000] * 4)
-    assert spent(judge.within(0.14, critiques=4)).asked == 2
+    assert read_spending(judge.choose_within(0.14, critiques=4)).asked == 2
     clear = [[30] * 4, [7] * 4, [2] * 4, [1] * 4]
     judge = Judge([8, 8, 2, 1], clear)
-    judge.within(0.9, critiques=4)
-    assert {sample for _, sample in judge.critiques()} == {0}
+    judge.choose_within(0.9, critiques=4)
+    assert {sample for _, sample in judge.list_critiques()} == {0}
 
 
 def test_the_whole_budget_counts_the_very_same_text_once() -> None:
-    judge = Judge([1, 1, 3], once([1, 1, 3]))
+    judge = Judge([1, 1, 3], sample_once([1, 1, 3]))
     judge.candidates[1] = judge.candidates[0]
-    found = judge.within(1.0)
-    assert (spent(found).asked, spent(found).full_tokens) == (2, 2 * LENGTH)
+    choice = judge.choose_within(1.0)
+    assert (read_spending(choice).asked, read_spending(choice).full_tokens) == (2, 2 * LENGTH)
 
 
 scores = st.none() | st.floats(1, 10)
@@ -319,28 +325,36 @@ def test_what_always_holds(
 ) -> None:
     k, rows = table
     judge = Judge([c for c, _, _ in rows], [f for _, f, _ in rows], [n for _, _, n in rows])
-    found = judge.within(share, critiques=k, view=view, compares=False)
+    choice = judge.choose_within(share, critiques=k, view=view, compares=False)
     full = k * len(rows)
-    fates = [standing.fate for standing in found.standings]
+    fates = [standing.fate for standing in choice.standings]
     # Never more critiques than the share of all, unless those so far gave no value.
-    values = [rows[i][1][sample] for i, sample in judge.critiques()]
+    values = [rows[i][1][sample] for i, sample in judge.list_critiques()]
     allowed = math.floor(share * full + 1e-9)
     assert 1 <= len(values) <= allowed or values[:-1] == [None] * (len(values) - 1)
-    assert spent(found).asked == len(judge.critiques()) == full - spent(found).skipped
+    assert (
+        read_spending(choice).asked
+        == len(judge.list_critiques())
+        == full - read_spending(choice).skipped
+    )
     # Everybody was judged or abandoned, and it says why.
-    assert len(fates) == len(rows) == len(found.judgements)
-    judged_in_full = {i for i, _ in judge.critiques()}
-    for i, (standing, judgement) in enumerate(zip(found.standings, found.judgements, strict=True)):
+    assert len(fates) == len(rows) == len(choice.judgements)
+    judged_in_full = {i for i, _ in judge.list_critiques()}
+    for i, (standing, judgement) in enumerate(
+        zip(choice.standings, choice.judgements, strict=True)
+    ):
         assert (standing.fate is Fate.JUDGED) == (i in judged_in_full)
-        gone = i not in judged_in_full and rows[i][0] is not None
-        assert (judgement.outcome is Outcome.ABANDONED) == gone
+        is_abandoned = i not in judged_in_full and rows[i][0] is not None
+        assert (judgement.outcome is Outcome.ABANDONED) == is_abandoned
         assert bool(standing.why) == (i not in judged_in_full)
     # The winner was judged in full, and a candidate that abstains wins only if all do.
-    assert found.selection.index in judged_in_full
-    rated = any(judgement.ok for judgement in found.judgements)
-    assert found.judgements[found.selection.index].ok == rated
+    assert choice.selection.index in judged_in_full
+    any_ok = any(judgement.ok for judgement in choice.judgements)
+    assert choice.judgements[choice.selection.index].ok == any_ok
     # What was spent is what was asked.
-    assert sum(j.usage.tokens_out for j in found.judgements) == spent(found).usage.tokens_out
+    assert (
+        sum(j.usage.tokens_out for j in choice.judgements) == read_spending(choice).usage.tokens_out
+    )
 
 
 @given(
@@ -348,8 +362,8 @@ def test_what_always_holds(
     share=st.floats(0.01, 0.99),
 )
 def test_tokens_stay_within_the_budget(rows: list[tuple[float, float]], share: float) -> None:
-    judge = Judge([c for c, _ in rows], once([f for _, f in rows]))
-    spending = spent(judge.within(share))
+    judge = Judge([c for c, _ in rows], sample_once([f for _, f in rows]))
+    spending = read_spending(judge.choose_within(share))
     assert spending.usage.tokens_out <= share * LENGTH * len(rows) + 1e-6 or spending.asked == 1
 
 
@@ -359,12 +373,14 @@ def test_the_whole_budget_is_full_judging(
 ) -> None:
     k, rows = table
     judge = Judge([c for c, _, _ in rows], [f for _, f, _ in rows])
-    found = judge.within(1.0, critiques=k)
-    assert not any(item.direct for item in judge.asked)
-    assert spent(found).skipped == 0 and {s.fate for s in found.standings} == {Fate.JUDGED}
-    means = [[v for v in own if v is not None] for _, own, _ in rows]
-    best = max((math.fsum(own) / len(own) for own in means if own), default=None)
-    value = found.judgements[found.selection.index].view("rating")
+    choice = judge.choose_within(1.0, critiques=k)
+    assert not any(item.direct for item in judge.requests)
+    assert read_spending(choice).skipped == 0 and {s.fate for s in choice.standings} == {
+        Fate.JUDGED
+    }
+    means = [[v for v in values if v is not None] for _, values, _ in rows]
+    best = max((math.fsum(values) / len(values) for values in means if values), default=None)
+    value = choice.judgements[choice.selection.index].view("rating")
     assert value == (best if best is None else pytest.approx(best))
 
 
@@ -372,24 +388,24 @@ def test_the_whole_budget_is_full_judging(
 
 
 def test_a_journal_keeps_readings_and_critiques_apart(tmp_path: Path) -> None:
-    async def both() -> list[Judgement]:
+    async def rate_both() -> list[Judgement]:
         journal = Journal(tmp_path / "j.sqlite")
         script = {"ratings": {"r": 8}, "direct": {"r": 3}}
         config = JudgeConfig(kind="fake", script=script)
         async with open_judge(config, journal=journal) as reward:
             [full] = await reward.rate([Candidate("q", "r")])
             [direct] = await reward.rate([Candidate("q", "r")], direct=True)
-        given = [record["input"] for record in journal.export()]
-        assert given == [
+        inputs = [record["input"] for record in journal.export()]
+        assert inputs == [
             {"protocol": "single", "query": "q", "responses": ["r"], "sample": 0},
             {"protocol": "single", "query": "q", "responses": ["r"], "sample": 0, "direct": True},
         ]
-        kept = journal.get(direct.judge, [JudgeInput("single", "q", ("r",), direct=True)])
-        assert list(kept.values()) == [direct]
+        stored = journal.get(direct.judge, [JudgeInput("single", "q", ("r",), direct=True)])
+        assert list(stored.values()) == [direct]
         journal.close()
         return [full, direct]
 
-    full, direct = asyncio.run(both())
+    full, direct = asyncio.run(rate_both())
     assert (full.rating is not None and full.rating, full.view("direct")) == (8, None)
     assert (direct.view("rating"), direct.critique) == (3, "")
     assert direct.view("direct") == direct.view("expected") and direct.usage.tokens_out == 2
@@ -397,9 +413,9 @@ def test_a_journal_keeps_readings_and_critiques_apart(tmp_path: Path) -> None:
 
 async def test_two_responses_have_no_direct_reading() -> None:
     judge = make_judge(judge_spec(JudgeConfig(kind="fake")))
-    found = await judge.judge(JudgeInput("pairwise", "q", ("a", "b"), direct=True))
-    assert found.outcome is Outcome.INPUT_REJECTED
-    assert "direct reads a rating" in found.reason
+    judgement = await judge.judge(JudgeInput("pairwise", "q", ("a", "b"), direct=True))
+    assert judgement.outcome is Outcome.INPUT_REJECTED
+    assert "direct reads a rating" in judgement.reason
 
 
 # The job.
@@ -424,33 +440,35 @@ def test_the_job_on_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert set(second["fates"]) == {"judged", "out_of_budget"}
     assert first["critiques"] + first["critiques_skipped"] == 8
     summary = job.summary()
-    spent = summary["budget"]
-    assert spent["share"] == 0.65 and spent["readings"] == 13
-    assert sum(spent["fates"].values()) == summary["candidates"] == 14
-    assert spent["critiques"] + spent["skipped"] == 13
-    abandoned = spent["fates"]["cannot_win"] + spent["fates"]["out_of_budget"]
+    budget = summary["budget"]
+    assert budget["share"] == 0.65 and budget["readings"] == 13
+    assert sum(budget["fates"].values()) == summary["candidates"] == 14
+    assert budget["critiques"] + budget["skipped"] == 13
+    abandoned = budget["fates"]["cannot_win"] + budget["fates"]["out_of_budget"]
     assert summary["outcomes"]["abandoned"] == abandoned > 0
     assert summary["reasons"] == {} and summary["curve"] == [] and summary["ok_share"] == 1
-    assert spent["written"] == summary["usage"]["tokens_out"] <= 0.65 * spent["full_tokens"]
-    assert spent["over"] == 0
+    assert budget["written"] == summary["usage"]["tokens_out"] <= 0.65 * budget["full_tokens"]
+    assert budget["over"] == 0
     rows = read(job.output / "judgements.jsonl")
     assert len(rows) == 14
     for row in rows:
-        gone = row["fate"] in ("cannot_win", "out_of_budget")
-        assert gone == (row["outcome"] == "abandoned") and row["cheap"] is not None
-        assert gone == (row["rating"] is None) and bool(row["why"]) == (row["fate"] != "judged")
+        is_abandoned = row["fate"] in ("cannot_win", "out_of_budget")
+        assert is_abandoned == (row["outcome"] == "abandoned") and row["cheap"] is not None
+        assert is_abandoned == (row["rating"] is None) and bool(row["why"]) == (
+            row["fate"] != "judged"
+        )
     [copy] = [row for row in rows if row["fate"] == "copy"]
     assert (copy["copy_of"], copy["index"], copy["tokens_out"]) == (6, 8, 0)
     page = (job.output / "report.html").read_text()
-    for said in ("out of budget", "cannot win", "Judged on a budget", "of those judged in full"):
-        assert said in page
+    for phrase in ("out of budget", "cannot win", "Judged on a budget", "of those judged in full"):
+        assert phrase in page
     out = capsys.readouterr().out
-    assert f"{spent['skipped']} skipped" in out and "0 failed" in out
+    assert f"{budget['skipped']} skipped" in out and "0 failed" in out
     # Only the critiques were written, and the same command again asks nothing.
-    assert len(judged(job.log)) == spent["critiques"]
+    assert len(judged(job.log)) == budget["critiques"]
     assert job.run() == 0
-    assert len(judged(job.log)) == spent["critiques"]
-    assert job.summary()["reused"] == spent["critiques"] + spent["readings"]
+    assert len(judged(job.log)) == budget["critiques"]
+    assert job.summary()["reused"] == budget["critiques"] + budget["readings"]
 
 
 def test_a_job_without_a_budget_says_nothing_of_one(tmp_path: Path) -> None:
@@ -465,7 +483,7 @@ def test_an_interrupted_job_chooses_the_same_and_asks_nothing_twice(tmp_path: Pa
     assert whole.run() == 0
     cut = Job(tmp_path / "cut", ROWS, SCRIPT, budget=0.65)
 
-    async def some(count: int) -> None:
+    async def interrupt(count: int) -> None:
         """Interrupt the selection for the first query after `count` judgements."""
         journal = Journal(cut.output / "journal.sqlite")
         config = load_config(BestOfNConfig, cut.config)
@@ -484,7 +502,7 @@ def test_an_interrupted_job_chooses_the_same_and_asks_nothing_twice(tmp_path: Pa
                 await Choose(candidates, share=0.65).answer(ask)
         journal.close()
 
-    asyncio.run(some(10))
+    asyncio.run(interrupt(10))
     before = judged(cut.log)
     assert before
     assert cut.run() == 0
@@ -495,7 +513,7 @@ def test_an_interrupted_job_chooses_the_same_and_asks_nothing_twice(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         pytest.param({"budget": 0}, "greater than 0", id="nothing"),
         pytest.param({"budget": 1.5}, "less than or equal to 1", id="more than all"),
@@ -511,9 +529,9 @@ def test_an_interrupted_job_chooses_the_same_and_asks_nothing_twice(tmp_path: Pa
     ],
 )
 def test_a_budget_that_makes_no_sense(
-    tmp_path: Path, change: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, change: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = Job(tmp_path, ROWS, SCRIPT, **copy.deepcopy(change))
     assert job.run() == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not job.log.exists()

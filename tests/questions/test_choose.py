@@ -25,19 +25,19 @@ FIRST, SECOND, TIE = Verdict.FIRST, Verdict.SECOND, Verdict.TIE
 INCONSISTENT, FAILED = Verdict.INCONSISTENT, Verdict.FAILED
 
 
-def failed() -> Judgement:
+def make_failure() -> Judgement:
     return Judgement(Outcome.UNPARSABLE, reason="why")
 
 
-async def chosen(
+async def choose_candidate(
     ratings: Sequence[Judgement | tuple[float, float | None]],
     logprobs: Sequence[float | None] | None = None,
     games: dict[tuple[int, int], Verdict] | None = None,
     **options: Any,
 ) -> Selection:
     judgements = [r if isinstance(r, Judgement) else rated(r[0], expected=r[1]) for r in ratings]
-    each = logprobs or [None] * len(judgements)
-    candidates = [Candidate("q", str(i), lp) for i, lp in enumerate(each)]
+    all_logprobs = logprobs or [None] * len(judgements)
+    candidates = [Candidate("q", str(i), lp) for i, lp in enumerate(all_logprobs)]
 
     async def meet(i: int, j: int) -> Verdict:
         assert games is not None, "no match was expected"
@@ -62,9 +62,9 @@ async def chosen(
             (),
             id="no expected rating never wins by it",
         ),
-        pytest.param([failed(), (1, None)], {}, 1, "rating", (), id="failed never wins"),
-        pytest.param([failed(), failed()], {}, 0, "all_failed", (), id="all failed"),
-        pytest.param([failed()], {}, 0, "all_failed", (), id="only one and failed"),
+        pytest.param([make_failure(), (1, None)], {}, 1, "rating", (), id="failed never wins"),
+        pytest.param([make_failure(), make_failure()], {}, 0, "all_failed", (), id="all failed"),
+        pytest.param([make_failure()], {}, 0, "all_failed", (), id="only one and failed"),
         pytest.param(
             [(5, 1.0), (7, 6.1), (7, 6.2), (7, 6.2)],
             {"logprobs": [-1, -9, -8, -3]},
@@ -128,7 +128,7 @@ async def chosen(
 async def test_selection(
     ratings: list[Any], options: dict[str, Any], index: int, rule: str, tied: tuple[int, ...]
 ) -> None:
-    assert await chosen(ratings, **options) == Selection(index, rule, tied)
+    assert await choose_candidate(ratings, **options) == Selection(index, rule, tied)
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,16 @@ async def test_selection(
     ],
 )
 async def test_knock_out(games: dict[tuple[int, int], Verdict], index: int, rule: str) -> None:
-    found = await chosen([(7, None)] * 3, games=games)
-    played = tuple((i, j, verdict) for (i, j), verdict in games.items())
-    assert found == Selection(index, rule, (0, 1, 2), played)
+    selection = await choose_candidate([(7, None)] * 3, games=games)
+    comparisons = tuple((i, j, verdict) for (i, j), verdict in games.items())
+    assert selection == Selection(index, rule, (0, 1, 2), comparisons)
 
 
 async def test_only_the_tied_play() -> None:
-    found = await chosen([(7, None), (3, None), failed(), (7, None)], games={(0, 3): SECOND})
-    assert found == Selection(3, "pairwise", (0, 3), ((0, 3, SECOND),))
+    selection = await choose_candidate(
+        [(7, None), (3, None), make_failure(), (7, None)], games={(0, 3): SECOND}
+    )
+    assert selection == Selection(3, "pairwise", (0, 3), ((0, 3, SECOND),))
 
 
 @given(st.data())
@@ -169,11 +171,11 @@ async def test_who_was_never_beaten_stays_and_matches_are_bounded(data: st.DataO
     n = data.draw(st.integers(2, 9))
     verdicts = st.sampled_from([FIRST, SECOND, TIE, INCONSISTENT, FAILED])
     games = {pair: data.draw(verdicts) for pair in combinations(range(n), 2)}
-    most = data.draw(st.just(math.inf) | st.integers(0, 2 * n))
-    found = await chosen([(7, None)] * n, games=games, matches=most)
-    assert len(found.comparisons) <= min(most, 2 * (n - 1))
-    assert all(games[i, j] is verdict for i, j, verdict in found.comparisons)
-    beaten = {j if v is FIRST else i for i, j, v in found.comparisons if v in (FIRST, SECOND)}
-    left = [i for i in range(n) if i not in beaten]
-    assert found.index == left[0]
-    assert found.rule == ("pairwise" if len(left) == 1 else "first")
+    limit = data.draw(st.just(math.inf) | st.integers(0, 2 * n))
+    selection = await choose_candidate([(7, None)] * n, games=games, matches=limit)
+    assert len(selection.comparisons) <= min(limit, 2 * (n - 1))
+    assert all(games[i, j] is verdict for i, j, verdict in selection.comparisons)
+    losers = {j if v is FIRST else i for i, j, v in selection.comparisons if v in (FIRST, SECOND)}
+    unbeaten = [i for i in range(n) if i not in losers]
+    assert selection.index == unbeaten[0]
+    assert selection.rule == ("pairwise" if len(unbeaten) == 1 else "first")

@@ -43,11 +43,11 @@ class Reader(Engine):
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Any]:
         raise AssertionError("a comparison by ratings writes no text")
 
-    def extend_prompt(self, prepared: Prepared, own: Any, text: str) -> Prepared:
+    def extend_prompt(self, prepared: Prepared, generation: Any, text: str) -> Prepared:
         raise AssertionError("a comparison by ratings writes no text")
 
     async def label_probs(
-        self, prepared: Prepared, own: Any, keep: int, slot: str, labels: Any
+        self, prepared: Prepared, generation: Any, keep: int, slot: str, labels: Any
     ) -> LabelProbs | None:
         [probs] = [p for text, p in self.ratings.items() if text in str(prepared.prompt)]
         if probs is None:
@@ -67,17 +67,17 @@ RATINGS: dict[str, dict[str, float] | None] = {
 }
 
 
-def judge() -> GenerativeJudge:
+def make_judge() -> GenerativeJudge:
     return GenerativeJudge(
         JudgeConfig(kind="fake"), load_format("autoj-en"), Reader(RATINGS), "judge-1"
     )
 
 
-async def compared(first: str, second: str, tie: float = 0.05) -> Comparison:
-    own = judge()
+async def compare_texts(first: str, second: str, tie: float = 0.05) -> Comparison:
+    judge = make_judge()
 
     async def ask(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
-        return [await own.judge(item) for item in items]
+        return [await judge.judge(item) for item in items]
 
     return await Compare(Pair("Why?", first, second), tie=tie).answer(ask)
 
@@ -94,38 +94,38 @@ async def compared(first: str, second: str, tie: float = 0.05) -> Comparison:
 async def test_the_higher_expected_rating_wins_in_both_orders(
     first: str, second: str, verdict: Verdict
 ) -> None:
-    found = await compared(first, second)
-    assert found.verdict is verdict
-    assert [order.flags for order in found.orders] == [(BY_RATINGS,), (BY_RATINGS,)]
+    comparison = await compare_texts(first, second)
+    assert comparison.verdict is verdict
+    assert [order.flags for order in comparison.orders] == [(BY_RATINGS,), (BY_RATINGS,)]
     # Two reads each: the half point beside the likeliest number is told apart.
-    assert found.orders[0].usage.tokens_in == 2 * 9 * 2
-    assert verdict_fields(found)["rule"] == "ratings"
+    assert comparison.orders[0].usage.tokens_in == 2 * 9 * 2
+    assert verdict_fields(comparison)["rule"] == "ratings"
 
 
 async def test_each_response_is_read_once_for_both_orders() -> None:
-    asked: list[JudgeInput] = []
+    inputs: list[JudgeInput] = []
 
     async def ask(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
-        asked.extend(items)
-        return [await judge().judge(item) for item in items]
+        inputs.extend(items)
+        return [await make_judge().judge(item) for item in items]
 
     question = Compare(Pair("Why?", "good answer", "poor answer"), tie=0.05)
-    found = await question.answer(ask)
-    assert [(item.protocol, item.responses, item.direct) for item in asked] == [
+    comparison = await question.answer(ask)
+    assert [(item.protocol, item.responses, item.direct) for item in inputs] == [
         ("single", ("good answer",), True),
         ("single", ("poor answer",), True),
     ]
-    assert [order.verdict for order in found.orders] == [Verdict.FIRST, Verdict.SECOND]
-    assert sum(order.usage.tokens_in for order in found.orders) == 36
-    assert found.orders[0].judge == "judge-1"
+    assert [order.verdict for order in comparison.orders] == [Verdict.FIRST, Verdict.SECOND]
+    assert sum(order.usage.tokens_in for order in comparison.orders) == 36
+    assert comparison.orders[0].judge == "judge-1"
 
 
 @pytest.mark.parametrize("bad", ["mute answer", "refused answer"])
 async def test_a_response_without_a_rating_leaves_no_verdict(bad: str) -> None:
-    found = await compared("good answer", bad)
-    assert found.verdict is Verdict.FAILED
-    assert found.orders[0].outcome in (Outcome.UNPARSABLE, Outcome.INPUT_REJECTED)
-    assert found.orders[0].reason
+    comparison = await compare_texts("good answer", bad)
+    assert comparison.verdict is Verdict.FAILED
+    assert comparison.orders[0].outcome in (Outcome.UNPARSABLE, Outcome.INPUT_REJECTED)
+    assert comparison.orders[0].reason
 
 
 def test_the_default_judge_compares_by_ratings() -> None:
@@ -138,22 +138,22 @@ def test_the_default_judge_compares_by_ratings() -> None:
 
 
 def test_the_default_judge_has_a_frequency_penalty_that_its_name_says() -> None:
-    own = known_models()["default"].frequency_penalty
-    assert 0 < own < 1
+    penalty = known_models()["default"].frequency_penalty
+    assert 0 < penalty < 1
 
-    def counts(**decoding: Any) -> float | None:
+    def read_penalty(**decoding: Any) -> float | None:
         return judge_spec(JudgeConfig(**decoding)).config.frequency_penalty
 
-    assert counts() == own
-    assert counts(frequency_penalty=0) == 0
-    assert counts(kind="fake") == 0
-    assert counts(model="GAIR/autoj-13b") == 0
+    assert read_penalty() == penalty
+    assert read_penalty(frequency_penalty=0) == 0
+    assert read_penalty(kind="fake") == 0
+    assert read_penalty(model="GAIR/autoj-13b") == 0
 
-    def name(**decoding: Any) -> str:
+    def read_name(**decoding: Any) -> str:
         same = ResolvedModel("folder", "identity", "cpu")
         config = judge_spec(JudgeConfig(**decoding)).config
         return fingerprint(config, load_format("autoj-en"), "chat", same)
 
-    assert name() == name(frequency_penalty=own) != name(frequency_penalty=0)
+    assert read_name() == read_name(frequency_penalty=penalty) != read_name(frequency_penalty=0)
     # A rating right after the prompt is decoded without it.
-    assert name(critique=False) == name(critique=False, frequency_penalty=0)
+    assert read_name(critique=False) == read_name(critique=False, frequency_penalty=0)

@@ -38,77 +38,82 @@ Taste = Callable[[str], float]
 SCALE = (1.0, 10.0)
 
 
-def group(*texts: str, **more: Any) -> tuple[Candidate, ...]:
+def make_group(*texts: str, **more: Any) -> tuple[Candidate, ...]:
     return tuple(Candidate("Why?", text, **more) for text in texts)
 
 
-def worth(text: str) -> float:
+def read_worth(text: str) -> float:
     """Texts are called by what they are worth."""
     return float(text.split()[0])
 
 
 class Judge:
     """A scripted `ask`. place: what a response gains for each place further back in a group, or by
-    standing first in a pair. told: whether probabilities are told. fails: texts whose judgements
-    abstain. noise: standard deviation of what is seen of a worth, drawn for each input."""
+    standing first in a pair. with_distributions: whether it gives probabilities. fails: texts whose
+    judgements abstain. noise: standard deviation of what is seen of a worth, drawn for each
+    input."""
 
     def __init__(
         self,
-        taste: Taste = worth,
+        taste: Taste = read_worth,
         place: float = 0.0,
-        told: bool = True,
+        with_distributions: bool = True,
         fails: Sequence[str] = (),
         noise: float = 0.0,
     ) -> None:
-        self.taste, self.place, self.told = taste, place, told
+        self.taste, self.place, self.with_distributions = taste, place, with_distributions
         self.fails, self.noise = fails, noise
-        self.asked: list[JudgeInput] = []
+        self.inputs: list[JudgeInput] = []
         self.rounds = 0
 
     async def __call__(
         self, items: Sequence[JudgeInput], view: View | None = None
     ) -> list[Judgement]:
         self.rounds += 1
-        self.asked += items
-        return [self._judgement(item) for item in items]
+        self.inputs += items
+        return [self._make_judgement(item) for item in items]
 
-    def _judgement(self, item: JudgeInput) -> Judgement:
+    def _make_judgement(self, item: JudgeInput) -> Judgement:
         if set(item.responses) & set(self.fails):
             return Judgement(Outcome.UNPARSABLE, reason="scripted")
-        drawn = random.Random(repr(item.responses))
-        seen = [self.taste(text) + drawn.gauss(0, self.noise) for text in item.responses]
+        rng = random.Random(repr(item.responses))
+        worths = [self.taste(text) + rng.gauss(0, self.noise) for text in item.responses]
         if item.protocol == PAIRWISE:
-            return self._verdict(seen[0] - seen[1] + self.place)
+            return self._make_verdict(worths[0] - worths[1] + self.place)
         name = {SINGLE: "rating"}.get(item.protocol)
         readings = []
-        for n, own in enumerate(seen):
-            value = min(10.0, max(1.0, own + n * self.place))
+        for n, worth in enumerate(worths):
+            value = min(10.0, max(1.0, worth + n * self.place))
             label = str(round(value))
-            expected = value if self.told else None
+            expected = value if self.with_distributions else None
             readings.append(
                 Reading(name or f"response_{n + 1}", label, float(label), expected=expected)
             )
         return Judgement(Outcome.OK, critique="read", readings=tuple(readings))
 
-    def _verdict(self, gap: float) -> Judgement:
+    def _make_verdict(self, gap: float) -> Judgement:
         p = 1 / (1 + math.exp(-gap))
         verdict = Verdict.FIRST if gap > 0 else Verdict.SECOND if gap < 0 else Verdict.TIE
-        told = (("first", p), ("second", 1 - p), ("tie", 0.0)) if self.told else None
-        return Judgement(Outcome.OK, readings=(Reading(VERDICT, verdict.value, distribution=told),))
+        distribution = (
+            (("first", p), ("second", 1 - p), ("tie", 0.0)) if self.with_distributions else None
+        )
+        return Judgement(
+            Outcome.OK, readings=(Reading(VERDICT, verdict.value, distribution=distribution),)
+        )
 
 
-def listwise(judge: Judge, candidates: tuple[Candidate, ...], **how: Any) -> Ranking:
-    how = {"max_responses": 16, **how}
-    return asyncio.run(Listwise(candidates, SCALE, **how).answer(judge))
+def rank_listwise(judge: Judge, candidates: tuple[Candidate, ...], **options: Any) -> Ranking:
+    options = {"max_responses": 16, **options}
+    return asyncio.run(Listwise(candidates, SCALE, **options).answer(judge))
 
 
-def tournament(judge: Judge, candidates: tuple[Candidate, ...], **how: Any) -> Ranking:
-    return asyncio.run(Tournament(candidates, **how).answer(judge))
+def rank_by_comparisons(judge: Judge, candidates: tuple[Candidate, ...], **options: Any) -> Ranking:
+    return asyncio.run(Tournament(candidates, **options).answer(judge))
 
 
-def ranks(ranking: Ranking) -> list[int]:
-    known = [-math.inf if s is None else s for s in ranking.scores]
-    return sorted(range(len(known)), key=lambda i: -known[i])
+def order_candidates(ranking: Ranking) -> list[int]:
+    scores = [-math.inf if s is None else s for s in ranking.scores]
+    return sorted(range(len(scores)), key=lambda i: -scores[i])
 
 
 # --- listwise
@@ -116,96 +121,103 @@ def ranks(ranking: Ranking) -> list[int]:
 
 def test_a_group_is_scored_by_label_whatever_its_place() -> None:
     judge = Judge()
-    found = listwise(judge, group("3", "9", "5"), orders=3)
-    assert found.scores == pytest.approx([(v - 1) / 9 for v in (3, 9, 5)])
-    assert found.errors == pytest.approx([0, 0, 0], abs=1e-6)
-    assert [item.protocol for item in judge.asked] == [GROUP] * 3 and judge.rounds == 1
-    assert found.critiques == ("read",) * 3
+    ranking = rank_listwise(judge, make_group("3", "9", "5"), orders=3)
+    assert ranking.scores == pytest.approx([(v - 1) / 9 for v in (3, 9, 5)])
+    assert ranking.errors == pytest.approx([0, 0, 0], abs=1e-6)
+    assert [item.protocol for item in judge.inputs] == [GROUP] * 3 and judge.rounds == 1
+    assert ranking.critiques == ("read",) * 3
 
 
 def test_orders_bring_each_response_early_midway_and_late() -> None:
     judge = Judge()
-    listwise(judge, group(*"123456"), orders=3)
+    rank_listwise(judge, make_group(*"123456"), orders=3)
     for text in "123456":
-        places = sorted(item.responses.index(text) // 2 for item in judge.asked)
+        places = sorted(item.responses.index(text) // 2 for item in judge.inputs)
         assert places == [0, 1, 2]
 
 
 def test_the_same_group_is_asked_in_the_same_orders_and_another_in_others() -> None:
-    def shown(seed: int) -> list[tuple[str, ...]]:
+    def list_orders(seed: int) -> list[tuple[str, ...]]:
         judge = Judge()
-        listwise(judge, group(*"12345678"), seed=seed)
-        return [item.responses for item in judge.asked]
+        rank_listwise(judge, make_group(*"12345678"), seed=seed)
+        return [item.responses for item in judge.inputs]
 
-    assert shown(0) == shown(0) != shown(1)
+    assert list_orders(0) == list_orders(0) != list_orders(1)
 
 
 def test_a_judge_that_goes_by_the_place_is_found_out_and_averaged_away() -> None:
     texts = [f"{5} {n}" for n in range(8)]
-    found = listwise(Judge(place=0.5), group(*texts), orders=8)
-    assert found.position_correlation == pytest.approx(1.0)
-    assert found.spread is not None and found.spread > 0.3
-    assert max(found.scores) - min(found.scores) < 1e-9  # type: ignore[type-var,operator]
-    fair = listwise(Judge(), group(*"2468"), orders=4)
+    ranking = rank_listwise(Judge(place=0.5), make_group(*texts), orders=8)
+    assert ranking.position_correlation == pytest.approx(1.0)
+    assert ranking.spread is not None and ranking.spread > 0.3
+    assert max(ranking.scores) - min(ranking.scores) < 1e-9  # type: ignore[type-var,operator]
+    fair = rank_listwise(Judge(), make_group(*"2468"), orders=4)
     assert fair.position_correlation == pytest.approx(0.0) and fair.spread == pytest.approx(0.0)
 
 
 def test_a_large_group_is_judged_in_windows_that_share_responses() -> None:
     values = [1 + 9 * n / 39 for n in range(40)]
     judge = Judge()
-    found = listwise(judge, group(*(f"{v} {n}" for n, v in enumerate(values))), max_responses=8)
-    assert all(len(item.responses) == 8 for item in judge.asked)
-    assert ranks(found) == [*range(39, -1, -1)]
-    assert found.scores == pytest.approx([(v - 1) / 9 for v in values], abs=1e-6)
+    ranking = rank_listwise(
+        judge, make_group(*(f"{v} {n}" for n, v in enumerate(values))), max_responses=8
+    )
+    assert all(len(item.responses) == 8 for item in judge.inputs)
+    assert order_candidates(ranking) == [*range(39, -1, -1)]
+    assert ranking.scores == pytest.approx([(v - 1) / 9 for v in values], abs=1e-6)
 
 
 def test_windows_of_unequal_severity_are_joined() -> None:
-    seen = [{0: 0.1, 1: 0.3, 2: 0.5}, {1: 0.5, 2: 0.7, 3: 0.9}]  # the second is milder by 0.2
-    joined = join_scores(seen)
-    values = [joined[i][0] for i in range(4)]
+    windows = [{0: 0.1, 1: 0.3, 2: 0.5}, {1: 0.5, 2: 0.7, 3: 0.9}]  # the second is milder by 0.2
+    joined_scores = join_scores(windows)
+    values = [joined_scores[i][0] for i in range(4)]
     assert np.diff(values) == pytest.approx([0.2, 0.2, 0.2])
 
 
 def test_copies_and_empty_responses() -> None:
     judge = Judge(lambda text: float(text or 2))
-    found = listwise(judge, group("5", "", "5"), orders=1)
-    assert found.scores[0] == found.scores[2] and found.scores[1] == pytest.approx(1 / 9)
-    assert len(judge.asked[0].responses) == 2
-    alike = listwise(judge, group("5", "5"))
-    assert alike.scores == (0.5, 0.5) and len(judge.asked) == 1
+    ranking = rank_listwise(judge, make_group("5", "", "5"), orders=1)
+    assert ranking.scores[0] == ranking.scores[2] and ranking.scores[1] == pytest.approx(1 / 9)
+    assert len(judge.inputs[0].responses) == 2
+    alike = rank_listwise(judge, make_group("5", "5"))
+    assert alike.scores == (0.5, 0.5) and len(judge.inputs) == 1
 
 
 def test_without_probabilities_the_written_scores_count() -> None:
-    assert listwise(Judge(told=False), group("3.2", "8.9")).scores == pytest.approx((2 / 9, 8 / 9))
+    assert rank_listwise(
+        Judge(with_distributions=False), make_group("3.2", "8.9")
+    ).scores == pytest.approx((2 / 9, 8 / 9))
 
 
 def test_a_failed_order_counts_for_nothing_and_a_failed_group_abstains() -> None:
-    found = listwise(Judge(fails=["4"]), group("4", "6"))
-    assert found.scores == (None, None) and "scripted" in found.reasons[0]
-    assert {own.outcome for own in found.as_judgements()} == {Outcome.UNPARSABLE}
-    part = listwise(Judge(fails=["4"]), group(*"4567"), max_responses=2, orders=2)
+    ranking = rank_listwise(Judge(fails=["4"]), make_group("4", "6"))
+    assert ranking.scores == (None, None) and "scripted" in ranking.reasons[0]
+    assert {judgement.outcome for judgement in ranking.as_judgements()} == {Outcome.UNPARSABLE}
+    part = rank_listwise(Judge(fails=["4"]), make_group(*"4567"), max_responses=2, orders=2)
     assert part.scores[0] is None and any(score is not None for score in part.scores[1:])
 
 
 def test_a_group_of_one_and_a_mixed_group_are_refused() -> None:
-    for ask in (listwise, tournament):
+    for ask in (rank_listwise, rank_by_comparisons):
         with pytest.raises(InputError, match="a group of 1"):
-            ask(Judge(), group("1"))
+            ask(Judge(), make_group("1"))
         with pytest.raises(InputError, match="different queries"):
-            ask(Judge(), (*group("1"), Candidate("Who?", "2")))
+            ask(Judge(), (*make_group("1"), Candidate("Who?", "2")))
 
 
 def test_scores_as_judgements_share_the_cost() -> None:
-    found = listwise(Judge(), group("3", "9", "5")).as_judgements()
-    assert [own.rating for own in found] == pytest.approx([2 / 9, 8 / 9, 4 / 9])
-    assert all(own.view("expected") == own.rating and own.critique == "read" for own in found)
+    judgements = rank_listwise(Judge(), make_group("3", "9", "5")).as_judgements()
+    assert [judgement.rating for judgement in judgements] == pytest.approx([2 / 9, 8 / 9, 4 / 9])
+    assert all(
+        judgement.view("expected") == judgement.rating and judgement.critique == "read"
+        for judgement in judgements
+    )
 
 
 # --- comparisons
 
 
 @pytest.mark.parametrize(
-    ("how", "calls"),
+    ("options", "calls"),
     [
         pytest.param({"schedule": "all"}, 2 * 28, id="all"),
         pytest.param({"schedule": "all", "both": False}, 28, id="one-order"),
@@ -216,33 +228,36 @@ def test_scores_as_judgements_share_the_cost() -> None:
         pytest.param({"schedule": "swiss", "rounds": 3}, 2 * 12, id="swiss"),
     ],
 )
-def test_every_schedule_ranks_and_asks_what_it_says(how: dict[str, Any], calls: int) -> None:
+def test_every_schedule_ranks_and_asks_what_it_says(options: dict[str, Any], calls: int) -> None:
     judge = Judge()
-    found = tournament(judge, group(*"12345678"), **how)
-    assert len(judge.asked) == len(found.judgements) == calls
-    assert Tournament(group(*"12345678"), **how).most_inputs == calls
-    best, *_, worst = ranks(found)
+    ranking = rank_by_comparisons(judge, make_group(*"12345678"), **options)
+    assert len(judge.inputs) == len(ranking.judgements) == calls
+    assert Tournament(make_group(*"12345678"), **options).most_inputs == calls
+    best, *_, worst = order_candidates(ranking)
     assert (best, worst) == (7, 0)
     assert all(
-        s is not None and 0 < s < 1 and e for s, e in zip(found.scores, found.errors, strict=True)
+        s is not None and 0 < s < 1 and e
+        for s, e in zip(ranking.scores, ranking.errors, strict=True)
     )
-    assert sum(s for s in found.scores if s) == pytest.approx(4)  # win rates average a half
+    assert sum(s for s in ranking.scores if s) == pytest.approx(4)  # win rates average a half
 
 
 def test_a_judge_that_always_says_first_gives_nobody_an_advantage() -> None:
     always = Judge(lambda text: 0.0, place=3.0)
-    for how in ({"schedule": "all"}, {"schedule": "circular"}, {"schedule": "swiss"}):
-        found = tournament(always, group(*"12345678"), **how)
-        assert found.scores == pytest.approx([0.5] * 8)
-    turns = tournament(always, group(*"12345678"), schedule="circular", both=False, neighbours=3)
+    for options in ({"schedule": "all"}, {"schedule": "circular"}, {"schedule": "swiss"}):
+        ranking = rank_by_comparisons(always, make_group(*"12345678"), **options)
+        assert ranking.scores == pytest.approx([0.5] * 8)
+    turns = rank_by_comparisons(
+        always, make_group(*"12345678"), schedule="circular", both=False, neighbours=3
+    )
     assert turns.scores == pytest.approx([0.5] * 8, abs=1e-6)
 
 
 def test_hard_verdicts_count_ties_and_disagreement_half() -> None:
-    def order(verdict: Verdict) -> Judgement:
+    def make_verdict(verdict: Verdict) -> Judgement:
         return Judgement.of_verdict(verdict)
 
-    first, second, tie = map(order, (Verdict.FIRST, Verdict.SECOND, Verdict.TIE))
+    first, second, tie = map(make_verdict, (Verdict.FIRST, Verdict.SECOND, Verdict.TIE))
     assert share_won(Comparison(Verdict.FIRST, (first, second))) == 1
     assert share_won(Comparison(Verdict.INCONSISTENT, (first, first))) == 0.5
     assert share_won(Comparison(Verdict.TIE, (tie, tie))) == 0.5
@@ -251,65 +266,69 @@ def test_hard_verdicts_count_ties_and_disagreement_half() -> None:
 
 
 def test_a_response_without_a_valid_comparison_abstains() -> None:
-    found = tournament(Judge(fails=["4"]), group(*"45678"), schedule="all")
-    assert found.scores[0] is None and found.errors[0] is None
-    assert "no valid comparison" in found.reasons[0] and "scripted" in found.reasons[0]
-    assert ranks(found)[:4] == [4, 3, 2, 1]
-    assert sum(s for s in found.scores if s) == pytest.approx(2)
+    ranking = rank_by_comparisons(Judge(fails=["4"]), make_group(*"45678"), schedule="all")
+    assert ranking.scores[0] is None and ranking.errors[0] is None
+    assert "no valid comparison" in ranking.reasons[0] and "scripted" in ranking.reasons[0]
+    assert order_candidates(ranking)[:4] == [4, 3, 2, 1]
+    assert sum(s for s in ranking.scores if s) == pytest.approx(2)
 
 
 def test_copies_meet_once_and_tie() -> None:
     judge = Judge()
-    found = tournament(judge, group("3", "7", "3"), schedule="all")
-    assert len(judge.asked) == 2 and found.scores[0] == found.scores[2]
-    assert sum(s for s in found.scores if s) == pytest.approx(1.5)
+    ranking = rank_by_comparisons(judge, make_group("3", "7", "3"), schedule="all")
+    assert len(judge.inputs) == 2 and ranking.scores[0] == ranking.scores[2]
+    assert sum(s for s in ranking.scores if s) == pytest.approx(1.5)
 
 
 def test_a_reference_is_the_pivot_and_not_shown_beside() -> None:
     judge = Judge()
-    answers = group("2", "8", context={"reference": "5"})
-    found = tournament(judge, answers, schedule="pivot", pivot="reference")
-    assert ranks(found) == [1, 0] and len(found.scores) == 2
-    assert {tuple(sorted(item.responses)) for item in judge.asked} == {("2", "5"), ("5", "8")}
-    assert all("reference" not in item.context for item in judge.asked)
-    assert {-1} == {m.first if m.second != -1 else m.second for m in found.matches} - {0, 1}
+    answers = make_group("2", "8", context={"reference": "5"})
+    ranking = rank_by_comparisons(judge, answers, schedule="pivot", pivot="reference")
+    assert order_candidates(ranking) == [1, 0] and len(ranking.scores) == 2
+    assert {tuple(sorted(item.responses)) for item in judge.inputs} == {("2", "5"), ("5", "8")}
+    assert all("reference" not in item.context for item in judge.inputs)
+    assert {-1} == {m.first if m.second != -1 else m.second for m in ranking.matches} - {0, 1}
     with pytest.raises(InputError, match="brings none"):
-        tournament(judge, group("2", "8"), schedule="pivot", pivot="reference")
+        rank_by_comparisons(judge, make_group("2", "8"), schedule="pivot", pivot="reference")
 
 
 def test_swiss_stops_when_all_are_told_apart() -> None:
-    apart = Judge(lambda text: 40 * worth(text))
-    tournament(apart, group(*"12"), schedule="swiss", rounds=50)
+    apart = Judge(lambda text: 40 * read_worth(text))
+    rank_by_comparisons(apart, make_group(*"12"), schedule="swiss", rounds=50)
     assert apart.rounds == 1
     close = Judge(lambda text: 0.0)
-    tournament(close, group(*"1234"), schedule="swiss", rounds=50)
+    rank_by_comparisons(close, make_group(*"1234"), schedule="swiss", rounds=50)
     assert close.rounds == 3  # everybody has met
 
 
-def spearman(found: Ranking, values: Any) -> float:
-    scores = np.array([math.nan if s is None else s for s in found.scores])
+def compute_spearman(ranking: Ranking, values: Any) -> float:
+    scores = np.array([math.nan if s is None else s for s in ranking.scores])
     return float(np.corrcoef(np.argsort(np.argsort(scores)), np.argsort(np.argsort(values)))[0, 1])
 
 
 def test_a_circle_of_four_comes_near_all_pairs_at_a_third_of_the_calls() -> None:
-    reached: dict[str, list[float]] = {"all": [], "circular": []}
+    correlations: dict[str, list[float]] = {"all": [], "circular": []}
     calls = {}
     for seed in range(12):
         values = np.random.default_rng(seed).normal(0, 2, 16)
-        texts = group(*(f"{v} {n}" for n, v in enumerate(values)))
-        for schedule, own in reached.items():
+        texts = make_group(*(f"{v} {n}" for n, v in enumerate(values)))
+        for schedule, schedule_correlations in correlations.items():
             judge = Judge(noise=0.7, place=0.7)
             both = schedule == "all"
-            own.append(spearman(tournament(judge, texts, schedule=schedule, both=both), values))
-            calls[schedule] = len(judge.asked)
-    assert np.mean(reached["circular"]) > 0.95 * np.mean(reached["all"])
+            schedule_correlations.append(
+                compute_spearman(
+                    rank_by_comparisons(judge, texts, schedule=schedule, both=both), values
+                )
+            )
+            calls[schedule] = len(judge.inputs)
+    assert np.mean(correlations["circular"]) > 0.95 * np.mean(correlations["all"])
     assert calls["circular"] <= calls["all"] / 3
 
 
 # --- the fit
 
 
-def drawn_wins(seed: int, count: int, games: int) -> list[Win]:
+def draw_wins(seed: int, count: int, games: int) -> list[Win]:
     rng = np.random.default_rng(seed)
     pairs = list(itertools.combinations(range(count), 2))
     return [(*pairs[int(rng.integers(len(pairs)))], float(rng.random())) for _ in range(games)]
@@ -317,7 +336,7 @@ def drawn_wins(seed: int, count: int, games: int) -> list[Win]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_fit_is_scipys(seed: int) -> None:
-    wins, count = drawn_wins(seed, 6, 25), 6
+    wins, count = draw_wins(seed, 6, 25), 6
 
     def loss(values: np.ndarray) -> float:
         total = PRIOR / 2 * float(values @ values)
@@ -327,8 +346,8 @@ def test_the_fit_is_scipys(seed: int) -> None:
         return total
 
     best = minimize(loss, np.zeros(count), method="BFGS", options={"gtol": 1e-8})
-    found = fit_bradley_terry(count, wins)
-    assert found.values == pytest.approx(best.x, abs=1e-5)
+    fit = fit_bradley_terry(count, wins)
+    assert fit.values == pytest.approx(best.x, abs=1e-5)
     step, eye = 1e-4, np.eye(count)
     hessian = np.array([
         [
@@ -338,25 +357,25 @@ def test_the_fit_is_scipys(seed: int) -> None:
         ]
         for a in eye
     ])  # fmt: skip
-    assert np.array(found.covariance) == pytest.approx(np.linalg.inv(hessian), abs=1e-3)
+    assert np.array(fit.covariance) == pytest.approx(np.linalg.inv(hessian), abs=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_fit_to_whole_wins_is_that_of_choix(seed: int) -> None:
     """choix takes (winner, loser) pairs, and its penalty has no factor of one half."""
-    wins = [(i, j, float(won > 0.5)) for i, j, won in drawn_wins(seed, 8, 40)]
+    wins = [(i, j, float(won > 0.5)) for i, j, won in draw_wins(seed, 8, 40)]
     pairs = [(i, j) if won else (j, i) for i, j, won in wins]
     theirs = choix.opt_pairwise(8, pairs, alpha=PRIOR / 2, tol=1e-10)
     assert fit_bradley_terry(8, wins).values == pytest.approx(theirs, abs=1e-6)
 
 
 def test_errors_of_win_rates_are_those_of_a_simulation() -> None:
-    wins = drawn_wins(7, 5, 400)
-    found = fit_bradley_terry(5, wins)
-    rates = win_rates(found, [1] * 5, range(5))
+    wins = draw_wins(7, 5, 400)
+    fit = fit_bradley_terry(5, wins)
+    rates = win_rates(fit, [1] * 5, range(5))
     rng = np.random.default_rng(0)
-    drawn = rng.multivariate_normal(found.values, found.covariance, 20_000)
-    p = 1 / (1 + np.exp(-(drawn[:, :, None] - drawn[:, None, :])))
+    samples = rng.multivariate_normal(fit.values, fit.covariance, 20_000)
+    p = 1 / (1 + np.exp(-(samples[:, :, None] - samples[:, None, :])))
     spread = ((p.sum(2) - 0.5) / 4).std(0)
     assert [error for _, error in rates.values()] == pytest.approx(spread, rel=0.05)
 
@@ -364,46 +383,46 @@ def test_errors_of_win_rates_are_those_of_a_simulation() -> None:
 # --- late members
 
 
-def late(question: Listwise | Tournament, judge: Judge, text: str, **of: Any) -> Ranking:
-    """Rank a group, then one more response by `of` in place of the judge's own settings."""
-    judged = asyncio.run(question.answer(judge))
-    asked = len(judge.asked)
-    vars(judge).update(of)
-    [one] = group(text, context=question.candidates[0].context)
-    found = asyncio.run(question.answer_late(judged, one, judge))
-    assert all(text in item.responses for item in judge.asked[asked:])
-    return found
+def rank_late(question: Listwise | Tournament, judge: Judge, text: str, **settings: Any) -> Ranking:
+    """Rank a group, then one more response by `settings` in place of the judge's own settings."""
+    ranking = asyncio.run(question.answer(judge))
+    input_count = len(judge.inputs)
+    vars(judge).update(settings)
+    [candidate] = make_group(text, context=question.candidates[0].context)
+    late_ranking = asyncio.run(question.answer_late(ranking, candidate, judge))
+    assert all(text in item.responses for item in judge.inputs[input_count:])
+    return late_ranking
 
 
 def test_a_late_member_is_scored_as_severely_as_its_group_was() -> None:
-    question = Listwise(group("4", "6", "8"), SCALE, 16)
+    question = Listwise(make_group("4", "6", "8"), SCALE, 16)
     for severity in (0.0, -2.0, 1.0):
-        found = late(question, Judge(), "5", taste=lambda text: worth(text) + severity)  # noqa: B023
-        assert found.scores[-1] == pytest.approx((5 - 1) / 9)
-    assert late(question, Judge(), "5", fails=["5"]).scores[-1] is None
-    many = late(Listwise(group(*"123456789"), SCALE, 4), Judge(), "5.5")
+        ranking = rank_late(question, Judge(), "5", taste=lambda text: read_worth(text) + severity)  # noqa: B023
+        assert ranking.scores[-1] == pytest.approx((5 - 1) / 9)
+    assert rank_late(question, Judge(), "5", fails=["5"]).scores[-1] is None
+    many = rank_late(Listwise(make_group(*"123456789"), SCALE, 4), Judge(), "5.5")
     assert len(many.scores) == 4 and many.scores[-1] == pytest.approx(4.5 / 9)
 
 
 @pytest.mark.parametrize("how", [{}, {"schedule": "pivot"}, {"schedule": "swiss"}])
 def test_a_late_member_is_compared_with_its_group(how: dict[str, Any]) -> None:
     judge = Judge()
-    question = Tournament(group(*"2468"), neighbours=1, **how)
-    found = late(question, judge, "5")
-    assert len(found.matches) == 2 and len(found.judgements) == 4
-    second, third = found.scores[1], found.scores[2]
-    assert second is not None and third is not None and found.scores[-1] is not None
-    assert second < found.scores[-1] < third
-    broken = late(question, Judge(), "5", fails=["5"])
+    question = Tournament(make_group(*"2468"), neighbours=1, **how)
+    ranking = rank_late(question, judge, "5")
+    assert len(ranking.matches) == 2 and len(ranking.judgements) == 4
+    second, third = ranking.scores[1], ranking.scores[2]
+    assert second is not None and third is not None and ranking.scores[-1] is not None
+    assert second < ranking.scores[-1] < third
+    broken = rank_late(question, Judge(), "5", fails=["5"])
     assert broken.scores[-1] is None and "no valid comparison" in broken.reasons[-1]
 
 
 def test_a_late_member_meets_the_reference_if_the_others_did() -> None:
     question = Tournament(
-        group("2", "8", context={"reference": "5"}), schedule="pivot", pivot="reference"
+        make_group("2", "8", context={"reference": "5"}), schedule="pivot", pivot="reference"
     )
-    found = late(question, Judge(), "4")
-    assert [(m.first, m.second) for m in found.matches] == [(2, -1)]
-    poor, good, middle = found.scores
+    ranking = rank_late(question, Judge(), "4")
+    assert [(m.first, m.second) for m in ranking.matches] == [(2, -1)]
+    poor, good, middle = ranking.scores
     assert poor is not None and good is not None and middle is not None
     assert poor < middle < good

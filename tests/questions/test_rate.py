@@ -14,12 +14,12 @@ from autoj_reward.types import Judgement, Outcome, Usage, soft_minimum
 from tests.judgements import rated, reading
 
 
-def failed(reason: str = "why", outcome: Outcome = Outcome.UNPARSABLE) -> Judgement:
+def make_failure(reason: str = "why", outcome: Outcome = Outcome.UNPARSABLE) -> Judgement:
     return Judgement(outcome, reason=reason)
 
 
 def test_critiques_are_averaged() -> None:
-    def one(value: float, p: float, expected: float, seconds: float) -> Judgement:
+    def rate_once(value: float, p: float, expected: float, seconds: float) -> Judgement:
         return rated(
             value,
             (("1", p), ("2", 0.5)),
@@ -31,18 +31,20 @@ def test_critiques_are_averaged() -> None:
             flags=(f"f{value}",),
         )
 
-    found = vote_of([one(4, 0.1, 4.5, 1.0), one(6, 0.3, 5.5, 3.0), one(8, 0.2, 6.5, 2.0)])
-    assert (found.rating, found.expected) == (6.0, 5.5)
-    assert dict(reading(found).distribution or ()) == pytest.approx({"1": 0.2, "2": 0.5})
-    assert reading(found).outside == pytest.approx(0.3)
-    assert reading(found).unknown == pytest.approx(0.1)
-    assert found.critique == "c6"
-    assert found.usage == Usage(30, 6, 9, 3.0, queued_s=6.0)  # of the one that took longest
-    assert found.flags == ("f4", "f6", "f8")
+    judgement = vote_of(
+        [rate_once(4, 0.1, 4.5, 1.0), rate_once(6, 0.3, 5.5, 3.0), rate_once(8, 0.2, 6.5, 2.0)]
+    )
+    assert (judgement.rating, judgement.expected) == (6.0, 5.5)
+    assert dict(reading(judgement).distribution or ()) == pytest.approx({"1": 0.2, "2": 0.5})
+    assert reading(judgement).outside == pytest.approx(0.3)
+    assert reading(judgement).unknown == pytest.approx(0.1)
+    assert judgement.critique == "c6"
+    assert judgement.usage == Usage(30, 6, 9, 3.0, queued_s=6.0)  # of the one that took longest
+    assert judgement.flags == ("f4", "f6", "f8")
 
 
 @pytest.mark.parametrize(
-    ("vote", "rating", "expected", "kept"),
+    ("vote", "rating", "expected", "critique"),
     [
         ("mean", 4.0, 3.0, "c5"),
         ("median", 5.0, 4.0, "c5"),
@@ -50,14 +52,16 @@ def test_critiques_are_averaged() -> None:
         ("pessimistic", 1 - math.log((1 + math.exp(-4) + math.exp(-5)) / 3), None, "c1"),
     ],
 )
-def test_votes_of_critiques(vote: Vote, rating: float, expected: float | None, kept: str) -> None:
+def test_votes_of_critiques(
+    vote: Vote, rating: float, expected: float | None, critique: str
+) -> None:
     """And how far they lie apart."""
     ratings = ((1, 0.5), (5, 4.0), (6, 4.5))
-    found = vote_of([rated(r, expected=e, critique=f"c{r}") for r, e in ratings], vote)
-    assert found.rating == pytest.approx(rating)
-    assert expected is None or found.expected == pytest.approx(expected)
-    assert found.critique == kept
-    assert reading(found, "vote_spread").value == pytest.approx(math.sqrt(7))
+    judgement = vote_of([rated(r, expected=e, critique=f"c{r}") for r, e in ratings], vote)
+    assert judgement.rating == pytest.approx(rating)
+    assert expected is None or judgement.expected == pytest.approx(expected)
+    assert judgement.critique == critique
+    assert reading(judgement, "vote_spread").value == pytest.approx(math.sqrt(7))
 
 
 def test_a_vote_of_one_critique_is_refused() -> None:
@@ -75,8 +79,8 @@ def test_a_soft_minimum_lies_between_the_least_number_and_the_mean(
     total = sum(weight for _, weight in weighted)
     mean = sum(number * weight for number, weight in weighted) / total
     least = min(number for number, _ in weighted)
-    found = soft_minimum(weighted, b)
-    assert least - 1e-6 <= found <= mean + 1e-6
+    minimum = soft_minimum(weighted, b)
+    assert least - 1e-6 <= minimum <= mean + 1e-6
     assert soft_minimum(weighted, 1e9) == pytest.approx(mean, abs=1e-2)
     assert soft_minimum(weighted, 1e-6) == pytest.approx(least, abs=1e-3)
 
@@ -93,27 +97,35 @@ def test_a_pessimistic_view_pays_less_for_doubt() -> None:
 
 
 def test_abstaining_critiques_are_left_out_and_flagged() -> None:
-    found = vote_of([failed(), rated(4), rated(7)])
-    assert (found.view("rating"), found.view("expected")) == (5.5, None)
-    assert found.flags == ("partial_critiques",)
+    judgement = vote_of([make_failure(), rated(4), rated(7)])
+    assert (judgement.view("rating"), judgement.view("expected")) == (5.5, None)
+    assert judgement.flags == ("partial_critiques",)
 
 
 def test_half_points_of_single_critiques_stay_in_the_mean() -> None:
     whole = rated(5, (("5", 1.0),), 5.0)
     half = rated(5.5, (("5", 0.0), ("5.5", 1.0)), 5.5)
-    found = vote_of([whole, half])
-    assert found.rating and reading(found).distribution == (("5", 0.5), ("5.5", 0.5))
+    judgement = vote_of([whole, half])
+    assert judgement.rating and reading(judgement).distribution == (("5", 0.5), ("5.5", 0.5))
 
 
 def test_a_plant_cannot_choose_the_critiques_that_count() -> None:
     planted = Judgement(Outcome.UNPARSABLE, reason="quoted", flags=("planted_verdict",))
-    found = vote_of([rated(9), planted, rated(8)])
-    assert (found.outcome, found.reason, found.rating) == (Outcome.UNPARSABLE, "quoted", None)
+    judgement = vote_of([rated(9), planted, rated(8)])
+    assert (judgement.outcome, judgement.reason, judgement.rating) == (
+        Outcome.UNPARSABLE,
+        "quoted",
+        None,
+    )
 
 
 def test_all_critiques_abstaining_abstains_as_the_first() -> None:
-    found = vote_of([failed("one", Outcome.TRUNCATED), failed("two")])
-    assert (found.outcome, found.reason, found.rating) == (Outcome.TRUNCATED, "one", None)
+    judgement = vote_of([make_failure("one", Outcome.TRUNCATED), make_failure("two")])
+    assert (judgement.outcome, judgement.reason, judgement.rating) == (
+        Outcome.TRUNCATED,
+        "one",
+        None,
+    )
 
 
 def test_one_critique_is_itself() -> None:

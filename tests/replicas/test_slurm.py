@@ -19,7 +19,9 @@ import pytest
 import yaml
 
 from experiments.faults.server import free_port
-from tests.service.test_service_life import score, until, written
+from tests.service.test_service_life import score
+from tests.service.test_service_life import wait_until as until
+from tests.service.test_service_life import write_config as written
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "configs/serve/slurm/ray.sbatch"

@@ -77,25 +77,25 @@ class Stub(Backend):
         pass
 
 
-def scripted(**script: Any) -> LocalBackend:
+def script_backend(**script: Any) -> LocalBackend:
     return LocalBackend(
         JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake", script=script))))
     )
 
 
-def made(backend: Backend, limits: Limits | None = None) -> Service:
+def make_service(backend: Backend, limits: Limits | None = None) -> Service:
     return make_app(RewardClient(backend, deadline_s=60), "secret", limits)
 
 
 @contextmanager
-def calling(app: Service) -> Iterator[Callable[..., httpx.Response]]:
+def call_app(app: Service) -> Iterator[Callable[..., httpx.Response]]:
     """Yield a function that sends one request with the right token directly through ASGI."""
 
-    def call(method: str, path: str, **given: Any) -> httpx.Response:
+    def call(method: str, path: str, **request: Any) -> httpx.Response:
         async def run() -> httpx.Response:
             transport = httpx.ASGITransport(app.guard)
             async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-                return await client.request(method, path, **{"headers": HEADERS} | given)
+                return await client.request(method, path, **{"headers": HEADERS} | request)
 
         return asyncio.run(run())
 
@@ -109,7 +109,7 @@ def serving(app: Service) -> Iterator[int]:
         port, server = listening.getsockname()[1], make_server(app.guard, drain_s=60)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
-        until(lambda: server.started)
+        wait_until(lambda: server.started)
         try:
             yield port
         finally:
@@ -117,9 +117,9 @@ def serving(app: Service) -> Iterator[int]:
             thread.join()
 
 
-def until(test: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not test():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -136,23 +136,23 @@ def metric(app: Service, name: str, **labels: str) -> float:
 
 
 def test_score_rates_in_order() -> None:
-    with calling(made(scripted(ratings={"good": 9, "poor": 2}))) as call:
+    with call_app(make_service(script_backend(ratings={"good": 9, "poor": 2}))) as call:
         pairs = [("a", "good"), ("b", "poor"), ("a", "good")]
         body = {"candidates": [{"query": q, "response": r} for q, r in pairs]}
         answer = call("POST", "/v1/score", json=body)
     assert answer.status_code == 200
-    found = answer.json()["judgements"]
-    assert [j["rating"]["value"] for j in found] == [9, 2, 9]
-    assert {j["outcome"] for j in found} == {"ok"}
-    assert {j["judge"] for j in found} == {answer.headers["x-autoj-judge"]}
+    judgements = answer.json()["judgements"]
+    assert [j["rating"]["value"] for j in judgements] == [9, 2, 9]
+    assert {j["outcome"] for j in judgements} == {"ok"}
+    assert {j["judge"] for j in judgements} == {answer.headers["x-autoj-judge"]}
 
 
 @pytest.mark.parametrize(("swap", "verdict"), [(True, "inconsistent"), (False, "first")])
 def test_compare(swap: bool, verdict: str) -> None:
-    with calling(made(scripted(verdicts="first"))) as call:
+    with call_app(make_service(script_backend(verdicts="first"))) as call:
         body = {"pairs": [{"query": "q", "first": "a", "second": "b"}], "swap": swap}
-        [found] = call("POST", "/v1/compare", json=body).json()["comparisons"]
-    assert found["verdict"] == verdict and len(found["orders"]) == 1 + swap
+        [comparison] = call("POST", "/v1/compare", json=body).json()["comparisons"]
+    assert comparison["verdict"] == verdict and len(comparison["orders"]) == 1 + swap
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_compare(swap: bool, verdict: str) -> None:
 )
 def test_best_of_n(extra: dict[str, Any], index: int, rule: str) -> None:
     script = {"ratings": {"poor": 2, "good": 9, "better": 9}}
-    with calling(made(scripted(**script))) as call:
+    with call_app(make_service(script_backend(**script))) as call:
         body = {"query": "q", "responses": ["poor", "good", "better"]} | extra
         answer = call("POST", "/v1/best_of_n", json=body).json()
     assert (answer["selection"]["index"], answer["selection"]["rule"]) == (index, rule)
@@ -185,8 +185,8 @@ def test_breaking_ties_is_within_the_inputs_of_a_request(
     count: int, matches: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "MAX_INPUTS", 64)
-    app = made(scripted(verdicts="longer"))
-    with calling(app) as call:
+    app = make_service(script_backend(verdicts="longer"))
+    with call_app(app) as call:
         # As long as each other, modulo ten: all are rated alike, and each is beaten by the next.
         body = {"query": "q", "responses": ["x" * (10 * n + 5) for n in range(count)]}
         body |= {"tie_break": ["pairwise", "first"]}
@@ -197,17 +197,17 @@ def test_breaking_ties_is_within_the_inputs_of_a_request(
     assert (selection["index"], selection["rule"]) == (
         (count - 1, "pairwise") if matches == count - 1 else (matches, "first")
     )
-    asked = sum(
+    judged_inputs = sum(
         metric(app, "autoj_judgements_total", kind=kind, outcome="ok")
         for kind in ("single", *(("pairwise",) if matches else ()))
     )
-    assert asked == count + 2 * matches <= 64
+    assert judged_inputs == count + 2 * matches <= 64
 
 
 @pytest.mark.parametrize("path", ["/v1/score", "/v1/best_of_n"])
 def test_each_critique_is_a_judge_input(path: str) -> None:
-    app = make_app(RewardClient(scripted(), critiques=64, deadline_s=60), "secret")
-    with calling(app) as call:
+    app = make_app(RewardClient(script_backend(), critiques=64, deadline_s=60), "secret")
+    with call_app(app) as call:
         for count, status in ((17, 422), (1, 200)):
             rows = [str(n) for n in range(count)]
             body: dict[str, Any] = {"query": "q", "responses": rows, "tie_break": ["first"]}
@@ -220,7 +220,7 @@ def test_each_critique_is_a_judge_input(path: str) -> None:
 
 
 def test_the_openapi_document_names_every_route_and_needs_no_token() -> None:
-    with calling(made(Stub())) as call:
+    with call_app(make_service(Stub())) as call:
         page = call("GET", "/openapi.json", headers={}).json()
     assert {"/v1/score", "/v1/compare", "/v1/best_of_n", "/v1/judge"} <= set(page["paths"])
     assert {"401", "413", "422", "429", "503", "504"} <= set(
@@ -230,8 +230,8 @@ def test_the_openapi_document_names_every_route_and_needs_no_token() -> None:
 
 
 def test_probes() -> None:
-    app = made(Stub())
-    with calling(app) as call:
+    app = make_service(Stub())
+    with call_app(app) as call:
         assert call("GET", "/healthz", headers={}).status_code == 200
         ready = call("GET", "/readyz", headers={})
         assert ready.status_code == 200 and ready.json() == {"status": "ready", "replicas": 3}
@@ -239,7 +239,7 @@ def test_probes() -> None:
         assert call("GET", "/healthz", headers={}).status_code == 200
         for answer in (call("GET", "/readyz"), call("POST", "/v1/score", json=SCORE)):
             assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
-    with calling(made(Stub(error=EngineUnavailable("the engine is dead")))) as call:
+    with call_app(make_service(Stub(error=EngineUnavailable("the engine is dead")))) as call:
         answer = call("GET", "/readyz")
     assert answer.status_code == 503 and answer.json()["detail"] == "the engine is dead"
 
@@ -264,7 +264,7 @@ def test_no_route_but_the_public_ones_opens_without_the_token(
     headers: dict[str, str], path: str
 ) -> None:
     stub = Stub()
-    with calling(made(stub)) as call:
+    with call_app(make_service(stub)) as call:
         for method in ("GET", "POST"):
             raw = [(k.encode(), v.encode("latin-1")) for k, v in headers.items()]
             answer = call(method, path, headers=raw, content=b"{" * 100)
@@ -279,7 +279,7 @@ def test_a_websocket_is_no_way_in() -> None:
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     )
     with (
-        serving(made(Stub())) as port,
+        serving(make_service(Stub())) as port,
         socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
     ):
         connection.sendall(head.encode())
@@ -332,13 +332,13 @@ def test_a_service_has_a_token() -> None:
     ],
 )
 def test_a_bad_body_names_its_field(path: str, body: Any, field: str) -> None:
-    with calling(made(Stub())) as call:
+    with call_app(make_service(Stub())) as call:
         content = json.dumps(body).encode()
         answer = call("POST", path, content=content)
     assert answer.status_code == 422
-    told = answer.json()
-    assert told["field"] == field and told["detail"]
-    assert told["request_id"] == answer.headers["x-request-id"]
+    problem = answer.json()
+    assert problem["field"] == field and problem["detail"]
+    assert problem["request_id"] == answer.headers["x-request-id"]
     assert len(answer.content) < 1000  # what was sent is not sent back
 
 
@@ -346,12 +346,12 @@ def test_a_bad_body_names_its_field(path: str, body: Any, field: str) -> None:
     "content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"1" * 5000], ids=lambda c: str(c[:4])
 )
 def test_a_body_that_is_no_json(content: bytes) -> None:
-    with calling(made(Stub())) as call:
+    with call_app(make_service(Stub())) as call:
         answer = call("POST", "/v1/score", content=content)
     assert answer.status_code in (400, 422) and answer.json()["detail"]
 
 
-async def chunks(count: int) -> AsyncIterator[bytes]:
+async def generate_chunks(count: int) -> AsyncIterator[bytes]:
     for _ in range(count):
         yield b"x" * 1000
 
@@ -371,7 +371,7 @@ def test_a_body_that_holds_too_much_is_never_built(content: bytes, status: int) 
     stub = Stub()
     tracemalloc.start()
     try:
-        with serving(made(stub)) as port:
+        with serving(make_service(stub)) as port:
             url = f"http://127.0.0.1:{port}/v1/score"
             assert httpx.post(url, content=content, headers=HEADERS).status_code == status
             assert httpx.post(url, json=SCORE, headers=HEADERS).status_code == 200
@@ -387,7 +387,7 @@ def test_a_body_that_holds_too_much_is_never_built(content: bytes, status: int) 
     ids=repr,
 )
 def test_what_stands_in_a_text_is_no_value(text: str) -> None:
-    with calling(made(Stub())) as call:
+    with call_app(make_service(Stub())) as call:
         body = {"candidates": [{"query": "q", "response": text}] * 2}
         answer = call("POST", "/v1/score", json=body)
     assert answer.status_code == 200
@@ -397,7 +397,7 @@ def test_what_stands_in_a_text_is_no_value(text: str) -> None:
 def test_the_largest_request_that_is_meant_to_be_read() -> None:
     rubric = [{"criterion": f"criterion {n}", "points": 1} for n in range(12)]
     row = {"query": "q", "response": "r", "context": {"reference": "x"}, "rubric": rubric}
-    with calling(made(scripted())) as call:
+    with call_app(make_service(script_backend())) as call:
         answer = call("POST", "/v1/score", json={"candidates": [row] * 1024})
     assert answer.status_code != 413, answer.text
 
@@ -418,7 +418,7 @@ def test_a_value_of_many_levels(path: str) -> None:
         "/v1/best_of_n": {"query": "q", "responses": [messages[1:]]},
         "/v1/judge": {"items": [{"messages": messages, "responses": ["a"]}]},
     }
-    with calling(made(Stub())) as ask:
+    with call_app(make_service(Stub())) as ask:
         answer = ask("POST", path, json=bodies_of[path])
     assert answer.status_code in (200, 400, 422), answer.text
 
@@ -429,7 +429,7 @@ def test_a_large_body_is_not_held_beside_what_is_made_of_it() -> None:
     head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
     content = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
     with (
-        serving(made(Stub())) as port,
+        serving(make_service(Stub())) as port,
         socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
     ):
         tracemalloc.start()
@@ -443,9 +443,9 @@ def test_a_large_body_is_not_held_beside_what_is_made_of_it() -> None:
 
 def test_a_body_over_the_limit() -> None:
     stub = Stub()
-    with calling(made(stub, Limits(body=5000))) as call:
+    with call_app(make_service(stub, Limits(body=5000))) as call:
         stated = call("POST", "/v1/score", content=b"x" * 5001)
-        streamed = call("POST", "/v1/score", content=chunks(6))
+        streamed = call("POST", "/v1/score", content=generate_chunks(6))
         small = call("POST", "/v1/score", json=SCORE)
     assert stated.status_code == streamed.status_code == 413
     assert small.status_code == 200 and stub.begun == 1
@@ -453,7 +453,7 @@ def test_a_body_over_the_limit() -> None:
 
 def test_a_stated_length_over_the_limit_is_refused_before_the_body_comes() -> None:
     with (
-        serving(made(Stub(), Limits(body=5000))) as port,
+        serving(make_service(Stub(), Limits(body=5000))) as port,
         socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
     ):
         head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
@@ -462,7 +462,7 @@ def test_a_stated_length_over_the_limit_is_refused_before_the_body_comes() -> No
 
 
 def test_half_a_body_is_not_waited_for() -> None:
-    app = made(Stub(), Limits(body_s=0.2))
+    app = make_service(Stub(), Limits(body_s=0.2))
     with (
         serving(app) as port,
         socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
@@ -476,16 +476,16 @@ def test_half_a_body_is_not_waited_for() -> None:
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
 def test_half_a_body_and_no_caller_any_more(reset: bool) -> None:
     stub = Stub()
-    app = made(stub, Limits(bodies=150))
+    app = make_service(stub, Limits(bodies=150))
     with serving(app) as port:
         with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
             head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
             connection.sendall(f"{head}Content-Length: 200\r\n\r\n{'x' * 100}".encode())
-            until(lambda: metric(app, "autoj_requests_in_flight") == 1)
+            wait_until(lambda: metric(app, "autoj_requests_in_flight") == 1)
             if reset:
                 linger = struct.pack("ii", 1, 0)
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        until(lambda: metric(app, "autoj_requests_in_flight") == 0)
+        wait_until(lambda: metric(app, "autoj_requests_in_flight") == 0)
         # Its half of the body is no longer counted among those under way.
         url = f"http://127.0.0.1:{port}/v1/score"
         assert httpx.post(url, json=SCORE, headers=HEADERS).status_code == 200
@@ -502,21 +502,25 @@ def test_half_a_body_and_no_caller_any_more(reset: bool) -> None:
 )
 def test_a_full_service_asks_to_come_back(limits: Limits, reason: str) -> None:
     gate = threading.Event()
-    app = made(Stub(gate), limits)
+    app = make_service(Stub(gate), limits)
 
     async def run(port: int) -> None:
         base = f"http://127.0.0.1:{port}"
         async with httpx.AsyncClient(base_url=base, headers=HEADERS) as client:
-            held = [asyncio.create_task(client.post("/v1/score", json=SCORE)) for _ in range(2)]
-            await asyncio.to_thread(until, lambda: metric(app, "autoj_requests_in_flight") == 2)
+            tasks = [asyncio.create_task(client.post("/v1/score", json=SCORE)) for _ in range(2)]
+            await asyncio.to_thread(
+                wait_until, lambda: metric(app, "autoj_requests_in_flight") == 2
+            )
             refused = await client.post("/v1/score", json=SCORE)
             assert refused.status_code == 429 and refused.headers["retry-after"] == "1"
             assert reason in refused.json()["detail"]
             assert (await client.get("/healthz")).status_code == 200
             gate.set()
-            assert [(await task).status_code for task in held] == [200, 200]
+            assert [(await task).status_code for task in tasks] == [200, 200]
             # An answer is read before the service has counted it off.
-            await asyncio.to_thread(until, lambda: metric(app, "autoj_requests_in_flight") == 0)
+            await asyncio.to_thread(
+                wait_until, lambda: metric(app, "autoj_requests_in_flight") == 0
+            )
             assert (await client.post("/v1/score", json=SCORE)).status_code == 200
 
     with serving(app) as port:
@@ -537,20 +541,20 @@ def test_a_full_service_asks_to_come_back(limits: Limits, reason: str) -> None:
 )
 def test_the_deadline_stops_the_work(limits: Limits, headers: dict[str, str]) -> None:
     stub = Stub(threading.Event())
-    with calling(made(stub, limits)) as call:
+    with call_app(make_service(stub, limits)) as call:
         answer = call("POST", "/v1/score", json=SCORE, headers=HEADERS | headers)
     assert answer.status_code == 504 and stub.begun == stub.cancelled
 
 
 @pytest.mark.parametrize("value", ["soon", "nan", "0", "-1", "inf"])
 def test_a_deadline_that_is_none(value: str) -> None:
-    with calling(made(Stub())) as call:
+    with call_app(make_service(Stub())) as call:
         answer = call("POST", "/v1/score", json=SCORE, headers=HEADERS | {"X-Deadline-S": value})
     assert answer.status_code == 422 and answer.json()["field"] == "x-deadline-s"
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "detail"),
     [
         pytest.param(JournalError("disk full"), 503, "disk full", id="disk full"),
         pytest.param(FormatError("no pairwise protocol"), 422, "no pairwise", id="format"),
@@ -558,12 +562,12 @@ def test_a_deadline_that_is_none(value: str) -> None:
     ],
 )
 def test_errors_become_problems(
-    error: Exception, status: int, said: str, caplog: pytest.LogCaptureFixture
+    error: Exception, status: int, detail: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = {"candidates": [{"query": "q", "response": "error"}]}
-    with calling(made(Stub(error=error))) as call:
+    with call_app(make_service(Stub(error=error))) as call:
         answer = call("POST", "/v1/score", json=body)
-    assert answer.status_code == status and said in answer.json()["detail"]
+    assert answer.status_code == status and detail in answer.json()["detail"]
     assert b"Traceback" not in answer.content and b"/etc" not in answer.content
     assert ("a request failed" in caplog.text) == (status == 500)
 
@@ -579,7 +583,7 @@ def test_errors_become_problems(
 )
 def test_a_stream_says_how_it_ended(error: Exception, line: dict[str, str]) -> None:
     items = [{"query": "q", "responses": [r]} for r in ("abc", "error")]
-    with calling(made(Stub(error=error))) as call:
+    with call_app(make_service(Stub(error=error))) as call:
         lines = call("POST", "/v1/judge", json={"items": items}).text.splitlines()
     assert json.loads(lines[0])["judgement"]["rating"]["value"] == 3
     assert json.loads(lines[1]) == line
@@ -603,16 +607,16 @@ REASONS = {
 @pytest.mark.parametrize("name", ["too long", "half of a pair"])
 @pytest.mark.parametrize("field", ["query", "response"])
 def test_a_text_that_cannot_be_judged_costs_its_candidate(name: str, field: str) -> None:
-    app = made(scripted(ratings={"good": 9}))
+    app = make_service(script_backend(ratings={"good": 9}))
     good = {"query": "q", "response": "good"}
     body = {"candidates": [good, good | {field: UNREADABLE[name]}, good]}
-    with calling(app) as call:
+    with call_app(app) as call:
         answer = call("POST", "/v1/score", content=json.dumps(body))
     assert answer.status_code == 200, answer.text
-    found = answer.json()["judgements"]
-    assert [j["outcome"] for j in found] == ["ok", "input_rejected", "ok"]
-    assert REASONS[name] in found[1]["reason"] and found[1]["rating"] is None
-    assert found[1]["judge"] == answer.headers["x-autoj-judge"]
+    judgements = answer.json()["judgements"]
+    assert [j["outcome"] for j in judgements] == ["ok", "input_rejected", "ok"]
+    assert REASONS[name] in judgements[1]["reason"] and judgements[1]["rating"] is None
+    assert judgements[1]["judge"] == answer.headers["x-autoj-judge"]
     assert metric(app, "autoj_judgements_total", outcome="input_rejected") == 1
 
 
@@ -621,19 +625,19 @@ def test_a_text_that_cannot_be_judged_costs_its_candidate(name: str, field: str)
 def test_a_text_that_cannot_be_judged_costs_its_pair(name: str, swap: bool) -> None:
     good = {"query": "q", "first": "longer", "second": "short"}
     body = {"pairs": [good | {"second": UNREADABLE[name]}, good], "swap": swap}
-    with calling(made(scripted())) as call:
+    with call_app(make_service(script_backend())) as call:
         answer = call("POST", "/v1/compare", content=json.dumps(body))
     assert answer.status_code == 200, answer.text
-    lost, kept = answer.json()["comparisons"]
-    assert (lost["verdict"], kept["verdict"]) == ("failed", "first")
-    assert "input_rejected" in lost["reason"] and REASONS[name] in lost["reason"]
-    assert [j["outcome"] for j in lost["orders"]] == ["input_rejected"] * (1 + swap)
+    failed, decided = answer.json()["comparisons"]
+    assert (failed["verdict"], decided["verdict"]) == ("failed", "first")
+    assert "input_rejected" in failed["reason"] and REASONS[name] in failed["reason"]
+    assert [j["outcome"] for j in failed["orders"]] == ["input_rejected"] * (1 + swap)
 
 
 @pytest.mark.parametrize("name", ["too long", "half of a pair"])
 def test_a_text_that_cannot_be_judged_cannot_win(name: str) -> None:
     script = {"ratings": {"poor": 2, "good": 9}}
-    with calling(made(scripted(**script))) as call:
+    with call_app(make_service(script_backend(**script))) as call:
         body = {"query": "q", "responses": [UNREADABLE[name], "poor", "good"]}
         some = call("POST", "/v1/best_of_n", content=json.dumps(body))
         body = {"query": UNREADABLE[name], "responses": ["poor", "good"]}
@@ -649,38 +653,38 @@ def test_a_text_that_cannot_be_judged_costs_its_item_over_http_as_it_does_here(n
     """Two halves of a surrogate pair become one character in JSON; in Python they are two invalid
     ones."""
     candidates = [Candidate("q", r) for r in ("good", UNREADABLE[name], "fair")]
-    backend = scripted(ratings={"good": 9, "fair": 6})
+    backend = script_backend(ratings={"good": 9, "fair": 6})
 
     async def run(port: int) -> None:
         remote = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
-        found = await RewardClient(remote, deadline_s=60).rate(candidates)
+        judgements = await RewardClient(remote, deadline_s=60).rate(candidates)
         pairs = [("q", "longer", UNREADABLE[name]), ("q", "longer", "short")]
-        lost, kept = await RewardClient(remote, deadline_s=60).compare(pairs)
+        failed, decided = await RewardClient(remote, deadline_s=60).compare(pairs)
         only = await RewardClient(remote, deadline_s=60).rate(candidates[1:2])
         await remote.close()
-        assert [j.outcome for j in found] == ["ok", "input_rejected", "ok"]
-        assert [j.view("rating") for j in found] == [9, None, 6]
-        assert found[1].judge == backend.judge and found[1].reason
-        assert (lost.verdict, kept.verdict) == (Verdict.FAILED, Verdict.FIRST)
-        assert only == [found[1]] or only[0].reason == found[1].reason
+        assert [j.outcome for j in judgements] == ["ok", "input_rejected", "ok"]
+        assert [j.view("rating") for j in judgements] == [9, None, 6]
+        assert judgements[1].judge == backend.judge and judgements[1].reason
+        assert (failed.verdict, decided.verdict) == (Verdict.FAILED, Verdict.FIRST)
+        assert only == [judgements[1]] or only[0].reason == judgements[1].reason
 
-    with serving(made(backend)) as port:
+    with serving(make_service(backend)) as port:
         asyncio.run(run(port))
 
 
 def test_what_a_body_does_not_hold_is_asked_in_pieces() -> None:
-    app = made(scripted(ratings={"a": 9, "b": 6}), Limits(body=5000))
+    app = make_service(script_backend(ratings={"a": 9, "b": 6}), Limits(body=5000))
     candidates = [
         Candidate("q", r) for r in ("a", "x" * 6000, "b", *("y" * n for n in range(900, 908)))
     ]
 
     async def run(port: int) -> None:
         remote = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
-        found = await RewardClient(remote, deadline_s=60).rate(candidates)
+        judgements = await RewardClient(remote, deadline_s=60).rate(candidates)
         await remote.close()
-        assert [j.outcome for j in found] == ["ok", "input_rejected", *["ok"] * 9]
-        assert (found[0].view("rating"), found[2].view("rating")) == (9, 6)
-        assert "takes no body" in found[1].reason
+        assert [j.outcome for j in judgements] == ["ok", "input_rejected", *["ok"] * 9]
+        assert (judgements[0].view("rating"), judgements[2].view("rating")) == (9, 6)
+        assert "takes no body" in judgements[1].reason
 
     with serving(app) as port:
         asyncio.run(run(port))
@@ -706,7 +710,7 @@ def test_poison_behind_http_is_asked_for_twice_and_busy_services_until_they_answ
         assert [j.view("rating") for j in await waiting] == [4]
         await backend.close()
 
-    app = made(stub)
+    app = make_service(stub)
     with serving(app) as port:
         asyncio.run(run(port))
 
@@ -723,16 +727,16 @@ def test_another_judge_without_a_failed_request() -> None:
             base_url=f"http://127.0.0.1:{port}", headers=HEADERS, limits=httpx.Limits()
         ) as client:
             body = {"candidates": [{"query": "q", "response": "a"}]}
-            found, answers = [await client.post("/v1/score", json=body)], []
+            answers, tasks = [await client.post("/v1/score", json=body)], []
             for n in range(40):
-                answers.append(asyncio.create_task(client.post("/v1/score", json=body)))
+                tasks.append(asyncio.create_task(client.post("/v1/score", json=body)))
                 await asyncio.sleep(0.005)
                 if n == 20:
                     await backend.update(judge_spec(new))
-            found += [await answer for answer in answers]
-            found.append(await client.post("/v1/score", json=body))
-        assert {answer.status_code for answer in found} == {200}
-        judgements = [answer.json()["judgements"][0] for answer in found]
+            answers += [await task for task in tasks]
+            answers.append(await client.post("/v1/score", json=body))
+        assert {answer.status_code for answer in answers} == {200}
+        judgements = [answer.json()["judgements"][0] for answer in answers]
         names = {"old": before, "new": backend.judge}
         assert {(j["judge"], j["rating"]["value"]) for j in judgements} == {
             (names["old"], 3),
@@ -742,7 +746,7 @@ def test_another_judge_without_a_failed_request() -> None:
         assert judgements[0]["judge"] == names["old"]
         assert judgements[-1]["judge"] == names["new"]
 
-    with serving(made(backend)) as port:
+    with serving(make_service(backend)) as port:
         asyncio.run(run(port))
     assert not +backend._calls_in_flight
 
@@ -752,9 +756,9 @@ def test_another_judge_without_a_failed_request() -> None:
 
 def test_metrics_by_hand() -> None:
     script = {"ratings": {"good": 9, "fair": 9, "poor": 2}, "fail": {"lost": "truncated"}}
-    app = made(scripted(**script))
+    app = make_service(script_backend(**script))
     responses = ["good", "fair", "poor", "lost", "...", ""]
-    with calling(app) as call:
+    with call_app(app) as call:
         body = {"candidates": [{"query": "q", "response": r} for r in responses]}
         assert call("POST", "/v1/score", json=body).status_code == 200
         pair = {"pairs": [{"query": "q", "first": "long", "second": "s"}]}
@@ -781,8 +785,8 @@ def test_metrics_by_hand() -> None:
 
 
 def test_the_wait_for_the_engine_has_a_metric_of_its_own() -> None:
-    app = made(scripted(concurrent=1, latency_s=0.01))
-    with calling(app) as call:
+    app = make_service(script_backend(concurrent=1, latency_s=0.01))
+    with call_app(app) as call:
         body = {"candidates": [{"query": "q", "response": "x" * n} for n in range(1, 5)]}
         assert call("POST", "/v1/score", json=body).status_code == 200
     assert metric(app, "autoj_judgement_seconds_count") == 4
@@ -792,9 +796,9 @@ def test_the_wait_for_the_engine_has_a_metric_of_its_own() -> None:
 
 
 def test_alarms_rise_in_metrics_and_logs(caplog: pytest.LogCaptureFixture) -> None:
-    app = made(scripted(fail={"lost": "truncated"}))
+    app = make_service(script_backend(fail={"lost": "truncated"}))
     responses = ["lost" if n % 5 == 0 else "x" * n for n in range(200)]
-    with caplog.at_level(logging.INFO, "autoj_reward"), calling(app) as call:
+    with caplog.at_level(logging.INFO, "autoj_reward"), call_app(app) as call:
         body = {"candidates": [{"query": str(n), "response": r} for n, r in enumerate(responses)]}
         call("POST", "/v1/score", json=body)
     assert metric(app, "autoj_judge_alarm", figure="failure_rate") == 1
@@ -806,11 +810,11 @@ def test_alarms_rise_in_metrics_and_logs(caplog: pytest.LogCaptureFixture) -> No
 def test_one_log_line_a_request_with_its_id_and_without_texts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.INFO, "autoj_reward"), calling(made(Stub())) as call:
-        named = call("POST", "/v1/score", json=SCORE, headers=HEADERS | {"X-Request-Id": "step-7"})
+    with caplog.at_level(logging.INFO, "autoj_reward"), call_app(make_service(Stub())) as call:
+        valid = call("POST", "/v1/score", json=SCORE, headers=HEADERS | {"X-Request-Id": "step-7"})
         odd = call("POST", "/v1/score", json=SCORE, headers=HEADERS | {"X-Request-Id": "a\tb"})
         call("GET", "/healthz")
-    assert named.headers["x-request-id"] == "step-7"
+    assert valid.headers["x-request-id"] == "step-7"
     assert len(odd.headers["x-request-id"]) == 32
     lines = [json.loads(JsonLines().format(record)) for record in caplog.records]
     assert [(line["route"], line["status"]) for line in lines] == [("/v1/score", 200)] * 2

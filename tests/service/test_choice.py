@@ -23,7 +23,7 @@ RESPONSES = ["poor", "good", "better"]
 SCRIPT = {"ratings": {"poor": 2, "good": 9, "better": 9}}
 
 
-def single_only(folder: Path) -> str:
+def write_single_format(folder: Path) -> str:
     """Write Auto-J's format without its pairwise protocol, and return its path."""
     shutil.copytree(FORMATS / "autoj-en", folder / "lone")
     path = folder / "lone" / "format.yaml"
@@ -33,7 +33,7 @@ def single_only(folder: Path) -> str:
     return str(path)
 
 
-async def served(judge: JudgeConfig, extra: dict[str, Any]) -> httpx.Response:
+async def select_best(judge: JudgeConfig, extra: dict[str, Any]) -> httpx.Response:
     async with open_judge(judge) as client:
         transport = httpx.ASGITransport(make_app(client, "secret").guard)
         headers = {"Authorization": "Bearer secret"}
@@ -55,9 +55,9 @@ async def served(judge: JudgeConfig, extra: dict[str, Any]) -> httpx.Response:
 def test_a_service_and_a_job_choose_alike(
     fmt: str, extra: dict[str, Any], index: int, rule: str, tmp_path: Path
 ) -> None:
-    name = single_only(tmp_path) if fmt == "lone" else fmt
+    name = write_single_format(tmp_path) if fmt == "lone" else fmt
     judge = JudgeConfig(kind="fake", format=name, script=SCRIPT)
-    answer = asyncio.run(served(judge, extra))
+    answer = asyncio.run(select_best(judge, extra))
     assert answer.status_code == 200, answer.text
     selection = answer.json()["selection"]
     job = Job(
@@ -81,11 +81,13 @@ FIRST = ("7", "7", "7")
 class Undecided(Endpoint):
     """Endpoint whose views each prefer another response. It can continue an assistant's message."""
 
-    def answered(self, path: str, body: dict[str, Any]) -> Answer:
-        *asked, last = body["messages"]
+    def answer_request(self, path: str, body: dict[str, Any]) -> Answer:
+        *earlier, last = body["messages"]
         begun = "continue_final_message" in body
-        text = str(asked if begun else body["messages"])
-        written, after, before = next((own for r, own in NUMBERS.items() if r in text), FIRST)
+        text = str(earlier if begun else body["messages"])
+        written, after, before = next(
+            (numbers for response, numbers in NUMBERS.items() if response in text), FIRST
+        )
         token = f"Good.\nRating: [[{written}]]"
         if begun and not last["content"].endswith("[["):
             token = "]]"
@@ -106,20 +108,20 @@ def test_a_service_and_a_job_choose_alike_by_every_view(
     view: str, index: int, tmp_path: Path
 ) -> None:
     endpoint = Undecided()
-    endpoint.answer = endpoint.answered
-    where = {"kind": "openai", "model": "m", "base_url": endpoint.url}
-    asked = {"responses": list(NUMBERS), "view": view}
-    answer = asyncio.run(served(JudgeConfig.model_validate(where), asked))
+    endpoint.answer = endpoint.answer_request
+    config = {"kind": "openai", "model": "m", "base_url": endpoint.url}
+    extra = {"responses": list(NUMBERS), "view": view}
+    answer = asyncio.run(select_best(JudgeConfig.model_validate(config), extra))
     assert answer.status_code == 200, answer.text
     selection = answer.json()["selection"]
     rows = [{"query": "q", "responses": list(NUMBERS)}]
-    job = Job(tmp_path, rows, {}, judge=where | {"script": {}}, view=view)
+    job = Job(tmp_path, rows, {}, judge=config | {"script": {}}, view=view)
     assert job.run() == 0
     endpoint.close()
     [chosen] = job.selections()
     assert (selection["index"], selection["rule"]) == (chosen["index"], chosen["rule"])
     assert (chosen["index"], chosen["rule"]) == (index, view)
-    ratings = [own["rating"] for own in answer.json()["judgements"]]
+    ratings = [judgement["rating"] for judgement in answer.json()["judgements"]]
     numbers = {"rating": "value", "expected": "expected", "direct": "direct"}
     rows = read(job.output / "judgements.jsonl")
-    assert [own[numbers[view]] for own in ratings] == [row[view] for row in rows]
+    assert [rating[numbers[view]] for rating in ratings] == [row[view] for row in rows]

@@ -17,7 +17,7 @@ import yaml
 from autoj_reward.errors import EXTRAS
 from experiments.faults.server import free_port
 from requirements import install
-from tests.service.test_service_life import running, written
+from tests.service.test_service_life import run_service, write_config
 
 ROOT = Path(__file__).parents[2]
 ASK = Path(__file__).with_name("reward_a_batch.py")
@@ -33,21 +33,21 @@ UV = Path(sys.executable).with_name("uv")
 
 
 @pytest.fixture(scope="module")
-def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def caller_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Start a service, and yield the environment of a process that calls it."""
     folder, port = tmp_path_factory.mktemp("service"), free_port()
-    with running(written(folder, port, SCRIPT), port) as (_, address, _):
+    with run_service(write_config(folder, port, SCRIPT), port) as (_, address, _):
         reward = {"service": {"address": address}, "view": "rating", "failures": {"budget": 0.5}}
         (folder / "reward.yaml").write_text(yaml.safe_dump(reward), encoding="utf-8")
         variables = {"AUTOJ_TOKEN": "secret", "AUTOJ_REWARD": str(folder / "reward.yaml")}
         yield os.environ | variables
 
 
-def told(command: list[Any], **options: Any) -> str:
+def run_command(command: list[Any], **options: Any) -> str:
     """Return the output of a command, which must succeed."""
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(list(map(str, command)), capture_output=True, text=True, **options)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
@@ -64,53 +64,67 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in "pyproject.toml", "README.md", "LICENSE", "NOTICE":
         shutil.copy(ROOT / name, folder)
-    built = [UV, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable]
-    told([*built, folder, "--out-dir", folder / "dist"])
-    [made] = (folder / "dist").glob("*.whl")
-    return made
+    command = [
+        UV,
+        "build",
+        "--quiet",
+        "--wheel",
+        "--no-build-isolation",
+        "--python",
+        sys.executable,
+    ]
+    run_command([*command, folder, "--out-dir", folder / "dist"])
+    [wheel_path] = (folder / "dist").glob("*.whl")
+    return wheel_path
 
 
-def test_a_trainer_without_our_heavy_packages_asks_a_service(asking: dict[str, str]) -> None:
+def test_a_trainer_without_our_heavy_packages_asks_a_service(
+    caller_environment: dict[str, str],
+) -> None:
     blocked = sorted({module for modules in EXTRAS.values() for module in modules})
-    out = told([sys.executable, ASK, *blocked], env=asking | {"PYTHONPATH": str(ROOT)})
+    out = run_command(
+        [sys.executable, ASK, *blocked], env=caller_environment | {"PYTHONPATH": str(ROOT)}
+    )
     assert json.loads(out) == [9.0, 2.0, None, 9.0]
 
 
 @pytest.mark.index
 def test_the_installed_client_asks_a_service_and_names_what_it_lacks(
-    asking: dict[str, str], index: dict[str, str], wheel: Path, tmp_path: Path
+    caller_environment: dict[str, str], index: dict[str, str], wheel: Path, tmp_path: Path
 ) -> None:
     environment = tmp_path / "venv"
-    told([UV, "venv", "--quiet", "--python", sys.executable, environment], env=index)
+    run_command([UV, "venv", "--quiet", "--python", sys.executable, environment], env=index)
     python = environment / "bin" / "python"
-    told([UV, "pip", "install", "--quiet", "--python", python, wheel], env=index)
-    clean = {k: v for k, v in asking.items() if k != "PYTHONPATH"}
-    assert json.loads(told([python, ASK], env=clean, cwd=tmp_path)) == [9.0, 2.0, None, 9.0]
+    run_command([UV, "pip", "install", "--quiet", "--python", python, wheel], env=index)
+    clean = {k: v for k, v in caller_environment.items() if k != "PYTHONPATH"}
+    assert json.loads(run_command([python, ASK], env=clean, cwd=tmp_path)) == [9.0, 2.0, None, 9.0]
 
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"query": "Why?", "response": "It scatters."}\n', encoding="utf-8")
     flags = ["--input", rows, "--output", tmp_path / "judged.jsonl", "--set", "judge.kind=fake"]
-    told([environment / "bin" / "autoj", "score", *flags], env=clean, cwd=tmp_path)
+    run_command([environment / "bin" / "autoj", "score", *flags], env=clean, cwd=tmp_path)
 
     for arguments, extra in LACKING:
-        done = subprocess.run([python, *arguments], capture_output=True, text=True, env=clean)
-        assert done.returncode == 1
-        assert f"pip install 'autoj-reward[{extra}]'" in done.stderr.splitlines()[-1]
+        process = subprocess.run([python, *arguments], capture_output=True, text=True, env=clean)
+        assert process.returncode == 1
+        assert f"pip install 'autoj-reward[{extra}]'" in process.stderr.splitlines()[-1]
 
 
-def resolves(wanted: list[str], python: str, environment: dict[str, str]) -> bool:
+def resolves(requirements: list[str], python: str, environment: dict[str, str]) -> bool:
     """Return whether an index has versions that fit these requirements. Nothing is installed."""
     command = [UV, "pip", "compile", "-", "--quiet", "--no-header", "--no-annotate"]
     command += ["--python-version", python, "--python-platform", "x86_64-manylinux_2_35"]
-    done = subprocess.run(
+    process = subprocess.run(
         list(map(str, [*command, "--only-binary", ":all:"])),
-        input="\n".join(wanted),
+        input="\n".join(requirements),
         capture_output=True,
         text=True,
         env=environment,
     )
-    assert done.returncode == 0 or "requirements are unsatisfiable" in done.stderr, done.stderr
-    return done.returncode == 0
+    assert process.returncode == 0 or "requirements are unsatisfiable" in process.stderr, (
+        process.stderr
+    )
+    return process.returncode == 0
 
 
 @pytest.mark.index

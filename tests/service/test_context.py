@@ -25,7 +25,7 @@ from autoj_reward.service.api import Service, make_app
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Verdict, after
 from tests.judgements import compared, rated
 from tests.reference_format import write_reference_format
-from tests.service.test_api import Stub, calling, made, metric, serving
+from tests.service.test_api import Stub, call_app, make_service, metric, serving
 
 CONTEXT = {"reference": "4", "rubric": "exact"}
 
@@ -39,31 +39,33 @@ def app(tmp_path: Path) -> Service:
     )
 
 
-def outcome(judgement: dict[str, Any]) -> tuple[str, str]:
+def read_outcome(judgement: dict[str, Any]) -> tuple[str, str]:
     return judgement["outcome"], judgement["reason"]
 
 
 def test_score_by_reference(app: Service) -> None:
-    texts = [
+    contexts = [
         CONTEXT,
         {},
         {"reference": "4", "referense": "4"},
         {"reference": "x" * (MAX_TEXT_CHARS + 1)},
     ]
-    body = {"candidates": [{"query": "q", "response": "4", "context": c} for c in texts]}
-    with calling(app) as call:
-        found = call("POST", "/v1/score", json=body).json()["judgements"]
-    assert found[0]["rating"]["value"] == 9
-    told = [outcome(judgement) for judgement in found[1:]]
-    assert {name for name, _ in told} == {"input_rejected"}
-    for (_, reason), word in zip(told, ("'reference'", "'referense'", "1048577"), strict=True):
+    body = {
+        "candidates": [{"query": "q", "response": "4", "context": context} for context in contexts]
+    }
+    with call_app(app) as call:
+        judgements = call("POST", "/v1/score", json=body).json()["judgements"]
+    assert judgements[0]["rating"]["value"] == 9
+    outcomes = [read_outcome(judgement) for judgement in judgements[1:]]
+    assert {name for name, _ in outcomes} == {"input_rejected"}
+    for (_, reason), word in zip(outcomes, ("'reference'", "'referense'", "1048577"), strict=True):
         assert word in reason
 
 
 def test_ties_are_counted_beside_the_same_reference(app: Service) -> None:
     references = ["4", "4", "5", "5", "5"]
     rows = [{"query": "q", "response": "4", "context": {"reference": r}} for r in references]
-    with calling(app) as call:
+    with call_app(app) as call:
         call("POST", "/v1/score", json={"candidates": rows})
     assert metric(app, "autoj_rated_pairs_total") == metric(app, "autoj_tied_pairs_total") == 4
 
@@ -71,10 +73,10 @@ def test_ties_are_counted_beside_the_same_reference(app: Service) -> None:
 def test_pairs_and_groups(app: Service) -> None:
     pair = {"query": "q", "first": "long", "second": "b", "context": {"criteria": "length"}}
     group = {"query": "q", "responses": ["5", "4"], "context": CONTEXT}
-    with calling(app) as call:
-        compared = call("POST", "/v1/compare", json={"pairs": [pair]}).json()["comparisons"]
+    with call_app(app) as call:
+        comparisons = call("POST", "/v1/compare", json={"pairs": [pair]}).json()["comparisons"]
         chosen = call("POST", "/v1/best_of_n", json=group).json()
-    assert compared[0]["verdict"] == Verdict.FIRST
+    assert comparisons[0]["verdict"] == Verdict.FIRST
     assert chosen["selection"]["index"] == 1
 
 
@@ -83,8 +85,8 @@ class Echo(Stub):
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         for index, item in enumerate(items):
-            said = repr(dict(item.context))
-            yield index, rated(5, critique=said, judge="stub")
+            critique = repr(dict(item.context))
+            yield index, rated(5, critique=critique, judge="stub")
 
 
 def test_the_context_crosses_the_wire_whole() -> None:
@@ -97,9 +99,9 @@ def test_the_context_crosses_the_wire_whole() -> None:
         finally:
             await backend.close()
 
-    with serving(made(Echo())) as port:
-        found = asyncio.run(ask(port))
-    assert [j.critique for j in found] == [repr(CONTEXT), repr({"rubric": "ü\n"}), "{}"]
+    with serving(make_service(Echo())) as port:
+        judgements = asyncio.run(ask(port))
+    assert [j.critique for j in judgements] == [repr(CONTEXT), repr({"rubric": "ü\n"}), "{}"]
 
 
 def test_an_input_without_context_is_sent_as_before() -> None:
@@ -133,18 +135,18 @@ TALK: list[dict[str, Any]] = [
 ]
 
 
-class Told(Stub):
+class TurnEcho(Stub):
     """Backend whose critiques are the turns that it was given, or the query."""
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         for index, item in enumerate(items):
-            said = " | ".join(f"{turn.role} {turn.text}" for turn in item.turns) or item.query
-            one = item.protocol == "single"
-            answer = rated(5) if one else compared(Verdict.FIRST)
-            yield index, replace(answer, critique=said, judge="stub")
+            critique = " | ".join(f"{turn.role} {turn.text}" for turn in item.turns) or item.query
+            is_single = item.protocol == "single"
+            answer = rated(5) if is_single else compared(Verdict.FIRST)
+            yield index, replace(answer, critique=critique, judge="stub")
 
 
-SAID = "user Hi | assistant Hello | user 2+2?"
+TALK_TEXT = "user Hi | assistant Hello | user 2+2?"
 ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
     "score": ("/v1/score", {"candidates": [{"messages": TALK, "response": "4"}]}),
     "compare": ("/v1/compare", {"pairs": [{"messages": TALK, "first": "4", "second": "5"}]}),
@@ -156,9 +158,9 @@ ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", ROUTES)
 def test_every_route_takes_a_conversation(case: str) -> None:
     path, body = ROUTES[case]
-    with calling(made(Told())) as call:
-        found = call("POST", path, json=body)
-    assert found.status_code == 200 and SAID in found.text
+    with call_app(make_service(TurnEcho())) as call:
+        answer = call("POST", path, json=body)
+    assert answer.status_code == 200 and TALK_TEXT in answer.text
 
 
 NO_TALK: dict[str, tuple[dict[str, Any], str]] = {
@@ -171,11 +173,11 @@ NO_TALK: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", NO_TALK)
 def test_what_is_no_conversation_is_refused(case: str) -> None:
-    body, named = NO_TALK[case]
-    with calling(made(Told())) as call:
-        found = call("POST", "/v1/score", json={"candidates": [body]})
-    assert found.status_code == 422
-    assert found.json()["field"] == "candidates.0" and named in found.json()["detail"]
+    body, detail = NO_TALK[case]
+    with call_app(make_service(TurnEcho())) as call:
+        answer = call("POST", "/v1/score", json={"candidates": [body]})
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "candidates.0" and detail in answer.json()["detail"]
 
 
 def test_a_clients_conversations_cross_the_wire_in_any_order() -> None:
@@ -184,12 +186,12 @@ def test_a_clients_conversations_cross_the_wire_in_any_order() -> None:
 
     async def ask(port: int) -> list[Judgement]:
         backend = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 10)
-        asked = [after(odd, "r"), Candidate(forged, "r")]
+        candidates = [after(odd, "r"), Candidate(forged, "r")]
         try:
-            return await RewardClient(backend, deadline_s=10).rate(asked)
+            return await RewardClient(backend, deadline_s=10).rate(candidates)
         finally:
             await backend.close()
 
-    with serving(made(Told())) as port:
-        found = asyncio.run(ask(port))
-    assert [j.critique for j in found] == ["user a | user   | bot b | assistant c", forged]
+    with serving(make_service(TurnEcho())) as port:
+        judgements = asyncio.run(ask(port))
+    assert [j.critique for j in judgements] == ["user a | user   | bot b | assistant c", forged]

@@ -49,48 +49,48 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def bodies(count: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
+def generate_bodies(count: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
     """Yield (path, body): valid bodies with some of their values, names or bytes changed."""
-    drawn = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(count):
-        path = drawn.choice(list(VALID))
+        path = rng.choice(list(VALID))
         body = json.loads(json.dumps(VALID[path]))
-        for _ in range(drawn.randrange(4)):
-            body = _changed(body, drawn)
+        for _ in range(rng.randrange(4)):
+            body = _change_value(body, rng)
         text = json.dumps(body).encode()
-        yield path, _torn(text, drawn) if drawn.random() < 0.3 else text
+        yield path, _break_bytes(text, rng) if rng.random() < 0.3 else text
 
 
-def _changed(value: Any, drawn: random.Random) -> Any:
+def _change_value(value: Any, rng: random.Random) -> Any:
     """Return the value with one place in it changed."""
-    if drawn.random() < 0.3 or not isinstance(value, dict | list) or not value:
-        return drawn.choice(ODD)
+    if rng.random() < 0.3 or not isinstance(value, dict | list) or not value:
+        return rng.choice(ODD)
     if isinstance(value, list):
-        where = drawn.randrange(len(value))
-        again = [value[where]] * drawn.choice((0, 1, 1, 2, 30))
-        return [*value[:where], *(_changed(v, drawn) for v in again), *value[where + 1 :]]
-    name = drawn.choice(list(value))
+        where = rng.randrange(len(value))
+        again = [value[where]] * rng.choice((0, 1, 1, 2, 30))
+        return [*value[:where], *(_change_value(v, rng) for v in again), *value[where + 1 :]]
+    name = rng.choice(list(value))
     changed = dict(value)
-    kind = drawn.randrange(4)
+    kind = rng.randrange(4)
     if kind == 0:
         del changed[name]
     elif kind == 1:
-        changed[str(drawn.choice(ODD))[:50]] = value[name]
+        changed[str(rng.choice(ODD))[:50]] = value[name]
     else:
-        changed[name] = _changed(value[name], drawn)
+        changed[name] = _change_value(value[name], rng)
     return changed
 
 
-def _torn(text: bytes, drawn: random.Random) -> bytes:
+def _break_bytes(text: bytes, rng: random.Random) -> bytes:
     """Return the bytes cut off, with bytes inserted, rotated, or nested deeply."""
-    kind, where = drawn.randrange(4), drawn.randrange(len(text) + 1)
+    kind, where = rng.randrange(4), rng.randrange(len(text) + 1)
     if kind == 0:
         return text[:where]
     if kind == 1:
-        return text[:where] + drawn.randbytes(drawn.randrange(1, 8)) + text[where:]
+        return text[:where] + rng.randbytes(rng.randrange(1, 8)) + text[where:]
     if kind == 2:
         return text[where:] + text[:where]
-    return b"[" * drawn.randrange(1, 3000) + text
+    return b"[" * rng.randrange(1, 3000) + text
 
 
 async def test_no_body_breaks_the_service() -> None:
@@ -106,14 +106,18 @@ async def test_no_body_breaks_the_service() -> None:
         base_url="http://service",
         headers={"Authorization": "Bearer secret"},
     )
-    async with client as asking:
+    async with client as session:
         with model:
-            for path, body in bodies(2000):
-                answer = await asking.post(path, content=body)
+            for path, body in generate_bodies(2000):
+                answer = await session.post(path, content=body)
                 statuses[answer.status_code] += 1
-                told = answer.content
-                assert b"Traceback" not in told and b'File "' not in told, (path, body[:500], told)
-                assert answer.status_code in (200, 400, 422), (path, body[:500], told)
+                content = answer.content
+                assert b"Traceback" not in content and b'File "' not in content, (
+                    path,
+                    body[:500],
+                    content,
+                )
+                assert answer.status_code in (200, 400, 422), (path, body[:500], content)
                 if path != "/v1/judge" or answer.status_code != 200:
-                    json.loads(told)
+                    json.loads(content)
     assert statuses[200] > 200 and statuses[422] > 200

@@ -35,19 +35,21 @@ class Bench:
 
     def __init__(self, client: RewardClient) -> None:
         self.alarms: list[Alarm] = []
-        self.asked: list[JudgeInput] = []
+        self.judged_inputs: list[JudgeInput] = []
         self.clock = 0.0
         self.client, self.metrics = client, Metrics()
         self.gate = asyncio.Event()
         self.gate.set()
-        self.gatherer = Gatherer(client, self.ask, self.metrics, lambda: self.clock, self.later)
+        self.gatherer = Gatherer(
+            client, self.ask, self.metrics, lambda: self.clock, self.start_timer
+        )
 
     async def ask(self, items: Any, view: Any = None) -> list[Judgement]:
-        self.asked += items
+        self.judged_inputs += items
         await self.gate.wait()
         return await self.client.judge(items, view)
 
-    def later(self, seconds: float, ring: Callable[[], object]) -> Alarm:
+    def start_timer(self, seconds: float, ring: Callable[[], object]) -> Alarm:
         self.alarms.append(Alarm(ring))
         return self.alarms[-1]
 
@@ -64,18 +66,20 @@ class Bench:
         run: str = "",
     ) -> list[asyncio.Task[Judgement]]:
         """Send responses of the group g, and return once each caller waits."""
-        found = []
+        tasks = []
         for text in texts:
-            one = Candidate(query, text, group_id="g")
-            found.append(asyncio.create_task(self.gatherer.rate(one, size, relative, 1.0, run)))
+            candidate = Candidate(query, text, group_id="g")
+            tasks.append(
+                asyncio.create_task(self.gatherer.rate(candidate, size, relative, 1.0, run))
+            )
             await asyncio.sleep(0)
-        return found
+        return tasks
 
-    def counted(self, answer: str) -> float:
-        found = self.metrics.registry.get_sample_value(
+    def count_members(self, answer: str) -> float:
+        value = self.metrics.registry.get_sample_value(
             "autoj_group_members_total", {"answer": answer}
         )
-        return found or 0.0
+        return value or 0.0
 
 
 @pytest.fixture(params=["listwise", "autoj-en"])
@@ -91,50 +95,53 @@ GROUP = ("poor", "good one", "a fair answer")
 """Rated by length: by comparisons these are in order."""
 
 
-async def answers(tasks: list[asyncio.Task[Judgement]]) -> list[Judgement]:
+async def gather_answers(tasks: list[asyncio.Task[Judgement]]) -> list[Judgement]:
     return list(await asyncio.gather(*tasks))
 
 
 async def test_a_group_waits_for_all_and_is_judged_once(bench: Bench) -> None:
     early = await bench.send(*GROUP[:2])
-    assert not bench.asked and not any(task.done() for task in early)
-    found = await answers([*early, *await bench.send(GROUP[2])])
+    assert not bench.judged_inputs and not any(task.done() for task in early)
+    judgements = await gather_answers([*early, *await bench.send(GROUP[2])])
     together = await (
         await bench.client.question_of_rank([Candidate("Why?", text) for text in GROUP])
     ).answer(bench.client.judge)
-    assert [own.rating for own in found] == list(together.scores)
-    assert not any(own.flags for own in found) and bench.counted("complete") == 3
-    asked = len(bench.asked)
-    assert await answers(await bench.send(*GROUP)) == found  # retries
-    assert len(bench.asked) == asked
+    assert [judgement.rating for judgement in judgements] == list(together.scores)
+    assert (
+        not any(judgement.flags for judgement in judgements)
+        and bench.count_members("complete") == 3
+    )
+    input_count = len(bench.judged_inputs)
+    assert await gather_answers(await bench.send(*GROUP)) == judgements  # retries
+    assert len(bench.judged_inputs) == input_count
 
 
 async def test_equal_texts_of_callers_that_wait_are_two_members(bench: Bench) -> None:
-    found = await answers(await bench.send("poor", "poor", "good one"))
-    assert found[0] == found[1] and bench.counted("complete") == 3
-    assert found[0].rating != found[2].rating
+    judgements = await gather_answers(await bench.send("poor", "poor", "good one"))
+    assert judgements[0] == judgements[1] and bench.count_members("complete") == 3
+    assert judgements[0].rating != judgements[2].rating
 
 
 async def test_what_is_missing_in_time_is_judged_without_and_said(bench: Bench) -> None:
     early = await bench.send(*GROUP[:2])
     bench.ring()
-    found = await answers(early)
-    assert all(own.ok and own.flags == (PARTIAL_FLAG,) for own in found)
-    assert bench.counted("partial") == 2
+    judgements = await gather_answers(early)
+    assert all(judgement.ok and judgement.flags == (PARTIAL_FLAG,) for judgement in judgements)
+    assert bench.count_members("partial") == 2
 
 
 async def test_a_late_member_is_judged_beside_the_others(bench: Bench) -> None:
     early = await bench.send("poor", "a fair answer", size=4)
     bench.ring()
-    low, high = await answers(early)
-    asked = len(bench.asked)
-    [middle] = await answers(await bench.send("good one", size=4))
+    low, high = await gather_answers(early)
+    input_count = len(bench.judged_inputs)
+    [middle] = await gather_answers(await bench.send("good one", size=4))
     assert middle.flags == (LATE_FLAG,) and middle.rating is not None
-    new = bench.asked[asked:]
+    new = bench.judged_inputs[input_count:]
     assert new and all("good one" in item.responses for item in new)
     assert middle.usage.tokens_out >= max(low.usage.tokens_out, high.usage.tokens_out)
-    assert await answers(await bench.send("good one", size=4)) == [middle]
-    assert len(bench.asked) == asked + len(new) and bench.counted("late") == 2
+    assert await gather_answers(await bench.send("good one", size=4)) == [middle]
+    assert len(bench.judged_inputs) == input_count + len(new) and bench.count_members("late") == 2
 
 
 async def test_a_member_that_comes_while_its_group_is_judged_is_late(bench: Bench) -> None:
@@ -143,7 +150,7 @@ async def test_a_member_that_comes_while_its_group_is_judged_is_late(bench: Benc
     bench.ring()
     late = await bench.send(GROUP[2])
     bench.gate.set()
-    assert [own.flags for own in await answers(early + late)] == [
+    assert [judgement.flags for judgement in await gather_answers(early + late)] == [
         (PARTIAL_FLAG,), (PARTIAL_FLAG,), (LATE_FLAG,)
     ]  # fmt: skip
 
@@ -153,13 +160,13 @@ async def test_a_group_with_too_few_members_fails_and_its_stragglers_with_it(
 ) -> None:
     early = await bench.send("poor")
     bench.ring()
-    [alone] = await answers(early)
+    [alone] = await gather_answers(early)
     assert alone.outcome is Outcome.INPUT_REJECTED
     assert "1 of 3 responses came in time" in alone.reason
     alarms = len(bench.alarms)
-    assert await answers(await bench.send("good one", "poor")) == [alone, alone]
-    assert all(alarm.cancelled for alarm in bench.alarms[alarms:]) and not bench.asked
-    assert bench.counted("abstained") == 3
+    assert await gather_answers(await bench.send("good one", "poor")) == [alone, alone]
+    assert all(alarm.cancelled for alarm in bench.alarms[alarms:]) and not bench.judged_inputs
+    assert bench.count_members("abstained") == 3
 
 
 async def test_a_group_that_no_judge_answers_fails_and_its_stragglers_with_it(
@@ -168,10 +175,10 @@ async def test_a_group_that_no_judge_answers_fails_and_its_stragglers_with_it(
     early = await bench.send("lost", "lost too")
     await bench.client.close()
     bench.ring()
-    found = await answers(early)
-    assert [own.outcome for own in found] == [Outcome.UNAVAILABLE] * 2
-    [late] = await answers(await bench.send("good one"))
-    assert late == found[0] and late.reason.startswith("its group failed: ")
+    judgements = await gather_answers(early)
+    assert [judgement.outcome for judgement in judgements] == [Outcome.UNAVAILABLE] * 2
+    [late] = await gather_answers(await bench.send("good one"))
+    assert late == judgements[0] and late.reason.startswith("its group failed: ")
 
 
 async def test_the_group_goes_on_without_a_caller_that_hangs_up(bench: Bench) -> None:
@@ -179,7 +186,7 @@ async def test_the_group_goes_on_without_a_caller_that_hangs_up(bench: Bench) ->
     first.cancel()
     await asyncio.wait([first])
     [again] = await bench.send("poor")  # the same member
-    assert not second.done() and not bench.asked
+    assert not second.done() and not bench.judged_inputs
     again.cancel()
     bench.gate.clear()
     [third] = await bench.send("a fair answer")
@@ -187,8 +194,8 @@ async def test_the_group_goes_on_without_a_caller_that_hangs_up(bench: Bench) ->
     await asyncio.wait([second])
     bench.gate.set()
     assert (await third).flags == ()
-    [retried] = await answers(await bench.send("poor"))
-    assert retried.ok and retried.flags == () and bench.counted("complete") == 2
+    [retried] = await gather_answers(await bench.send("poor"))
+    assert retried.ok and retried.flags == () and bench.count_members("complete") == 2
 
 
 @pytest.mark.parametrize("other", [{"query": "Who?"}, {"size": 4}])
@@ -196,36 +203,38 @@ async def test_a_response_that_does_not_fit_its_group_abstains(
     bench: Bench, other: dict[str, Any]
 ) -> None:
     early = await bench.send(*GROUP[:2])
-    [odd] = await answers(await bench.send("odd", **other))
+    [odd] = await gather_answers(await bench.send("odd", **other))
     assert odd.outcome is Outcome.INPUT_REJECTED and odd.reason == gather.MIXED
-    found = await answers([*early, *await bench.send(GROUP[2])])
-    assert all(own.ok for own in found) and bench.counted("refused") == 1
+    judgements = await gather_answers([*early, *await bench.send(GROUP[2])])
+    assert all(judgement.ok for judgement in judgements) and bench.count_members("refused") == 1
 
 
 async def test_runs_with_the_same_ids_do_not_meet(bench: Bench) -> None:
     mine = await bench.send("poor", size=2, run="mine")
     others = await bench.send("fair", "good", size=2, run="other")
-    found = await answers([*others, *mine, *await bench.send("good one", size=2, run="mine")])
-    assert all(own.ok for own in found) and bench.counted("complete") == 4
+    judgements = await gather_answers(
+        [*others, *mine, *await bench.send("good one", size=2, run="mine")]
+    )
+    assert all(judgement.ok for judgement in judgements) and bench.count_members("complete") == 4
 
 
 async def test_a_response_that_no_service_can_judge_fails_alone(bench: Bench) -> None:
-    found = await answers(await bench.send("poor", "half \ud800", "good one"))
-    assert [own.ok for own in found] == [True, False, True]
-    assert found[1].outcome is Outcome.INPUT_REJECTED
+    judgements = await gather_answers(await bench.send("poor", "half \ud800", "good one"))
+    assert [judgement.ok for judgement in judgements] == [True, False, True]
+    assert judgements[1].outcome is Outcome.INPUT_REJECTED
 
 
 async def test_idle_groups_are_forgotten(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = await answers(await bench.send(*GROUP))
-    asked = len(bench.asked)
+    first = await gather_answers(await bench.send(*GROUP))
+    input_count = len(bench.judged_inputs)
     bench.clock = KEPT_S + 1
     await bench.send("x", run="another")
     again = await bench.send(GROUP[0])  # a new group, which waits
     assert not again[0].done()
-    assert [own.rating for own in await answers(again + await bench.send(*GROUP[1:]))] == [
-        own.rating for own in first
-    ]
-    assert len(bench.asked) == 2 * asked
+    assert [
+        judgement.rating for judgement in await gather_answers(again + await bench.send(*GROUP[1:]))
+    ] == [judgement.rating for judgement in first]
+    assert len(bench.judged_inputs) == 2 * input_count
     monkeypatch.setattr(gather, "MAX_CHARACTERS", 0)
     await bench.send("x", run="third")
     assert not (await bench.send(GROUP[0]))[0].done()
@@ -238,8 +247,8 @@ async def test_a_late_member_of_a_tournament_is_on_the_groups_scale() -> None:
         texts = [n * "x" for n in range(1, 6)]
         early = await bench.send(*texts[:2], *texts[3:], size=5, relative=PAIRS)
         bench.ring()
-        await answers(early)
-        [late] = await answers(await bench.send(texts[2], size=5, relative=PAIRS))
+        await gather_answers(early)
+        [late] = await gather_answers(await bench.send(texts[2], size=5, relative=PAIRS))
         whole = await (
             await client.question_of_rank([Candidate("Why?", text) for text in texts], PAIRS)
         ).answer(client.judge)

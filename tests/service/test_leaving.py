@@ -21,7 +21,7 @@ from autoj_reward.service.serve import EdgeConfig, listen, make_edge
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import JudgeInput, Judgement
 from tests.judgements import rated
-from tests.service.test_api import HEADERS, SCORE, Stub, made, metric, serving, until
+from tests.service.test_api import HEADERS, SCORE, Stub, make_service, metric, serving, wait_until
 
 PAIR = {"query": "q", "first": "a", "second": "bb"}
 ITEMS = {"items": [{"query": "q", "responses": ["a"]}, {"query": "q", "responses": ["bb"]}]}
@@ -72,17 +72,17 @@ class Edge:
 
 
 @contextmanager
-def edge(drain_s: int = 0) -> Iterator[Edge]:
+def serve_edge(drain_s: int = 0) -> Iterator[Edge]:
     judge = JudgeConfig(kind="fake", script={"latency_s": 3600, "concurrent": 1})
     with RewardModel(RewardConfig(judge=judge, view="rating")) as model:
-        started = Edge(model, drain_s)
+        service = Edge(model, drain_s)
         try:
-            yield started
+            yield service
         finally:
-            started.end()
+            service.end()
 
 
-def asked(port: int, path: str, body: Any) -> socket.socket:
+def send_request(port: int, path: str, body: Any) -> socket.socket:
     """Return a connection on which a request has been sent."""
     content = json.dumps(body).encode()
     head = (
@@ -95,51 +95,54 @@ def asked(port: int, path: str, body: Any) -> socket.socket:
 
 
 def test_a_caller_that_hangs_up_frees_the_engine_on_every_route() -> None:
-    with edge() as service:
+    with serve_edge() as service:
         for path, body in ROUTES.items():
-            connection = asked(service.port, path, body)
-            until(service.works)
+            connection = send_request(service.port, path, body)
+            wait_until(service.works)
             connection.close()
-            until(lambda: not service.works() and service.in_flight == 0)
+            wait_until(lambda: not service.works() and service.in_flight == 0)
 
 
 def test_an_answer_that_another_caller_waits_for_goes_on() -> None:
-    with edge() as service:
-        callers = [asked(service.port, "/v1/score", SCORE) for _ in range(2)]
-        until(lambda: service.works() and service.in_flight == 2)
+    with serve_edge() as service:
+        callers = [send_request(service.port, "/v1/score", SCORE) for _ in range(2)]
+        wait_until(lambda: service.works() and service.in_flight == 2)
         callers[0].close()
-        until(lambda: service.in_flight == 1)
+        wait_until(lambda: service.in_flight == 1)
         assert service.works()
         callers[1].close()
-        until(lambda: not service.works())
+        wait_until(lambda: not service.works())
 
 
 def test_who_still_waits_at_the_end_of_a_drain_is_told_so() -> None:
-    with edge() as service:
-        found: dict[str, httpx.Response] = {}
+    with serve_edge() as service:
+        answers: dict[str, httpx.Response] = {}
 
         def ask(path: str, body: Any) -> None:
             url = f"http://127.0.0.1:{service.port}{path}"
-            found[path] = httpx.post(url, json=body, headers=HEADERS, timeout=60)
+            answers[path] = httpx.post(url, json=body, headers=HEADERS, timeout=60)
 
-        asking = [threading.Thread(target=ask, args=route) for route in ROUTES.items()]
-        for thread in asking:
+        threads = [threading.Thread(target=ask, args=route) for route in ROUTES.items()]
+        for thread in threads:
             thread.start()
-        until(lambda: service.in_flight == len(ROUTES))
+        wait_until(lambda: service.in_flight == len(ROUTES))
         service.end()
-        for thread in asking:
+        for thread in threads:
             thread.join()
-    assert found.keys() == ROUTES.keys()
-    lines = found.pop("/v1/judge").text.splitlines()  # its status was sent before
+    assert answers.keys() == ROUTES.keys()
+    lines = answers.pop("/v1/judge").text.splitlines()  # its status was sent before
     assert [json.loads(line) for line in lines] == [{"unavailable": "this service is stopping"}]
-    for path, answer in found.items():
+    for path, answer in answers.items():
         assert answer.status_code == 503 and answer.headers["retry-after"] == "1", path
         assert answer.json()["detail"] == "this service is stopping"
 
 
 def test_a_second_signal_ends_the_drain() -> None:
-    with edge(drain_s=3600) as service, asked(service.port, "/v1/score", SCORE) as connection:
-        until(service.works)
+    with (
+        serve_edge(drain_s=3600) as service,
+        send_request(service.port, "/v1/score", SCORE) as connection,
+    ):
+        wait_until(service.works)
         service.end(signals=2)
         assert connection.recv(4096).startswith(b"HTTP/1.1 503 ")
 
@@ -158,14 +161,14 @@ def test_a_second_signal_ends_the_drain() -> None:
 )
 def test_half_a_request_does_not_hold_up_the_end(sent: str, answer: bytes) -> None:
     with (
-        edge(drain_s=3600) as service,
+        serve_edge(drain_s=3600) as service,
         socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection,
     ):
         connection.sendall(sent.encode())
         if answer:
-            until(lambda: service.in_flight == 1)
+            wait_until(lambda: service.in_flight == 1)
         else:
-            until(lambda: bool(service.connections))
+            wait_until(lambda: bool(service.connections))
         service.end()
         assert connection.recv(4096)[:13] == answer
 
@@ -178,14 +181,14 @@ def test_a_client_hears_that_the_service_is_stopping() -> None:
             async for _ in backend.stream([JudgeInput("single", "q", ("a",))]):
                 pass
 
-        asking = asyncio.create_task(ask())
-        await asyncio.to_thread(until, service.works)
+        call = asyncio.create_task(ask())
+        await asyncio.to_thread(wait_until, service.works)
         await asyncio.to_thread(service.end)
         with pytest.raises(EngineUnavailable, match="this service is stopping"):
-            await asking
+            await call
         await backend.close()
 
-    with edge() as service:
+    with serve_edge() as service:
         asyncio.run(run(service))
 
 
@@ -204,9 +207,9 @@ class Talkative(Stub):
 
 def test_a_caller_that_hangs_up_in_the_midst_of_unread_lines() -> None:
     stub = Talkative()
-    app = made(stub)
+    app = make_service(stub)
     with serving(app) as port:
-        connection = asked(port, "/v1/judge", ITEMS)
+        connection = send_request(port, "/v1/judge", ITEMS)
         assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
         connection.close()
-        until(lambda: stub.cancelled == 1 and metric(app, "autoj_requests_in_flight") == 0)
+        wait_until(lambda: stub.cancelled == 1 and metric(app, "autoj_requests_in_flight") == 0)

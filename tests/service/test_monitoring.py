@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from experiments.faults.server import free_port
-from tests.service.test_service_life import running, score, until, written
+from tests.service.test_service_life import run_service, score, wait_until, write_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[str]:
     port = free_port()
-    with running(written(tmp_path, port, {}), port) as (_, address, _):
+    with run_service(write_config(tmp_path, port, {}), port) as (_, address, _):
         yield address
 
 
 @pytest.fixture
-def configured(service: str, tmp_path: Path) -> Path:
+def config_path(service: str, tmp_path: Path) -> Path:
     """The shipped configuration with this service's address and token, scraped every second."""
     shipped = ROOT / "configs/serve/compose/prometheus.yml"
     config = yaml.safe_load(shipped.read_text(encoding="utf-8"))
@@ -46,10 +46,10 @@ def configured(service: str, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def prometheus(configured: Path, tmp_path: Path) -> Iterator[str]:
+def prometheus(config_path: Path, tmp_path: Path) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
     options = {
-        "config.file": configured,
+        "config.file": config_path,
         "storage.tsdb.path": tmp_path / "metrics",
         "web.listen-address": address,
     }
@@ -62,7 +62,7 @@ def prometheus(configured: Path, tmp_path: Path) -> Iterator[str]:
     process.wait()
 
 
-def query(prometheus: str, expression: str) -> list[Any]:
+def run_query(prometheus: str, expression: str) -> list[Any]:
     """Return the series that an expression finds now; none before Prometheus listens."""
     try:
         answer = httpx.get(f"{prometheus}/api/v1/query", params={"query": expression})
@@ -72,25 +72,31 @@ def query(prometheus: str, expression: str) -> list[Any]:
     return list(answer.json()["data"]["result"]) if answer.status_code == 200 else []
 
 
-def test_prometheus_accepts_the_configuration(configured: Path) -> None:
-    command = ["promtool", "check", "config", str(configured)]
-    found = subprocess.run(command, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout + found.stderr
+def test_prometheus_accepts_the_configuration(config_path: Path) -> None:
+    command = ["promtool", "check", "config", str(config_path)]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_prometheus_scrapes_a_service_and_answers_the_dashboard(
     service: str, prometheus: str
 ) -> None:
     score(service, "one")  # a rate begins with the second sample of a counter
-    until(lambda: query(prometheus, "autoj_judgements_total"))
+    wait_until(lambda: run_query(prometheus, "autoj_judgements_total"))
     score(service, "another")
-    until(lambda: query(prometheus, "sum(rate(autoj_judgements_total[1m])) > 0"))
-    [up] = query(prometheus, 'up{job="autoj"}')
+    wait_until(lambda: run_query(prometheus, "sum(rate(autoj_judgements_total[1m])) > 0"))
+    [up] = run_query(prometheus, 'up{job="autoj"}')
     assert up["value"][1] == "1"
 
     board = json.loads((ROOT / "docs/run/grafana.json").read_text(encoding="utf-8"))
-    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
-    expressions = [expr.replace("$__rate_interval", "1m").replace("$job", ".*") for expr in asked]
-    answered = [expression for expression in expressions if query(prometheus, expression)]
+    panel_expressions = [
+        target["expr"] for panel in board["panels"] for target in panel.get("targets", ())
+    ]
+    expressions = [
+        expr.replace("$__rate_interval", "1m").replace("$job", ".*") for expr in panel_expressions
+    ]
+    answered_expressions = [
+        expression for expression in expressions if run_query(prometheus, expression)
+    ]
     # The others count what this service has not done yet: comparisons, groups, cached tokens.
-    assert len(answered) >= 10, answered
+    assert len(answered_expressions) >= 10, answered_expressions

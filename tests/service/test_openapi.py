@@ -73,19 +73,19 @@ def page() -> Iterator[Any]:
 
 
 def test_every_route_is_on_the_page() -> None:
-    served = {
+    served_routes = {
         (method.lower(), route.path)
         for route in APP.routes
         for method in getattr(route, "methods", ())
         if route.path != "/openapi.json"
     }
-    assert set(OPERATIONS) == served and len(served) == 13
+    assert set(OPERATIONS) == served_routes and len(served_routes) == 13
 
 
 def test_every_name_on_the_page_stands_for_a_schema() -> None:
     page = APP.openapi()
-    named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(page)))
-    assert "Problem" in named and named <= set(page["components"]["schemas"])
+    schema_names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(page)))
+    assert "Problem" in schema_names and schema_names <= set(page["components"]["schemas"])
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
@@ -98,13 +98,13 @@ def test_the_page_holds(method: str, path: str, page: Any) -> None:
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     @given(case=page[path][method].as_strategy())
-    def holds(case: Any) -> None:
+    def check_case(case: Any) -> None:
         answer = case.call(headers={"Authorization": "Bearer secret"})
         try:
             case.validate_response(answer)
         except* RejectedPositiveData:
-            told = json.loads(answer.content)
+            problem = json.loads(answer.content)
             assert answer.status_code == 422
-            assert any(why in told["detail"] for why in BEYOND_SCHEMAS)
+            assert any(reason in problem["detail"] for reason in BEYOND_SCHEMAS)
 
-    holds()
+    check_case()

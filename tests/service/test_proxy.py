@@ -27,8 +27,8 @@ from autoj_reward.service.serve import EdgeConfig, make_server
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.faults.proxy import SHIPPED, Proxy, find_nginx, nginx_before
 from tests.judgements import rated
-from tests.service.test_api import HEADERS, SCORE, Stub, made, metric, serving, until
-from tests.service.test_leaving import ITEMS, Talkative, asked
+from tests.service.test_api import HEADERS, SCORE, Stub, make_service, metric, serving, wait_until
+from tests.service.test_leaving import ITEMS, Talkative, send_request
 
 needs_nginx = pytest.mark.skipif(
     find_nginx() is None or shutil.which("openssl") is None,
@@ -46,50 +46,50 @@ ELSEWHERE = "127.0.0.9"
 
 
 @contextmanager
-def proxied(
+def serve_behind_nginx(
     app: Service, folder: Path, changes: Mapping[str, str] | None = None
 ) -> Iterator[Proxy]:
     with serving(app) as port, nginx_before(port, folder, changes) as proxy:
         yield proxy
 
 
-def caller(proxy: Proxy, local_address: str | None = None) -> httpx.Client:
+def make_client(proxy: Proxy, local_address: str | None = None) -> httpx.Client:
     trusted = ssl.create_default_context(cafile=proxy.certificate)
     transport = httpx.HTTPTransport(verify=trusted, local_address=local_address)
     return httpx.Client(transport=transport, base_url=proxy.https, headers=HEADERS, timeout=60)
 
 
-def plain_port(proxy: Proxy) -> int:
+def find_plain_port(proxy: Proxy) -> int:
     return int(proxy.http.rpartition(":")[2])
 
 
-def connected(proxy: Proxy, sent: str) -> socket.socket:
+def send_plain(proxy: Proxy, text: str) -> socket.socket:
     """Return a connection without TLS on which a text has been sent."""
-    connection = socket.create_connection(("127.0.0.1", plain_port(proxy)), timeout=60)
-    connection.sendall(sent.encode())
+    connection = socket.create_connection(("127.0.0.1", find_plain_port(proxy)), timeout=60)
+    connection.sendall(text.encode())
     return connection
 
 
 def read_to_end(connection: socket.socket) -> bytes:
     """Return what arrives until the other side closes the connection."""
-    said = b""
+    received = b""
     try:
-        while more := connection.recv(4096):
-            said += more
+        while chunk := connection.recv(4096):
+            received += chunk
     except ConnectionResetError:
         pass
-    return said
+    return received
 
 
-def in_seconds(name: str) -> float:
-    [found] = re.findall(rf"\b{name} (\d+)s;", SHIPPED.read_text(encoding="utf-8"))
-    return float(found)
+def read_seconds(name: str) -> float:
+    [value] = re.findall(rf"\b{name} (\d+)s;", SHIPPED.read_text(encoding="utf-8"))
+    return float(value)
 
 
 def test_its_limits_go_with_those_of_the_service() -> None:
-    assert in_seconds("proxy_read_timeout") > EdgeConfig().deadline_s
-    kept_s = make_server(made(Stub()).guard, 60).config.timeout_keep_alive
-    assert in_seconds("keepalive_timeout") < kept_s
+    assert read_seconds("proxy_read_timeout") > EdgeConfig().deadline_s
+    keep_alive_s = make_server(make_service(Stub()).guard, 60).config.timeout_keep_alive
+    assert read_seconds("keepalive_timeout") < keep_alive_s
     assert f"client_max_body_size {Limits().body // 2**20}m;" in SHIPPED.read_text(encoding="utf-8")
     assert f"server {EdgeConfig().host}:{EdgeConfig().port};" in SHIPPED.read_text(encoding="utf-8")
 
@@ -101,22 +101,22 @@ def test_answers_errors_and_addresses_pass(
     gate = threading.Event()
     with (
         caplog.at_level(logging.INFO, "autoj_reward"),
-        proxied(made(Stub(gate)), tmp_path) as proxy,
-        caller(proxy, ELSEWHERE) as client,
+        serve_behind_nginx(make_service(Stub(gate)), tmp_path) as proxy,
+        make_client(proxy, ELSEWHERE) as client,
     ):
         late = client.post("/v1/score", json=SCORE, headers={"X-Deadline-S": "0.2"})
         assert late.status_code == 504 and late.json()["detail"].startswith("no answer within 0.2")
         gate.set()
-        given = {"X-Request-Id": "step-7", "X-Forwarded-For": "203.0.113.1"}
-        answer = client.post("/v1/score", json=SCORE, headers=given)
+        headers = {"X-Request-Id": "step-7", "X-Forwarded-For": "203.0.113.1"}
+        answer = client.post("/v1/score", json=SCORE, headers=headers)
         assert answer.status_code == 200 and answer.headers["x-request-id"] == "step-7"
         stranger = client.post("/v1/score", json=SCORE, headers={"Authorization": "Bearer wrong"})
         assert stranger.status_code == 401 and stranger.json()["field"] == "authorization"
         assert "retry-after" not in stranger.headers
-        with connected(proxy, f"{HEAD}Content-Length: {2**27}\r\n\r\n") as connection:
+        with send_plain(proxy, f"{HEAD}Content-Length: {2**27}\r\n\r\n") as connection:
             assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
     facts = [record.__dict__["facts"] for record in caplog.records if "facts" in record.__dict__]
-    assert [(one["status"], one["client"]) for one in facts] == [
+    assert [(fact["status"], fact["client"]) for fact in facts] == [
         (504, ELSEWHERE),
         (200, ELSEWHERE),
         (401, ELSEWHERE),
@@ -139,8 +139,8 @@ class Gated(Stub):
 def test_each_line_arrives_when_it_is_done(tmp_path: Path) -> None:
     gate = threading.Event()
     with (
-        proxied(made(Gated(gate)), tmp_path) as proxy,
-        caller(proxy) as client,
+        serve_behind_nginx(make_service(Gated(gate)), tmp_path) as proxy,
+        make_client(proxy) as client,
         client.stream("POST", "/v1/judge", json=ITEMS) as answer,
     ):
         lines = answer.iter_lines()
@@ -152,11 +152,11 @@ def test_each_line_arrives_when_it_is_done(tmp_path: Path) -> None:
 @needs_nginx
 def test_a_caller_that_hangs_up_frees_the_engine(tmp_path: Path) -> None:
     stub = Stub(threading.Event())
-    app = made(stub)
-    with proxied(app, tmp_path) as proxy:
-        with asked(plain_port(proxy), "/v1/score", SCORE):
-            until(lambda: stub.begun == 1)
-        until(lambda: stub.cancelled == 1 and metric(app, "autoj_requests_in_flight") == 0)
+    app = make_service(stub)
+    with serve_behind_nginx(app, tmp_path) as proxy:
+        with send_request(find_plain_port(proxy), "/v1/score", SCORE):
+            wait_until(lambda: stub.begun == 1)
+        wait_until(lambda: stub.cancelled == 1 and metric(app, "autoj_requests_in_flight") == 0)
 
 
 CLIENT = """
@@ -170,16 +170,16 @@ with Judge.connect(sys.argv[1]) as judge:
 
 @needs_nginx
 def test_a_client_trusts_a_certificate_that_it_is_given(tmp_path: Path) -> None:
-    with proxied(made(Stub()), tmp_path) as proxy:
-        told = subprocess.run(
+    with serve_behind_nginx(make_service(Stub()), tmp_path) as proxy:
+        process = subprocess.run(
             [sys.executable, "-c", CLIENT, proxy.https],
             env=os.environ | {"AUTOJ_TOKEN": "secret", "SSL_CERT_FILE": str(proxy.certificate)},
             capture_output=True,
             text=True,
             check=False,
         )
-    assert told.returncode == 0, told.stderr[-2000:]
-    assert told.stdout == "4\n"
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert process.stdout == "4\n"
 
 
 def trickle(connection: socket.socket) -> None:
@@ -211,15 +211,15 @@ def test_who_sends_too_slowly_never_reaches_the_service(
 ) -> None:
     with (
         caplog.at_level(logging.INFO, "autoj_reward"),
-        proxied(made(Stub()), tmp_path, SOON) as proxy,
+        serve_behind_nginx(make_service(Stub()), tmp_path, SOON) as proxy,
         ExitStack() as stack,
     ):
         slow = [
-            (stack.enter_context(connected(proxy, sent)), wait)
-            for sent, wait in SLOW.values()
+            (stack.enter_context(send_plain(proxy, text)), wait)
+            for text, wait in SLOW.values()
             for _ in range(50)
         ]
-        with caller(proxy) as client:
+        with make_client(proxy) as client:
             assert client.post("/v1/score", json=SCORE).status_code == 200
         for connection, wait in slow:
             wait(connection)
@@ -230,43 +230,45 @@ def test_who_sends_too_slowly_never_reaches_the_service(
 def test_who_does_not_read_is_dropped(tmp_path: Path) -> None:
     stub = Talkative()
     with (
-        proxied(made(stub), tmp_path, SOON) as proxy,
-        asked(plain_port(proxy), "/v1/judge", ITEMS) as connection,
+        serve_behind_nginx(make_service(stub), tmp_path, SOON) as proxy,
+        send_request(find_plain_port(proxy), "/v1/judge", ITEMS) as connection,
     ):
         assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
-        until(lambda: stub.cancelled == 1)
+        wait_until(lambda: stub.cancelled == 1)
 
 
 @needs_nginx
 def test_one_address_has_so_many_requests_in_flight(tmp_path: Path) -> None:
     gate = threading.Event()
-    app = made(Stub(gate))
+    app = make_service(Stub(gate))
     changes = {"limit_conn address 2048;": "limit_conn address 4;"}
-    with proxied(app, tmp_path, changes) as proxy, ExitStack() as stack:
-        port = plain_port(proxy)
-        held = [stack.enter_context(asked(port, "/v1/score", SCORE)) for _ in range(4)]
-        until(lambda: metric(app, "autoj_requests_in_flight") == 4)
+    with serve_behind_nginx(app, tmp_path, changes) as proxy, ExitStack() as stack:
+        port = find_plain_port(proxy)
+        connections = [
+            stack.enter_context(send_request(port, "/v1/score", SCORE)) for _ in range(4)
+        ]
+        wait_until(lambda: metric(app, "autoj_requests_in_flight") == 4)
         for _ in range(20):
-            with asked(port, "/v1/score", SCORE) as more:
-                assert more.recv(4096).startswith(b"HTTP/1.1 429 ")
+            with send_request(port, "/v1/score", SCORE) as extra:
+                assert extra.recv(4096).startswith(b"HTTP/1.1 429 ")
         assert metric(app, "autoj_requests_in_flight") == 4
-        with caller(proxy, ELSEWHERE) as client:
+        with make_client(proxy, ELSEWHERE) as client:
             assert client.get("/healthz").status_code == 200
         gate.set()
-        for connection in held:
+        for connection in connections:
             assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 @needs_nginx
 def test_a_flood_without_a_token_stays_outside(tmp_path: Path) -> None:
-    app = made(Stub())
+    app = make_service(Stub())
     with (
-        proxied(app, tmp_path, {"rate=10r/s;": "rate=1r/m;"}) as proxy,
-        caller(proxy) as client,
+        serve_behind_nginx(app, tmp_path, {"rate=10r/s;": "rate=1r/m;"}) as proxy,
+        make_client(proxy) as client,
     ):
-        found = [httpx.post(f"{proxy.http}/v1/score", json=SCORE) for _ in range(60)]
-        refused = [answer.status_code for answer in found]
-        assert refused[0] == 401 and refused[-1] == 429 and set(refused) == {401, 429}
-        assert metric(app, "autoj_requests_total", status="401") == refused.count(401) < 30
+        answers = [httpx.post(f"{proxy.http}/v1/score", json=SCORE) for _ in range(60)]
+        statuses = [answer.status_code for answer in answers]
+        assert statuses[0] == 401 and statuses[-1] == 429 and set(statuses) == {401, 429}
+        assert metric(app, "autoj_requests_total", status="401") == statuses.count(401) < 30
         for _ in range(60):
             assert client.post("/v1/score", json=SCORE).status_code == 200

@@ -30,12 +30,12 @@ PROMPT = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
-def written(folder: Path, port: int) -> Path:
+def write_config(folder: Path, port: int) -> Path:
     script = {"ratings": {"good": 9, "poor": 2}, "fail": {"lost": "truncated"}}
     reward = {
         "judge": {"kind": "fake", "script": script},
@@ -52,7 +52,7 @@ def address(tmp_path: Path) -> Iterator[str]:
     port = free_port()
     command = [sys.executable, "-m", "autoj_reward.cli", "serve"]
     process = subprocess.Popen(
-        [*command, "--config", str(written(tmp_path, port))],
+        [*command, "--config", str(write_config(tmp_path, port))],
         env=os.environ | {"AUTOJ_TOKEN": "secret"},
         cwd=ROOT,
         stderr=subprocess.PIPE,
@@ -68,15 +68,15 @@ def address(tmp_path: Path) -> Iterator[str]:
             time.sleep(0.1)
     yield f"http://127.0.0.1:{port}"
     process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=60)
+    _, log = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "secret" not in told and "Traceback" not in told
-    words = [json.loads(line)["message"] for line in told.splitlines()]
-    [begun] = [
-        line for line in words if line.startswith(f"http://127.0.0.1:{port}: judge default:")
+    assert "secret" not in log and "Traceback" not in log
+    messages = [json.loads(line)["message"] for line in log.splitlines()]
+    [start_line] = [
+        line for line in messages if line.startswith(f"http://127.0.0.1:{port}: judge default:")
     ]
-    how = "(fake), view rating, distributions: scripted; no judgement so far"
-    assert begun.endswith(how)
+    status = "(fake), view rating, distributions: scripted; no judgement so far"
+    assert start_line.endswith(status)
 
 
 def ask(address: str, query: list[str], prompts: list[str]) -> httpx.Response:
@@ -88,9 +88,9 @@ def ask(address: str, query: list[str], prompts: list[str]) -> httpx.Response:
 
 def test_a_service_from_start_to_end(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(address, [], []).json() == {"rewards": [], "scores": [], "extra_logs": {}}
-    one = ask(address, [PROMPT + "good<|im_end|>"], [PROMPT]).json()
-    assert one["rewards"] == [9.0] and one["scores"] == [pytest.approx(8 / 9)]
-    assert one["extra_logs"]["judge_ok"] == [1.0]
+    reply = ask(address, [PROMPT + "good<|im_end|>"], [PROMPT]).json()
+    assert reply["rewards"] == [9.0] and reply["scores"] == [pytest.approx(8 / 9)]
+    assert reply["extra_logs"]["judge_ok"] == [1.0]
     batch = ask(address, [PROMPT + "good", PROMPT + "lost", PROMPT + "poor"], [PROMPT] * 3).json()
     assert batch["rewards"] == [9.0, 5.5, 2.0]
     assert ask(address, ["a", "b"], ["a"]).status_code == 422
@@ -98,8 +98,8 @@ def test_a_service_from_start_to_end(address: str, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
     with RewardModel(RewardConfig(service=ServiceConfig(address=address), view="rating")) as model:
-        [found] = model.rewards_now([Candidate("Why?", "good")])
-    assert found.value == 9.0 and found.judgement.judge
+        [reward] = model.rewards_now([Candidate("Why?", "good")])
+    assert reward.value == 9.0 and reward.judgement.judge
 
     for _ in range(2):
         answer = ask(address, [PROMPT + "lost"] * 4, [PROMPT] * 4)
@@ -120,8 +120,8 @@ for path in sys.argv[1:]:
 @pytest.mark.timeout(600)
 def test_two_training_processes_share_it(address: str, policy: str, tmp_path: Path) -> None:
     queries, script = tmp_path / "queries.jsonl", tmp_path / "train.py"
-    asked = [{"query": f"Name {n} rivers."} for n in range(4)]
-    queries.write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
+    rows = [{"query": f"Name {n} rivers."} for n in range(4)]
+    queries.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     script.write_text(TRAIN, encoding="utf-8")
     run = {
         "input": str(queries),
@@ -136,10 +136,10 @@ def test_two_training_processes_share_it(address: str, policy: str, tmp_path: Pa
     }
     paths = [tmp_path / f"{name}.yaml" for name in ("grpo", "rloo", "ppo", "online-dpo")]
     for path in paths:
-        given = run | {"output": str(path.with_suffix(""))}
-        path.write_text(yaml.safe_dump(given), encoding="utf-8")
+        config = run | {"output": str(path.with_suffix(""))}
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *launch, str(script), *map(str, paths)],
         env=os.environ | {"AUTOJ_TOKEN": "secret", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
@@ -148,14 +148,14 @@ def test_two_training_processes_share_it(address: str, policy: str, tmp_path: Pa
         timeout=560,
         check=False,
     )
-    assert told.returncode == 0, told.stderr[-4000:]
+    assert process.returncode == 0, process.stderr[-4000:]
     for path in paths:
         output = path.with_suffix("")
         assert (output / "policy" / "model.safetensors").is_file()
         journal = Journal(output / "journal.sqlite")
-        judged = {row["input"]["query"] for row in journal.export()}
+        judged_queries = {row["input"]["query"] for row in journal.export()}
         journal.close()
-        assert judged <= {row["query"] for row in asked} and judged
+        assert judged_queries <= {row["query"] for row in rows} and judged_queries
 
 
 async def test_no_answer_waits_for_the_acknowledgement_of_its_head() -> None:
@@ -184,23 +184,23 @@ for count in (100, 800, 4000):
 
 
 def test_as_many_files_may_be_open_as_requests_need() -> None:
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", OPEN_FILES], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert told.stdout.splitlines() == ["256 1000", "800 1000", "1000 1000"], told.stderr
-    assert told.stderr.strip() == "only 1000 files may be open, 4000 are needed: ulimit -n"
+    assert process.stdout.splitlines() == ["256 1000", "800 1000", "1000 1000"], process.stderr
+    assert process.stderr.strip() == "only 1000 files may be open, 4000 are needed: ulimit -n"
 
 
 def test_what_keeps_a_service_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = str(written(tmp_path, free_port()))
+    config = str(write_config(tmp_path, free_port()))
     monkeypatch.delenv("AUTOJ_TOKEN", raising=False)
     with pytest.raises(ConfigError, match="set the environment variable AUTOJ_TOKEN"):
         serve.main(config)
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
             serve.main(config, [f"port={port}"])
     with pytest.raises(ConfigError, match="a service judges itself"):

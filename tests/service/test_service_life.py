@@ -29,7 +29,7 @@ HEADERS = {"Authorization": "Bearer secret"}
 START_S = 180.0
 
 
-def written(folder: Path, port: int, script: dict[str, Any], **more: Any) -> Path:
+def write_config(folder: Path, port: int, script: dict[str, Any], **more: Any) -> Path:
     path = folder / "serve.yaml"
     (folder / "token").touch(0o600)
     (folder / "token").write_text("secret\n", encoding="utf-8")
@@ -44,7 +44,7 @@ def written(folder: Path, port: int, script: dict[str, Any], **more: Any) -> Pat
 
 
 @contextmanager
-def running(config: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
+def run_service(config: Path, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
     """Yield (process, address, log) of a ready service; kill it at the end if it still runs."""
     log = config.with_name("log")
     environment = {k: v for k, v in os.environ.items() if k != "AUTOJ_TOKEN"}
@@ -79,68 +79,68 @@ def score(address: str, response: str = "a") -> dict[str, Any]:
     return dict(judgement)
 
 
-def lines(log: Path, message: str) -> list[dict[str, Any]]:
+def read_log_lines(log: Path, message: str) -> list[dict[str, Any]]:
     """Return the JSON log lines with a message. The first line of the log is plain text."""
-    found = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
-    return [line for line in found if message in line["message"]]
+    entries = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    return [line for line in entries if message in line["message"]]
 
 
-def until(test: Any, seconds: float = 60) -> None:
+def wait_until(condition: Any, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
-    while not test():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
 def test_sighup_replaces_the_judge_and_sigterm_drains(tmp_path: Path) -> None:
     port = free_port()
-    config = written(tmp_path, port, {"ratings": {"a": 3}, "latency_s": 0.02})
-    with running(config, port) as (process, address, log):
-        found: list[dict[str, Any]] = []
-        over = threading.Event()
+    config = write_config(tmp_path, port, {"ratings": {"a": 3}, "latency_s": 0.02})
+    with run_service(config, port) as (process, address, log):
+        judgements: list[dict[str, Any]] = []
+        stop = threading.Event()
 
         def ask() -> None:
-            while not over.is_set():
-                found.append(score(address))
+            while not stop.is_set():
+                judgements.append(score(address))
 
-        asking = [threading.Thread(target=ask) for _ in range(3)]
-        for thread in asking:
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
             thread.start()
-        until(lambda: len(found) >= 5)
-        written(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 0.02})
+        wait_until(lambda: len(judgements) >= 5)
+        write_config(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 0.02})
         process.send_signal(signal.SIGHUP)
-        until(lambda: lines(log, "judge replaced"))
-        until(lambda: found[-1]["rating"]["value"] == 8)
-        over.set()
-        for thread in asking:
+        wait_until(lambda: read_log_lines(log, "judge replaced"))
+        wait_until(lambda: judgements[-1]["rating"]["value"] == 8)
+        stop.set()
+        for thread in threads:
             thread.join()
-        [replaced] = lines(log, "judge replaced")
-        assert {(j["judge"] == replaced["judge"], j["rating"]["value"]) for j in found} == {
+        [replacement] = read_log_lines(log, "judge replaced")
+        assert {(j["judge"] == replacement["judge"], j["rating"]["value"]) for j in judgements} == {
             (False, 3),
             (True, 8),
         }
 
         # A judge of another format would need another scale.
-        written(tmp_path, port, {}, format="prometheus2")
+        write_config(tmp_path, port, {}, format="prometheus2")
         process.send_signal(signal.SIGHUP)
-        until(lambda: lines(log, "the judge stays as it is"))
-        assert score(address)["judge"] == replaced["judge"]
+        wait_until(lambda: read_log_lines(log, "the judge stays as it is"))
+        assert score(address)["judge"] == replacement["judge"]
 
-        written(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 1.0})
+        write_config(tmp_path, port, {"ratings": {"a": 8}, "latency_s": 1.0})
         process.send_signal(signal.SIGHUP)
-        until(lambda: len(lines(log, "judge replaced")) == 2)
+        wait_until(lambda: len(read_log_lines(log, "judge replaced")) == 2)
         last: list[dict[str, Any]] = []
-        waiting = threading.Thread(target=lambda: last.append(score(address, "a")))
-        waiting.start()
-        until(lambda: _in_flight(address) == 1)
+        last_call = threading.Thread(target=lambda: last.append(score(address, "a")))
+        last_call.start()
+        wait_until(lambda: _count_in_flight(address) == 1)
         process.send_signal(signal.SIGTERM)
-        waiting.join()
+        last_call.join()
         assert last[0]["rating"]["value"] == 8
         assert process.wait(60) == 0
         assert "secret" not in log.read_text() and "Traceback" not in log.read_text()
 
 
-def edited(path: Path, old: str, new: str) -> None:
+def edit_file(path: Path, old: str, new: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
@@ -149,29 +149,29 @@ def edited(path: Path, old: str, new: str) -> None:
 def test_sighup_reads_an_edited_format_again(tmp_path: Path) -> None:
     port, mine = free_port(), tmp_path / "mine"
     shutil.copytree(FORMATS / "autoj-en", mine)
-    config = written(tmp_path, port, {}, format=str(mine))
-    with running(config, port) as (process, address, log):
+    config = write_config(tmp_path, port, {}, format=str(mine))
+    with run_service(config, port) as (process, address, log):
         before = score(address, "[BE STRICT]")
         assert before["flags"] == []
 
-        edited(mine / "single.txt", "[BEGIN DATA]", "[BE STRICT]\n[BEGIN DATA]")
+        edit_file(mine / "single.txt", "[BEGIN DATA]", "[BE STRICT]\n[BEGIN DATA]")
         process.send_signal(signal.SIGHUP)
-        until(lambda: lines(log, "judge replaced"))
-        [replaced] = lines(log, "judge replaced")
+        wait_until(lambda: read_log_lines(log, "judge replaced"))
+        [replacement] = read_log_lines(log, "judge replaced")
         after = score(address, "[BE STRICT]")
-        assert after["judge"] == replaced["judge"] != before["judge"]
+        assert after["judge"] == replacement["judge"] != before["judge"]
         assert after["flags"] == ["template_delimiter"]  # the judge is shown that line
 
         # Rewards of the same run may not come from two scales.
-        edited(mine / "format.yaml", "high: 10", "high: 5")
+        edit_file(mine / "format.yaml", "high: 10", "high: 5")
         process.send_signal(signal.SIGHUP)
-        until(lambda: lines(log, "needs a restart"))
-        edited(mine / "format.yaml", "high: 5", "high: 10")
+        wait_until(lambda: read_log_lines(log, "needs a restart"))
+        edit_file(mine / "format.yaml", "high: 5", "high: 10")
 
         (mine / "single.txt").rename(mine / "other.txt")
         process.send_signal(signal.SIGHUP)
-        until(lambda: lines(log, "cannot read template 'single.txt'"))
-        assert score(address, "[BE STRICT]")["judge"] == replaced["judge"]
+        wait_until(lambda: read_log_lines(log, "cannot read template 'single.txt'"))
+        assert score(address, "[BE STRICT]")["judge"] == replacement["judge"]
         reward = httpx.post(
             f"{address}/get_reward",
             json={"query": ["qa"], "prompts": ["q"], "labels": [""]},
@@ -181,26 +181,26 @@ def test_sighup_reads_an_edited_format_again(tmp_path: Path) -> None:
         assert reward.status_code == 200, reward.text
 
 
-def _in_flight(address: str) -> float:
+def _count_in_flight(address: str) -> float:
     page = httpx.get(f"{address}/metrics", headers=HEADERS).text
     [line] = [line for line in page.splitlines() if line.startswith("autoj_requests_in_flight ")]
     return float(line.split()[1])
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         pytest.param(None, "cannot be read", id="no file"),
         pytest.param("\n", "is empty", id="empty"),
         pytest.param("sécret", "no HTTP header can carry", id="not ASCII"),
     ],
 )
-def test_a_token_file(tmp_path: Path, content: str | None, said: str) -> None:
+def test_a_token_file(tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "token"
     if content is not None:
         path.touch(0o600)
         path.write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         read_token("NOT_SET", path)
 
 

@@ -35,54 +35,55 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     """Keep the spans of this process in memory, as of a program that has set up OpenTelemetry."""
     monkeypatch.setattr(tracing, "_tracer", None)
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: PROVIDER)
-    kept = InMemorySpanExporter()
-    PROVIDER.add_span_processor(SimpleSpanProcessor(kept))
-    yield kept
-    kept.shutdown()
+    new_exporter = InMemorySpanExporter()
+    PROVIDER.add_span_processor(SimpleSpanProcessor(new_exporter))
+    yield new_exporter
+    new_exporter.shutdown()
 
 
-def judge(endpoint: Any, traced: bool) -> JudgeConfig:
+def make_judge_config(endpoint: Any, traced: bool) -> JudgeConfig:
     return JudgeConfig(kind="openai", model="m", base_url=endpoint.url, trace=traced)
 
 
 @contextmanager
-def serving(own: JudgeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def serve_judge(judge_config: JudgeConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Serve a judge as `autoj serve` does, in this process. Yields the address."""
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
     listening = listen("127.0.0.1", 0)
-    config = EdgeConfig(reward=RewardConfig(judge=own), drain_s=5)
+    config = EdgeConfig(reward=RewardConfig(judge=judge_config), drain_s=5)
     with RewardModel(config.reward) as model:
         edge = model.run(lambda client: make_edge(config, client, model, "secret")).result()
-        served = model.run(lambda client: edge.server.serve([listening]))
+        server_future = model.run(lambda client: edge.server.serve([listening]))
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             edge.stop()
-            served.result()
+            server_future.result()
 
 
-def rewards(address: str, traced: bool, *asked: Sequence[Candidate]) -> list[Any]:
+def ask_rewards(address: str, traced: bool, *batches: Sequence[Candidate]) -> list[Any]:
     """Ask a reward model over the service, one call after the other."""
     config = RewardConfig(
         judge=JudgeConfig(trace=traced), service=ServiceConfig(address=address), view="rating"
     )
     with RewardModel(config) as model:
-        return [reward for batch in asked for reward in model.rewards_now(batch)]
+        return [reward for batch in batches for reward in model.rewards_now(batch)]
 
 
-def tree(spans: Sequence[ReadableSpan]) -> Any:
+def build_tree(spans: Sequence[ReadableSpan]) -> Any:
     """Return the names of spans as nested lists, each sorted: [name, [child, …], …]."""
-    ids = {own.context.span_id for own in spans if own.context}
+    ids = {span.context.span_id for span in spans if span.context}
 
-    def below(parent: int | None) -> list[Any]:
+    def list_children(parent: int | None) -> list[Any]:
         return sorted(
-            [own.name, *below(own.context.span_id)]
-            for own in spans
-            if own.context
-            and (own.parent.span_id if own.parent and own.parent.span_id in ids else None) == parent
+            [span.name, *list_children(span.context.span_id)]
+            for span in spans
+            if span.context
+            and (span.parent.span_id if span.parent and span.parent.span_id in ids else None)
+            == parent
         )
 
-    return below(None)
+    return list_children(None)
 
 
 def test_one_trace_from_the_trainers_call_to_the_endpoint(
@@ -92,29 +93,29 @@ def test_one_trace_from_the_trainers_call_to_the_endpoint(
 ) -> None:
     endpoint = speaking(goes_on=True)
 
-    with serving(judge(endpoint, True), monkeypatch) as address:
-        found = rewards(address, True, [*ANSWERS, OTHER], [ANSWERS[0]])
-    assert [own.value for own in found] == [7.0] * 4
+    with serve_judge(make_judge_config(endpoint, True), monkeypatch) as address:
+        rewards = ask_rewards(address, True, [*ANSWERS, OTHER], [ANSWERS[0]])
+    assert [reward.value for reward in rewards] == [7.0] * 4
     spans = exporter.get_finished_spans()
     call = ["autoj.call", ["autoj.request", ["autoj.judgement"]]]
     of_two = ["autoj.call", ["autoj.request", ["autoj.judgement"], ["autoj.judgement"]]]
-    first, second = tree(spans)
+    first, second = build_tree(spans)
     assert first[0] == second[0] == "autoj.rewards"
     assert sorted([first[1:], second[1:]], key=len) == [[call], sorted([of_two, call])]
-    assert len({own.context.trace_id for own in spans if own.context}) == 2
+    assert len({span.context.trace_id for span in spans if span.context}) == 2
     sent = {headers["traceparent"].split("-")[2] for _, _, headers in endpoint.requests[-8:]}
-    judged = [own for own in spans if own.name == "autoj.judgement"]
-    assert sent <= {f"{own.context.span_id:016x}" for own in judged if own.context}
-    [request, *_] = [own for own in spans if own.name == "autoj.request"]
+    judgement_spans = [span for span in spans if span.name == "autoj.judgement"]
+    assert sent <= {f"{span.context.span_id:016x}" for span in judgement_spans if span.context}
+    [request, *_] = [span for span in spans if span.name == "autoj.request"]
     assert dict(request.attributes or {}).items() >= {
         ("http.route", "/v1/judge"),
         ("http.response.status_code", 200),
     }
-    facts: dict[str, Any] = dict(judged[0].attributes or {})
+    facts: dict[str, Any] = dict(judgement_spans[0].attributes or {})
     assert facts["autoj.outcome"] == "ok" and facts["autoj.protocol"] == "single"
-    assert facts["gen_ai.usage.output_tokens"] == found[0].judgement.usage.tokens_out > 0
+    assert facts["gen_ai.usage.output_tokens"] == rewards[0].judgement.usage.tokens_out > 0
     assert facts["autoj.engine_seconds"] > 0
-    assert "SECRET" not in "".join(own.to_json() for own in spans)
+    assert "SECRET" not in "".join(span.to_json() for span in spans)
 
 
 def test_calls_that_share_an_event_loop_keep_their_own_trace(
@@ -123,18 +124,18 @@ def test_calls_that_share_an_event_loop_keep_their_own_trace(
     """Three callers ask in the same turn of the event loop, each in a span of its own."""
     tracer = PROVIDER.get_tracer("a trainer")
 
-    async def asked(client: Any, query: str) -> int:
-        with tracer.start_as_current_span(query) as own:
+    async def ask_in_span(client: Any, query: str) -> int:
+        with tracer.start_as_current_span(query) as span:
             await client.rate([Candidate(query, "good")])
-        return own.get_span_context().trace_id
+        return span.get_span_context().trace_id
 
-    async def together() -> list[int]:
+    async def ask_together() -> list[int]:
         async with open_judge(JudgeConfig(kind="fake", trace=True)) as client:
-            return list(await asyncio.gather(*(asked(client, query) for query in "abc")))
+            return list(await asyncio.gather(*(ask_in_span(client, query) for query in "abc")))
 
-    ids = asyncio.run(together())
+    ids = asyncio.run(ask_together())
     assert len(set(ids)) == 3
-    assert tree(exporter.get_finished_spans()) == [
+    assert build_tree(exporter.get_finished_spans()) == [
         [query, ["autoj.call", ["autoj.judgement"]]] for query in "abc"
     ]
 
@@ -143,25 +144,25 @@ def test_a_stranger_starts_no_span_and_an_error_leaves_its_type(
     exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"candidates": [{"query": "Why?", "response": "SECRET"}]}
-    known, stranger = {**HEADERS, "traceparent": FOREIGN}, {"traceparent": FOREIGN}
-    own = JudgeConfig(kind="fake", script={"fail": {"SECRET": "hang"}}, trace=True)
-    with serving(own, monkeypatch) as address:
+    trusted, stranger = {**HEADERS, "traceparent": FOREIGN}, {"traceparent": FOREIGN}
+    judge_config = JudgeConfig(kind="fake", script={"fail": {"SECRET": "hang"}}, trace=True)
+    with serve_judge(judge_config, monkeypatch) as address:
         statuses = [
             httpx.post(f"{address}/v1/score", json=body, headers=headers).status_code
-            for headers in (stranger, known | {"X-Deadline-S": "0.01"})
+            for headers in (stranger, trusted | {"X-Deadline-S": "0.01"})
         ]
     assert statuses == [401, 504]
     spans = exporter.get_finished_spans()
-    ended = {own.name: own.status.description for own in spans}
-    assert ended == {
+    descriptions = {span.name: span.status.description for span in spans}
+    assert descriptions == {
         "autoj.request": "Refused",
         "autoj.call": "CancelledError",
         "autoj.judgement": "CancelledError",
     }
-    assert {f"{own.context.trace_id:032x}" for own in spans if own.context} == {
+    assert {f"{span.context.trace_id:032x}" for span in spans if span.context} == {
         FOREIGN.split("-")[1]
     }
-    assert "SECRET" not in "".join(own.to_json() for own in spans)
+    assert "SECRET" not in "".join(span.to_json() for span in spans)
 
 
 def test_without_the_key_nothing_is_recorded_or_sent(
@@ -171,9 +172,9 @@ def test_without_the_key_nothing_is_recorded_or_sent(
 ) -> None:
     endpoint = speaking(goes_on=True)
 
-    with serving(judge(endpoint, False), monkeypatch) as address:
-        found = rewards(address, False, ANSWERS)
-    assert [own.value for own in found] == [7.0] * 2
+    with serve_judge(make_judge_config(endpoint, False), monkeypatch) as address:
+        rewards = ask_rewards(address, False, ANSWERS)
+    assert [reward.value for reward in rewards] == [7.0] * 2
     assert exporter.get_finished_spans() == ()
     assert not any("traceparent" in headers for _, _, headers in endpoint.requests)
 

@@ -36,23 +36,25 @@ CHATML = (
 
 
 @pytest.fixture
-def asked() -> list[Any]:
+def judged_candidates() -> list[Any]:
     return []
 
 
 @pytest.fixture
-def post(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+def post(
+    judged_candidates: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Any]]:
     """Yield a function that calls a service. Its judge loses `lost` and hangs on `slow`."""
     script = {"ratings": {"good": 9, "poor": 2}, "fail": {"lost": "truncated", "slow": "hang"}}
     judge = JudgeConfig(kind="fake", script=script, serve=ReplicaConfig(deadline_s=5.0))
     failures = FailureConfig(budget=0.2, window=10, fallback=4.5)
-    own = RewardModel.rewards
+    original_rewards = RewardModel.rewards
 
-    async def seen(self: RewardModel, candidates: Any, budgets: Any = None) -> Any:
-        asked.extend(candidates)
-        return await own(self, candidates, budgets)
+    async def record_rewards(self: RewardModel, candidates: Any, budgets: Any = None) -> Any:
+        judged_candidates.extend(candidates)
+        return await original_rewards(self, candidates, budgets)
 
-    monkeypatch.setattr(RewardModel, "rewards", seen)
+    monkeypatch.setattr(RewardModel, "rewards", record_rewards)
     with RewardModel(RewardConfig(judge=judge, view="rating", failures=failures)) as model:
         app = FastAPI()
         add_routes(app, model)
@@ -77,11 +79,11 @@ PROMPTS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", PROMPTS)
-def test_a_prompt_is_what_the_user_says(post: Any, asked: list[Any], case: str) -> None:
+def test_a_prompt_is_what_the_user_says(post: Any, judged_candidates: list[Any], case: str) -> None:
     prompt, query = PROMPTS[case]
     answer = post("/reward", {"prompt": prompt, "response": "good<|im_end|>", "label": {"any": 1}})
     assert answer.json() == 9.0
-    assert [(c.query, c.response) for c in asked] == [(query, "good")]
+    assert [(c.query, c.response) for c in judged_candidates] == [(query, "good")]
 
 
 BAD: dict[str, tuple[Any, str]] = {
@@ -106,25 +108,25 @@ def test_a_bad_body_names_its_field(post: Any, case: str) -> None:
     assert field in str([error["loc"] for error in answer.json()["detail"]])
 
 
-@pytest.mark.parametrize("said", ["lost", "slow"])
-def test_a_failure_is_the_fallback_within_the_judges_deadline(post: Any, said: str) -> None:
-    assert post("/reward", {"prompt": "Why?", "response": said}).json() == 4.5
-    found = post("/get_reward", {"query": ["Why?" + said], "prompts": ["Why?"]}).json()
+@pytest.mark.parametrize("response", ["lost", "slow"])
+def test_a_failure_is_the_fallback_within_the_judges_deadline(post: Any, response: str) -> None:
+    assert post("/reward", {"prompt": "Why?", "response": response}).json() == 4.5
+    reply = post("/get_reward", {"query": ["Why?" + response], "prompts": ["Why?"]}).json()
     good = post("/get_reward", {"query": ["Why?good"], "prompts": ["Why?"]}).json()
-    assert found["rewards"] == [4.5] and good["rewards"] == [9.0]
-    assert list(found["extra_logs"]) == list(good["extra_logs"])
+    assert reply["rewards"] == [4.5] and good["rewards"] == [9.0]
+    assert list(reply["extra_logs"]) == list(good["extra_logs"])
 
 
 def test_a_spent_budget_is_that_runs_own(post: Any) -> None:
-    def status(said: str, run: str) -> int:
-        return int(post("/reward", {"prompt": "Why?", "response": said}, run).status_code)
+    def ask_status(response: str, run: str) -> int:
+        return int(post("/reward", {"prompt": "Why?", "response": response}, run).status_code)
 
-    while status("lost", "a") == 200:
+    while ask_status("lost", "a") == 200:
         pass
-    told = post("/reward", {"prompt": "Why?", "response": "lost"}, "a")
-    assert told.status_code == 503 and "failure budget" in told.json()["detail"]
-    assert status("good", "a") == 200
-    assert status("lost", "b") == 200
+    answer = post("/reward", {"prompt": "Why?", "response": "lost"}, "a")
+    assert answer.status_code == 503 and "failure budget" in answer.json()["detail"]
+    assert ask_status("good", "a") == 200
+    assert ask_status("lost", "b") == 200
 
 
 def rule(candidate: Candidate) -> float:
@@ -148,8 +150,8 @@ def test_a_service_rewards_with_several_parts() -> None:
         add_routes(app, model)
         with TestClient(app) as client:
 
-            def ask(said: str, run: str) -> Any:
-                body = {"prompt": "Why?", "response": said}
+            def ask(response: str, run: str) -> Any:
+                body = {"prompt": "Why?", "response": response}
                 return client.post("/reward", json=body, headers={"X-Run": run})
 
             assert ask("good", "a").json() == 0.75
@@ -160,9 +162,9 @@ def test_a_service_rewards_with_several_parts() -> None:
             assert ask("good", "a").json() == 0.75
             assert ask("bug", "b").status_code == 200
             body = {"query": ["Why?good"], "prompts": ["Why?"]}
-            told = client.post("/get_reward", json=body).json()
-    assert told["rewards"] == told["scores"] == [0.75]
-    assert told["extra_logs"]["part_rule"] == [0.5]
+            reply = client.post("/get_reward", json=body).json()
+    assert reply["rewards"] == reply["scores"] == [0.75]
+    assert reply["extra_logs"]["part_rule"] == [0.5]
 
 
 BRIEF = RewardConfig(failures=FailureConfig(budget=0.2, window=10))

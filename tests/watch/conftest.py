@@ -39,14 +39,18 @@ class Record:
         direct: bool = False,
     ) -> None:
         """Record one rating, or a failure with the given outcome if there is no number."""
-        said = Judgement(outcome, reason) if rating is None else rated(rating, expected=expected)
-        used = Usage(100, 40, 10, 0.5)
-        said = replace(said, critique=critique, usage=used, judge=judge, flags=flags)
-        self.journal.put(judge, JudgeInput("single", query, (response,), sample, direct), said)
+        judgement = (
+            Judgement(outcome, reason) if rating is None else rated(rating, expected=expected)
+        )
+        usage = Usage(100, 40, 10, 0.5)
+        judgement = replace(judgement, critique=critique, usage=usage, judge=judge, flags=flags)
+        self.journal.put(judge, JudgeInput("single", query, (response,), sample, direct), judgement)
 
-    def compare(self, query: str, one: str, two: str, verdict: Verdict, critique: str = "") -> None:
-        said = compared(verdict, critique=critique, judge=JUDGE)
-        self.journal.put(JUDGE, JudgeInput("pairwise", query, (one, two)), said)
+    def compare(
+        self, query: str, first: str, second: str, verdict: Verdict, critique: str = ""
+    ) -> None:
+        judgement = compared(verdict, critique=critique, judge=JUDGE)
+        self.journal.put(JUDGE, JudgeInput("pairwise", query, (first, second)), judgement)
 
     def judge_together(self, query: str, scores: dict[str, float], *forced: str) -> None:
         """Record one listwise judgement, in the order of `scores`."""
@@ -54,21 +58,21 @@ class Record:
             Reading(f"response_{n}", f"{score:g}", score, forced=text in forced)
             for n, (text, score) in enumerate(scores.items(), 1)
         ]
-        said = Judgement(Outcome.OK, readings=tuple(readings), judge=JUDGE)
-        self.journal.put(JUDGE, JudgeInput("group", query, tuple(scores)), said)
+        judgement = Judgement(Outcome.OK, readings=tuple(readings), judge=JUDGE)
+        self.journal.put(JUDGE, JudgeInput("group", query, tuple(scores)), judgement)
 
 
 @pytest.fixture
 def record(tmp_path: Path) -> Iterator[Record]:
-    made = Record(tmp_path)
-    yield made
-    made.journal.close()
+    new_record = Record(tmp_path)
+    yield new_record
+    new_record.journal.close()
 
 
-def wait_for(what: object, seconds: float = 120) -> None:
+def wait_for(condition: object, seconds: float = 120) -> None:
     """Wait until a function returns a true value; fail after `seconds`."""
-    until = time.monotonic() + seconds
-    assert callable(what)
-    while not what():
-        assert time.monotonic() < until
+    deadline = time.monotonic() + seconds
+    assert callable(condition)
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autoj_reward.watch.statistics import MeanCurve, best_of_n_curve
 
 
-def brute_force(values: list[float], size: int) -> float:
+def average_over_subsets(values: list[float], size: int) -> float:
     best = [max(subset) for subset in itertools.combinations(values, size)]
     return math.fsum(best) / len(best)
 
@@ -32,16 +32,16 @@ def brute_force(values: list[float], size: int) -> float:
     ],
 )
 def test_curve_by_hand(values: list[float], curve: tuple[tuple[int, float], ...]) -> None:
-    found = best_of_n_curve(values)
-    assert [n for n, _ in found] == [n for n, _ in curve]
-    assert [v for _, v in found] == pytest.approx([v for _, v in curve], rel=1e-12)
+    points = best_of_n_curve(values)
+    assert [n for n, _ in points] == [n for n, _ in curve]
+    assert [v for _, v in points] == pytest.approx([v for _, v in curve], rel=1e-12)
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=9))
 def test_curve_is_the_mean_over_all_subsets(values: list[float]) -> None:
     sizes = range(1, len(values) + 1)
     for size, expected in best_of_n_curve(values, sizes):
-        assert expected == pytest.approx(brute_force(values, size), rel=1e-9, abs=1e-9)
+        assert expected == pytest.approx(average_over_subsets(values, size), rel=1e-9, abs=1e-9)
 
 
 @given(st.lists(st.floats(1, 10), min_size=1, max_size=200))

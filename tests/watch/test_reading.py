@@ -34,22 +34,22 @@ class Caller:
 
     def __init__(self, path: Path) -> None:
         self.reader = Reader(path)
-        self.has: dict[str, Entry] = {}
+        self.entries: dict[str, Entry] = {}
 
-    def known(self, keys: Sequence[str]) -> dict[str, float]:
-        return {key: self.has[key].at for key in keys if key in self.has}
+    def find_times(self, keys: Sequence[str]) -> dict[str, float]:
+        return {key: self.entries[key].at for key in keys if key in self.entries}
 
-    def look(self, most: int = 500, looks: int = 1) -> list[str]:
+    def look(self, limit: int = 500, looks: int = 1) -> list[str]:
         """Return the responses of new and changed entries."""
-        found = []
+        responses = []
         for _ in range(looks):
-            new = self.reader.newer(most, self.known)
-            self.has |= {entry.key: entry for entry in new}
-            found += [entry.item.responses[0] for entry in new]
-        return found
+            new_entries = self.reader.newer(limit, self.find_times)
+            self.entries |= {entry.key: entry for entry in new_entries}
+            responses += [entry.item.responses[0] for entry in new_entries]
+        return responses
 
 
-def files(folder: Path) -> dict[str, str]:
+def hash_files(folder: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
 
 
@@ -62,12 +62,12 @@ def test_what_is_new_while_it_is_written(record: Record, caller: Caller) -> None
     assert caller.look() == []
     for n in range(5):
         record.rate("q", f"r{n}", n + 1)
-    assert caller.look(most=3) == ["r0", "r1", "r2"]
-    assert caller.look(most=3) == ["r3", "r4"]
+    assert caller.look(limit=3) == ["r0", "r1", "r2"]
+    assert caller.look(limit=3) == ["r3", "r4"]
     assert caller.look(looks=3) == []
     record.rate("q", "r5", 6, critique="later")
     assert caller.look() == ["r5"]
-    [entry] = [entry for entry in caller.has.values() if entry.item.responses == ("r5",)]
+    [entry] = [entry for entry in caller.entries.values() if entry.item.responses == ("r5",)]
     assert (entry.judge, entry.item.query, entry.judgement.critique) == (JUDGE, "q", "later")
 
 
@@ -76,22 +76,22 @@ def test_a_failure_that_was_judged_again(record: Record, caller: Caller) -> None
     assert caller.look(looks=3) == ["r"]
     record.rate("q", "r", 7)
     assert caller.look(looks=3) == ["r"]
-    assert [entry.judgement.view("rating") for entry in caller.has.values()] == [7]
+    assert [entry.judgement.view("rating") for entry in caller.entries.values()] == [7]
 
 
 def test_reading_leaves_no_trace(record: Record, caller: Caller) -> None:
     record.rate("q", "r", 5)
     record.journal.close()
-    before = files(record.folder)
+    before = hash_files(record.folder)
     assert caller.look(looks=2) == ["r"]
-    assert files(record.folder) == before
+    assert hash_files(record.folder) == before
 
 
 def test_reading_beside_a_writer_changes_nothing_of_its_own(record: Record, caller: Caller) -> None:
     record.rate("q", "r", 5)
-    before = files(record.folder)
+    before = hash_files(record.folder)
     assert caller.look(looks=2) == ["r"]
-    after = files(record.folder)
+    after = hash_files(record.folder)
     shared = "journal.sqlite-shm"  # who reads where: SQLite's locks, and no part of the record
     assert {k: v for k, v in before.items() if k != shared} == {
         k: v for k, v in after.items() if k != shared
@@ -109,8 +109,8 @@ def test_a_reader_in_the_midst_holds_up_no_writer(record: Record, caller: Caller
 
 def test_what_a_killed_writer_left(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
-    assert done.returncode == -9
+    process = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    assert process.returncode == -9
     assert path.with_name("journal.sqlite-wal").stat().st_size > 0
     assert Caller(path).look() == ["r"]
     journal = Journal(path)
@@ -153,5 +153,5 @@ def test_files_that_are_no_journals(tmp_path: Path) -> None:
 def test_rows_by_key(record: Record, caller: Caller) -> None:
     record.rate("q", "r0", 5)
     caller.look()
-    [key] = caller.has
+    [key] = caller.entries
     assert list(caller.reader.entries([key, "0" * 64])) == [key]

@@ -31,42 +31,42 @@ HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=al
 CRITIQUE = "The [response](javascript:alert(1)) is <b>clear</b>.\nRating: [[9]]"
 
 
-def client(record: Record) -> httpx.AsyncClient:
+def make_client(record: Record) -> httpx.AsyncClient:
     app = page_app(Run(record.folder), "secret")
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://watch")
 
 
 @pytest.mark.parametrize("name", ["run", "queries", "query", "pair", "curves", "else"])
 async def test_nothing_of_a_run_is_told_without_the_token(record: Record, name: str) -> None:
-    async with client(record) as asking:
+    async with make_client(record) as client:
         for token in ("", "Bearer ", "Bearer secre", "Bearer secret2"):
-            given = {"Authorization": token} if token else {}
-            answer = await asking.get(f"/api/{name}", headers=given)
+            request_headers = {"Authorization": token} if token else {}
+            answer = await client.get(f"/api/{name}", headers=request_headers)
             assert answer.status_code == 401
             assert "private" not in answer.text
-        assert (await asking.get(f"/api/{name}?token=secret")).status_code == 401
+        assert (await client.get(f"/api/{name}?token=secret")).status_code == 401
 
 
 async def test_what_is_asked_with_the_token(record: Record) -> None:
-    async with client(record) as asking:
-        asking.headers["Authorization"] = "Bearer secret"
-        answer = await asking.get("/api/run")  # nobody follows the run here
+    async with make_client(record) as client:
+        client.headers["Authorization"] = "Bearer secret"
+        answer = await client.get("/api/run")  # nobody follows the run here
         assert (answer.status_code, answer.json()["journal"]["judged"]) == (
             200,
             0,
         )  # nobody follows it here
         assert answer.headers["cache-control"] == "no-store"
-        wrong = await asking.get("/api/queries?order=sideways")
+        wrong = await client.get("/api/queries?order=sideways")
         assert wrong.status_code == 422
         assert wrong.json()["detail"].startswith("order: 'sideways' is none of newest")
         for path in ("/docs", "/openapi.json", "/api", "/api/../etc/passwd", "/page.css"):
-            assert (await asking.get(path)).status_code == 404
-        assert (await asking.post("/api/run", json={})).status_code == 405
+            assert (await client.get(path)).status_code == 404
+        assert (await client.post("/api/run", json={})).status_code == 405
 
 
 async def test_the_page_is_for_all_and_holds_nothing(record: Record) -> None:
-    async with client(record) as asking:
-        answer = await asking.get("/")
+    async with make_client(record) as client:
+        answer = await client.get("/")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert "private" not in answer.text and "secret" not in answer.text
@@ -78,8 +78,8 @@ def test_the_policy_lets_this_script_run_and_no_other() -> None:
     policy = headers()["Content-Security-Policy"]
     for kind in ("script", "style"):
         [text] = re.findall(rf"<{kind}>(.*?)</{kind}>", document(), re.S)
-        found = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        assert f"{kind}-src 'sha256-{found}'" in policy
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy and "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
 
@@ -92,11 +92,11 @@ def test_the_page_asks_nobody_else_and_makes_no_markup() -> None:
     assert " style=" not in text
 
 
-def colours(css: str) -> dict[str, str]:
+def read_colours(css: str) -> dict[str, str]:
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3}(?:[0-9a-f]{3})?)(?=;)", css))
 
 
-def luminance(colour: str) -> float:
+def compute_luminance(colour: str) -> float:
     digits = colour[1:] if len(colour) == 7 else "".join(2 * d for d in colour[1:])
     parts = [int(digits[n : n + 2], 16) / 255 for n in (0, 2, 4)]
     r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
@@ -108,14 +108,20 @@ def test_text_stands_out(scheme: str) -> None:
     """WCAG 2.1, 1.4.3: contrast of at least 4.5 to 1; for lines and bars 3 to 1 (1.4.11)."""
     blocks = document().split("@media (prefers-color-scheme: dark)")
     css = blocks[0] if scheme == "light" else blocks[1].split("* { box-sizing")[0]
-    own = colours(css)
-    pairs = [(ink, on, 4.5) for ink in ("ink", "muted") for on in ("page", "card", "quote")]
+    palette = read_colours(css)
+    pairs = [
+        (ink, background, 4.5)
+        for ink in ("ink", "muted")
+        for background in ("page", "card", "quote")
+    ]
     pairs += [("good-ink", "good", 4.5), ("bad-ink", "bad", 4.5), ("ink", "warn", 4.5)]
     pairs += [("blue", "card", 4.5), ("bad-ink", "card", 4.5), ("ink", "hover", 4.5)]
     pairs += [("pick", "card", 3.0)]
-    for ink, on, least in pairs:
-        high, low = sorted((luminance(own[ink]), luminance(own[on])), reverse=True)
-        assert (high + 0.05) / (low + 0.05) >= least, (ink, on)
+    for ink, background, least in pairs:
+        high, low = sorted(
+            (compute_luminance(palette[ink]), compute_luminance(palette[background])), reverse=True
+        )
+        assert (high + 0.05) / (low + 0.05) >= least, (ink, background)
 
 
 class Watch:
@@ -136,29 +142,31 @@ class Watch:
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(number)
-        _, told = self.process.communicate(timeout=60)
-        return self.process.returncode, told
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors
 
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
     """Record a run with a hostile query, a failed candidate and a comparison."""
-    made = Record(tmp_path_factory.mktemp("run"))
-    made.rate(HOSTILE, "worst", 2, critique="Too short.", expected=2.2)
-    made.rate(HOSTILE, HOSTILE, 9, critique=CRITIQUE, expected=8.7, flags=("planted_verdict",))
-    made.rate(HOSTILE, "middle", 6, critique="Fair.", expected=6.1)
-    made.rate(HOSTILE, "cut", outcome=Outcome.TRUNCATED, reason="no rating slot")
-    made.compare(HOSTILE, "worst", "middle", Verdict.SECOND, "The second one.")
-    made.rate("a private query", "plain", 5)
-    yield made
-    made.journal.close()
+    new_record = Record(tmp_path_factory.mktemp("run"))
+    new_record.rate(HOSTILE, "worst", 2, critique="Too short.", expected=2.2)
+    new_record.rate(
+        HOSTILE, HOSTILE, 9, critique=CRITIQUE, expected=8.7, flags=("planted_verdict",)
+    )
+    new_record.rate(HOSTILE, "middle", 6, critique="Fair.", expected=6.1)
+    new_record.rate(HOSTILE, "cut", outcome=Outcome.TRUNCATED, reason="no rating slot")
+    new_record.compare(HOSTILE, "worst", "middle", Verdict.SECOND, "The second one.")
+    new_record.rate("a private query", "plain", 5)
+    yield new_record
+    new_record.journal.close()
 
 
 @pytest.fixture(scope="module")
 def watch(record: Record) -> Iterator[Watch]:
-    made = Watch(record.folder)
-    yield made
-    assert made.end() == (0, "")
+    new_watch = Watch(record.folder)
+    yield new_watch
+    assert new_watch.end() == (0, "")
 
 
 def test_a_growing_run_is_told_as_it_grows(record: Record, watch: Watch) -> None:
@@ -177,8 +185,8 @@ def test_it_ends_when_it_is_told_to(tmp_path: Path, number: int) -> None:
 def test_what_cannot_be_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["watch", str(tmp_path / "none")]) == 1
     assert "none: no run is there: name the output of best-of-n" in capsys.readouterr().err
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         assert cli.main(["watch", str(tmp_path), "--port", str(port)]) == 1
     assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
 
@@ -187,69 +195,71 @@ def test_what_cannot_be_watched(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def page(watch: Watch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     if chromium() is None:
         pytest.skip("no Chromium on this machine")
-    made = Page(watch.address, tmp_path_factory.mktemp("browser"))
-    yield made
-    made.close()
+    new_page = Page(watch.address, tmp_path_factory.mktemp("browser"))
+    yield new_page
+    new_page.close()
 
 
 @pytest.fixture
-def shown(page: Page) -> Page:
+def fresh_page(page: Page) -> Page:
     """Reload the page and return it."""
     page._call("Page.reload")
-    wait_for(lambda: len(all_of(page, ".query")) >= 2)
+    wait_for(lambda: len(read_texts(page, ".query")) >= 2)
     return page
 
 
-def text(page: Page, selector: str) -> str:
+def read_text(page: Page, selector: str) -> str:
     return str(page.run(f"document.querySelector({json.dumps(selector)})?.textContent"))
 
 
-def all_of(page: Page, selector: str) -> list[str]:
+def read_texts(page: Page, selector: str) -> list[str]:
     script = f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)"
-    found: list[str] = page.run(script)
-    return found
+    texts: list[str] = page.run(script)
+    return texts
 
 
 def press(page: Page, key: str) -> None:
     codes = {"Enter": 13, "Escape": 27, "Tab": 9}
     for kind in ("keyDown", "keyUp"):
-        given = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
-        page._call("Input.dispatchKeyEvent", **given, **({"text": "\r"} if key == "Enter" else {}))
+        event = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
+        page._call("Input.dispatchKeyEvent", **event, **({"text": "\r"} if key == "Enter" else {}))
 
 
-def test_the_token_leaves_the_address(shown: Page, watch: Watch) -> None:
-    assert shown.run("location.href") == watch.address.partition("#")[0]
+def test_the_token_leaves_the_address(fresh_page: Page, watch: Watch) -> None:
+    assert fresh_page.run("location.href") == watch.address.partition("#")[0]
 
 
-def test_best_and_worst_side_by_side_and_two_others(shown: Page) -> None:
-    shown.choose("#order", "spread")
-    wait_for(lambda: "script" in all_of(shown, ".query .asked")[0])
-    shown.click(".query")
-    wait_for(lambda: len(all_of(shown, ".column")) == 2)
-    assert all_of(shown, ".column header b") == ["9", "2"]
-    assert all_of(shown, ".column header .muted") == ["best", "worst"]
-    assert CRITIQUE in text(shown, ".column.A") and "Too short." in text(shown, ".column.B")
-    assert len(all_of(shown, ".candidates tbody tr")) == 4
-    shown.click(".candidates tbody tr:nth-child(2) input[name=one]")
-    wait_for(lambda: all_of(shown, ".column header b") == ["6", "2"])
-    wait_for(lambda: "A wins" in text(shown, "#pair"))
-    assert "The second one." in text(shown, "#pair")
+def test_best_and_worst_side_by_side_and_two_others(fresh_page: Page) -> None:
+    fresh_page.choose("#order", "spread")
+    wait_for(lambda: "script" in read_texts(fresh_page, ".query .asked")[0])
+    fresh_page.click(".query")
+    wait_for(lambda: len(read_texts(fresh_page, ".column")) == 2)
+    assert read_texts(fresh_page, ".column header b") == ["9", "2"]
+    assert read_texts(fresh_page, ".column header .muted") == ["best", "worst"]
+    assert CRITIQUE in read_text(fresh_page, ".column.A") and "Too short." in read_text(
+        fresh_page, ".column.B"
+    )
+    assert len(read_texts(fresh_page, ".candidates tbody tr")) == 4
+    fresh_page.click(".candidates tbody tr:nth-child(2) input[name=one]")
+    wait_for(lambda: read_texts(fresh_page, ".column header b") == ["6", "2"])
+    wait_for(lambda: "A wins" in read_text(fresh_page, "#pair"))
+    assert "The second one." in read_text(fresh_page, "#pair")
 
 
-def test_hostile_texts_stay_texts(shown: Page) -> None:
-    shown.choose("#order", "spread")
-    wait_for(lambda: "script" in all_of(shown, ".query .asked")[0])
-    shown.click(".query")
-    wait_for(lambda: len(all_of(shown, ".column")) == 2)
-    assert "<img src=x onerror=alert(1)>\ufffdabc" in text(shown, ".column.A")
-    assert shown.run("document.title").endswith("autoj watch")
-    assert shown.run("document.querySelectorAll('img').length") == 0
-    assert shown.run("document.querySelectorAll('script').length") == 2
-    assert shown.run("document.querySelectorAll('#body a').length") == 0
+def test_hostile_texts_stay_texts(fresh_page: Page) -> None:
+    fresh_page.choose("#order", "spread")
+    wait_for(lambda: "script" in read_texts(fresh_page, ".query .asked")[0])
+    fresh_page.click(".query")
+    wait_for(lambda: len(read_texts(fresh_page, ".column")) == 2)
+    assert "<img src=x onerror=alert(1)>\ufffdabc" in read_text(fresh_page, ".column.A")
+    assert fresh_page.run("document.title").endswith("autoj watch")
+    assert fresh_page.run("document.querySelectorAll('img').length") == 0
+    assert fresh_page.run("document.querySelectorAll('script').length") == 2
+    assert fresh_page.run("document.querySelectorAll('#body a').length") == 0
 
 
-def test_search_and_filters_in_a_browser(shown: Page) -> None:
-    for field, value, found in (
+def test_search_and_filters_in_a_browser(fresh_page: Page) -> None:
+    for field, value, count in (
         ("#search", "too short", 1),
         ("#search", "nowhere", 0),
         ("#search", "", 2),
@@ -257,56 +267,58 @@ def test_search_and_filters_in_a_browser(shown: Page) -> None:
         ("#outcome", "", 2),
         ("#flag", "planted_verdict", 1),
     ):
-        shown.choose(field, value)
-        wait_for(lambda found=found: len(all_of(shown, ".query")) == found)
-    assert text(shown, "#count") == "1 of 1 query"
+        fresh_page.choose(field, value)
+        wait_for(lambda count=count: len(read_texts(fresh_page, ".query")) == count)
+    assert read_text(fresh_page, "#count") == "1 of 1 query"
 
 
-def test_the_keyboard_alone(shown: Page) -> None:
-    shown.run("document.querySelector('.query').focus()")
-    press(shown, "Enter")
-    wait_for(lambda: shown.run("document.querySelector('#detail').open"))
-    wait_for(lambda: all_of(shown, ".column") != [])
-    press(shown, "Escape")
-    wait_for(lambda: not shown.run("document.querySelector('#detail').open"))
-    wait_for(lambda: shown.run("document.activeElement.className") == "query")
+def test_the_keyboard_alone(fresh_page: Page) -> None:
+    fresh_page.run("document.querySelector('.query').focus()")
+    press(fresh_page, "Enter")
+    wait_for(lambda: fresh_page.run("document.querySelector('#detail').open"))
+    wait_for(lambda: read_texts(fresh_page, ".column") != [])
+    press(fresh_page, "Escape")
+    wait_for(lambda: not fresh_page.run("document.querySelector('#detail').open"))
+    wait_for(lambda: fresh_page.run("document.activeElement.className") == "query")
     fields = "[...document.querySelectorAll('input, select, button')]"
     unnamed = f"{fields}.filter((e) => !e.labels.length && !e.ariaLabel && !e.textContent)"
-    assert shown.run(f"{unnamed}.length") == 0
+    assert fresh_page.run(f"{unnamed}.length") == 0
 
 
-def test_the_page_asks_this_service_alone(shown: Page, watch: Watch) -> None:
-    shown.click(".query")
-    wait_for(lambda: all_of(shown, ".column") != [])
-    assert shown.problems == []
+def test_the_page_asks_this_service_alone(fresh_page: Page, watch: Watch) -> None:
+    fresh_page.click(".query")
+    wait_for(lambda: read_texts(fresh_page, ".column") != [])
+    assert fresh_page.problems == []
     base = watch.address.partition("#")[0]
-    assert [r for r in shown.requests if not r.startswith(base) and "data:" not in r] == []
-    assert not any(watch.address.partition("#")[2] in request for request in shown.requests)
+    assert [r for r in fresh_page.requests if not r.startswith(base) and "data:" not in r] == []
+    assert not any(watch.address.partition("#")[2] in request for request in fresh_page.requests)
 
 
-def test_figures_in_a_browser_grow_with_the_run(shown: Page, record: Record) -> None:
-    before = int(text(shown, ".tile dd"))
+def test_figures_in_a_browser_grow_with_the_run(fresh_page: Page, record: Record) -> None:
+    before = int(read_text(fresh_page, ".tile dd"))
     for n in range(4):
         record.rate("a later query", f"r{n}", n + 3)
-    wait_for(lambda: text(shown, ".tile dd") == str(before + 4))
-    assert shown.run("document.querySelectorAll('#plots svg').length") >= 3
-    shown.click("#fresh")
-    wait_for(lambda: len(all_of(shown, ".query")) == 3)
+    wait_for(lambda: read_text(fresh_page, ".tile dd") == str(before + 4))
+    assert fresh_page.run("document.querySelectorAll('#plots svg').length") >= 3
+    fresh_page.click("#fresh")
+    wait_for(lambda: len(read_texts(fresh_page, ".query")) == 3)
 
 
-def test_progress_while_a_job_is_at_work(shown: Page, record: Record, watch: Watch) -> None:
+def test_progress_while_a_job_is_at_work(fresh_page: Page, record: Record, watch: Watch) -> None:
     with judged_by("judge", record.folder, record.folder / "summary.json", total=40):
-        wait_for(lambda: text(shown, "#state") == "running")
-        told = watch.ask("run").json()
-        assert (told["state"], told["total"]) == ("running", 40)
-        done = told["journal"]["kinds"]["rating"]
-        wait_for(lambda: text(shown, "#progress-text").startswith(f"{done} of 40 judgements"))
-    wait_for(lambda: text(shown, "#state") == "stopped")
+        wait_for(lambda: read_text(fresh_page, "#state") == "running")
+        reply = watch.ask("run").json()
+        assert (reply["state"], reply["total"]) == ("running", 40)
+        rated = reply["journal"]["kinds"]["rating"]
+        wait_for(
+            lambda: read_text(fresh_page, "#progress-text").startswith(f"{rated} of 40 judgements")
+        )
+    wait_for(lambda: read_text(fresh_page, "#state") == "stopped")
 
 
 def test_a_page_without_its_token_says_so(watch: Watch, tmp_path: Path) -> None:
     if chromium() is None:
         pytest.skip("no Chromium on this machine")
     page = Page(watch.address.partition("#")[0], tmp_path / "profile")
-    wait_for(lambda: "open the address that autoj watch printed" in text(page, "#notices"))
+    wait_for(lambda: "open the address that autoj watch printed" in read_text(page, "#notices"))
     page.close()

@@ -15,34 +15,44 @@ from autoj_reward.watch.relative import MOST, REFERENCE, ranking_data
 from tests.browser import Page, chromium
 from tests.judgements import compared
 from tests.watch.conftest import JUDGE, Record, wait_for
-from tests.watch.test_answers import answers, number_of
-from tests.watch.test_service import Watch, all_of
+from tests.watch.test_answers import find_query_id, read_answers
+from tests.watch.test_service import Watch, read_texts
 
 TEXTS = ["worst", "middle", "best", ""]
 
 
 def open_group(record: Record, query: str = "Why?") -> dict[str, Any]:
     """Return the page's answer for a query, with the texts of candidates in place of names."""
-    asked = answers(record.folder)
-    found = asked.answer("query", {"id": number_of(asked, query)})
-    texts = {own["name"]: own["text"] for own in found["candidates"]}
-    group = found["relative"]
-    for own in (*group["scores"], *(cell for order in group["orders"] for cell in order)):
-        own["name"] = texts[own["name"]]
-    for own in group["matches"]:
-        own["one"], own["two"] = texts[own["one"]], texts[own["two"]]
-    return found
+    answers = read_answers(record.folder)
+    reply = answers.answer("query", {"id": find_query_id(answers, query)})
+    texts = {candidate["name"]: candidate["text"] for candidate in reply["candidates"]}
+    group = reply["relative"]
+    for entry in (*group["scores"], *(cell for order in group["orders"] for cell in order)):
+        entry["name"] = texts[entry["name"]]
+    for match in group["matches"]:
+        match["one"], match["two"] = texts[match["one"]], texts[match["two"]]
+    return reply
 
 
 def test_a_listwise_group_has_scores_and_orders(record: Record) -> None:
     record.judge_together("Why?", {"worst": 2, "middle": 6, "best": 9, "": 1}, "middle")
     record.judge_together("Why?", {"": 2, "best": 10, "worst": 1, "middle": 5})
-    found = open_group(record)
-    assert [own["text"] for own in found["candidates"]] == ["best", "middle", "worst", ""]
-    assert [own["values"]["rating"] for own in found["candidates"]] == [9.5, 5.5, 1.5, 1.5]
-    group = found["relative"]
-    assert [own["score"] for own in group["scores"]] == [9.5, 5.5, 1.5, 1.5]
-    assert all(0 < own["error"] < 1 for own in group["scores"])
+    reply = open_group(record)
+    assert [candidate["text"] for candidate in reply["candidates"]] == [
+        "best",
+        "middle",
+        "worst",
+        "",
+    ]
+    assert [candidate["values"]["rating"] for candidate in reply["candidates"]] == [
+        9.5,
+        5.5,
+        1.5,
+        1.5,
+    ]
+    group = reply["relative"]
+    assert [entry["score"] for entry in group["scores"]] == [9.5, 5.5, 1.5, 1.5]
+    assert all(0 < entry["error"] < 1 for entry in group["scores"])
     first, second = group["orders"]
     assert first[1] == {"name": "middle", "score": 6, "forced": True}
     assert [cell["name"] for cell in second] == ["", "best", "worst", "middle"]
@@ -51,31 +61,31 @@ def test_a_listwise_group_has_scores_and_orders(record: Record) -> None:
 
 def test_the_list_has_the_scores_of_a_group(record: Record) -> None:
     record.judge_together("Why?", {"worst": 2, "best": 9})
-    asked = answers(record.folder)
-    [row] = asked.answer("queries", {"order": "spread"})["rows"]
+    answers = read_answers(record.folder)
+    [row] = answers.answer("queries", {"order": "spread"})["rows"]
     assert (row["values"], row["best"], row["worst"]) == ([2, 9], 9, 2)
-    assert asked.answer("run", {})["statistics"]["candidates"] == 0  # scores are no ratings
+    assert answers.answer("run", {})["statistics"]["candidates"] == 0  # scores are no ratings
 
 
 async def test_comparisons_are_fitted_as_the_job_fits_them(record: Record) -> None:
     async def ask(items: Any, *_: Any) -> list[Judgement]:
-        found = []
+        judgements = []
         for item in items:
-            one, two = map(TEXTS.index, item.responses)
-            judgement = compared(Verdict.FIRST if one > two else Verdict.SECOND, judge=JUDGE)
+            first, second = map(TEXTS.index, item.responses)
+            judgement = compared(Verdict.FIRST if first > second else Verdict.SECOND, judge=JUDGE)
             if "" in item.responses and "best" in item.responses:
                 judgement = Judgement(Outcome.UNPARSABLE, "no verdict", judge=JUDGE)
             record.journal.put(JUDGE, item, judgement)
-            found.append(judgement)
-        return found
+            judgements.append(judgement)
+        return judgements
 
     candidates = tuple(Candidate("Why?", text) for text in TEXTS)
     ranking = await Tournament(candidates, "all").answer(ask)
     group = open_group(record)["relative"]
-    shown = {own["name"]: (own["score"], own["error"]) for own in group["scores"]}
+    fitted = {entry["name"]: (entry["score"], entry["error"]) for entry in group["scores"]}
     for text, score, error in zip(TEXTS, ranking.scores, ranking.errors, strict=True):
-        assert shown[text] == pytest.approx((score, error))
-    won = {(own["one"], own["two"]): own["won"] for own in group["matches"]}
+        assert fitted[text] == pytest.approx((score, error))
+    won = {(match["one"], match["two"]): match["won"] for match in group["matches"]}
     assert len(won) == 6
     assert won.get(("best", ""), won.get(("", "best"), "none")) is None
     assert won.get(("best", "worst"), 1 - won.get(("worst", "best"), 1)) == 1
@@ -85,11 +95,11 @@ def test_a_response_beside_its_copy_or_a_failed_group_has_no_score(record: Recor
     record.compare("Copies?", "same", "same", Verdict.TIE)
     failed = Judgement(Outcome.TRUNCATED, "no rating slot", judge=JUDGE)
     record.journal.put(JUDGE, JudgeInput("group", "Why?", ("a", "b")), failed)
-    asked = answers(record.folder)
-    copies = asked.answer("query", {"id": number_of(asked, "Copies?")})
+    answers = read_answers(record.folder)
+    copies = answers.answer("query", {"id": find_query_id(answers, "Copies?")})
     assert copies["relative"] is None
     group = open_group(record)["relative"]
-    assert [own["score"] for own in group["scores"]] == [None, None]
+    assert [entry["score"] for entry in group["scores"]] == [None, None]
     assert [cell["score"] for cell in group["orders"][0]] == [None, None]
 
 
@@ -98,10 +108,10 @@ def test_a_large_group_shows_its_best_and_worst() -> None:
     scores = tuple(n / count for n in range(count))
     matches = (PairScore(0, count - 1, 0.25), PairScore(1, -1, 0.5), PairScore(MOST, MOST + 1, 1.0))
     ranking = Ranking(scores, scores, ("",) * count, (), matches=matches)
-    found = ranking_data(ranking, [str(n) for n in range(count)])
-    kept = [*range(count - 1, count - 1 - MOST // 2, -1), *range(MOST // 2 - 1, -1, -1)]
-    assert [own["name"] for own in found["scores"]] == list(map(str, kept))
-    assert found["matches"] == [
+    data = ranking_data(ranking, [str(n) for n in range(count)])
+    numbers = [*range(count - 1, count - 1 - MOST // 2, -1), *range(MOST // 2 - 1, -1, -1)]
+    assert [entry["name"] for entry in data["scores"]] == list(map(str, numbers))
+    assert data["matches"] == [
         {"one": "0", "two": str(count - 1), "won": 0.25},
         {"one": "1", "two": REFERENCE, "won": 0.5},
     ]
@@ -115,23 +125,25 @@ def page(record: Record, tmp_path: Path) -> Iterator[Page]:
     record.compare("Who?", "worst", "best", Verdict.SECOND)
     record.compare("Who?", "best", "middle", Verdict.FIRST)
     watch = Watch(record.folder)
-    made = Page(watch.address, tmp_path / "profile")
-    yield made
-    made.close()
+    new_page = Page(watch.address, tmp_path / "profile")
+    yield new_page
+    new_page.close()
     watch.end()
 
 
 def test_a_group_in_a_browser(page: Page) -> None:
-    wait_for(lambda: all_of(page, ".query .asked"))  # the page listens from then on
+    wait_for(lambda: read_texts(page, ".query .asked"))  # the page listens from then on
     page.choose("#order", "oldest")
-    wait_for(lambda: all_of(page, ".query .asked") == ["Why?", "Who?"])
+    wait_for(lambda: read_texts(page, ".query .asked") == ["Why?", "Who?"])
     page.click(".query")
-    wait_for(lambda: all_of(page, ".relative h3") == ["Judged together", "Scores", "Orders"])
-    assert all_of(page, ".scores .said") == ["<b>best", "middle", "worst"]
-    assert all_of(page, ".scores .value") == ["9.00", "6.00", "2.00"]
-    assert all_of(page, ".heat td") == ["32.00", "19.00", "26.00"]
-    assert all_of(page, ".heat td.forced") == ["26.00"]
+    wait_for(lambda: read_texts(page, ".relative h3") == ["Judged together", "Scores", "Orders"])
+    assert read_texts(page, ".scores .said") == ["<b>best", "middle", "worst"]
+    assert read_texts(page, ".scores .value") == ["9.00", "6.00", "2.00"]
+    assert read_texts(page, ".heat td") == ["32.00", "19.00", "26.00"]
+    assert read_texts(page, ".heat td.forced") == ["26.00"]
     page.click("#following")
-    wait_for(lambda: all_of(page, ".relative h3") == ["Judged together", "Scores", "Comparisons"])
-    assert all_of(page, ".heat tbody td") == ["", "100", "100", "0", "", "", "0", "", ""]
+    wait_for(
+        lambda: read_texts(page, ".relative h3") == ["Judged together", "Scores", "Comparisons"]
+    )
+    assert read_texts(page, ".heat tbody td") == ["", "100", "100", "0", "", "", "0", "", ""]
     assert page.problems == []

@@ -68,5 +68,5 @@ def test_a_long_training_keeps_its_shape_in_few_points(tmp_path: Path) -> None:
 
 def test_a_training_is_told_with_its_steps(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"steps": 40, "reward": {"journal": null}}')
-    told = Answers(Run(tmp_path)).answer("run", {})
-    assert told["training"] == {"step": 0, "steps": 40, "without_events": False}
+    reply = Answers(Run(tmp_path)).answer("run", {})
+    assert reply["training"] == {"step": 0, "steps": 40, "without_events": False}
