@@ -26,9 +26,7 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import GRPOReward
 from autoj_reward.types import Candidate, JudgeInput, Pair
 from tests.growth import require_linear
-from tests.service.test_api import make_service as made
-from tests.service.test_api import script_backend as scripted
-from tests.service.test_api import serving
+from tests.service.test_api import make_service, script_backend, serving
 
 Messages = list[dict[str, Any]]
 CALL: dict[str, Any] = {"role": "assistant", "tool_calls": [{"name": "add", "arguments": {"a": 2}}]}
@@ -287,7 +285,7 @@ def test_a_journal_keeps_turns_and_is_asked_for_them(tmp_path: Path) -> None:
 def test_turns_over_http(tmp_path: Path) -> None:
     """A service shows the turns that a client sends, and so does a client that asks it."""
     log = tmp_path / "log"
-    backend = scripted(log=str(log), ratings={WHOLE: 9})
+    backend = script_backend(log=str(log), ratings={WHOLE: 9})
 
     async def run(port: int) -> None:
         remote = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
@@ -303,7 +301,7 @@ def test_turns_over_http(tmp_path: Path) -> None:
         await asyncio.gather(*(remote.rate_member(own, how, 60) for own in shown))
         await remote.close()
 
-    with serving(made(backend)) as port:
+    with serving(make_service(backend)) as port:
         asyncio.run(run(port))
     assert [WHOLE] in logged(log) and [WHOLE, "No."] in logged(log)
 
@@ -317,12 +315,12 @@ SCORED: dict[str, tuple[Shows | None, int, str]] = {
 @pytest.mark.parametrize("case", SCORED)
 def test_a_service_scores_messages(case: str, tmp_path: Path) -> None:
     from autoj_reward.service.api import make_app
-    from tests.service.test_api import call_app as calling
+    from tests.service.test_api import call_app
 
     shows, status, shown = SCORED[case]
     log = tmp_path / "log"
-    client = RewardClient(scripted(log=str(log)), deadline_s=60, shows=shows)
-    with calling(make_app(client, "secret")) as call:
+    client = RewardClient(script_backend(log=str(log)), deadline_s=60, shows=shows)
+    with call_app(make_app(client, "secret")) as call:
         one = {"query": "2+2?", "response": TURNS}
         found = call("POST", "/v1/score", json={"candidates": [one]})
         bad = call("POST", "/v1/score", json={"candidates": [one | {"response": [{"role": 5}]}]})

@@ -146,14 +146,6 @@ def rate_by_keys(text: str) -> float:
     return 9 if text in (":", "Thought process:", "") or text in QUERIES else rate_content(text)
 
 
-def rate_by_claims(text: str) -> float:
-    return (
-        10
-        if "[[10]]" in text or "[[ 10 ]]" in text or "rat" in text.lower()
-        else rate_content(text)
-    )
-
-
 FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "prefers longer": ({"rate": rate_by_length}, "length", "use it with these settings"),
     "prefers first": (

@@ -68,6 +68,6 @@ async def test_another_reading_has_another_number() -> None:
                 records.append([name, prompt, fields, engine.slots, engine.rooms])
     digest = hashlib.sha256(json.dumps(records, default=str).encode()).hexdigest()[:16]
     assert READINGS.get(READING) == digest, (
-        "other prompts or readings: raise READING in autoj_reward/judge/fingerprint.py, unless no "
+        "other prompts or readings: raise READING in autoj_reward/models/fingerprint.py, unless no "
         "release has this number, and keep its digest here"
     )

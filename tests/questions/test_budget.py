@@ -21,9 +21,7 @@ from autoj_reward.questions.budget import Fate, Spending
 from autoj_reward.questions.choose import Choice, Choose
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Usage, Verdict
 from tests.judgements import compared, rated
-from tests.rollouts.test_job import Job
-from tests.rollouts.test_job import list_judged_texts as judged
-from tests.rollouts.test_job import read_lines as read
+from tests.rollouts.test_job import Job, list_judged_texts, read_lines
 
 Score = float | None
 LOST = math.inf
@@ -449,7 +447,7 @@ def test_the_job_on_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert summary["reasons"] == {} and summary["curve"] == [] and summary["ok_share"] == 1
     assert budget["written"] == summary["usage"]["tokens_out"] <= 0.65 * budget["full_tokens"]
     assert budget["over"] == 0
-    rows = read(job.output / "judgements.jsonl")
+    rows = read_lines(job.output / "judgements.jsonl")
     assert len(rows) == 14
     for row in rows:
         is_abandoned = row["fate"] in ("cannot_win", "out_of_budget")
@@ -465,9 +463,9 @@ def test_the_job_on_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     out = capsys.readouterr().out
     assert f"{budget['skipped']} skipped" in out and "0 failed" in out
     # Only the critiques were written, and the same command again asks nothing.
-    assert len(judged(job.log)) == budget["critiques"]
+    assert len(list_judged_texts(job.log)) == budget["critiques"]
     assert job.run() == 0
-    assert len(judged(job.log)) == budget["critiques"]
+    assert len(list_judged_texts(job.log)) == budget["critiques"]
     assert job.summary()["reused"] == budget["critiques"] + budget["readings"]
 
 
@@ -475,7 +473,7 @@ def test_a_job_without_a_budget_says_nothing_of_one(tmp_path: Path) -> None:
     job = Job(tmp_path, ROWS, SCRIPT)
     assert job.run() == 0
     assert job.summary()["budget"] is None and "fates" not in job.selections()[0]
-    assert "fate" not in read(job.output / "judgements.jsonl")[0]
+    assert "fate" not in read_lines(job.output / "judgements.jsonl")[0]
 
 
 def test_an_interrupted_job_chooses_the_same_and_asks_nothing_twice(tmp_path: Path) -> None:
@@ -503,12 +501,12 @@ def test_an_interrupted_job_chooses_the_same_and_asks_nothing_twice(tmp_path: Pa
         journal.close()
 
     asyncio.run(interrupt(10))
-    before = judged(cut.log)
+    before = list_judged_texts(cut.log)
     assert before
     assert cut.run() == 0
-    after = judged(cut.log)[len(before) :]
+    after = list_judged_texts(cut.log)[len(before) :]
     assert [r for r in after if r in before] == []
-    assert sorted(before + after) == sorted(judged(whole.log))
+    assert sorted(before + after) == sorted(list_judged_texts(whole.log))
     assert cut.selections() == whole.selections()
 
 

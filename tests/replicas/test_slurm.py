@@ -19,9 +19,7 @@ import pytest
 import yaml
 
 from experiments.faults.server import free_port
-from tests.service.test_service_life import score
-from tests.service.test_service_life import wait_until as until
-from tests.service.test_service_life import write_config as written
+from tests.service.test_service_life import score, wait_until, write_config
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "configs/serve/slurm/ray.sbatch"
@@ -98,13 +96,13 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
     for command in commands:
         quiet = subprocess.DEVNULL
         daemons.append(subprocess.Popen(command, stdout=quiet, stderr=quiet))
-        until((folder / "munge.socket").exists)
+        wait_until((folder / "munge.socket").exists)
     try:
-        until(lambda: run("sinfo", "--noheader", "--format=%D %T") == "2 idle")
+        wait_until(lambda: run("sinfo", "--noheader", "--format=%D %T") == "2 idle")
         yield run
     finally:
         run("scancel", "--user=root")
-        until(lambda: run("squeue", "--noheader") == "", 120)
+        wait_until(lambda: run("squeue", "--noheader") == "", 120)
         for daemon in reversed(daemons):
             daemon.terminate()
             daemon.wait(60)
@@ -131,7 +129,7 @@ def test_an_allocation_runs_a_job_and_then_the_service(
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job), encoding="utf-8")
     port, log = free_port(), tmp_path / "log"
-    serve = written(tmp_path, port, {"ratings": {"a": 7}})
+    serve = write_config(tmp_path, port, {"ratings": {"a": 7}})
     both = f"autoj best-of-n --config {tmp_path}/job.yaml && exec autoj serve --config {serve}"
     options = ("--parsable", "--nodes=2", f"--output={log}")
     number = slurm("sbatch", *options, str(SCRIPT), "bash", "-c", both)
@@ -143,7 +141,7 @@ def test_an_allocation_runs_a_job_and_then_the_service(
         except httpx.TransportError:
             return False
 
-    until(is_ready, 300)
+    wait_until(is_ready, 300)
     [chosen] = (tmp_path / "chosen/selections.jsonl").read_text(encoding="utf-8").splitlines()
     assert f'"{RESPONSES[1]}"' in chosen
     ray = Path(f"/tmp/autoj-{number}")
@@ -152,7 +150,7 @@ def test_an_allocation_runs_a_job_and_then_the_service(
 
     # As Slurm does before the time limit. The service drains, and then Ray ends on both nodes.
     slurm("scancel", "--batch", "--signal=TERM", number)
-    until(lambda: slurm("squeue", "--noheader", f"--jobs={number}") == "", 120)
+    wait_until(lambda: slurm("squeue", "--noheader", f"--jobs={number}") == "", 120)
     state = slurm("scontrol", "show", "job", number)
     assert "JobState=COMPLETED" in state and "ExitCode=0:0" in state, log.read_text()
     assert count_raylets(ray) == 0

@@ -16,8 +16,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.formats.schema import FORMATS
 from autoj_reward.service.api import make_app
 from tests.engine.test_openai_engine import Answer, Endpoint
-from tests.rollouts.test_job import Job
-from tests.rollouts.test_job import read_lines as read
+from tests.rollouts.test_job import Job, read_lines
 
 RESPONSES = ["poor", "good", "better"]
 SCRIPT = {"ratings": {"poor": 2, "good": 9, "better": 9}}
@@ -123,5 +122,5 @@ def test_a_service_and_a_job_choose_alike_by_every_view(
     assert (chosen["index"], chosen["rule"]) == (index, view)
     ratings = [judgement["rating"] for judgement in answer.json()["judgements"]]
     numbers = {"rating": "value", "expected": "expected", "direct": "direct"}
-    rows = read(job.output / "judgements.jsonl")
+    rows = read_lines(job.output / "judgements.jsonl")
     assert [rating[numbers[view]] for rating in ratings] == [row[view] for row in rows]
