@@ -116,14 +116,14 @@ class NoReward(AutojError):
     """One judgement failed; raised for callers that omit failed items and accept no None."""
 
 
-def did_you_mean(name: str, known: Iterable[str], start: str = "") -> str:
+def did_you_mean(name: str, known_names: Iterable[str], start: str = "") -> str:
     """Return `: did you mean ...?` with the known name closest to a wrong one, or "".
 
     start: prefix of the suggested name.
     """
     from difflib import get_close_matches
 
-    nearest = get_close_matches(name, list(known), 1)
+    nearest = get_close_matches(name, list(known_names), 1)
     return f": did you mean `{start}{nearest[0]}`?" if nearest else ""
 
 
@@ -140,8 +140,8 @@ def from_extras() -> Iterator[None]:
         extra = next((name for name, modules in EXTRAS.items() if module in modules), None)
         if extra is None:
             raise
-        other = " ([cpu] without a GPU), or ask a running service" if extra == "gpu" else ""
+        alternative = " ([cpu] without a GPU), or ask a running service" if extra == "gpu" else ""
         raise ConfigError(
             f"this needs {module}, which the client does without: pip install "
-            f"'autoj-reward[{extra}]'{other}"
+            f"'autoj-reward[{extra}]'{alternative}"
         ) from error

@@ -51,22 +51,22 @@ class Sparing(logging.Filter):
     def __init__(self, most: int = 5, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._most, self._now = most, now
-        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._counts: dict[str, tuple[int, int, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.msg == REQUEST:
             return True
         message, now = str(record.msg).partition("\n")[0], int(self._now())
-        second, count, left_out = self._seen.get(message, (now, 0, 0))
+        second, count, left_out = self._counts.get(message, (now, 0, 0))
         count = count if second == now else 0
         if count == self._most:
-            self._seen[message] = now, count, left_out + 1
+            self._counts[message] = now, count, left_out + 1
             return False
         if left_out:
             record.facts = {**getattr(record, "facts", {}), "left_out": left_out}
-        if len(self._seen) > 256:
-            self._seen.clear()
-        self._seen[message] = now, count + 1, 0
+        if len(self._counts) > 256:
+            self._counts.clear()
+        self._counts[message] = now, count + 1, 0
         return True
 
 
@@ -97,7 +97,7 @@ def announce(line: str) -> None:
     tqdm.write(line, file=sys.stderr)
 
 
-def new_request_id(given: str) -> str:
+def new_request_id(caller_id: str) -> str:
     """Return the caller's own id if it is a plain word, so that logs of both sides match; else a
     new id."""
-    return given if _PLAIN.fullmatch(given) else uuid.uuid4().hex
+    return caller_id if _PLAIN.fullmatch(caller_id) else uuid.uuid4().hex

@@ -32,26 +32,26 @@ def processes() -> int:
 
 def is_first_rank() -> bool:
     """Return whether this process is rank 0, or the only one."""
-    distributed = _distributed()
+    distributed = _find_distributed()
     return distributed is None or distributed.get_rank() == 0
 
 
-def of_first_rank(name: str, own: T) -> T:
-    """Return rank 0's value under this name; in a single process, return `own`.
+def of_first_rank(name: str, value: T) -> T:
+    """Return rank 0's value under this name; in a single process, return `value`.
 
-    own: a JSON-compatible value. The ranks exchange it through the key-value store of
+    value: a JSON-compatible value. The ranks exchange it through the key-value store of
     torch.distributed, which is no collective operation. Rank 0 does not wait; the others wait for
     rank 0, up to the store's own timeout.
     """
-    distributed = _distributed()
+    distributed = _find_distributed()
     if distributed is None:
-        return own
+        return value
     store = distributed.distributed_c10d._get_default_store()
     if is_first_rank():
-        store.set(name, json.dumps(own))
-        return own
-    found: T = json.loads(store.get(name))
-    return found
+        store.set(name, json.dumps(value))
+        return value
+    first_value: T = json.loads(store.get(name))
+    return first_value
 
 
 def on_first_rank(
@@ -64,30 +64,30 @@ def on_first_rank(
     a gloo group of their own, so no collective of the training waits meanwhile. timeout_s: seconds
     to wait for rank 0.
     """
-    distributed = _distributed()
+    distributed = _find_distributed()
     if distributed is None:
         return list(work(list(items)))
-    group = _gloo_group(timeout_s)
+    group = _make_gloo_group(timeout_s)
     gathered: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(gathered, list(items), group=group)
     answer: list[Any] = [None]
     if is_first_rank():
         try:
-            found = iter(work([item for part in gathered for item in part]))
-            answer = [[[next(found) for _ in part] for part in gathered]]
+            results = iter(work([item for part in gathered for item in part]))
+            answer = [[[next(results) for _ in part] for part in gathered]]
         except AutojError as error:
             answer = [error]
     distributed.broadcast_object_list(answer, src=0, group=group)
     if isinstance(answer[0], AutojError):
         raise answer[0]
-    own: list[R] = answer[0][distributed.get_rank()]
-    return own
+    rank_results: list[R] = answer[0][distributed.get_rank()]
+    return rank_results
 
 
 @lru_cache(maxsize=1)
-def _gloo_group(timeout_s: float) -> Any:
+def _make_gloo_group(timeout_s: float) -> Any:
     """Return a process group of all ranks for objects on the CPU, made at its first use."""
-    return _distributed().new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+    return _find_distributed().new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
 
 @contextmanager
@@ -99,21 +99,21 @@ def relaxed_gc() -> Iterator[None]:
     objects again and again: a third of the CPU, and stalls of 0.2 s. A request leaves no garbage
     cycles. Objects that the caller froze earlier stay frozen.
     """
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    thresholds, frozen_count = gc.get_threshold(), gc.get_freeze_count()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, *before[1:])
+    gc.set_threshold(GC_THRESHOLD, *thresholds[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*before)
-        if not frozen:
+        gc.set_threshold(*thresholds)
+        if not frozen_count:
             gc.unfreeze()
 
 
-def _distributed() -> Any:
+def _find_distributed() -> Any:
     """Return torch.distributed, or None in a single process."""
-    found: Any = sys.modules.get("torch.distributed")
-    if found is None or not found.is_available() or not found.is_initialized():
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
-    return found
+    return distributed

@@ -31,8 +31,8 @@ async def judge_reward(
     read from columns. Raises BudgetExceeded when too many judgements of this process have failed,
     ConfigError for a config that cannot be used.
     """
-    asked = _without_templates(prompts, completions)
-    return await GRPOReward(reward_model()).judge(*asked, log_metric, log_extra, **columns)
+    turns = _strip_templates(prompts, completions)
+    return await GRPOReward(reward_model()).judge(*turns, log_metric, log_extra, **columns)
 
 
 def judge_reward_sync(
@@ -47,15 +47,18 @@ def judge_reward_sync(
     A judgement that abstains gets the configured fallback. Arguments and errors are those of
     `judge_reward`.
     """
-    asked = _without_templates(prompts, completions)
-    return GRPOReward(reward_model()).judge_sync(*asked, log_metric, log_extra, **columns)
+    turns = _strip_templates(prompts, completions)
+    return GRPOReward(reward_model()).judge_sync(*turns, log_metric, log_extra, **columns)
 
 
-def _without_templates(
+def _strip_templates(
     prompts: Sequence[Turn], completions: Sequence[Turn]
 ) -> tuple[list[Turn], list[Turn]]:
     """Return prompts and completions with decoded texts read as messages and responses."""
     return (
         [prompt_turns(prompt) if isinstance(prompt, str) else prompt for prompt in prompts],
-        [strip_end_token(said) if isinstance(said, str) else said for said in completions],
+        [
+            strip_end_token(completion) if isinstance(completion, str) else completion
+            for completion in completions
+        ],
     )

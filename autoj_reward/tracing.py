@@ -62,11 +62,11 @@ def span(
     """
     if _tracer is None:
         return _OFF
-    return _recorded(_tracer, name, attributes, kind, caller or {})
+    return _record_span(_tracer, name, attributes, kind, caller or {})
 
 
 @contextmanager
-def _recorded(
+def _record_span(
     tracer: Tracer,
     name: str,
     attributes: Mapping[str, Any] | None,
@@ -84,11 +84,11 @@ def _recorded(
         # An exception's message may quote a text: only its type is recorded.
         record_exception=False,
         set_status_on_exception=False,
-    ) as own:
+    ) as current_span:
         try:
-            yield own.set_attributes
+            yield current_span.set_attributes
         except BaseException as error:
-            own.set_status(Status(StatusCode.ERROR, type(error).__name__))
+            current_span.set_status(Status(StatusCode.ERROR, type(error).__name__))
             raise
 
 

@@ -39,7 +39,7 @@ from autoj_reward.io.chart import curves
 from autoj_reward.trainer.audit import AUDIT_BOUNDS, GROUP_WINDOW, opposition
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
-from experiments.failing import program_score
+from experiments.failing import score_by_program
 from experiments.study import Study, StudyConfig, run_training, study_command
 from experiments.tables import report, tabled
 
@@ -88,42 +88,42 @@ def study(run: Study[AuditedConfig]) -> str:
     """Train and measure the runs that are missing. Return the report."""
     config = run.config
     work: dict[str, Callable[[], Any]] = {
-        f"{judge} {seed}": partial(_audited, config, judge, seed)
+        f"{judge} {seed}": partial(_measure_run, config, judge, seed)
         for judge in config.judges
         for seed in config.seeds
     }
     for name in config.stopped:
         judge, _, seed = name.rpartition(" ")
-        work[f"{name} stopped"] = partial(_stopped, config, judge, int(seed))
-    work["simulated"] = partial(_simulated, config)
-    return run.steps("audited", work, markdown, plots=true_curves)
+        work[f"{name} stopped"] = partial(_measure_stop, config, judge, int(seed))
+    work["simulated"] = partial(_simulate_alarms, config)
+    return run.steps("audited", work, markdown, plots=plot_true_rewards)
 
 
-def _audited(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]:
+def _measure_run(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]:
     """Train a run, and return its figures by step and its alarms, true and false."""
     main = {"words": config.judges[judge]}
     steps = _train(config, judge, seed)
-    texts = sorted({own.response for step in steps for own in step})
-    rng, false = random.Random(seed), {"agrees": Counter[str](), "chance": Counter[str]()}
+    texts = sorted({candidate.response for step in steps for candidate in step})
+    rng, false_alarms = random.Random(seed), {"agrees": Counter[str](), "chance": Counter[str]()}
     for _ in range(config.draws):
-        noisy = {text: program_score(text, main["words"]) + rng.gauss(0, config.noise)
+        noisy = {text: score_by_program(text, main["words"]) + rng.gauss(0, config.noise)
                  for text in texts}  # fmt: skip
         agrees = {text: min(10, max(1, round(rating))) for text, rating in noisy.items()}
         chance = {text: rng.randint(1, 10) for text in texts}
         for name, ratings in (("agrees", agrees), ("chance", chance)):
-            found = replay(steps, main, {"ratings": ratings})
-            false[name].update(list(first_alarms(found)))
-    found = replay(steps, main, {"words": config.words})
+            figures = replay(steps, main, {"ratings": ratings})
+            false_alarms[name].update(list(find_first_alarms(figures)))
+    figures = replay(steps, main, {"words": config.words})
     return {
-        "true": [_mean_score(step, config.words) for step in steps],
-        "judge": [_mean_score(step, main["words"]) for step in steps],
-        "audit": found,
-        "alarms": first_alarms(found),
-        "false_alarms": false,
+        "true": [_average_score(step, config.words) for step in steps],
+        "judge": [_average_score(step, main["words"]) for step in steps],
+        "audit": figures,
+        "alarms": find_first_alarms(figures),
+        "false_alarms": false_alarms,
     }
 
 
-def _stopped(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]:
+def _measure_stop(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]:
     """Train a run that its audit stops, and return after how many steps.
 
     Raises EngineError for a run that failed without an alarm.
@@ -132,19 +132,21 @@ def _stopped(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]:
     audit = {"judge": {"kind": "fake", "script": script}, **AUDIT, "stop": True}
     try:
         # Without checkpoints: the windows of an audit begin anew when a run resumes.
-        more = (f"reward.audit={json.dumps(audit)}", "save_steps=100000")
-        _train(config, judge, seed, more)
+        overrides = (f"reward.audit={json.dumps(audit)}", "save_steps=100000")
+        _train(config, judge, seed, overrides)
     except EngineError:
-        steps = read_steps(_folder(config, judge, seed, "stopped"))
-        if first_alarms(replay(steps, {"words": config.judges[judge]}, script)):
+        steps = read_steps(_locate_folder(config, judge, seed, "stopped"))
+        if find_first_alarms(replay(steps, {"words": config.judges[judge]}, script)):
             return {"stopped_after": len(steps)}
         raise
     return {"stopped_after": None}
 
 
-def _train(config: AuditedConfig, judge: str, seed: int, more: Sequence[str] = ()) -> list[Step]:
+def _train(
+    config: AuditedConfig, judge: str, seed: int, overrides: Sequence[str] = ()
+) -> list[Step]:
     """Train a run that is not finished, and return its responses by step."""
-    folder = _folder(config, judge, seed, "stopped" if more else "")
+    folder = _locate_folder(config, judge, seed, "stopped" if overrides else "")
     sets = [
         "trainer.log_completions=true",
         *config.sets,
@@ -153,11 +155,11 @@ def _train(config: AuditedConfig, judge: str, seed: int, more: Sequence[str] = (
         f"output={folder}",
     ]
     if not (folder / "policy").is_dir():  # a run saves its policy when it ends
-        run_training(folder.name, "grpo", config.base, [*sets, *more])
+        run_training(folder.name, "grpo", config.base, [*sets, *overrides])
     return read_steps(folder)
 
 
-def _folder(config: AuditedConfig, judge: str, seed: int, ending: str) -> Path:
+def _locate_folder(config: AuditedConfig, judge: str, seed: int, ending: str) -> Path:
     return config.output / "-".join(filter(None, ("grpo", judge, str(seed), ending)))
 
 
@@ -179,7 +181,7 @@ def replay(steps: Sequence[Step], main: Script, audit: Script) -> list[dict[str,
     """
     judge, other = ({"kind": "fake", "script": script} for script in (main, audit))
     data = {"judge": judge, "view": "rating", "audit": {"judge": other, **AUDIT}}
-    found = []
+    figures = []
     with RewardModel(check(RewardConfig, data, "replay")) as model:
         assert model.audit
 
@@ -190,35 +192,41 @@ def replay(steps: Sequence[Step], main: Script, audit: Script) -> list[dict[str,
         for step in steps:
             model.rewards_now(step)
             model.run(settle).result()
-            found.append(dict(model.audit.figures))
-    return found
+            figures.append(dict(model.audit.figures))
+    return figures
 
 
-def first_alarms(figures: Sequence[Mapping[str, float]]) -> dict[str, int]:
+def find_first_alarms(figures: Sequence[Mapping[str, float]]) -> dict[str, int]:
     """Return the first step, from 1, with an alarm that compares the judges, by its name."""
-    found: dict[str, int] = {}
-    for step, own in enumerate(figures, 1):
-        found |= {name: step for name in ALARMS if name not in found and own[f"audit/alarm_{name}"]}
-    return found
+    alarms: dict[str, int] = {}
+    for step, step_figures in enumerate(figures, 1):
+        alarms |= {
+            name: step
+            for name in ALARMS
+            if name not in alarms and step_figures[f"audit/alarm_{name}"]
+        }
+    return alarms
 
 
-def _simulated(config: AuditedConfig) -> list[dict[str, Any]]:
+def _simulate_alarms(config: AuditedConfig) -> list[dict[str, Any]]:
     """Return, for each correlation of two judges, the share of simulated runs with an alarm."""
-    rng, found = np.random.default_rng(0), []
+    rng, rows = np.random.default_rng(0), []
     for agreement in config.agreements:
-        first = [_first_alarm(agreement, config.groups, rng) for _ in range(config.simulations)]
-        alarmed = [at for at in first if at is not None]
-        share = len(alarmed) / len(first)
-        median = statistics.median(alarmed) if alarmed else None
-        found.append({"agreement": agreement, "share": share, "median": median})
-    return found
+        alarm_steps = [
+            _simulate_first_alarm(agreement, config.groups, rng) for _ in range(config.simulations)
+        ]
+        raised_steps = [at for at in alarm_steps if at is not None]
+        share = len(raised_steps) / len(alarm_steps)
+        median = statistics.median(raised_steps) if raised_steps else None
+        rows.append({"agreement": agreement, "share": share, "median": median})
+    return rows
 
 
-def _first_alarm(agreement: float, groups: int, rng: np.random.Generator) -> int | None:
+def _simulate_first_alarm(agreement: float, groups: int, rng: np.random.Generator) -> int | None:
     """Return the first group, from 1, at which a simulated run raises the alarm."""
     main, noise = rng.normal(size=(2, groups, GROUP))
     other = agreement * main + math.sqrt(1 - agreement**2) * noise
-    x, y = (own - own.mean(axis=1, keepdims=True) for own in (main, other))
+    x, y = (ratings - ratings.mean(axis=1, keepdims=True) for ratings in (main, other))
     correlations = (x * y).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
     window: deque[float] = deque(maxlen=GROUP_WINDOW)
     for n, correlation in enumerate(correlations.tolist(), 1):
@@ -228,11 +236,11 @@ def _first_alarm(agreement: float, groups: int, rng: np.random.Generator) -> int
     return None
 
 
-def _mean_score(step: Step, words: int) -> float:
-    return statistics.fmean(program_score(own.response, words) for own in step)
+def _average_score(step: Step, words: int) -> float:
+    return statistics.fmean(score_by_program(candidate.response, words) for candidate in step)
 
 
-def moving_means(values: Sequence[float]) -> list[float]:
+def compute_moving_means(values: Sequence[float]) -> list[float]:
     """Return the mean of each value and the SMOOTHED - 1 before it, as far as there are any."""
     return [statistics.fmean(values[max(0, n - SMOOTHED) : n]) for n in range(1, len(values) + 1)]
 
@@ -263,52 +271,54 @@ SIMULATED_COLUMNS = {
 }
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report: one row for each run, and one for each kind of audit judge."""
-    simulated = found["steps"].get("simulated", [])
-    runs = {name: own for name, own in found["steps"].items() if "true" in own}
-    rows = [_row(name, runs[name], found["steps"].get(f"{name} stopped", {})) for name in runs]
-    draws = found["config"]["draws"]
-    false = [
+    simulated = result["steps"].get("simulated", [])
+    runs = {name: run for name, run in result["steps"].items() if "true" in run}
+    rows = [
+        _make_row(name, runs[name], result["steps"].get(f"{name} stopped", {})) for name in runs
+    ]
+    draws = result["config"]["draws"]
+    false_rows = [
         {"run": name, "kind": kind, "draws": draws}
         | {alarm: counts.get(alarm, 0) for alarm in ALARMS}
-        for name, own in runs.items()
-        for kind, counts in own["false_alarms"].items()
+        for name, run in runs.items()
+        for kind, counts in run["false_alarms"].items()
     ]
     note = f"True rewards are means over {SMOOTHED} steps. Steps count from 1."
     sections = [
         ("Runs", tabled(rows, COLUMNS), note),
-        ("False alarms", tabled(false, FALSE_COLUMNS), ""),
+        ("False alarms", tabled(false_rows, FALSE_COLUMNS), ""),
         ("Simulated judges", tabled(simulated, SIMULATED_COLUMNS), ""),
     ]
-    return report("Audit of a reward", found, sections)
+    return report("Audit of a reward", result, sections)
 
 
-def _row(name: str, run: Mapping[str, Any], stopped: Mapping[str, Any]) -> dict[str, Any]:
-    means = moving_means(run["true"])
+def _make_row(name: str, run: Mapping[str, Any], stop_step: Mapping[str, Any]) -> dict[str, Any]:
+    means = compute_moving_means(run["true"])
     start = means[min(SMOOTHED, len(means)) - 1]
     above = [step for step, value in enumerate(means, 1) if value >= start]
     highest_at = max(range(len(means)), key=means.__getitem__)
-    shown = {
+    alarms = {
         alarm: f"{at} [{means[at - 1]:.2f}]" if (at := run["alarms"].get(alarm)) else "none"
         for alarm in ALARMS
     }
-    return shown | {
+    return alarms | {
         "run": name,
         "start": start,
         "highest": means[highest_at],
         "highest_at": highest_at + 1,
         "last": means[-1],
         "falls_at": above[-1] + 1 if above[-1] < len(means) else "never",
-        "stopped": stopped.get("stopped_after"),
+        "stopped": stop_step.get("stopped_after"),
     }
 
 
-def true_curves(found: dict[str, Any]) -> dict[str, str]:
+def plot_true_rewards(result: dict[str, Any]) -> dict[str, str]:
     """Return a plot of the true reward of each run, as SVG."""
     lines = {
-        name: list(enumerate(moving_means(run["true"]), 1))
-        for name, run in found["steps"].items()
+        name: list(enumerate(compute_moving_means(run["true"]), 1))
+        for name, run in result["steps"].items()
         if "true" in run
     }
     return {"true": curves(lines, "step", "true reward")} if lines else {}

@@ -39,15 +39,15 @@ class Failing(Block):
     """Share of the other responses on which the judge fails."""
 
 
-def program_score(response: str, words: int) -> int:
+def score_by_program(response: str, words: int) -> int:
     """Return the program's score of a response, 1..10. The scripted judge must give the same."""
     return max(1, 10 - abs(len(response.split()) - words))
 
 
-def fails(how: Failing, response: str, score: int) -> bool:
+def fails(failing: Failing, response: str, score: int) -> bool:
     """Return whether the judge fails on a response that the program gives this score."""
-    drawn = int.from_bytes(text_digest(f"fails: {response}")[:8], "big") / 2**64
-    return drawn < (how.share_good if score >= how.good else how.share_other)
+    draw = int.from_bytes(text_digest(f"fails: {response}")[:8], "big") / 2**64
+    return draw < (failing.share_good if score >= failing.good else failing.share_other)
 
 
 def read_true_scores(folder: Path) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def read_true_scores(folder: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def install(treatment: Treatment, how: Failing) -> None:
+def install(treatment: Treatment, failing: Failing) -> None:
     """Make the scripted judge of this process fail, and its GRPO reward treat failures so."""
     from autoj_reward.engine.fake import FakeEngine
     from autoj_reward.trainer.prompts import read_response
@@ -64,24 +64,24 @@ def install(treatment: Treatment, how: Failing) -> None:
 
     scripted_fault, judge = FakeEngine._fault, GRPOReward.judge
 
-    def fault(engine: FakeEngine, response: str) -> str | None:
-        score = program_score(response, engine._script["words"])
-        return "truncated" if fails(how, response, score) else scripted_fault(engine, response)
+    def decide_fault(engine: FakeEngine, response: str) -> str | None:
+        score = score_by_program(response, engine._script["words"])
+        return "truncated" if fails(failing, response, score) else scripted_fault(engine, response)
 
-    async def treated(
-        reward: GRPOReward, prompts: Sequence[Any], completions: Sequence[Any], **given: Any
+    async def judge_and_treat(
+        reward: GRPOReward, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
-        values = await judge(reward, prompts, completions, **given)
+        values = await judge(reward, prompts, completions, **columns)
         config = reward.model.config
         words = config.judge.script["words"]
-        scores = [program_score(read_response(text, "assistant"), words) for text in completions]
+        scores = [score_by_program(read_response(text, "assistant"), words) for text in completions]
         line = {"scores": scores, "failed": [value is None for value in values]}
         with (Path(str(config.journal)).parent / TRUE_SCORES).open("a", encoding="ascii") as file:
             file.write(json.dumps(line) + "\n")
         return values if treatment == "left-out" else [value or 0.0 for value in values]
 
-    FakeEngine._fault = fault  # type: ignore[assignment, method-assign]
-    GRPOReward.judge = treated  # type: ignore[assignment, method-assign]
+    FakeEngine._fault = decide_fault  # type: ignore[assignment, method-assign]
+    GRPOReward.judge = judge_and_treat  # type: ignore[assignment, method-assign]
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ from experiments.failing import (
     TREATMENTS,
     Failing,
     Treatment,
-    program_score,
     read_true_scores,
+    score_by_program,
 )
 from experiments.study import Study, StudyConfig, run_training, study_command
 from experiments.tables import report, tabled
@@ -80,16 +80,16 @@ def study(run: Study[LearningConfig]) -> str:
     treatments = TREATMENTS if config.failing else (None,)
     work = {
         " ".join(filter(None, (algorithm, str(seed), treatment))): partial(
-            _learned, config, algorithm, seed, treatment
+            _train_and_measure, config, algorithm, seed, treatment
         )
         for algorithm in config.algorithms
         for seed in config.seeds
         for treatment in treatments
     }
-    return run.steps("learning", work, markdown, plots=reward_curves)
+    return run.steps("learning", work, markdown, plots=plot_rewards)
 
 
-def _learned(
+def _train_and_measure(
     config: LearningConfig, algorithm: str, seed: int, treatment: Treatment | None
 ) -> dict[str, Any]:
     folder = config.output / "-".join(filter(None, (*algorithm.split(), str(seed), treatment)))
@@ -101,51 +101,62 @@ def _learned(
     return _measure(config, load_config(TrainConfig, config.base, sets))
 
 
-def logged(logs: Path, name: str) -> list[tuple[int, float]]:
+def read_metric(logs: Path, name: str) -> list[tuple[int, float]]:
     """Return the (step, value) pairs of a metric in TensorBoard's files, ordered by step."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found: list[tuple[int, float]] = []
+    points: list[tuple[int, float]] = []
     for path in sorted(logs.rglob("events*")):
         events = EventAccumulator(str(path))
         events.Reload()
         if name in events.Tags()["scalars"]:
-            found += [(e.step, e.value) for e in events.Scalars(name)]
-    return sorted(found)
+            points += [(e.step, e.value) for e in events.Scalars(name)]
+    return sorted(points)
 
 
 def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
     """Return scores and word counts of the test responses, before and after, and training
     curves."""
     queries = [row.query for row in read_queries(config.test).rows]
-    first = sample_responses(run.learner, run.learner.model, queries, config.samples)
-    last = sample_responses(run.learner, str(run.output / "policy"), queries, config.samples)
-    asked = [query for query in queries for _ in range(config.samples)]
+    first_responses = sample_responses(run.learner, run.learner.model, queries, config.samples)
+    last_responses = sample_responses(
+        run.learner, str(run.output / "policy"), queries, config.samples
+    )
+    response_queries = [query for query in queries for _ in range(config.samples)]
     items = run.reward.rubric.load() if run.reward.rubric else ()
     if run.reward.judge.kind == "fake":
         words: Any = None if items else run.reward.judge.script["words"]
         _check_journal(run.output / "journal.sqlite", words)
-        score = partial(rubric_score, items) if items else partial(program_score, words=words)
-        before, after = ([float(score(text)) for text in said] for said in (first, last))
+        score = partial(score_by_rubric, items) if items else partial(score_by_program, words=words)
+        before, after = (
+            [float(score(text)) for text in responses]
+            for responses in (first_responses, last_responses)
+        )
     else:
-        before, after = judge_rewards(run.reward, asked, first, last)
+        before, after = collect_judge_rewards(
+            run.reward, response_queries, first_responses, last_responses
+        )
     logs = run.output / "logs"
     return {
         "true": read_true_scores(run.output) if config.failing else [],
         "before": before,
         "after": after,
         "items": [
-            item.record() | {"before": _share(item, first), "after": _share(item, last)}
+            item.record()
+            | {
+                "before": _measure_item_share(item, first_responses),
+                "after": _measure_item_share(item, last_responses),
+            }
             for item in items
         ],
-        "words_before": [len(text.split()) for text in first],
-        "words_after": [len(text.split()) for text in last],
-        "reward": logged(logs, "judge/raw"),
-        "characters": logged(logs, "judge/response_characters"),
+        "words_before": [len(text.split()) for text in first_responses],
+        "words_after": [len(text.split()) for text in last_responses],
+        "reward": read_metric(logs, "judge/raw"),
+        "characters": read_metric(logs, "judge/response_characters"),
     }
 
 
-def _share(item: RubricItem, responses: Sequence[str]) -> float:
+def _measure_item_share(item: RubricItem, responses: Sequence[str]) -> float:
     return statistics.fmean(item_holds(item.criterion, text) for text in responses)
 
 
@@ -154,10 +165,10 @@ def item_holds(criterion: str, response: str) -> bool:
     return criterion.split('"')[1].lower() in response.lower()
 
 
-def rubric_score(items: Sequence[RubricItem], response: str) -> float:
+def score_by_rubric(items: Sequence[RubricItem], response: str) -> float:
     """Return the program's score of a response: points of the items that hold, by all positive."""
-    earned = sum(item.points for item in items if item_holds(item.criterion, response))
-    return earned / sum(item.points for item in items if item.points > 0)
+    earned_points = sum(item.points for item in items if item_holds(item.criterion, response))
+    return earned_points / sum(item.points for item in items if item.points > 0)
 
 
 def _check_journal(path: Path, words: int | None) -> None:
@@ -166,41 +177,43 @@ def _check_journal(path: Path, words: int | None) -> None:
     words: number of words that the scripted judge wants. None if it judges rubric items.
     """
     with closing(Journal(path)) as journal:
-        wrong = sum(
-            reading["value"] != granted
+        wrong_ratings = sum(
+            reading["value"] != program_value
             for row in journal.export()
             if row["outcome"] == "ok"
-            for reading, granted in zip(row["readings"], _granted(row["input"], words), strict=True)
+            for reading, program_value in zip(
+                row["readings"], _grant_scores(row["input"], words), strict=True
+            )
         )
-    if wrong:
-        raise EngineError(f"{wrong} ratings of {path} are not what the program grants")
+    if wrong_ratings:
+        raise EngineError(f"{wrong_ratings} ratings of {path} are not what the program grants")
 
 
-def _granted(given: Mapping[str, Any], words: int | None) -> list[float]:
+def _grant_scores(judge_input: Mapping[str, Any], words: int | None) -> list[float]:
     """Return what the program grants in each slot of a judgement.
 
     A slot is a rubric item, or else a response: `rating`, or a group's `response_1`, ...
     """
     if words is None:
-        [response] = given["responses"]
-        return [item_holds(item["criterion"], response) for item in given["items"]]
-    return [program_score(response, words) for response in given["responses"]]
+        [response] = judge_input["responses"]
+        return [item_holds(item["criterion"], response) for item in judge_input["items"]]
+    return [score_by_program(response, words) for response in judge_input["responses"]]
 
 
-def judge_rewards(
-    reward: RewardConfig, queries: Sequence[str], *said: Sequence[str]
+def collect_judge_rewards(
+    reward: RewardConfig, queries: Sequence[str], *response_sets: Sequence[str]
 ) -> list[list[float]]:
     """Return the judge's raw rewards for several sets of responses.
 
     Failed judgements are left out.
     """
-    found = []
+    reward_sets = []
     with RewardModel(reward.model_copy(update={"journal": None})) as model:
-        for responses in said:
-            asked = [Candidate(*pair) for pair in zip(queries, responses, strict=True)]
-            rated = model.rewards_now(asked)
-            found.append([reward.raw for reward in rated if reward.raw is not None])
-    return found
+        for responses in response_sets:
+            candidates = [Candidate(*pair) for pair in zip(queries, responses, strict=True)]
+            rewards = model.rewards_now(candidates)
+            reward_sets.append([reward.raw for reward in rewards if reward.raw is not None])
+    return reward_sets
 
 
 def sample_responses(
@@ -254,51 +267,54 @@ ITEM_COLUMNS = {
 ITEMS_NOTE = "Share of the test responses for which an item holds; one figure for each seed."
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report: one row for each run, and one for each rubric item."""
-    runs = found["steps"]
-    rows = [_gain(name, run) for name, run in runs.items()]
-    items = ("Rubric items", tabled(_item_rows(runs), ITEM_COLUMNS), ITEMS_NOTE)
-    return report("Learning", found, [("Runs", tabled(rows, COLUMNS), ""), items])
+    runs = result["steps"]
+    rows = [_summarise_run(name, run) for name, run in runs.items()]
+    items = ("Rubric items", tabled(_make_item_rows(runs), ITEM_COLUMNS), ITEMS_NOTE)
+    return report("Learning", result, [("Runs", tabled(rows, COLUMNS), ""), items])
 
 
-def _item_rows(runs: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _make_item_rows(runs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a row for each rubric item of each algorithm, over its seeds."""
     seeds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for name, run in runs.items():
         for item in run["items"]:
             seeds.setdefault((name.rpartition(" ")[0], item["criterion"]), []).append(item)
     return [
-        item[0]
+        items[0]
         | {
             "run": name,
-            "after": ", ".join(f"{own['after']:.3f}" for own in item),
-            "gain": ", ".join(f"{own['after'] - own['before']:+.3f}" for own in item),
+            "after": ", ".join(f"{item['after']:.3f}" for item in items),
+            "gain": ", ".join(f"{item['after'] - item['before']:+.3f}" for item in items),
         }
-        for (name, _), item in seeds.items()
+        for (name, _), items in seeds.items()
     ]
 
 
-def reward_curves(found: dict[str, Any]) -> dict[str, str]:
+def plot_rewards(result: dict[str, Any]) -> dict[str, str]:
     """Return a plot of each step's mean reward, one line for each run, as SVG.
 
     If the judge fails by plan, the plot has the mean of the program's scores in place of rewards.
     """
-    runs = found["steps"]
+    runs = result["steps"]
     if not runs:
         return {}
-    if found["config"]["failing"]:
+    if result["config"]["failing"]:
         # The legend tells lines apart by their first word: here the treatment.
-        lines = {" ".join(reversed(name.split())): _true_means(run) for name, run in runs.items()}
+        lines = {
+            " ".join(reversed(name.split())): _average_true_scores(run)
+            for name, run in runs.items()
+        }
         return {"score": curves(lines, "step", "score of the policy's responses")}
     return {"reward": curves({n: run["reward"] for n, run in runs.items()}, "step", "raw reward")}
 
 
-def _true_means(run: dict[str, Any]) -> list[tuple[float, float]]:
+def _average_true_scores(run: dict[str, Any]) -> list[tuple[float, float]]:
     return [(step, statistics.fmean(line["scores"])) for step, line in enumerate(run["true"], 1)]
 
 
-def _gain(name: str, run: dict[str, Any]) -> dict[str, Any]:
+def _summarise_run(name: str, run: dict[str, Any]) -> dict[str, Any]:
     """Return the means of a run, and the gain with its interval by the normal distribution."""
     sides = [run["before"], run["after"]]
     error = math.sqrt(sum(statistics.variance(side) / len(side) for side in sides))

@@ -46,7 +46,7 @@ class RubricWay:
         """Config of the rubric."""
         return RubricConfig(by=self.by)
 
-    def spec(self, base: JudgeConfig) -> JudgeSpec:
+    def make_spec(self, base: JudgeConfig) -> JudgeSpec:
         """Return the spec of a judge that scores rubrics this way."""
         config = base.model_copy(update={"format": self.format, "critique": self.critique})
         return judge_spec(config).that_scores(self.how)
@@ -70,38 +70,38 @@ async def open_ways(base: JudgeConfig) -> AsyncIterator[Callable[[RubricWay], Re
     All clients use the engine, and so its prefix cache. No two ways have a prompt in common.
     """
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    engine = make_judge(RUBRIC_WAYS["items"].spec(base)).engine
+    engine = make_judge(RUBRIC_WAYS["items"].make_spec(base)).engine
     await engine.start()
 
-    def client(way: RubricWay) -> RewardClient:
-        spec = way.spec(base)
+    def make_client(way: RubricWay) -> RewardClient:
+        spec = way.make_spec(base)
         judge = make_judge(spec)
         judge.engine = engine
         return client_of(spec, LocalBackend(JudgeReplica(judge)), max_ongoing(spec.config, 0))
 
     try:
-        yield client
+        yield make_client
     finally:
         await engine.close()
 
 
-async def timed_scores(
-    client: RewardClient, candidates: Sequence[Candidate], how: RubricConfig
+async def score_and_time(
+    client: RewardClient, candidates: Sequence[Candidate], rubric: RubricConfig
 ) -> tuple[list[RubricScore], float]:
     """Return the scores of all responses, asked for at once, and the seconds that they took."""
-    questions = [client.question_of_rubric(own, how) for own in candidates]
+    questions = [client.question_of_rubric(candidate, rubric) for candidate in candidates]
     started = time.monotonic()
     scores = await client.answer(questions)
     return scores, time.monotonic() - started
 
 
-def judging_cost(scores: Sequence[RubricScore]) -> dict[str, int]:
+def sum_judging_cost(scores: Sequence[RubricScore]) -> dict[str, int]:
     """Return calls, failed calls and tokens of the judgements behind scores."""
-    judgements = list(chain.from_iterable(own.judgements for own in scores))
-    usage = sum((own.usage for own in judgements), Usage())
+    judgements = list(chain.from_iterable(score.judgements for score in scores))
+    usage = sum((judgement.usage for judgement in judgements), Usage())
     return {
         "calls": len(judgements),
-        "failed": sum(not own.ok for own in judgements),
+        "failed": sum(not judgement.ok for judgement in judgements),
         "tokens_in": usage.tokens_in,
         "tokens_cached": usage.tokens_cached,
         "tokens_out": usage.tokens_out,

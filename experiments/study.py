@@ -1,7 +1,7 @@
 """Common command line of all studies: config and flags, result file and report, error handling.
 
-A study is a module with a config, a function that measures, and `main = command(Config, measure)`.
-Its results go to NAME.json, with the command, date, machine, versions and config, and to NAME.md.
+A study is a module with a config, a function that measures, and
+`main = study_command(Config, measure)`. Its results go to NAME.json, with the command, date, machine, versions and config, and to NAME.md.
 The module's docstring is its --help.
 """
 
@@ -41,7 +41,7 @@ class StudyConfig(Block):
         """Return the parts that this config can run. Empty if the study has no parts."""
         return ()
 
-    def wanted(self, named: str | None) -> tuple[str, ...]:
+    def select_parts(self, requested: str | None) -> tuple[str, ...]:
         """Return the parts named by --parts, in the order of `possible`.
 
         Without --parts, return all.
@@ -49,10 +49,10 @@ class StudyConfig(Block):
         Raises ConfigError for a name that is unknown or that the config leaves out.
         """
         possible = self.possible()
-        names = possible if named is None else [name.strip() for name in named.split(",")]
-        if strange := [name for name in names if name not in possible]:
-            told = ", ".join(possible)
-            raise ConfigError(f"--parts {', '.join(strange)}: this config has the parts {told}")
+        names = possible if requested is None else [name.strip() for name in requested.split(",")]
+        if unknown := [name for name in names if name not in possible]:
+            choices = ", ".join(possible)
+            raise ConfigError(f"--parts {', '.join(unknown)}: this config has the parts {choices}")
         return tuple(part for part in possible if part in names)
 
 
@@ -99,7 +99,7 @@ class Study(Generic[T]):
     def write(
         self,
         name: str,
-        found: Mapping[str, Any],
+        figures: Mapping[str, Any],
         render: Callable[[dict[str, Any]], str],
         plots: Callable[[dict[str, Any]], Mapping[str, str]] = lambda result: {},
     ) -> str:
@@ -107,7 +107,7 @@ class Study(Generic[T]):
 
         Return the report.
         """
-        result: dict[str, Any] = to_plain(self.head() | dict(found))
+        result: dict[str, Any] = to_plain(self.head() | dict(figures))
         write_json(self.config.output / f"{name}.json", result)
         text = render(result)
         write_text(self.config.output / f"{name}.md", text)
@@ -120,7 +120,7 @@ class Study(Generic[T]):
         name: str,
         work: Mapping[str, Callable[[], Any]],
         render: Callable[[dict[str, Any]], str],
-        final: Callable[[Any], bool] = lambda found: True,
+        final: Callable[[Any], bool] = lambda figures: True,
         free: Collection[str] = (),
         plots: Callable[[dict[str, Any]], Mapping[str, str]] = lambda result: {},
     ) -> str:
@@ -136,20 +136,20 @@ class Study(Generic[T]):
         """
         output = self.config.output
         claim(output, self.config, {"output", *free})
-        kept = {step: output / "steps" / f"{step}.json" for step in work}
-        found = {
+        paths = {step: output / "steps" / f"{step}.json" for step in work}
+        results = {
             step: json.loads(path.read_text(encoding="utf-8"))
-            for step, path in kept.items()
+            for step, path in paths.items()
             if path.is_file()
         }
-        text = self.write(name, {"steps": found}, render, plots)
-        for step in (step for step in self.parts or work if step not in found):
+        text = self.write(name, {"steps": results}, render, plots)
+        for step in (step for step in self.parts or work if step not in results):
             print(f"== {step}", file=sys.stderr)
-            found[step] = to_plain(work[step]())
-            if final(found[step]):
-                write_json(kept[step], found[step])
-            ordered = {step: found[step] for step in work if step in found}
-            text = self.write(name, {"steps": ordered}, render, plots)
+            results[step] = to_plain(work[step]())
+            if final(results[step]):
+                write_json(paths[step], results[step])
+            ordered_results = {step: results[step] for step in work if step in results}
+            text = self.write(name, {"steps": ordered_results}, render, plots)
         return text
 
 
@@ -166,16 +166,16 @@ def study_command(
     """
 
     def main(arguments: Sequence[str] | None = None) -> int:
-        given = list(sys.argv[1:] if arguments is None else arguments)
+        words = list(sys.argv[1:] if arguments is None else arguments)
         module = sys.modules[work.__module__]
         name = module.__spec__.name.removesuffix(".__main__") if module.__spec__ else work.__name__
-        flags = _parser(name, module.__doc__, parts, limit).parse_args(given)
+        flags = _make_parser(name, module.__doc__, parts, limit).parse_args(words)
 
         def run() -> int:
             config = load_config(kind, flags.config, flags.sets)
-            typed = shlex.join(["python", "-m", name, *given])
-            said = work(Study(config, typed, config.wanted(flags.parts), flags.limit))
-            print(asyncio.run(_awaited(said)) if inspect.isawaitable(said) else said)
+            command = shlex.join(["python", "-m", name, *words])
+            outcome = work(Study(config, command, config.select_parts(flags.parts), flags.limit))
+            print(asyncio.run(_await_text(outcome)) if inspect.isawaitable(outcome) else outcome)
             return 0
 
         return explain_errors(name.rpartition(".")[2], run)
@@ -200,11 +200,11 @@ def run_training(
         raise EngineError(f"the training of {name!r} failed; its messages stand above")
 
 
-async def _awaited(said: Awaitable[str]) -> str:
-    return await said
+async def _await_text(text: Awaitable[str]) -> str:
+    return await text
 
 
-def _parser(
+def _make_parser(
     name: str, about: str | None, parts: Sequence[str], limit: str | None
 ) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -213,9 +213,9 @@ def _parser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="YAML run file")
-    told = "override one value of the config"
+    set_help = "override one value of the config"
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="sets", help=told
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="sets", help=set_help
     )
     parser.set_defaults(parts=None, limit=None)
     if parts:

@@ -34,24 +34,29 @@ def tabled(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> Tab
     A format uses the row's fields: `{slopes[length]:.2f}` reaches into one. None becomes an empty
     cell, and an `Estimate` is shown with its interval.
     """
-    cells = [[CELLS.vformat(how, (), row) for how in columns.values()] for row in rows]
+    cells = [
+        [CELLS.vformat(cell_format, (), row) for cell_format in columns.values()] for row in rows
+    ]
     return [list(columns), *cells]
 
 
-def where(machine: Mapping[str, Any]) -> str:
+def describe_hardware(machine: Mapping[str, Any]) -> str:
     """Return the machine's processor, cores, memory and GPUs as text."""
-    told = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
-    return ", ".join([told, *machine["gpus"]])
+    host = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
+    return ", ".join([host, *machine["gpus"]])
 
 
-def report(title: str, found: Mapping[str, Any], sections: Iterable[Section], *about: str) -> str:
+def report(title: str, result: Mapping[str, Any], sections: Iterable[Section], *about: str) -> str:
     """Return a report: title, command, date, machine and versions, then sections with rows.
 
     `about` are further paragraphs before the sections.
     """
-    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
-    came = [f"`{found['command']}`", f"{found['at']}; {where(found['machine'])}; {versions}."]
-    lines = [f"# {title}", "", *(line for text in (*came, *about) for line in (text, ""))]
+    versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
+    origin = [
+        f"`{result['command']}`",
+        f"{result['at']}; {describe_hardware(result['machine'])}; {versions}.",
+    ]
+    lines = [f"# {title}", "", *(line for text in (*origin, *about) for line in (text, ""))]
     for name, rows, note in sections:
         lines += section(name, list(rows), note)
     return "\n".join(lines).rstrip() + "\n"

@@ -87,28 +87,28 @@ def find_symbol(module: ast.Module, name: str) -> list[ast.AST]:
     """Return the definitions of a symbol such as `Class.method`; several if branches define it."""
     scopes: list[ast.AST] = [module]
     for part in name.split("."):
-        scopes = [found for scope in scopes for found in _definitions(scope, part)]
+        scopes = [definition for scope in scopes for definition in _find_definitions(scope, part)]
     return scopes
 
 
-def _definitions(scope: ast.AST, name: str) -> list[ast.AST]:
-    found = [node for node in _statements(scope) if name in _defined_names(node)]
-    if found or not isinstance(scope, ast.Module):
-        return found
+def _find_definitions(scope: ast.AST, name: str) -> list[ast.AST]:
+    definitions = [node for node in _iterate_statements(scope) if name in _list_defined_names(node)]
+    if definitions or not isinstance(scope, ast.Module):
+        return definitions
     nodes = ast.walk(scope)
     return [node for node in nodes if isinstance(node, ast.Constant) and node.value == name]
 
 
-def _statements(scope: ast.AST) -> Iterator[ast.AST]:
+def _iterate_statements(scope: ast.AST) -> Iterator[ast.AST]:
     """Yield the statements of a scope, also those of its branches."""
     for node in ast.iter_child_nodes(scope):
         if isinstance(node, ast.stmt | ast.ExceptHandler):
             yield node
             if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-                yield from _statements(node)
+                yield from _iterate_statements(node)
 
 
-def _defined_names(node: ast.AST) -> set[str]:
+def _list_defined_names(node: ast.AST) -> set[str]:
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -120,17 +120,24 @@ def _defined_names(node: ast.AST) -> set[str]:
     return set()
 
 
-def parameter_names(node: ast.AST) -> set[str]:
+def list_parameter_names(node: ast.AST) -> set[str]:
     """Return the parameters of a function, or of a class's `__init__` and its annotated fields."""
     if isinstance(node, FUNCTIONS):
-        given = node.args
-        return {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
-    own = [inner for inner in _statements(node) if isinstance(inner, ast.AnnAssign)]
-    fields = {name for inner in own for name in _defined_names(inner)}
-    return fields.union(*(parameter_names(made) for made in _definitions(node, "__init__")))
+        arguments = node.args
+        return {
+            argument.arg
+            for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        }
+    annotated_fields = [
+        inner for inner in _iterate_statements(node) if isinstance(inner, ast.AnnAssign)
+    ]
+    fields = {name for inner in annotated_fields for name in _list_defined_names(inner)}
+    return fields.union(
+        *(list_parameter_names(method) for method in _find_definitions(node, "__init__"))
+    )
 
 
-def code_words(node: ast.AST) -> set[str]:
+def list_code_words(node: ast.AST) -> set[str]:
     """Return the names, attributes, parameters, keywords and strings of a piece of code."""
     words: set[str] = set()
     for inner in ast.walk(node):
@@ -143,69 +150,82 @@ def code_words(node: ast.AST) -> set[str]:
     return words
 
 
-def missing_code(
+def find_missing_code(
     root: Path | zipfile.Path, calls: Mapping[str, Mapping[str, SymbolUse]]
 ) -> list[str]:
     """Return what the packages in a folder or archive lack, in words; [] if nothing."""
-    found = []
+    missing = []
     for name, symbols in calls.items():
         path = name.replace(".", "/")
         files = (root / f"{path}.py", root / f"{path}/__init__.py")
         module = next((file for file in files if file.is_file()), None)
-        lacks = _missing_symbols(module, symbols) if module else ["no such module"]
-        found += [f"`{name}`: {what}" for what in lacks]
-    return found
+        lacks = _find_missing_symbols(module, symbols) if module else ["no such module"]
+        missing += [f"`{name}`: {gap}" for gap in lacks]
+    return missing
 
 
-def _missing_symbols(file: Path | zipfile.Path, symbols: Mapping[str, SymbolUse]) -> Iterator[str]:
+def _find_missing_symbols(
+    file: Path | zipfile.Path, symbols: Mapping[str, SymbolUse]
+) -> Iterator[str]:
     try:
         module = ast.parse(file.read_text(encoding="utf-8"))
     except SyntaxError as error:
         yield f"Python {sys.version_info[0]}.{sys.version_info[1]} cannot parse it: {error.msg}"
         return
     for name, use in symbols.items():
-        found = find_symbol(module, name)
-        if not found:
+        definitions = find_symbol(module, name)
+        if not definitions:
             yield f"no `{name}`"
             continue
-        parameters = set().union(*map(parameter_names, found))
-        yield from (f"`{name}` takes no `{one}`" for one in use.takes if one not in parameters)
-        words = set().union(*map(code_words, found))
-        yield from (f"`{name}` has no `{one}`" for one in use.has if one not in words)
+        parameters = set().union(*map(list_parameter_names, definitions))
+        yield from (
+            f"`{name}` takes no `{parameter}`"
+            for parameter in use.takes
+            if parameter not in parameters
+        )
+        words = set().union(*map(list_code_words, definitions))
+        yield from (f"`{name}` has no `{word}`" for word in use.has if word not in words)
 
 
 # Releases
 
 
-def pinned_versions(makefile: str) -> dict[str, str]:
+def read_pinned_versions(makefile: str) -> dict[str, str]:
     """Return the pinned version of each package: of requirements/gpu.txt, else of the Makefile."""
-    tested = dict(re.findall(r"(?<=\s)([\w-]+)==([\w.]+)", makefile))
-    return {**{name.replace("_", "-"): number for name, number in tested.items()}, **pins("gpu")}
+    tested_versions = dict(re.findall(r"(?<=\s)([\w-]+)==([\w.]+)", makefile))
+    return {
+        **{name.replace("_", "-"): number for name, number in tested_versions.items()},
+        **pins("gpu"),
+    }
 
 
-def releases(framework: UpstreamFramework, pinned: str, now: datetime) -> list[str]:
+def list_releases(framework: UpstreamFramework, pinned: str, now: datetime) -> list[str]:
     """Return the versions to check, oldest first. Raises EngineError if the index has none."""
-    newest = newest_release(framework, None)
+    newest = find_newest_release(framework, None)
     if newest is None:
         raise EngineError(f"the package index has no {framework.package}")
-    then = [newest_release(framework, now - months * MONTH) for months in MONTHS]
-    found = {version for version in (*then, newest) if version} | {pinned}
-    ordered = sorted(found, key=version_key)
-    return ordered[ordered.index(pinned) :] if framework.from_pin else ordered
+    past_releases = [find_newest_release(framework, now - months * MONTH) for months in MONTHS]
+    versions = {version for version in (*past_releases, newest) if version} | {pinned}
+    ordered_versions = sorted(versions, key=parse_version)
+    return (
+        ordered_versions[ordered_versions.index(pinned) :]
+        if framework.from_pin
+        else ordered_versions
+    )
 
 
-def version_key(version: str) -> tuple[int, ...]:
+def parse_version(version: str) -> tuple[int, ...]:
     """Return the numbers of a version, to sort by."""
     return tuple(map(int, re.findall(r"\d+", version)))
 
 
 @cache
-def index_environment() -> dict[str, str]:
+def make_index_environment() -> dict[str, str]:
     """Return the variables with which uv asks the indexes that pip is configured to use."""
     return uv_environment(pip_configuration(), os.environ)
 
 
-def newest_release(framework: UpstreamFramework, before: datetime | None) -> str | None:
+def find_newest_release(framework: UpstreamFramework, before: datetime | None) -> str | None:
     """Return the newest version, uploaded before a time if one is given; None if there is none.
 
     Raises EngineError if the index cannot be asked.
@@ -214,65 +234,67 @@ def newest_release(framework: UpstreamFramework, before: datetime | None) -> str
     words = ["pip", "compile", "--quiet", "--no-deps", "--no-header", "--no-annotate", *limit]
     # Without --python it would start every Python of this machine to find one of that version.
     words += ["--python", sys.executable, "--python-version", framework.python, "-"]
-    done = subprocess.run(
+    process = subprocess.run(
         [Path(sys.executable).with_name("uv"), *words],
         input=framework.package,
         capture_output=True,
         text=True,
-        env=index_environment(),
+        env=make_index_environment(),
         check=False,
     )
-    if done.returncode == UNSATISFIABLE:
+    if process.returncode == UNSATISFIABLE:
         return None
-    if done.returncode:
-        raise EngineError(f"uv cannot look up {framework.package}: {done.stderr.strip()}")
-    return done.stdout.strip().rpartition("==")[2]
+    if process.returncode:
+        raise EngineError(f"uv cannot look up {framework.package}: {process.stderr.strip()}")
+    return process.stdout.strip().rpartition("==")[2]
 
 
-def installed_code(framework: UpstreamFramework, version: str) -> Path | None:
+def find_installed_code(framework: UpstreamFramework, version: str) -> Path | None:
     """Return the folder in which a release is installed; None if it is not."""
     for name in filter(None, (framework.package, framework.cpu_build)):
-        for found in metadata.distributions(name=name):
-            if found.version == version:
-                return Path(str(found.locate_file("")))
+        for distribution in metadata.distributions(name=name):
+            if distribution.version == version:
+                return Path(str(distribution.locate_file("")))
     return None
 
 
-def release_code(framework: UpstreamFramework, version: str) -> Path | zipfile.Path | None:
+def fetch_release_code(framework: UpstreamFramework, version: str) -> Path | zipfile.Path | None:
     """Return the root of a release's modules: where it is installed, else an archive of them.
 
     None if it has no wheel: pip would run the code of a source package. Raises EngineError if it
     cannot be downloaded.
     """
-    if here := installed_code(framework, version):
-        return here
-    kept = CACHE / f"{framework.package}-{version}.zip"
-    if not kept.is_file():
+    if installed := find_installed_code(framework, version):
+        return installed
+    archive = CACHE / f"{framework.package}-{version}.zip"
+    if not archive.is_file():
         print(f"downloading {framework.package} {version}", file=sys.stderr)
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            wheel = _download(framework, version, folder)
+            wheel = _download_wheel(framework, version, folder)
             if wheel is None:
                 return None
             modules = Path(folder) / "modules"
             _keep_modules(wheel, modules)
-            modules.replace(kept)
-    return zipfile.Path(kept)
+            modules.replace(archive)
+    return zipfile.Path(archive)
 
 
-def _download(framework: UpstreamFramework, version: str, folder: str) -> Path | None:
+def _download_wheel(framework: UpstreamFramework, version: str, folder: str) -> Path | None:
     words = ["pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     words += ["--python-version", framework.python, "--dest", folder]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", *words, f"{framework.package}=={version}"],
         capture_output=True,
         text=True,
         check=False,
     )
-    if "No matching distribution found" in done.stderr:
+    if "No matching distribution found" in process.stderr:
         return None
-    if done.returncode:
-        raise EngineError(f"cannot download {framework.package} {version}: {done.stderr.strip()}")
+    if process.returncode:
+        raise EngineError(
+            f"cannot download {framework.package} {version}: {process.stderr.strip()}"
+        )
     [wheel] = Path(folder).glob("*.whl")
     return wheel
 
@@ -280,27 +302,27 @@ def _download(framework: UpstreamFramework, version: str, folder: str) -> Path |
 def _keep_modules(wheel: Path, target: Path) -> None:
     """Copy the Python modules of a wheel to an archive."""
     with (
-        zipfile.ZipFile(wheel) as whole,
+        zipfile.ZipFile(wheel) as archive,
         zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as modules,
     ):
-        for name in whole.namelist():
+        for name in archive.namelist():
             if name.endswith(".py"):
                 # Wheels with compiled code may keep their modules one folder down.
                 modules.writestr(
-                    re.sub(r"^[^/]+\.data/(pure|plat)lib/", "", name), whole.read(name)
+                    re.sub(r"^[^/]+\.data/(pure|plat)lib/", "", name), archive.read(name)
                 )
 
 
 # Report
 
 
-def missing_in_release(framework: UpstreamFramework, version: str) -> list[str]:
+def find_missing_in_release(framework: UpstreamFramework, version: str) -> list[str]:
     """Return what adapters call and a release lacks, one text for each.
 
     Raises EngineError if the release cannot be downloaded.
     """
-    root = release_code(framework, version)
-    return missing_code(root, framework.calls) if root else ["no wheel, so nothing was read"]
+    root = fetch_release_code(framework, version)
+    return find_missing_code(root, framework.calls) if root else ["no wheel, so nothing was read"]
 
 
 def check_frameworks(
@@ -315,16 +337,14 @@ def check_frameworks(
     rows, notes, fits = [], [], True
     for name, framework in frameworks.items():
         pin = pinned[framework.package]
-        versions = releases(framework, pin, now)
-        missing = {version: missing_in_release(framework, version) for version in versions}
-        good, bad = (
+        versions = list_releases(framework, pin, now)
+        missing = {version: find_missing_in_release(framework, version) for version in versions}
+        complete, incomplete = (
             ", ".join(version for version in versions if bool(missing[version]) is lacking)
             for lacking in (False, True)
         )
-        rows.append((name, pin, good, bad))
-        notes += [
-            f"- {name} {version}: {what}" for version in versions for what in missing[version]
-        ]
+        rows.append((name, pin, complete, incomplete))
+        notes += [f"- {name} {version}: {gap}" for version in versions for gap in missing[version]]
         if missing[versions[-1]] and framework.held:
             notes.append(f"- {name}: held at {pin}: {framework.held}")
         if missing[pin if framework.held else versions[-1]]:
@@ -345,7 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         frameworks = load_config(UpstreamTable, TABLE).frameworks
-        pinned = pinned_versions((ROOT / "Makefile").read_text(encoding="utf-8"))
+        pinned = read_pinned_versions((ROOT / "Makefile").read_text(encoding="utf-8"))
         text, fits = check_frameworks(frameworks, pinned, datetime.now(UTC))
         print(text)
         return 0 if fits else 1

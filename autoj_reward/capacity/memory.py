@@ -106,11 +106,11 @@ def unquantised(precision: Precision) -> Precision:
 def known_shapes() -> dict[str, ModelShape]:
     """Return the shapes of the table by name, including the names of judges with that shape."""
     data = yaml.safe_load((Path(__file__).parent / "shapes.yaml").read_text(encoding="utf-8"))
-    found: dict[str, ModelShape] = {}
+    shapes: dict[str, ModelShape] = {}
     for name, entry in data.items():
         shape = shape_of(entry, name)
-        found |= {known: shape for known in (name, *entry.get("known_as", ()))}
-    return found
+        shapes |= {alias: shape for alias in (name, *entry.get("known_as", ()))}
+    return shapes
 
 
 def find_shape(model: str) -> ModelShape:
@@ -181,7 +181,7 @@ class Training:
     sampled: int = 0
     """Sequences that a GPU samples at once."""
     written: int = 0
-    """SampledResponses tokens of each sequence."""
+    """Sampled tokens of each sequence."""
     scores: int = 0
     """Copies of the sampled tokens' float32 logits that are kept."""
 
@@ -209,33 +209,35 @@ def adapter_parameters(shape: ModelShape, rank: int) -> int:
 def memory_parts(training: Training, place: TrainingDevices) -> dict[str, float]:
     """Return the GiB that a training step takes on each GPU, by part."""
     shape, shares = training.shape, place.gpus if place.sharded else 1
-    whole = shape.parameters
+    parameters = shape.parameters
     if training.lora_rank is None:
-        trained, base = training.learners * whole, 4 * training.learners * whole
+        trained, base = training.learners * parameters, 4 * training.learners * parameters
     else:
         trained = training.learners * adapter_parameters(shape, training.lora_rank)
-        base = 2 * whole + 4 * trained
-    frozen = training.references * whole * (4 if training.lora_rank is None else 2)
+        base = 2 * parameters + 4 * trained
+    frozen = training.references * parameters * (4 if training.lora_rank is None else 2)
     tokens = training.sequences * training.length
-    found = {
+    part_bytes = {
         "weights": base / shares,
         "gradients": 4 * trained / shares,
         "optimizer": ADAM * trained / shares,
         "references": frozen / shares,
-        "a step's copies": _copies(training, place, trained),
-        "activations": tokens * _activations(training),
+        "a step's copies": _count_copied_bytes(training, place, trained),
+        "activations": tokens * _count_activation_bytes(training),
         "logits": tokens * shape.vocabulary * LOGITS,
         "sampling": training.sampled * training.length * shape.kv_bytes("bf16")
         + 4 * training.scores * training.sampled * training.written * shape.vocabulary,
     }
-    return {name: size / GIB for name, size in found.items() if size} | {"reserve": RESERVE_GIB}
+    return {name: size / GIB for name, size in part_bytes.items() if size} | {
+        "reserve": RESERVE_GIB
+    }
 
 
 def require_memory(training: Training, place: TrainingDevices) -> dict[str, float]:
     """Return the memory parts if they fit. Raises ConfigError with all parts if they do not."""
-    found = memory_parts(training, place)
-    if sum(found.values()) <= place.memory_gib:
-        return found
+    parts_gib = memory_parts(training, place)
+    if sum(parts_gib.values()) <= place.memory_gib:
+        return parts_gib
     shared = "shared out by FSDP" if place.sharded else "each of which holds everything"
     lighter = ["a smaller device_batch_size"]
     if training.lora_rank is None:
@@ -245,19 +247,19 @@ def require_memory(training: Training, place: TrainingDevices) -> dict[str, floa
     if not place.sharded and training.lora_rank is None:
         lighter.append("accelerate launch with configs/trainers/accelerate_fsdp.yaml")
     raise ConfigError(
-        f"{training.shape.name} does not fit: a step takes {describe_parts(found)}, of "
+        f"{training.shape.name} does not fit: a step takes {describe_parts(parts_gib)}, of "
         f"{place.gpus} GPUs with {place.memory_gib:.1f} GiB, {shared}: take {', '.join(lighter)}, "
         "or more GPUs"
     )
 
 
-def describe_parts(found: dict[str, float]) -> str:
+def describe_parts(parts_gib: dict[str, float]) -> str:
     """Return the sum of the parts and each part as text."""
-    each = ", ".join(f"{name} {size:.1f}" for name, size in found.items())
-    return f"{sum(found.values()):.1f} GiB ({each})"
+    part_texts = ", ".join(f"{name} {size:.1f}" for name, size in parts_gib.items())
+    return f"{sum(parts_gib.values()):.1f} GiB ({part_texts})"
 
 
-def _copies(training: Training, place: TrainingDevices, trained: int) -> float:
+def _count_copied_bytes(training: Training, place: TrainingDevices, trained: int) -> float:
     """Return the bytes of a step's copies of the weights.
 
     They are autocast's half-precision copies and DDP's buckets. With FSDP they are two unsharded
@@ -271,7 +273,7 @@ def _copies(training: Training, place: TrainingDevices, trained: int) -> float:
     return halves + (4 * trained if place.gpus > 1 else 0)
 
 
-def _activations(training: Training) -> float:
+def _count_activation_bytes(training: Training) -> float:
     """Return the bytes per token that the blocks keep for the backward pass.
 
     With checkpointing, these are every block's input and the activations of the one block that is
@@ -280,5 +282,9 @@ def _activations(training: Training) -> float:
     shape = training.shape
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     block = 2 * (6 * shape.hidden + 2 * (queries + 2 * keys) + 4 * shape.intermediate)
-    whole = training.learners * shape.layers
-    return 4 * whole * shape.hidden + block if training.checkpointing else whole * block
+    trained_layers = training.learners * shape.layers
+    return (
+        4 * trained_layers * shape.hidden + block
+        if training.checkpointing
+        else trained_layers * block
+    )

@@ -73,18 +73,18 @@ def make_plan(config: PlanConfig) -> dict[str, Any]:
 
 def find_machine(config: PlanConfig) -> Machine:
     """Return the device that the flags name, describe or ask to measure. Raises ConfigError."""
-    given = (config.tflops, config.tflops_fp8, config.bandwidth, config.memory)
+    figures = (config.tflops, config.tflops_fp8, config.bandwidth, config.memory)
     if config.measure and config.gpu != "cpu":
         raise ConfigError(f"--measure times this machine's cores: use --gpu cpu, not {config.gpu}")
     if config.gpu not in ("cpu", "custom"):
-        if any(given):
+        if any(figures):
             raise ConfigError(
                 "--tflops, --tflops-fp8, --bandwidth and --memory are for --gpu custom or cpu, not "
                 f"{config.gpu}"
             )
         return find_gpu(config.gpu)
     if config.measure:
-        if any(given):
+        if any(figures):
             raise ConfigError(
                 "--measure takes no --tflops, --tflops-fp8, --bandwidth or --memory: leave them out"
             )
@@ -142,9 +142,9 @@ def rate_columns(config: PlanConfig) -> list[str]:
     return head + (["cost of 1,000"] if config.price else [])
 
 
-def render_plan(found: dict[str, Any], config: PlanConfig) -> str:
+def render_plan(plan: dict[str, Any], config: PlanConfig) -> str:
     """Return the plan as Markdown."""
-    model, device, rate = found["model"], found["device"], found["rate"]
+    model, device, rate = plan["model"], plan["device"], plan["rate"]
     peaks = ", ".join(f"{peak:.4g} TFLOPS {name}" for name, peak in device["tflops"].items())
     cells = [f"{rate['kv_cache_gib']:.1f}", str(rate["sequences"]), *rate_cells(rate, config)]
     lines = [
@@ -156,7 +156,7 @@ def render_plan(found: dict[str, Any], config: PlanConfig) -> str:
         "",
         *table(["GiB of KV cache", "sequences at once", *rate_columns(config)], [cells]),
         "",
-        found["assumed"],
+        plan["assumed"],
     ]
     return "\n".join(lines)
 

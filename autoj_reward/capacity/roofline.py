@@ -61,8 +61,8 @@ class Machine(Block):
         for usable in (precision, unquantised(precision)):
             if usable in self.tflops:
                 return self.tflops[usable] * 1e12
-        known = ", ".join(self.tflops)
-        raise ConfigError(f"no peak in {precision} is known: plan weights and kv in {known}")
+        precisions = ", ".join(self.tflops)
+        raise ConfigError(f"no peak in {precision} is known: plan weights and kv in {precisions}")
 
 
 @lru_cache
@@ -107,19 +107,19 @@ def measure_machine() -> Machine:
     """
     import torch
 
-    left, right = torch.rand(MATRIX, MATRIX), torch.rand(MATRIX, MATRIX)
+    first_matrix, second_matrix = torch.rand(MATRIX, MATRIX), torch.rand(MATRIX, MATRIX)
     product = torch.empty(MATRIX, MATRIX)
     source = torch.rand(COPIED // 4)
     target = torch.empty_like(source)
-    seconds = _best(lambda: torch.mm(left, right, out=product))
+    seconds = _time_fastest_round(lambda: torch.mm(first_matrix, second_matrix, out=product))
     return Machine(
         tflops={"float32": 2 * MATRIX**3 / seconds / 1e12},
-        bandwidth_gbs=2 * COPIED / _best(lambda: target.copy_(source)) / 1e9,
+        bandwidth_gbs=2 * COPIED / _time_fastest_round(lambda: target.copy_(source)) / 1e9,
         memory_gib=memory_here(),
     )
 
 
-def _best(work: Callable[[], object]) -> float:
+def _time_fastest_round(work: Callable[[], object]) -> float:
     """Return the seconds of the fastest round within MEASURED_S, after one round of warm-up."""
     work()
     times: list[float] = []
@@ -204,8 +204,8 @@ class Roofline:
 
 def judgement_tokens(lengths: Lengths) -> JudgementTokens:
     """Return the tokens of a judgement with a critique and a rating of one response."""
-    prefix, own = lengths.template + lengths.query, lengths.response + lengths.closing
-    return JudgementTokens(prefix, own, lengths.critique + READS, lengths.candidates)
+    prefix, suffix = lengths.template + lengths.query, lengths.response + lengths.closing
+    return JudgementTokens(prefix, suffix, lengths.critique + READS, lengths.candidates)
 
 
 def roofline(
@@ -218,21 +218,26 @@ def roofline(
     """
     check_parallel(shape, serving.tensor_parallel)
     devices = serving.tensor_parallel * serving.efficiency
-    linear = machine.peak(serving.weights) * devices
-    other = machine.peak(unquantised(serving.weights)) * devices
+    linear_peak = machine.peak(serving.weights) * devices
+    unquantised_peak = machine.peak(unquantised(serving.weights)) * devices
     bandwidth = machine.bandwidth_gbs * 1e9 * devices
-    kv = _kv_bytes(shape, serving)
+    kv = _count_kv_bytes(shape, serving)
     sequences = fitting(shape, machine, serving, work)
     limited = serving.max_sequences is not None and serving.max_sequences <= sequences
     if limited and serving.max_sequences:
         sequences = serving.max_sequences
 
-    new, attended = _prefill(serving, work)
+    new, attended = _count_prefill_tokens(serving, work)
     attention = 4 * shape.layers * shape.heads * shape.head_dim
-    prefill = 2 * shape.blocks * new / linear + (2 * shape.head + attention * attended) / other
+    prefill = (
+        2 * shape.blocks * new / linear_peak
+        + (2 * shape.head + attention * attended) / unquantised_peak
+    )
 
     context = work.prompt + work.output / 2
-    token = 2 * shape.blocks / linear + (2 * shape.head + attention * context) / other
+    token = (
+        2 * shape.blocks / linear_peak + (2 * shape.head + attention * context) / unquantised_peak
+    )
     weights = shape.read_bytes(serving.weights) / bandwidth / sequences
     cache = context * kv / bandwidth
     steps = work.output - 1
@@ -261,22 +266,27 @@ def fitting(shape: ModelShape, machine: Machine, serving: Serving, work: Judgeme
     A sequence counts with its prompt and half of its output, which is its mean length while the
     output grows. Raises ModelError if the weights, the KV cache or a single sequence does not fit.
     """
-    room = kv_memory_gib(shape, machine, serving)
-    tokens = room * GIB / _kv_bytes(shape, serving)
+    cache_gib = kv_memory_gib(shape, machine, serving)
+    tokens = cache_gib * GIB / _count_kv_bytes(shape, serving)
     half = work.output / 2
     count = int(tokens / (work.prompt + half))
     if serving.sharing:
         # There is one copy of the prefix for every `sharers` sequences, and at least one.
-        own = work.own + half
-        count = int(min((tokens - work.prefix) / own, tokens / (own + work.prefix / work.sharers)))
+        sequence_tokens = work.own + half
+        count = int(
+            min(
+                (tokens - work.prefix) / sequence_tokens,
+                tokens / (sequence_tokens + work.prefix / work.sharers),
+            )
+        )
     if count < 1:
         sequence = f"a sequence of {work.prompt + work.output} tokens"
         if serving.kv_cache_gib is not None:
             raise ModelError(
-                f"a KV cache of {room:g} GiB does not hold {sequence}: raise kv_cache_gib"
+                f"a KV cache of {cache_gib:g} GiB does not hold {sequence}: raise kv_cache_gib"
             )
-        why = f"which leaves {max(room, 0):.1f} GiB for the KV of {sequence}:"
-        raise _unfit(shape, serving, why)
+        why = f"which leaves {max(cache_gib, 0):.1f} GiB for the KV of {sequence}:"
+        raise _make_unfit_error(shape, serving, why)
     return count
 
 
@@ -287,18 +297,18 @@ def kv_memory_gib(shape: ModelShape, machine: Machine, serving: Serving) -> floa
     Raises ModelError if a fixed cache size does not fit beside the weights.
     """
     weights = shape.weight_bytes(serving.weights) / GIB
-    memory, given = machine.memory_gib * serving.tensor_parallel, serving.kv_cache_gib
-    if given is None:
+    memory, fixed_gib = machine.memory_gib * serving.tensor_parallel, serving.kv_cache_gib
+    if fixed_gib is None:
         return memory * serving.memory_share - weights
-    if weights + given > memory:
+    if weights + fixed_gib > memory:
         lower = " lower kv_cache_gib," if weights < memory else ""
-        raise _unfit(
-            shape, serving, f"and kv_cache_gib {given:g} more, of {memory:.1f} GiB:{lower}"
+        raise _make_unfit_error(
+            shape, serving, f"and kv_cache_gib {fixed_gib:g} more, of {memory:.1f} GiB:{lower}"
         )
-    return given
+    return fixed_gib
 
 
-def _unfit(shape: ModelShape, serving: Serving, why: str) -> ModelError:
+def _make_unfit_error(shape: ModelShape, serving: Serving, why: str) -> ModelError:
     weights = shape.weight_bytes(serving.weights) / GIB
     lighter = " or" if serving.weights == "fp8" else ", fp8 weights or"
     return ModelError(
@@ -322,7 +332,7 @@ def check_parallel(shape: ModelShape, devices: int) -> None:
         )
 
 
-def _kv_bytes(shape: ModelShape, serving: Serving) -> float:
+def _count_kv_bytes(shape: ModelShape, serving: Serving) -> float:
     """Return the bytes of each token's KV on all devices of an engine.
 
     Devices beyond the number of KV heads hold copies.
@@ -330,7 +340,7 @@ def _kv_bytes(shape: ModelShape, serving: Serving) -> float:
     return shape.kv_bytes(serving.kv) * max(1.0, serving.tensor_parallel / shape.kv_heads)
 
 
-def _prefill(serving: Serving, work: JudgementTokens) -> tuple[float, float]:
+def _count_prefill_tokens(serving: Serving, work: JudgementTokens) -> tuple[float, float]:
     """Return (prompt tokens that a request computes, sum of the contexts they attend to)."""
     all_pairs = work.prompt * (work.prompt + 1) / 2
     if not serving.sharing:

@@ -43,14 +43,14 @@ def collect(config: str, sets: Sequence[str], strict: bool, dry_run: bool) -> in
     from autoj_reward.models.unused import load_run
 
     checked = load_run(CollectConfig, config, sets, strict)
-    known = load_scenarios(checked.scenarios)
-    work = prepare_rows(checked, known)
+    known_scenarios = load_scenarios(checked.scenarios)
+    work = prepare_rows(checked, known_scenarios)
     if dry_run:
-        for case, figures in estimate_cost(checked, work.rows, known).items():
+        for case, figures in estimate_cost(checked, work.rows, known_scenarios).items():
             print(cost_line(case, figures))
         return 0
-    found = asyncio.run(collect_judgements(checked, work, known))
-    print(f"{render_statistics(found)}\nresults: {checked.output}")
+    counts = asyncio.run(collect_judgements(checked, work, known_scenarios))
+    print(f"{render_statistics(counts)}\nresults: {checked.output}")
     return 0
 
 
@@ -68,12 +68,12 @@ def scenarios(show: str | None, folder: str | None) -> int:
 
     from autoj_reward.formats.criteria import load_scenarios, system_message
 
-    known = load_scenarios(Path(folder) if folder else None)
+    known_scenarios = load_scenarios(Path(folder) if folder else None)
     if show is not None:
-        print(system_message(known[show]))
+        print(system_message(known_scenarios[show]))
         return 0
-    width = max(map(len, known.names))
-    for scenario in known:
+    width = max(map(len, known_scenarios.names))
+    for scenario in known_scenarios:
         count = len(scenario.criteria)
         print(f"{scenario.name:{width}}  {scenario.group:21} {count:2}  {scenario.description}")
     return 0
@@ -105,19 +105,25 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     require_apart([source], [output])
     rows = read_queries(source)
     require_usable(rows, source, strict)
-    asked = [last_user_text(row.query, row.context.turns) for row in rows.rows]
-    found = shipped_classifier().classify(asked, others_below)
-    pairs = zip(rows.rows, found, strict=True)
-    write_jsonl(output, (join_fields(_fields(row), asdict(said)) for row, said in pairs))
-    counts = Counter(said.scenario for said in found)
+    queries = [last_user_text(row.query, row.context.turns) for row in rows.rows]
+    classifications = shipped_classifier().classify(queries, others_below)
+    pairs = zip(rows.rows, classifications, strict=True)
+    write_jsonl(
+        output,
+        (
+            join_fields(_collect_fields(row), asdict(classification))
+            for row, classification in pairs
+        ),
+    )
+    counts = Counter(classification.scenario for classification in classifications)
     print(json.dumps({"output": output, "scenarios": dict(counts.most_common())}))
     return 0
 
 
-def _fields(row: QueryRow) -> dict[str, Any]:
+def _collect_fields(row: QueryRow) -> dict[str, Any]:
     """Return the fields of the input row, without those that are missing."""
-    own = {"query": row.query, "responses": row.responses, "logprobs": row.logprobs}
-    return {name: value for name, value in own.items() if value is not None} | row.extra
+    fields = {"query": row.query, "responses": row.responses, "logprobs": row.logprobs}
+    return {name: value for name, value in fields.items() if value is not None} | row.extra
 
 
 @command(RUN, SET)

@@ -70,7 +70,7 @@ watch = calling(
 @command(FILE)
 def stats(path: str) -> int:
     """Print the statistics of a journal as JSON."""
-    with _opened_journal(path) as journal:
+    with _open_journal(path) as journal:
         print(json.dumps(journal.statistics(), indent=2))
     return 0
 
@@ -81,7 +81,7 @@ def export(path: str, output: str) -> int:
     from autoj_reward.io.files import require_apart, write_jsonl
 
     require_apart([path], [output])
-    with _opened_journal(path) as journal:
+    with _open_journal(path) as journal:
         write_jsonl(output, journal.export())
     return 0
 
@@ -89,14 +89,14 @@ def export(path: str, output: str) -> int:
 @command(FILE)
 def compact(path: str) -> int:
     """Give the free space in a journal's file back to the disk. All records stay."""
-    with _opened_journal(path) as journal:
+    with _open_journal(path) as journal:
         before = Path(path).stat().st_size
         journal.compact()
     print(f"{path}: {before:,} bytes before, {Path(path).stat().st_size:,} now")
     return 0
 
 
-def _opened_journal(path: str) -> closing[Journal]:
+def _open_journal(path: str) -> closing[Journal]:
     """Open a journal that exists, for use in `with`. Raises JournalError if there is no file."""
     from autoj_reward.errors import JournalError
     from autoj_reward.journal import Journal
@@ -121,38 +121,44 @@ def models(prepare: bool) -> int:
     wide, wider = (
         max(map(len, column)) for column in zip(*((m.name, m.format) for m in models), strict=True)
     )
-    for known in models:
-        print(f"{known.name:{wide}}  {known.format:{wider}} {known.wrapper:8} {known.about}")
+    for model in models:
+        print(f"{model.name:{wide}}  {model.format:{wider}} {model.wrapper:8} {model.about}")
     return 0
 
 
-def _key(name: str, **options: Any) -> Flag:
+def _make_plan_flag(name: str, **options: Any) -> Flag:
     """Describe a flag of `autoj plan`. A flag that is not given leaves PlanConfig's default."""
     return flag(f"--{name}", default=argparse.SUPPRESS, **options)
 
 
 @command(
-    _key("gpu", required=True, metavar="NAME", help="name of a GPU in the table, custom, or cpu"),
+    _make_plan_flag(
+        "gpu", required=True, metavar="NAME", help="name of a GPU in the table, custom, or cpu"
+    ),
     *(
-        _key(name, type=kind, metavar=metavar, help=text)
+        _make_plan_flag(name, type=kind, metavar=metavar, help=text)
         for name, (kind, metavar, text) in OPTIONS.items()
     ),
-    _key("weights", choices=PRECISIONS, help="precision of the weights (bf16)"),
-    _key("kv", choices=PRECISIONS, help="precision of the KV cache (bf16)"),
-    _key(
+    _make_plan_flag("weights", choices=PRECISIONS, help="precision of the weights (bf16)"),
+    _make_plan_flag("kv", choices=PRECISIONS, help="precision of the KV cache (bf16)"),
+    _make_plan_flag(
         "target",
         type=float,
         metavar="N",
         dest="wanted",
         help="judgements per minute to reach; prints the number of devices needed",
     ),
-    _key("no-sharing", action="store_false", dest="sharing", help="plan without a prefix cache"),
-    _key(
+    _make_plan_flag(
+        "no-sharing", action="store_false", dest="sharing", help="plan without a prefix cache"
+    ),
+    _make_plan_flag(
         "measure",
         action="store_true",
         help="time a matrix product and a copy on this machine (gpu cpu)",
     ),
-    _key("json", action="store_true", dest="as_json", help="print JSON instead of tables"),
+    _make_plan_flag(
+        "json", action="store_true", dest="as_json", help="print JSON instead of tables"
+    ),
 )
 def plan(**keys: Any) -> int:
     """Print the plan.
@@ -163,8 +169,8 @@ def plan(**keys: Any) -> int:
     from autoj_reward.config import check
 
     config = check(PlanConfig, keys, "command line")
-    found = make_plan(config)
-    print(json.dumps(found, indent=2) if config.as_json else render_plan(found, config))
+    result = make_plan(config)
+    print(json.dumps(result, indent=2) if config.as_json else render_plan(result, config))
     return 0
 
 
@@ -254,7 +260,7 @@ def parse(source: str, format_name: str, pairwise: bool) -> int:
     from autoj_reward.io.rows import read_rows
 
     fmt = load_format(format_name)
-    rows = read_rows(source, lambda line, value: _judge_text(line, value, fmt), ())
+    rows = read_rows(source, lambda line, value: _build_judge_text(line, value, fmt), ())
     outcomes: Counter[str] = Counter()
     for row in rows.rows:
         record = {"line": row.line} | _read(row, fmt, pairwise)
@@ -267,7 +273,7 @@ def parse(source: str, format_name: str, pairwise: bool) -> int:
     return 0
 
 
-def _judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
+def _build_judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
     from autoj_reward.conversation import ContextColumn
     from autoj_reward.io import checks as check
     from autoj_reward.io.rows import with_query
@@ -304,25 +310,25 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
     from autoj_reward.judge.thinking import SplitAnswer, read_past
     from autoj_reward.types import PAIRWISE, SINGLE
 
-    seen: dict[str, object] = {}
-    if row.item and (found := flags(row.item, fmt)):
-        seen["flags"] = list(found)
-    spoken = SplitAnswer(Generation(row.text))
+    fields: dict[str, object] = {}
+    if row.item and (row_flags := flags(row.item, fmt)):
+        fields["flags"] = list(row_flags)
+    answer = SplitAnswer(Generation(row.text))
     if fmt.thinking:
-        spoken = read_past(spoken.own, fmt.thinking, inside=False)
-        seen |= {"thinking": spoken.thinking} if spoken.thinking else {}
+        answer = read_past(answer.own, fmt.thinking, inside=False)
+        fields |= {"thinking": answer.thinking} if answer.thinking else {}
     protocol = row.item.protocol if row.item else PAIRWISE if pairwise else SINGLE
-    shown = (row.item.policy_texts, row.item.given_texts) if row.item else ()
+    input_texts = (row.item.policy_texts, row.item.given_texts) if row.item else ()
     if protocol not in fmt.protocols:
         reason = f"format {fmt.name} has no {protocol} protocol"
-        return {"outcome": "unparsable", "reason": reason} | seen
+        return {"outcome": "unparsable", "reason": reason} | fields
     record: dict[str, object] = {"outcome": "ok"}
     slots = fmt.slots_of(row.item) if row.item else fmt.slots(protocol)
-    for name, read in read_slots(slots, spoken.text, *shown).items():
-        if spoken.problem or isinstance(read, ParseFailure):
-            reason = spoken.problem or getattr(read, "reason", "")
-            return {"outcome": "unparsable", "reason": reason} | seen
+    for name, reading in read_slots(slots, answer.text, *input_texts).items():
+        if answer.problem or isinstance(reading, ParseFailure):
+            reason = answer.problem or getattr(reading, "reason", "")
+            return {"outcome": "unparsable", "reason": reason} | fields
         if len(slots) == 1:
-            record["start"] = spoken.start + read.start
-        record[name] = read.name if math.isnan(read.value) else read.value
-    return record | seen
+            record["start"] = answer.start + reading.start
+        record[name] = reading.name if math.isnan(reading.value) else reading.value
+    return record | fields

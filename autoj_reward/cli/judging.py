@@ -51,25 +51,25 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     from autoj_reward.questions.rate import Rate
     from autoj_reward.types import Candidate
 
-    require_own((source, config), output)
+    require_separate_output((source, config), output)
     checked = load_run(ScoreConfig, config, sets, strict)
     spec = judge_spec(checked.judge)
-    if how := checked.rubric:
-        return _score_rubrics(spec, how, checked, source, output, strict)
-    wanted = spec.context_columns(checked.columns, "single")
+    if rubric := checked.rubric:
+        return _score_rubrics(spec, rubric, checked, source, output, strict)
+    columns = spec.context_columns(checked.columns, "single")
 
-    def question(row: TextRow) -> Rate:
+    def make_question(row: TextRow) -> Rate:
         query, response = row.texts
         candidate = Candidate(query, response, context=row.context)
         return Rate(candidate.for_judge(spec.shows), spec.critiques, vote=spec.vote)
 
-    rows = text_rows(source, "query", "response", asked=wanted)
-    return _judge(spec, rows, question, rating_fields, output, strict, checked, "rating")
+    rows = text_rows(source, "query", "response", asked=columns)
+    return _judge(spec, rows, make_question, rating_fields, output, strict, checked, "rating")
 
 
 def _score_rubrics(
     spec: JudgeSpec,
-    how: RubricConfig,
+    rubric: RubricConfig,
     config: ScoreConfig,
     source: str,
     output: str,
@@ -80,16 +80,16 @@ def _score_rubrics(
     from autoj_reward.questions.rubric import ScoreRubric, rubric_question
     from autoj_reward.types import Candidate
 
-    spec = spec.that_scores(how)
+    spec = spec.that_scores(rubric)
 
-    def question(row: TextRow) -> ScoreRubric:
+    def make_question(row: TextRow) -> ScoreRubric:
         query, response = row.texts
         candidate = Candidate(query, response, context=row.context)
-        return rubric_question(candidate, how, spec)
+        return rubric_question(candidate, rubric, spec)
 
-    wanted = spec.context_columns(config.columns, how.protocol, how)
-    rows = text_rows(source, "query", "response", asked=wanted)
-    return _judge(spec, rows, question, rubric_fields, output, strict, config, scoring=how)
+    columns = spec.context_columns(config.columns, rubric.protocol, rubric)
+    rows = text_rows(source, "query", "response", asked=columns)
+    return _judge(spec, rows, make_question, rubric_fields, output, strict, config, scoring=rubric)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -102,18 +102,18 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     from autoj_reward.questions.compare import Compare
     from autoj_reward.types import Pair
 
-    require_own((source, config), output)
+    require_separate_output((source, config), output)
     checked = load_run(ScoreConfig, config, sets, strict)
     spec = judge_spec(checked.judge)
-    wanted = spec.context_columns(checked.columns, "pairwise")
+    columns = spec.context_columns(checked.columns, "pairwise")
 
-    def question(row: TextRow) -> Compare:
+    def make_question(row: TextRow) -> Compare:
         query, first, second = row.texts
         pair = Pair(query, first, second, row.context).for_judge(spec.shows)
         return Compare(pair, checked.swap, spec.ratings_tie)
 
-    rows = text_rows(source, "query", "response_1", "response_2", asked=wanted)
-    return _judge(spec, rows, question, verdict_fields, output, strict, checked)
+    rows = text_rows(source, "query", "response_1", "response_2", asked=columns)
+    return _judge(spec, rows, make_question, verdict_fields, output, strict, checked)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -126,45 +126,51 @@ def rank(source: str, output: str, config: str | None, sets: Sequence[str], stri
     from autoj_reward.questions.relative import default_relative, rank_question
     from autoj_reward.types import Candidate
 
-    require_own((source, config), output)
+    require_separate_output((source, config), output)
     checked = load_run(RankConfig, config, sets, strict)
     spec = judge_spec(checked.judge)
-    how = checked.relative or default_relative(spec.max_group)
-    spec = spec.that_scores(how)
-    wanted = spec.context_columns(checked.columns, how.protocol)
+    relative = checked.relative or default_relative(spec.max_group)
+    spec = spec.that_scores(relative)
+    columns = spec.context_columns(checked.columns, relative.protocol)
 
-    def question(row: TextRow) -> Listwise | Tournament:
+    def make_question(row: TextRow) -> Listwise | Tournament:
         query, *responses = row.texts
         candidates = [Candidate(query, text, context=row.context) for text in responses]
-        shown = [candidate.for_judge(spec.shows) for candidate in candidates]
+        shown_candidates = [candidate.for_judge(spec.shows) for candidate in candidates]
         return rank_question(
-            shown, how, max_group=spec.max_group, scale=spec.scale, tie=spec.ratings_tie
+            shown_candidates,
+            relative,
+            max_group=spec.max_group,
+            scale=spec.scale,
+            tie=spec.ratings_tie,
         )
 
-    rows = group_rows(source, wanted)
-    return _judge(spec, rows, question, ranking_fields, output, strict, checked, scoring=how)
+    rows = group_rows(source, columns)
+    return _judge(
+        spec, rows, make_question, ranking_fields, output, strict, checked, scoring=relative
+    )
 
 
 def ranking_fields(ranking: Ranking) -> dict[str, Any]:
     """Return the fields that `autoj rank` adds to a row: scores of the responses, and evidence."""
-    known = [score for score in ranking.scores if score is not None]
-    failed = next((own for own in ranking.judgements if not own.ok), None)
-    judge = next((own.judge for own in ranking.judgements), "")
+    known_scores = [score for score in ranking.scores if score is not None]
+    failed = next((judgement for judgement in ranking.judgements if not judgement.ok), None)
+    judge = next((judgement.judge for judgement in ranking.judgements), "")
     return {
-        "outcome": "ok" if known else failed.outcome.value if failed else "unparsable",
-        "best": ranking.scores.index(max(known)) if known else None,
+        "outcome": "ok" if known_scores else failed.outcome.value if failed else "unparsable",
+        "best": ranking.scores.index(max(known_scores)) if known_scores else None,
         **ranking.record(),
         "critiques": list(ranking.critiques),
         "judge": judge,
     }
 
 
-def rubric_fields(found: RubricScore) -> dict[str, Any]:
+def rubric_fields(rubric_score: RubricScore) -> dict[str, Any]:
     """Return the fields that `autoj score` adds to a row that is scored by its rubric."""
-    judgement = found.as_judgement()
+    judgement = rubric_score.as_judgement()
     return {
         "outcome": judgement.outcome.value,
-        **found.record(),
+        **rubric_score.record(),
         "forced": judgement.forced,
         "critique": judgement.critique,
         "flags": list(judgement.flags),
@@ -172,11 +178,11 @@ def rubric_fields(found: RubricScore) -> dict[str, Any]:
     }
 
 
-def require_own(read: Sequence[str | None], output: str) -> None:
+def require_separate_output(inputs: Sequence[str | None], output: str) -> None:
     """Raise OutputError if the output, its summary or its journal is also an input file."""
     from autoj_reward.io.files import require_apart
 
-    require_apart(read, (output, output + SUMMARY, output + JOURNAL))
+    require_apart(inputs, (output, output + SUMMARY, output + JOURNAL))
 
 
 def rating_fields(judgement: Judgement) -> dict[str, Any]:
@@ -192,10 +198,10 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
         "critique": judgement.critique,
         "flags": list(judgement.flags),
         "judge": judgement.judge,
-    } | thinking_of(judgement)
+    } | make_thinking_field(judgement)
 
 
-def thinking_of(judgement: Judgement) -> dict[str, str]:
+def make_thinking_field(judgement: Judgement) -> dict[str, str]:
     """Return the field `thinking` for a judge with a thinking block, else no field."""
     return {"thinking": judgement.thinking} if judgement.thinking else {}
 
@@ -208,7 +214,7 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
     """
     from autoj_reward.questions.compare import BY_RATINGS
 
-    first = next((o for o in comparison.orders if not o.ok), comparison.orders[0])
+    first = next((order for order in comparison.orders if not order.ok), comparison.orders[0])
     return {
         "outcome": first.outcome.value if comparison.verdict.value == "failed" else "ok",
         "reason": comparison.reason,
@@ -216,12 +222,12 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
         "rule": "ratings" if BY_RATINGS in first.flags else "comparison",
         "orders": [
             {
-                "verdict": o.verdict.value if o.verdict else None,
-                "forced": o.forced,
-                "critique": o.critique,
+                "verdict": order.verdict.value if order.verdict else None,
+                "forced": order.forced,
+                "critique": order.critique,
             }
-            | thinking_of(o)
-            for o in comparison.orders
+            | make_thinking_field(order)
+            for order in comparison.orders
         ],
         "judge": comparison.orders[0].judge,
     }
@@ -230,7 +236,7 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
 def _judge(
     spec: JudgeSpec,
     rows: Stream[TextRow],
-    question: Callable[[TextRow], BoundedQuestion[T]],
+    make_question: Callable[[TextRow], BoundedQuestion[T]],
     fields: Callable[[T], dict[str, Any]],
     output: str,
     strict: bool,
@@ -254,39 +260,50 @@ def _judge(
 
     def expect(row: TextRow) -> None:
         nonlocal total
-        total += question(row).most_inputs
+        total += make_question(row).most_inputs
 
     left_out = look_through(rows, strict, expect)
     result, journal = Path(output), Path(output + JOURNAL)
-    how = scoring.by if scoring else None
-    claim = judged_by(spec.name, result, result, total, scored_by=how)
+    method = scoring.by if scoring else None
+    claim = judged_by(spec.name, result, result, total, scored_by=method)
     tracked = tracking(config.track, output, config)
 
-    def summary() -> dict[str, Any]:
+    def make_summary() -> dict[str, Any]:
         bad = [to_json(row) for row in left_out.first]
         counts = {"rows": outcomes.total(), "outcomes": dict(outcomes), "left_out": bad}
         return counts | {"rows_left_out": left_out.count}
 
     with claim, tracked as reports, filling(output) as file:
 
-        def size(asked: tuple[TextRow, BoundedQuestion[T]]) -> int:
-            return asked[1].most_inputs
+        def count_inputs(item: tuple[TextRow, BoundedQuestion[T]]) -> int:
+            return item[1].most_inputs
 
-        def done(asked: tuple[TextRow, BoundedQuestion[T]], found: T) -> None:
-            added = fields(found)
+        def write_answer(item: tuple[TextRow, BoundedQuestion[T]], answer: T) -> None:
+            added = fields(answer)
             outcomes[added["outcome"]] += 1
-            file.line(join_fields(asked[0].fields, added))
-            reports.offer(outcomes.total(), summary)
+            file.line(join_fields(item[0].fields, added))
+            reports.offer(outcomes.total(), make_summary)
 
-        async def answer(
-            ask: Ask, asked: tuple[TextRow, BoundedQuestion[T]]
+        async def answer_item(
+            ask: Ask, item: tuple[TextRow, BoundedQuestion[T]]
         ) -> tuple[T, Sequence[Judgement]]:
-            return await asked[1].answer(ask), ()
+            return await item[1].answer(ask), ()
 
-        each = ((row, question(row)) for row in rows.usable())
-        ask_each(spec, journal, each, answer, done, "judging", size, total, view, scoring=scoring)
-        reports.send(outcomes.total(), summary())
-    write_json(output + SUMMARY, summary())
-    said = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
-    print(f"{outcomes.total()} rows: {said}; {left_out.count} left out; results: {output}")
+        items = ((row, make_question(row)) for row in rows.usable())
+        ask_each(
+            spec,
+            journal,
+            items,
+            answer_item,
+            write_answer,
+            "judging",
+            count_inputs,
+            total,
+            view,
+            scoring=scoring,
+        )
+        reports.send(outcomes.total(), make_summary())
+    write_json(output + SUMMARY, make_summary())
+    counts_text = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
+    print(f"{outcomes.total()} rows: {counts_text}; {left_out.count} left out; results: {output}")
     return 0

@@ -109,9 +109,9 @@ def calling(target: str, *flags: Flag, **fixed: Any) -> Command:
     fixed: arguments of the function in addition to those of the flags.
     """
 
-    def run(**given: Any) -> int:
+    def run(**flag_values: Any) -> int:
         module, name = target.split(":")
-        code: int = getattr(import_module(module), name)(**fixed, **given)
+        code: int = getattr(import_module(module), name)(**fixed, **flag_values)
         return code
 
     return Command(run, flags)
@@ -145,9 +145,9 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            known = [str(name) for name in action.choices]
-            told = f"unknown name {value!r}{did_you_mean(str(value), known)}"
-            raise argparse.ArgumentError(action, f"{told} (known: {', '.join(known)})")
+            names = [str(name) for name in action.choices]
+            message = f"unknown name {value!r}{did_you_mean(str(value), names)}"
+            raise argparse.ArgumentError(action, f"{message} (known: {', '.join(names)})")
 
 
 def parser(typed: Sequence[str]) -> argparse.ArgumentParser:
@@ -157,36 +157,40 @@ def parser(typed: Sequence[str]) -> argparse.ArgumentParser:
     )
     places = {"": top.add_subparsers(required=True, metavar="COMMAND")}
     words = [word for word in typed if not word.startswith("-")]
-    named = [(module, *about) for module, own in MODULES.items() for about in own.items()]
-    for module, name, text in named:
+    commands = [
+        (module, *about)
+        for module, module_commands in MODULES.items()
+        for about in module_commands.items()
+    ]
+    for module, name, text in commands:
         group, _, last = name.rpartition(" ")
         if group not in places:
             metavar, about = GROUPS[group]
             inner = places[""].add_parser(group, help=about)
             places[group] = inner.add_subparsers(required=True, metavar=metavar)
         about = text[0].upper() + text[1:] + "."
-        made = places[group].add_parser(last, help=text, description=about)
+        subparser = places[group].add_parser(last, help=text, description=about)
         if words[: len(name.split())] == name.split():
             command = load(module, last)
-            made.set_defaults(run=command.run)
+            subparser.set_defaults(run=command.run)
             for typed_as, options in command.flags:
-                made.add_argument(typed_as, **options)
+                subparser.add_argument(typed_as, **options)
     return top
 
 
 def load(module: str, name: str) -> Command:
     """Import a command from its module. Its attribute is its name with `_` for `-`."""
-    found: Command = getattr(import_module(module), name.replace("-", "_"))
-    return found
+    loaded_command: Command = getattr(import_module(module), name.replace("-", "_"))
+    return loaded_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 an explained error, 130 interrupted."""
     typed = sys.argv[1:] if arguments is None else arguments
-    given = vars(parser(typed).parse_args(typed))
-    run = given.pop("run")
-    with _ending_in_order():
-        return explain_errors("autoj", lambda: run(**given))
+    flag_values = vars(parser(typed).parse_args(typed))
+    run = flag_values.pop("run")
+    with _exit_in_order():
+        return explain_errors("autoj", lambda: run(**flag_values))
 
 
 def explain_errors(name: str, work: Callable[[], int]) -> int:
@@ -198,8 +202,8 @@ def explain_errors(name: str, work: Callable[[], int]) -> int:
     try:
         with from_extras():
             return work()
-    except* AutojError as known:
-        error: BaseException = known
+    except* AutojError as error_group:
+        error: BaseException = error_group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         print(f"{name}: error: {error}", file=sys.stderr)
@@ -211,7 +215,7 @@ def explain_errors(name: str, work: Callable[[], int]) -> int:
 
 
 @contextmanager
-def _ending_in_order() -> Iterator[None]:
+def _exit_in_order() -> Iterator[None]:
     """Exit through the process's clean-up on SIGTERM, so that no replica outlives it."""
 
     def stop(number: int, frame: Any) -> None:

@@ -39,12 +39,14 @@ class Backend(Protocol):
         """
         return "not told"
 
-    async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
+    async def contact(
+        self, finding: Mapping[str, Any]
+    ) -> tuple[frozenset[View], Mapping[str, Any]]:
         """Return the views that the judge can give, and the probed capabilities of its endpoint.
 
-        Judges without an endpoint have no capabilities: {}. known: capabilities probed earlier; if
-        empty, an endpoint is probed now. Raises EngineUnavailable if the endpoint does not answer,
-        ConfigError for an error that only the user can fix.
+        Judges without an endpoint have no capabilities: {}. finding: capabilities probed earlier;
+        if empty, an endpoint is probed now. Raises EngineUnavailable if the endpoint does not
+        answer, ConfigError for an error that only the user can fix.
         """
         return VIEWS, {}
 
@@ -75,7 +77,7 @@ class LocalBackend(Backend):
 
     def __init__(self, replica: JudgeReplica) -> None:
         self._replica = replica
-        self._under_way: Counter[JudgeReplica] = Counter()
+        self._calls_in_flight: Counter[JudgeReplica] = Counter()
         self.judge = replica.judge_name
 
     @property
@@ -90,21 +92,23 @@ class LocalBackend(Backend):
     def distributions(self) -> str:
         return self._replica.distributions
 
-    async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
-        found = await self._replica.contact(known)
-        return self._replica.views, found
+    async def contact(
+        self, finding: Mapping[str, Any]
+    ) -> tuple[frozenset[View], Mapping[str, Any]]:
+        new_finding = await self._replica.contact(finding)
+        return self._replica.views, new_finding
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         replica = self._replica
-        self._under_way[replica] += 1
+        self._calls_in_flight[replica] += 1
         try:
             async with aclosing(replica.stream(list(items))) as answers:
                 async for answer in answers:
                     yield answer
         finally:
-            self._under_way[replica] -= 1
-            if replica is not self._replica and not self._under_way[replica]:
-                del self._under_way[replica]
+            self._calls_in_flight[replica] -= 1
+            if replica is not self._replica and not self._calls_in_flight[replica]:
+                del self._calls_in_flight[replica]
                 await replica.close()
 
     async def check(self) -> int:
@@ -115,7 +119,7 @@ class LocalBackend(Backend):
         new, old = JudgeReplica(make_judge(spec)), self._replica
         await new.start()
         self._replica, self.judge = new, new.judge_name
-        if not self._under_way[old]:
+        if not self._calls_in_flight[old]:
             await old.close()
 
     async def close(self) -> None:

@@ -113,18 +113,18 @@ class RewardClient:
         self._first_pause_s = 0.1
         self._slots = Slots(max_in_flight)
         self._pending: Futures = {}
-        self._fresh: Futures = {}
+        self._unsent: Futures = {}
         self._callers: dict[JudgeInput, TaskContext] = {}
         self._quarantine = asyncio.Lock()
-        self._asking: set[asyncio.Task[None]] = set()
+        self._call_tasks: set[asyncio.Task[None]] = set()
         self._calls: dict[asyncio.Future[Judgement], tuple[asyncio.Task[None], Futures]] = {}
         self._recorder = Recorder(journal, progress, self._slots)
         self._closed = False
         self._require = require
         self._views: dict[str, frozenset[View]] = {}
         self._finding: Mapping[str, Any] = {}
-        self._contact = asyncio.Lock()
-        self._tells_expected = False
+        self._contact_lock = asyncio.Lock()
+        self._has_probabilities = False
 
     async def __aenter__(self) -> RewardClient:
         return self
@@ -136,10 +136,10 @@ class RewardClient:
         """End all calls in flight with EngineUnavailable, and refuse later ones. The caller that
         opened the backend closes it."""
         self._closed = True
-        asking = list(self._asking)
-        for task in asking:
+        call_tasks = list(self._call_tasks)
+        for task in call_tasks:
             task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.gather(*call_tasks, return_exceptions=True)
 
     @property
     def was_asked(self) -> bool:
@@ -153,17 +153,17 @@ class RewardClient:
         probed them. Raises EngineUnavailable if the endpoint does not answer in time, ConfigError
         for an error that only the user can fix, and what `require` raises.
         """
-        async with self._contact:
+        async with self._contact_lock:
             judge = self.backend.judge
             if judge not in self._views:
-                known = self.journal.finding(judge) if self.journal else {}
-                views, found = await self.backend.contact(known)
-                if self.journal and found and not known:
-                    kept = self.journal.keep_finding(judge, found)
-                    if kept != found:
-                        views, found = await self.backend.contact(kept)
+                recorded_finding = self.journal.finding(judge) if self.journal else {}
+                views, finding = await self.backend.contact(recorded_finding)
+                if self.journal and finding and not recorded_finding:
+                    kept_finding = self.journal.keep_finding(judge, finding)
+                    if kept_finding != finding:
+                        views, finding = await self.backend.contact(kept_finding)
                 self._require(views)
-                self._views[judge], self._finding = views, found
+                self._views[judge], self._finding = views, finding
             return self._views[judge]
 
     async def finding(self) -> Mapping[str, Any]:
@@ -176,7 +176,7 @@ class RewardClient:
         """Use the endpoint capabilities that another process probed. Raises what `views` raises."""
         if await self.finding() == finding:
             return
-        async with self._contact:
+        async with self._contact_lock:
             views, self._finding = await self.backend.contact(finding)
             self._views[self.backend.judge] = views
 
@@ -185,7 +185,7 @@ class RewardClient:
 
         It has its own limit on inputs in flight. The judge must have been asked for its views.
         """
-        other = RewardClient(
+        unrecorded_client = RewardClient(
             self.backend,
             critiques=self.critiques,
             vote=self.vote,
@@ -199,8 +199,8 @@ class RewardClient:
             max_items=self.max_items,
             shows=self.shows,
         )
-        other._views, other._finding = self._views, self._finding
-        return other
+        unrecorded_client._views, unrecorded_client._finding = self._views, self._finding
+        return unrecorded_client
 
     async def rate(
         self,
@@ -216,15 +216,18 @@ class RewardClient:
         the journal without it is judged again. Raises ConfigError if the view needs probabilities
         and the judge's first ratings come without them.
         """
-        shown = [one.for_judge(self.shows) for one in candidates]
-        questions = [Rate(one, self.critiques, direct, view, self.vote) for one in shown]
+        shown_candidates = [candidate.for_judge(self.shows) for candidate in candidates]
+        questions = [
+            Rate(candidate, self.critiques, direct, view, self.vote)
+            for candidate in shown_candidates
+        ]
         return await rate_all(questions, self.judge)
 
-    def _require_told(self, answers: Sequence[Judgement], view: View) -> None:
+    def _require_probabilities(self, answers: Sequence[Judgement], view: View) -> None:
         """Raise ConfigError if neither these ratings nor any earlier one had probabilities."""
-        lacking = [own.lacks(view) for own in answers if own.rating is not None]
-        self._tells_expected |= not all(lacking)
-        if lacking and not self._tells_expected:
+        lacking = [judgement.lacks(view) for judgement in answers if judgement.rating is not None]
+        self._has_probabilities |= not all(lacking)
+        if lacking and not self._has_probabilities:
             raise ConfigError(
                 f"the view is {view}, and the judge's first ratings came without probabilities: "
                 "set view (of a trainer: reward.view) to rating, or name an endpoint that tells "
@@ -238,14 +241,14 @@ class RewardClient:
 
         swap: judge each pair in both orders.
         """
-        shown = [Pair(*pair).for_judge(self.shows) for pair in pairs]
-        questions = [Compare(pair, swap, self.tie) for pair in shown]
+        shown_pairs = [Pair(*pair).for_judge(self.shows) for pair in pairs]
+        questions = [Compare(pair, swap, self.tie) for pair in shown_pairs]
         return await compare_all(questions, self.judge)
 
-    def question_of_choice(self, candidates: Sequence[Candidate], **asked: Any) -> Choose:
+    def question_of_choice(self, candidates: Sequence[Candidate], **fields: Any) -> Choose:
         """Return the `Choose` question on these candidates.
 
-        It takes critiques and comparisons as this client does. asked: the other fields of `Choose`.
+        It takes critiques and comparisons as this client does. fields: the others of `Choose`.
         """
         return Choose(
             tuple(candidate.for_judge(self.shows) for candidate in candidates),
@@ -253,43 +256,45 @@ class RewardClient:
             vote=self.vote,
             compares=self.compares,
             tie=self.tie,
-            **asked,
+            **fields,
         )
 
     async def question_of_rank(
-        self, candidates: Sequence[Candidate], how: RelativeConfig | None = None
+        self, candidates: Sequence[Candidate], relative: RelativeConfig | None = None
     ) -> Listwise | Tournament:
         """Return the question that ranks the responses of a group with this judge.
 
-        how: None stands for listwise if the judge's format has a group protocol, else for
+        relative: None stands for listwise if the judge's format has a group protocol, else for
         comparisons. Raises ConfigError if this judge cannot rank that way. The question itself
         raises InputError for a group that cannot be ranked.
         """
-        how = how or default_relative(self.max_group)
-        await self.require_relative(how)
-        shown = [candidate.for_judge(self.shows) for candidate in candidates]
+        relative = relative or default_relative(self.max_group)
+        await self.require_relative(relative)
+        shown_candidates = [candidate.for_judge(self.shows) for candidate in candidates]
         scale, tie = self.scale, self.tie
-        return rank_question(shown, how, max_group=self.max_group, scale=scale, tie=tie)
+        return rank_question(
+            shown_candidates, relative, max_group=self.max_group, scale=scale, tie=tie
+        )
 
-    async def require_relative(self, how: RelativeConfig, key: str = "relative") -> None:
+    async def require_relative(self, relative: RelativeConfig, key: str = "relative") -> None:
         """Raise ConfigError naming `key` if this judge cannot rank groups this way."""
         rates = bool(await self.views())
-        most, compares = self.max_group, self.compares
-        require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
+        max_group, compares = self.max_group, self.compares
+        require_relative(relative, max_group=max_group, compares=compares, rates=rates, key=key)
 
-    def question_of_rubric(self, candidate: Candidate, how: RubricConfig) -> ScoreRubric:
+    def question_of_rubric(self, candidate: Candidate, rubric_config: RubricConfig) -> ScoreRubric:
         """Return the question that scores a response by its rubric with this judge.
 
         The judge must have passed `JudgeSpec.require_rubric`. The question abstains without items.
         """
-        return rubric_question(candidate, how, self)
+        return rubric_question(candidate, rubric_config, self)
 
     async def score_rubrics(
-        self, candidates: Sequence[Candidate], how: RubricConfig
+        self, candidates: Sequence[Candidate], rubric_config: RubricConfig
     ) -> list[Judgement]:
         """Return one judgement for each candidate, in order, whose rating is its rubric score."""
-        questions = [self.question_of_rubric(candidate, how) for candidate in candidates]
-        return [found.as_judgement() for found in await self.answer(questions)]
+        questions = [self.question_of_rubric(candidate, rubric_config) for candidate in candidates]
+        return [score.as_judgement() for score in await self.answer(questions)]
 
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
         """Answer questions of any kind concurrently, and return the answers in order.
@@ -311,25 +316,29 @@ class RewardClient:
         judgement from the journal must have, if the judge gives it at all. Raises EngineUnavailable
         once the client is closed, and what `views` raises.
         """
-        wanted = list(dict.fromkeys(items))
-        answers = self.journal.get(self.backend.judge, wanted) if self.journal else {}
-        if view and any(own.lacks(view) for own in answers.values()):
-            answers = {item: own for item, own in answers.items() if not own.lacks(view)}
+        distinct_items = list(dict.fromkeys(items))
+        answers = self.journal.get(self.backend.judge, distinct_items) if self.journal else {}
+        if view and any(judgement.lacks(view) for judgement in answers.values()):
+            answers = {
+                item: judgement for item, judgement in answers.items() if not judgement.lacks(view)
+            }
         for judgement in answers.values():
             self._recorder.tell(judgement, True)
         # Another round is needed only if another caller's call for some of them fails.
-        while missing := [item for item in wanted if item not in answers]:
-            elsewhere = {i: self._pending[i] for i in missing if i in self._pending}
-            if own := [item for item in missing if item not in elsewhere]:
-                answers |= await self._ask_all(own)
-            if elsewhere:
-                await asyncio.wait(elsewhere.values())
-            done = {i: f for i, f in elsewhere.items() if not (f.cancelled() or f.exception())}
-            answers |= {i: f.result() for i, f in done.items()}
-        found = [answers[item] for item in items]
+        while missing := [item for item in distinct_items if item not in answers]:
+            pending = {i: self._pending[i] for i in missing if i in self._pending}
+            if new_items := [item for item in missing if item not in pending]:
+                answers |= await self._ask_all(new_items)
+            if pending:
+                await asyncio.wait(pending.values())
+            finished_futures = {
+                i: f for i, f in pending.items() if not (f.cancelled() or f.exception())
+            }
+            answers |= {i: f.result() for i, f in finished_futures.items()}
+        judgements = [answers[item] for item in items]
         if view in OF_DISTRIBUTION:
-            self._require_told(found, view)
-        return found
+            self._require_probabilities(judgements, view)
+        return judgements
 
     async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
         if self._closed:
@@ -339,9 +348,9 @@ class RewardClient:
         loop = asyncio.get_running_loop()
         futures: Futures = {i: loop.create_future() for i in items}
         self._pending |= futures
-        if not self._fresh:
+        if not self._unsent:
             loop.call_soon(self._depart)
-        self._fresh |= futures
+        self._unsent |= futures
         self._callers |= dict.fromkeys(items, copy_context())
         try:
             await asyncio.wait(futures.values(), return_when=asyncio.FIRST_EXCEPTION)
@@ -359,45 +368,47 @@ class RewardClient:
         """Start the calls for all inputs that callers requested in this turn of the event loop.
         Inputs of one query go together, also those of several threads. Such a call is in the trace
         of its first caller."""
-        fresh, self._fresh = self._fresh, {}
+        unsent, self._unsent = self._unsent, {}
         callers, self._callers = self._callers, {}
-        for group in self._groups(item for item, future in fresh.items() if not future.done()):
-            futures = {item: fresh[item] for item in group}
+        for group in self._group_inputs(
+            item for item, future in unsent.items() if not future.done()
+        ):
+            futures = {item: unsent[item] for item in group}
             if self._closed:
                 _fail(futures, None)
                 continue
             task = asyncio.create_task(self._ask(futures), context=callers[group[0]].copy())
-            self._asking.add(task)
-            task.add_done_callback(partial(self._ended, futures))
+            self._call_tasks.add(task)
+            task.add_done_callback(partial(self._finish_call, futures))
             self._calls |= {future: (task, futures) for future in futures.values()}
 
-    def _ended(self, futures: Futures, task: asyncio.Task[None]) -> None:
-        self._asking.discard(task)
+    def _finish_call(self, futures: Futures, task: asyncio.Task[None]) -> None:
+        self._call_tasks.discard(task)
         _fail(futures, None if task.cancelled() else task.exception())
 
     async def _leave(self, futures: Futures) -> None:
         """Cancel each backend call of these futures whose inputs nobody waits for any more."""
         calls = dict(self._calls.pop(f) for f in futures.values() if f in self._calls)
-        stopped = []
-        for task, company in calls.items():
-            waited_for = [f for f in company.values() if not f.done()]
-            if not waited_for and any(f.cancelled() for f in company.values()):
+        cancelled_tasks = []
+        for task, call_futures in calls.items():
+            open_futures = [f for f in call_futures.values() if not f.done()]
+            if not open_futures and any(f.cancelled() for f in call_futures.values()):
                 task.cancel()
-                stopped.append(task)
-        await asyncio.gather(*stopped, return_exceptions=True)
+                cancelled_tasks.append(task)
+        await asyncio.gather(*cancelled_tasks, return_exceptions=True)
 
-    def _groups(self, items: Iterable[JudgeInput]) -> list[list[JudgeInput]]:
+    def _group_inputs(self, items: Iterable[JudgeInput]) -> list[list[JudgeInput]]:
         """Return the inputs grouped by query and context, in lists of at most `chunk`. The inputs
         of a group share the judge's prompt up to the responses; those on the items of one rubric
         share it up to the items."""
-        alike: dict[Hashable, list[JudgeInput]] = {}
+        groups: dict[Hashable, list[JudgeInput]] = {}
         for item in items:
-            known = context_of(item.context)
-            shared = known.showing(known) if known.rubric else known
-            alike.setdefault((item.query, shared), []).append(item)
+            context = context_of(item.context)
+            shared_context = context.showing(context) if context.rubric else context
+            groups.setdefault((item.query, shared_context), []).append(item)
         return [
             group[n : n + self.chunk]
-            for group in alike.values()
+            for group in groups.values()
             for n in range(0, len(group), self.chunk)
         ]
 
@@ -412,62 +423,65 @@ class RewardClient:
             self._slots.give(sum(f.cancelled() or not f.done() for f in futures.values()))
 
     async def _answer_all(self, futures: Futures, deadline: float) -> None:
-        left = list(futures)
-        why = await self._ask_until(left, futures, deadline, TRIES)
-        reasons = dict.fromkeys(left, why)
-        if len(left) > 1 and time.monotonic() < deadline:
+        open_items = list(futures)
+        problem = await self._ask_until(open_items, futures, deadline, TRIES)
+        reasons = dict.fromkeys(open_items, problem)
+        if len(open_items) > 1 and time.monotonic() < deadline:
             for item in reasons:
                 async with self._quarantine:
                     reasons[item] = await self._ask_until([item], futures, deadline, 1)
         for item, reason in reasons.items():
             if reason:
-                lost = Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.backend.judge)
-                self._answer(item, lost, futures[item])
+                judgement = Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.backend.judge)
+                self._answer(item, judgement, futures[item])
 
     async def _ask_until(
-        self, left: list[JudgeInput], futures: Futures, deadline: float, tries: int
+        self, open_items: list[JudgeInput], futures: Futures, deadline: float, tries: int
     ) -> str:
         """Ask until every input is answered, the deadline passes or `tries` replicas are lost.
 
-        left: open inputs; answered ones are removed. deadline: on `time.monotonic`. Returns why
-        inputs are left, or "" if none is.
+        open_items: answered ones are removed. deadline: on `time.monotonic`. Returns why inputs
+        are left, or "" if none is.
         """
-        pause, last = self._first_pause_s, ""
-        known: set[str] = set()
+        pause_s, last_problem = self._first_pause_s, ""
+        lost_replicas: set[str] = set()
         while time.monotonic() < deadline:
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
-                    await self._ask_once(left, futures)
-                if not left:
+                    await self._ask_once(open_items, futures)
+                if not open_items:
                     return ""
-                last, wait = "the replica ended its answer early", 0.0
+                last_problem, wait_s = "the replica ended its answer early", 0.0
             except TimeoutError:
-                last = self.backend.problem or last
+                last_problem = self.backend.problem or last_problem
                 break
             except EngineUnavailable as error:
-                last, wait = str(error), error.retry_after_s
-                if isinstance(error, ReplicaLost) and error.replica not in known:
+                last_problem, wait_s = str(error), error.retry_after_s
+                if isinstance(error, ReplicaLost) and error.replica not in lost_replicas:
                     tries -= 1
-                    known |= {error.replica} - {""}
+                    lost_replicas |= {error.replica} - {""}
             if not tries:
                 return (
-                    f"replicas were lost while they held this input: it may kill them; last: {last}"
+                    "replicas were lost while they held this input: it may kill them; last: "
+                    f"{last_problem}"
                 )
-            wait = max(wait, pause * random.uniform(0.5, 1.5))
-            await asyncio.sleep(min(wait, max(0.0, deadline - time.monotonic())))
-            pause = min(5.0, pause * 2)
-        return f"no answer within {self.deadline_s:g} s" + (f"; last: {last}" if last else "")
+            wait_s = max(wait_s, pause_s * random.uniform(0.5, 1.5))
+            await asyncio.sleep(min(wait_s, max(0.0, deadline - time.monotonic())))
+            pause_s = min(5.0, pause_s * 2)
+        return f"no answer within {self.deadline_s:g} s" + (
+            f"; last: {last_problem}" if last_problem else ""
+        )
 
-    async def _ask_once(self, left: list[JudgeInput], futures: Futures) -> None:
-        left[:] = [item for item in left if not futures[item].done()]
-        if not left:  # their callers have gone
+    async def _ask_once(self, open_items: list[JudgeInput], futures: Futures) -> None:
+        open_items[:] = [item for item in open_items if not futures[item].done()]
+        if not open_items:  # their callers have gone
             return
-        asked = tuple(left)
-        stream = self.backend.stream(asked)
+        sent_items = tuple(open_items)
+        stream = self.backend.stream(sent_items)
         try:
             async for index, judgement in stream:
-                left.remove(asked[index])
-                self._answer(asked[index], judgement, futures[asked[index]])
+                open_items.remove(sent_items[index])
+                self._answer(sent_items[index], judgement, futures[sent_items[index]])
         finally:  # an error here must also stop the replica's work
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()

@@ -59,37 +59,37 @@ def as_one(_item: Any) -> int:
 async def run_in_order(
     items: Iterable[T],
     work: Callable[[T], Awaitable[R]],
-    done: Callable[[R], object],
+    on_result: Callable[[R], object],
     at_once: int = MAX_INPUTS_IN_FLIGHT,
     size: Callable[[T], int] = as_one,
 ) -> None:
-    """Run `work` on every item concurrently and pass the results to `done` in input order.
+    """Run `work` on every item concurrently and pass the results to `on_result` in input order.
 
     Items are drawn lazily. The sizes of running items add up to at most `at_once`. Those of
     finished ones that wait for an earlier item add up to at most as much again. A size outside
     1..at_once is clamped. The first exception cancels the rest and is raised.
     """
-    room, held = Slots(at_once), 0
-    begun: deque[tuple[asyncio.Task[R], int]] = deque()
+    slots, held_size = Slots(at_once), 0
+    pending: deque[tuple[asyncio.Task[R], int]] = deque()
 
-    async def one(item: T, own: int) -> R:
+    async def run_one(item: T, item_size: int) -> R:
         try:
             return await work(item)
         finally:
-            room.give(own)
+            slots.give(item_size)
 
     async with asyncio.TaskGroup() as tasks:
         for item in items:
-            own = max(1, min(size(item), at_once))
-            await room.take(own)
-            begun.append((tasks.create_task(one(item, own)), own))
-            held += own
-            while begun and (begun[0][0].done() or held >= 2 * at_once):
-                task, freed = begun.popleft()
-                done(await task)
-                held -= freed
-        while begun:
-            done(await begun.popleft()[0])
+            item_size = max(1, min(size(item), at_once))
+            await slots.take(item_size)
+            pending.append((tasks.create_task(run_one(item, item_size)), item_size))
+            held_size += item_size
+            while pending and (pending[0][0].done() or held_size >= 2 * at_once):
+                task, freed_size = pending.popleft()
+                on_result(await task)
+                held_size -= freed_size
+        while pending:
+            on_result(await pending.popleft()[0])
 
 
 class Recorder:
@@ -101,16 +101,16 @@ class Recorder:
 
     def __init__(self, journal: Journal | None, progress: Progress | None, slots: Slots) -> None:
         self._journal, self._progress, self._slots = journal, progress, slots
-        self._said: list[tuple[str, JudgeInput, Judgement]] = []
+        self._entries: list[tuple[str, JudgeInput, Judgement]] = []
         self._futures: list[asyncio.Future[Judgement]] = []
 
     def add(
-        self, judge: str, item: JudgeInput, said: Judgement, future: asyncio.Future[Judgement]
+        self, judge: str, item: JudgeInput, judgement: Judgement, future: asyncio.Future[Judgement]
     ) -> None:
         """Queue a judgement for the journal, with the future that waits for it."""
-        if not self._said:
+        if not self._entries:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._said.append((judge, item, said))
+        self._entries.append((judge, item, judgement))
         self._futures.append(future)
 
     def flush(self) -> None:
@@ -118,13 +118,13 @@ class Recorder:
 
         If recording fails, the futures get the error.
         """
-        said, futures = self._said, self._futures
-        self._said, self._futures = [], []
+        entries, futures = self._entries, self._futures
+        self._entries, self._futures = [], []
         try:
-            kept = [judgement for _, _, judgement in said]
-            if self._journal and said:
-                kept = self._journal.put_all(said)
-            for judgement in kept:
+            judgements = [judgement for _, _, judgement in entries]
+            if self._journal and entries:
+                judgements = self._journal.put_all(entries)
+            for judgement in judgements:
                 self.tell(judgement, False)
         except Exception as error:  # from the disk, or from the progress callback
             for future in futures:
@@ -132,7 +132,7 @@ class Recorder:
                     future.set_exception(error)
                     self._slots.give(1)
             return
-        for future, judgement in zip(futures, kept, strict=True):
+        for future, judgement in zip(futures, judgements, strict=True):
             if not future.done():
                 future.set_result(judgement)
                 self._slots.give(1)

@@ -65,9 +65,9 @@ class AsyncJudge:
         judge: judge config, needed where the service's format differs from the default judge's.
         journal: SQLite file of every judgement; None keeps none.
         """
-        made = cls(judge or JudgeConfig(), journal=journal)
-        made._service = ServiceConfig(address=address, token_env=token_env)
-        return made
+        instance = cls(judge or JudgeConfig(), journal=journal)
+        instance._service = ServiceConfig(address=address, token_env=token_env)
+        return instance
 
     async def __aenter__(self) -> Self:
         """Open the judge. Raises an AutojError that says what to do."""
@@ -76,10 +76,10 @@ class AsyncJudge:
             if self._journal is not None:
                 journal = stack.enter_context(closing(Journal(self._journal)))
             if self._service:
-                opened = open_service(self._service, self._config, journal=journal)
+                opening = open_service(self._service, self._config, journal=journal)
             else:
-                opened = open_judge(self._config, journal=journal)
-            self._client = await stack.enter_async_context(opened)
+                opening = open_judge(self._config, journal=journal)
+            self._client = await stack.enter_async_context(opening)
             self._stack = stack.pop_all()
         return self
 
@@ -108,8 +108,8 @@ class AsyncJudge:
         context: named texts that the judge's format shows, such as a reference answer.
         view: the number that the caller needs; a judgement without it abstains.
         """
-        [found] = await self.rate_all([Candidate(query, response, context=context)], view=view)
-        return found
+        [judgement] = await self.rate_all([Candidate(query, response, context=context)], view=view)
+        return judgement
 
     async def rate_all(
         self, candidates: Sequence[Candidate], *, view: View | None = None
@@ -130,8 +130,8 @@ class AsyncJudge:
 
         context: named texts that the judge's format shows, such as a reference answer.
         """
-        [found] = await self.client.compare([Pair(query, first, second, context)], swap=swap)
-        return found
+        [comparison] = await self.client.compare([Pair(query, first, second, context)], swap=swap)
+        return comparison
 
     async def choose(
         self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = EMPTY_CONTEXT
@@ -179,11 +179,15 @@ class AsyncJudge:
         Raises BadRubric, an InputError, for malformed items. Raises ConfigError if this judge
         cannot score that way.
         """
-        items = read_items([o.record() if isinstance(o, RubricItem) else o for o in rubric])
+        items = read_items(
+            [item.record() if isinstance(item, RubricItem) else item for item in rubric]
+        )
         how = how or default_rubric(self.client.max_items)
         spec_of(self._config).require_rubric(how)
-        known = Context(context, rubric=items)
-        question = self.client.question_of_rubric(Candidate(query, response, context=known), how)
+        rubric_context = Context(context, rubric=items)
+        question = self.client.question_of_rubric(
+            Candidate(query, response, context=rubric_context), how
+        )
         return await question.answer(self.client.judge)
 
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
@@ -217,9 +221,11 @@ class Judge:
         journal: str | Path | None = None,
     ) -> Self:
         """Return a judge that uses a running service; see `AsyncJudge.connect`."""
-        made = cls()
-        made._judge = AsyncJudge.connect(address, token_env=token_env, judge=judge, journal=journal)
-        return made
+        instance = cls()
+        instance._judge = AsyncJudge.connect(
+            address, token_env=token_env, judge=judge, journal=journal
+        )
+        return instance
 
     def __enter__(self) -> Self:
         """Open the judge. Raises an AutojError that says what to do."""

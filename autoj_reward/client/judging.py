@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -46,6 +47,14 @@ def value_name(scored_by: str | None) -> str:
     return "score" if scored_by in RANKED_BY else "rubric score"
 
 
+def bar_position() -> int | None:
+    """Return the `position` of a tqdm bar that may stand beside another one.
+
+    In a log file all bars share a line: tqdm would write control codes to move between lines.
+    """
+    return None if sys.stderr.isatty() else 0
+
+
 @contextmanager
 def progress_bar(total: int | None, label: str = "judging") -> Iterator[Progress]:
     """Yield a callback that advances a progress bar by one judgement.
@@ -53,7 +62,7 @@ def progress_bar(total: int | None, label: str = "judging") -> Iterator[Progress
     total: expected judgements, those from the journal included; None if unknown. It may differ from
     the number of judgements, and the bar is full when the block ends without an error.
     """
-    with tqdm(total=total, desc=label, unit="judgement") as bar:
+    with tqdm(total=total, desc=label, unit="judgement", position=bar_position()) as bar:
 
         def advance(_judgement: Judgement, _reused: bool) -> None:
             if bar.total is not None:
@@ -78,8 +87,8 @@ async def open_judge_with_progress(
     total, label: as for `progress_bar`.
     """
     with progress_bar(total, label) as progress:
-        opened = open_judge(judge, journal=journal, progress=progress, require=require)
-        async with opened as reward:
+        opening = open_judge(judge, journal=journal, progress=progress, require=require)
+        async with opening as reward:
             yield reward
 
 
@@ -114,51 +123,62 @@ async def open_ask(
     say: called with the log line.
     early: when it is set, the judge starts at once, before the first input.
     """
-    said = label or f"judging: {spec.config.model}"
-    given = partial(resolve_view, view, "choose", None) if view else accept_any_views
-    opening = list[asyncio.Task[tuple[RewardClient, FirstJudgements]]]()
+    title = label or f"judging: {spec.config.model}"
+    accept_views = partial(resolve_view, view, "choose", None) if view else accept_any_views
+    opening_tasks = list[asyncio.Task[tuple[RewardClient, FirstJudgements]]]()
 
     async with AsyncExitStack() as stack:
-        advance = progress or stack.enter_context(progress_bar(total, said))
+        advance = progress or stack.enter_context(progress_bar(total, title))
 
         async def open_client() -> tuple[RewardClient, FirstJudgements]:
             judge = open_judge(
-                spec, journal=journal, progress=advance, require=require or given, cluster=cluster
+                spec,
+                journal=journal,
+                progress=advance,
+                require=require or accept_views,
+                cluster=cluster,
             )
             reward = await stack.enter_async_context(judge)
             return reward, FirstJudgements(reward, view, scoring, say)
 
         def start() -> asyncio.Task[tuple[RewardClient, FirstJudgements]]:
-            if not opening:
-                opening.append(asyncio.create_task(open_client()))
-            return opening[0]
+            if not opening_tasks:
+                opening_tasks.append(asyncio.create_task(open_client()))
+            return opening_tasks[0]
 
         async def start_early(due: asyncio.Event) -> None:
             await due.wait()
             start()
 
-        stack.push_async_callback(_cancel, opening)
-        waiting = [asyncio.create_task(start_early(early))] if early else []
-        stack.push_async_callback(_cancel, waiting)
+        stack.push_async_callback(_cancel, opening_tasks)
+        waiting_tasks = [asyncio.create_task(start_early(early))] if early else []
+        stack.push_async_callback(_cancel, waiting_tasks)
 
-        async def ask(items: Sequence[JudgeInput], wanted: View | None = view) -> list[Judgement]:
-            if not opening:
+        async def ask(
+            items: Sequence[JudgeInput], needed_view: View | None = view
+        ) -> list[Judgement]:
+            if not opening_tasks:
                 on_record = journal.get(spec.name, items)
-                kept = {i for i, own in on_record.items() if not (wanted and own.lacks(wanted))}
-                if kept >= set(items):
+                reusable_items = {
+                    i
+                    for i, judgement in on_record.items()
+                    if not (needed_view and judgement.lacks(needed_view))
+                }
+                if reusable_items >= set(items):
                     for item in dict.fromkeys(items):
                         advance(on_record[item], True)
                     return [on_record[item] for item in items]
-            reward, first = await asyncio.shield(start())
-            found = await reward.judge(items, wanted)
-            first.add(
-                own.with_number(view) if view and own.rating is not None else own for own in found
+            reward, first_judgements = await asyncio.shield(start())
+            judgements = await reward.judge(items, needed_view)
+            first_judgements.add(
+                judgement.with_number(view) if view and judgement.rating is not None else judgement
+                for judgement in judgements
             )
-            return found
+            return judgements
 
         yield ask
-        for one in opening:
-            (await one)[1].end()
+        for opening_task in opening_tasks:
+            (await opening_task)[1].end()
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
@@ -181,25 +201,26 @@ def describe_run(
     """
     backend = client.backend
     head = f"{part}: judge" if part else "judge"
-    used = f"view {view}" if view else "verdicts"
+    basis = f"view {view}" if view else "verdicts"
     if scoring:
-        used = SCORED_BY[scoring.by]
+        basis = SCORED_BY[scoring.by]
     return (
-        f"{head} {backend.judge} ({backend.place}), {used}, "
-        f"distributions: {backend.distributions}; {_ended(Counter(j.outcome for j in judgements))}"
+        f"{head} {backend.judge} ({backend.place}), {basis}, "
+        f"distributions: {backend.distributions}; "
+        f"{_describe_outcomes(Counter(j.outcome for j in judgements))}"
     )
 
 
-def _ended(outcomes: Counter[Outcome]) -> str:
+def _describe_outcomes(outcomes: Counter[Outcome]) -> str:
     """Return in words how judgements ended. Abandoned ones are not counted."""
-    made = outcomes.total() - outcomes[Outcome.ABANDONED]
-    if not made:
+    total = outcomes.total() - outcomes[Outcome.ABANDONED]
+    if not total:
         return "no judgement so far"
     kinds = [
         (n, name) for name, n in outcomes.most_common() if name.value not in ("ok", "abandoned")
     ]
     failures = ", ".join(f"{n} {name.value}" for n, name in kinds)
-    return f"{outcomes[Outcome.OK]} of {made} judgements ok" + (
+    return f"{outcomes[Outcome.OK]} of {total} judgements ok" + (
         f" ({failures})" if failures else ""
     )
 
@@ -219,18 +240,20 @@ class FirstJudgements:
     ) -> None:
         """view, scoring: as for `describe_run`. say: called with the log line."""
         self._client, self._view, self._scoring, self._say = client, view, scoring, say
-        self._seen: list[Judgement] | None = []
+        self._judgements: list[Judgement] | None = []
 
     def add(self, judgements: Iterable[Judgement]) -> None:
         """Count judgements. Those that lack the needed number must have the outcome `no_number`."""
-        if self._seen is None:
+        if self._judgements is None:
             return
-        self._seen += judgements
-        if len(self._seen) >= FIRST:
+        self._judgements += judgements
+        if len(self._judgements) >= FIRST:
             self.end()
 
     def end(self) -> None:
         """Log the line if a shorter job has not reached FIRST judgements."""
-        if self._seen and self._client.was_asked:
-            self._say(describe_run(self._client, self._view, self._seen, scoring=self._scoring))
-            self._seen = None
+        if self._judgements and self._client.was_asked:
+            self._say(
+                describe_run(self._client, self._view, self._judgements, scoring=self._scoring)
+            )
+            self._judgements = None

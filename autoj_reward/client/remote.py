@@ -87,10 +87,10 @@ class HttpBackend:
     replicas, problem = 1, ""
 
     def __init__(
-        self, base: BaseUrl, client: aiohttp.ClientSession, told: ServiceDescription
+        self, base: BaseUrl, client: aiohttp.ClientSession, description: ServiceDescription
     ) -> None:
         self._base, self._client = base, client
-        self.address, self.judge, self.told = base.root, told.judge, told
+        self.address, self.judge, self.description = base.root, description.judge, description
 
     @classmethod
     async def connect(cls, address: str, token: str, start_s: float) -> HttpBackend:
@@ -106,7 +106,9 @@ class HttpBackend:
         try:
             while True:
                 try:
-                    return cls(base, client, await _ask(client, base, min(PROBE_S, start_s)))
+                    return cls(
+                        base, client, await _fetch_description(client, base, min(PROBE_S, start_s))
+                    )
                 except EngineUnavailable as error:
                     if time.monotonic() + PAUSE_S > deadline:
                         raise EngineUnavailable(
@@ -124,7 +126,7 @@ class HttpBackend:
 
     @property
     def distributions(self) -> str:
-        return self.told.distributions or "not told by this service"
+        return self.description.distributions or "not told by this service"
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         """Yield (index, judgement) as the service sends them.
@@ -137,14 +139,14 @@ class HttpBackend:
         readable = []
         for index, item in enumerate(items):
             if reason := find_rejection_reason(item.untrusted):
-                yield index, self._rejected(reason)
+                yield index, self._reject_input(reason)
             else:
                 readable.append(index)
         groups = [readable] if readable else []
         while groups:
             group = groups.pop()
             try:
-                async with aclosing(self._posted([items[n] for n in group])) as answers:
+                async with aclosing(self._post_items([items[n] for n in group])) as answers:
                     async for n, judgement in answers:
                         yield group[n], judgement
             except InputRejected as error:  # HTTP 413 for the whole group, so before any answer
@@ -152,10 +154,10 @@ class HttpBackend:
                 if half:
                     groups += [group[half:], group[:half]]
                 else:
-                    yield group[0], self._rejected(str(error))
+                    yield group[0], self._reject_input(str(error))
 
     async def rate_member(
-        self, candidate: Candidate, how: RelativeConfig, deadline_s: float
+        self, candidate: Candidate, relative: RelativeConfig, deadline_s: float
     ) -> Judgement:
         """Return the judgement of one response in its group, which the service gathers.
 
@@ -163,41 +165,41 @@ class HttpBackend:
         EngineError for any other refusal.
         """
         try:
-            item = _score_item(candidate)
+            item = _make_score_item(candidate)
         except InputError as error:
-            return self._rejected(str(error))
-        asked = {
+            return self._reject_input(str(error))
+        request = {
             "candidates": [item],
             "group_id": candidate.group_id,
             "group_size": candidate.group_size,
-            "relative": how.model_dump(mode="json", exclude_unset=True),
+            "relative": relative.model_dump(mode="json", exclude_unset=True),
         }
-        end, last = time.monotonic() + deadline_s, ""
-        while (left_s := end - time.monotonic()) > 0:
+        deadline, last_problem = time.monotonic() + deadline_s, ""
+        while (left_s := deadline - time.monotonic()) > 0:
             try:
                 async with asyncio.timeout(left_s):
-                    return await self._score(asked, left_s)
+                    return await self._post_member(request, left_s)
             except InputRejected as error:
-                return self._rejected(str(error))
+                return self._reject_input(str(error))
             except TimeoutError:
                 break
             except EngineUnavailable as error:
-                last, pause_s = f"; last: {error}", max(PAUSE_S, error.retry_after_s)
-                await asyncio.sleep(min(pause_s, max(0.0, end - time.monotonic())))
-        reason = f"no answer within {deadline_s:g} s{last}"
+                last_problem, pause_s = f"; last: {error}", max(PAUSE_S, error.retry_after_s)
+                await asyncio.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+        reason = f"no answer within {deadline_s:g} s{last_problem}"
         return Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.judge)
 
-    async def _score(self, asked: Mapping[str, Any], deadline_s: float) -> Judgement:
+    async def _post_member(self, request: Mapping[str, Any], deadline_s: float) -> Judgement:
         headers = {"X-Deadline-S": f"{deadline_s:.3f}"}
         try:
-            async with post(self._client, self._base.at("/v1/score"), asked, headers) as answer:
+            async with post(self._client, self._base.at("/v1/score"), request, headers) as answer:
                 await self._require_ok(answer)
                 body = await answer.read()
         except NO_ANSWER as error:
-            raise self._lost(error) from error
+            raise self._make_lost_error(error) from error
         try:
-            [found] = read_json(body)["judgements"]
-            judgement = read_judgement(found)
+            [record] = read_json(body)["judgements"]
+            judgement = read_judgement(record)
             require_sound(judgement, JudgeInput(SINGLE, "", ("",)), (0.0, 1.0))
         except NO_JUDGEMENT as problem:
             raise EngineUnavailable(
@@ -205,30 +207,32 @@ class HttpBackend:
             ) from problem
         return judgement
 
-    def _lost(self, error: BaseException) -> EngineUnavailable:
+    def _make_lost_error(self, error: BaseException) -> EngineUnavailable:
         return EngineUnavailable(
             f"the reward service at {self.address} was lost: {error_text(error)}"
         )
 
-    def _rejected(self, reason: str) -> Judgement:
+    def _reject_input(self, reason: str) -> Judgement:
         return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=self.judge)
 
-    async def _posted(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
-        asked = {"items": [item.record() for item in items]}
-        left = set(range(len(items)))
+    async def _post_items(
+        self, items: Sequence[JudgeInput]
+    ) -> AsyncGenerator[tuple[int, Judgement]]:
+        request = {"items": [item.record() for item in items]}
+        open_indices = set(range(len(items)))
         try:
-            async with post(self._client, self._base.at("/v1/judge"), asked) as answer:
+            async with post(self._client, self._base.at("/v1/judge"), request) as answer:
                 await self._require_ok(answer)
                 self.judge = answer.headers.get(JUDGE_HEADER, self.judge)
-                async with aclosing(_lines(answer.content)) as lines:
+                async with aclosing(_split_lines(answer.content)) as lines:
                     async for line in lines:
-                        index, judgement = self._read(line, items)
-                        if index not in left:
+                        index, judgement = self._read_line(line, items)
+                        if index not in open_indices:
                             raise EngineUnavailable(f"{self.address} answered input {index} twice")
-                        left.remove(index)
+                        open_indices.remove(index)
                         yield index, judgement
         except NO_ANSWER as error:
-            raise self._lost(error) from error
+            raise self._make_lost_error(error) from error
 
     async def _require_ok(self, answer: aiohttp.ClientResponse) -> None:
         """Raise the error that a status other than 200 stands for."""
@@ -240,26 +244,26 @@ class HttpBackend:
             error.retry_after_s = retry_after_s(answer.headers, LONGEST_WAIT_S)
             raise error
         if status != 200:
-            said = self._base.hide_secrets((await answer.read()).decode("utf-8", "replace"))
-            raise EngineError(f"{self.address}: HTTP {status}: {said[:500]}")
+            text = self._base.hide_secrets((await answer.read()).decode("utf-8", "replace"))
+            raise EngineError(f"{self.address}: HTTP {status}: {text[:500]}")
 
-    def _read(self, line: bytes, items: Sequence[JudgeInput]) -> tuple[int, Judgement]:
+    def _read_line(self, line: bytes, items: Sequence[JudgeInput]) -> tuple[int, Judgement]:
         """Return (index, judgement) of an answer line.
 
         An unsound judgement fails its own input alone, as `unavailable`. Raises the error that the
         service reports in place of a judgement, and EngineUnavailable for any other line.
         """
         try:
-            found = read_json(line)
-            if "judgement" not in found:
-                [(kind, reason)] = found.items()
+            record = read_json(line)
+            if "judgement" not in record:
+                [(kind, reason)] = record.items()
                 error = {
                     "unavailable": EngineUnavailable,
                     "lost": ReplicaLost,
                     "error": EngineError,
                 }[kind]
                 raise error(f"{self.address}: {reason}")
-            index = found["index"]
+            index = record["index"]
             if type(index) is not int or not 0 <= index < len(items):
                 raise ValueError(f"index {index!r}")
         except NO_JUDGEMENT as problem:
@@ -267,18 +271,20 @@ class HttpBackend:
                 f"{self.address} answered what is no judgement: {line[:80]!r}"
             ) from problem
         try:
-            judgement = read_judgement(found["judgement"])
-            require_sound(judgement, items[index], self.told.scale)
+            judgement = read_judgement(record["judgement"])
+            require_sound(judgement, items[index], self.description.scale)
         except NO_JUDGEMENT as problem:
             reason = f"{self.address} answered what is no judgement ({problem}): {line[:200]!r}"
             return index, Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.judge)
         return index, judgement
 
-    async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
+    async def contact(
+        self, finding: Mapping[str, Any]
+    ) -> tuple[frozenset[View], Mapping[str, Any]]:
         """Return the views that the service's current judge can give."""
-        if self.judge != self.told.judge:  # the service has replaced its judge
-            self.told = await _ask(self._client, self._base, PROBE_S)
-        return self.told.views, {}
+        if self.judge != self.description.judge:  # the service has replaced its judge
+            self.description = await _fetch_description(self._client, self._base, PROBE_S)
+        return self.description.views, {}
 
     async def check(self) -> int:
         timeout = aiohttp.ClientTimeout(PROBE_S)
@@ -300,7 +306,7 @@ class HttpBackend:
         await self._client.close()
 
 
-def _score_item(candidate: Candidate) -> dict[str, Any]:
+def _make_score_item(candidate: Candidate) -> dict[str, Any]:
     """Return a candidate as POST /v1/score takes it. Raises InputError if it takes none such."""
     texts = {"response": response_record(candidate.response), "context": dict(candidate.context)}
     if reason := find_rejection_reason((candidate.query, candidate.response)):
@@ -314,7 +320,7 @@ def _score_item(candidate: Candidate) -> dict[str, Any]:
     return texts | {"messages": messages}
 
 
-async def _ask(
+async def _fetch_description(
     client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float
 ) -> ServiceDescription:
     """Return a service's description of itself.
@@ -335,31 +341,31 @@ async def _ask(
     if status != 200:
         raise EngineUnavailable(f"HTTP {status}")
     try:
-        said = read_json(body)
-        scale = said.get("scale")
+        record = read_json(body)
+        scale = record.get("scale")
         return ServiceDescription(
-            str(said["judge"]),
-            frozenset(said.get("views", VIEWS)),
-            said.get("view"),
-            said.get("in_flight"),
+            str(record["judge"]),
+            frozenset(record.get("views", VIEWS)),
+            record.get("view"),
+            record.get("in_flight"),
             (float(scale[0]), float(scale[1])) if scale else None,
-            str(said.get("distributions", "")),
-            None if said.get("ratings_tie") is None else float(said["ratings_tie"]),
-            None if said.get("max_group") is None else int(said["max_group"]),
-            said.get("compares"),
+            str(record.get("distributions", "")),
+            None if record.get("ratings_tie") is None else float(record["ratings_tie"]),
+            None if record.get("max_group") is None else int(record["max_group"]),
+            record.get("compares"),
         )
     except NO_JUDGEMENT as error:
         raise EngineUnavailable("it answers, but is no reward service") from error
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
+async def _split_lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
     """Yield the lines of a body as they arrive, however long they are."""
     parts: list[bytes] = []
     async for chunk in content.iter_any():
-        head, *others = chunk.split(b"\n")
-        parts.append(head)
-        for other in others:
+        first_piece, *further_pieces = chunk.split(b"\n")
+        parts.append(first_piece)
+        for piece in further_pieces:
             yield b"".join(parts)
-            parts = [other]
-    if last := b"".join(parts):
-        yield last
+            parts = [piece]
+    if last_line := b"".join(parts):
+        yield last_line

@@ -81,8 +81,10 @@ async def open_judge(
         await replica.start()
         backend = LocalBackend(replica)
         try:
-            room = max_ongoing(spec.config, 0)
-            async with client_of(spec, backend, room, journal, progress, require) as client:
+            max_in_flight = max_ongoing(spec.config, 0)
+            async with client_of(
+                spec, backend, max_in_flight, journal, progress, require
+            ) as client:
                 yield client
         finally:
             await backend.close()
@@ -90,18 +92,18 @@ async def open_judge(
     with from_extras():
         from autoj_reward.replicas.cluster import Cluster
 
-    where = cluster or Cluster(gpus)
+    host = cluster or Cluster(gpus)
     try:
         if cluster:  # its owner may deploy and ask a policy meanwhile
-            where.start()  # here, since Ray sets its signal handlers in the main thread alone
-            replicas = await asyncio.to_thread(where.deploy_judge, spec)
+            host.start()  # here, since Ray sets its signal handlers in the main thread alone
+            replicas = await asyncio.to_thread(host.deploy_judge, spec)
         else:
-            replicas = where.deploy_judge(spec)
-        room = replicas.max_ongoing * replicas.replicas
-        async with client_of(spec, replicas, room, journal, progress, require) as client:
+            replicas = host.deploy_judge(spec)
+        max_in_flight = replicas.max_ongoing * replicas.replicas
+        async with client_of(spec, replicas, max_in_flight, journal, progress, require) as client:
             yield client
     finally:
-        where.remove("judge") if cluster else where.close()
+        host.remove("judge") if cluster else host.close()
 
 
 @asynccontextmanager
@@ -125,20 +127,23 @@ async def open_service(
         )
     backend = await HttpBackend.connect(config.address, token, config.start_s)
     try:
-        told, spec = backend.told, spec_of(judge)
-        own = spec.scale
-        if told.scale and own and told.scale != own:
+        description, spec = backend.description, spec_of(judge)
+        judge_scale = spec.scale
+        if description.scale and judge_scale and description.scale != judge_scale:
             raise ConfigError(
-                f"the judge of {backend.address} rates from {told.scale[0]:g} to "
-                f"{told.scale[1]:g}, and judge.format {spec.format.name} from {own[0]:g} to "
-                f"{own[1]:g}: name the service's format in judge.format"
+                f"the judge of {backend.address} rates from {description.scale[0]:g} to "
+                f"{description.scale[1]:g}, and judge.format {spec.format.name} from "
+                f"{judge_scale[0]:g} to {judge_scale[1]:g}: name the service's format in "
+                "judge.format"
             )
         ongoing = spec.config.serve.max_ongoing
-        room = ongoing or told.in_flight or max_ongoing(spec.config, 0)
-        async with client_of(spec, backend, room, journal) as client:
-            client.preferred, client.tie = told.preferred, told.tie
-            client.max_group, client.scale = told.max_group, told.scale
-            client.compares = client.compares if told.compares is None else told.compares
+        max_in_flight = ongoing or description.in_flight or max_ongoing(spec.config, 0)
+        async with client_of(spec, backend, max_in_flight, journal) as client:
+            client.preferred, client.tie = description.preferred, description.tie
+            client.max_group, client.scale = description.max_group, description.scale
+            client.compares = (
+                client.compares if description.compares is None else description.compares
+            )
             yield client
     finally:
         await backend.close()
@@ -157,8 +162,8 @@ async def open_reward(
     gpus: GPUs for the replicas, in the form of CUDA_VISIBLE_DEVICES; see `open_judge`.
     """
     if service:
-        opened = open_service(service, judge, journal=journal)
+        opening = open_service(service, judge, journal=journal)
     else:
-        opened = open_judge(judge, journal=journal, gpus=gpus)
-    async with opened as client:
+        opening = open_judge(judge, journal=journal, gpus=gpus)
+    async with opening as client:
         yield client

@@ -30,9 +30,9 @@ def require_sound(
     judgement: Judgement, item: JudgeInput, scale: tuple[float, float] | None
 ) -> None:
     """Raise ValueError for a judgement with impossible values, such as a rating off the scale."""
-    wanted = SLOTS.get(item.protocol)
-    if judgement.ok and wanted and judgement.reading(wanted) is None:
-        raise ValueError(f"it is ok and says nothing of the {wanted}")
+    slot = SLOTS.get(item.protocol)
+    if judgement.ok and slot and judgement.reading(slot) is None:
+        raise ValueError(f"it is ok and says nothing of the {slot}")
     if judgement.ok and item.protocol == SINGLE and judgement.rating is None:
         raise ValueError("its rating is no number")
     if not isinstance(judgement.critique, str) or not isinstance(judgement.reason, str):
@@ -46,12 +46,12 @@ def _require_sound_reading(reading: Reading, scale: tuple[float, float] | None) 
         raise ValueError("its names are none")
     _require_shares([share for _, share in reading.distribution or ()])
     low, high = (scale if reading.slot in RATED else None) or (-math.inf, math.inf)
-    for name, found in (("value", reading.value), ("expected", reading.expected)):
-        if found is None:
+    for name, number in (("value", reading.value), ("expected", reading.expected)):
+        if number is None:
             continue
-        if not _is_number(found) or not low <= found <= high:
+        if not _is_number(number) or not low <= number <= high:
             within = f" from {low:g} to {high:g}" if scale else ""
-            raise ValueError(f"{name} is {found!r}, and no rating{within}")
+            raise ValueError(f"{name} is {number!r}, and no rating{within}")
     _require_shares([0.0 if reading.outside is None else reading.outside])
     _require_shares([reading.unknown])
 

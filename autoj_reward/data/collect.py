@@ -105,7 +105,7 @@ class FilledScenario:
     """Whether the budget ended before all needed rows were put to the teacher."""
 
 
-def prepare_rows(config: CollectConfig, known: Scenarios) -> PreparedRows:
+def prepare_rows(config: CollectConfig, scenarios: Scenarios) -> PreparedRows:
     """Read, filter and classify the rows. Raises InputError if none is left."""
     data = JudgeData(folder=config.folder)
     names = (*(source.path for source in config.sources), *config.decontaminate)
@@ -113,10 +113,10 @@ def prepare_rows(config: CollectConfig, known: Scenarios) -> PreparedRows:
     rows: list[Preference] = []
     bad: list[BadRow] = []
     for source in config.sources:
-        found = read_preferences(source, data_path(data, source.path))
-        bad += found.bad
-        for row in found.rows:
-            if row.scenario is None or row.scenario in known:
+        source_rows = read_preferences(source, data_path(data, source.path))
+        bad += source_rows.bad
+        for row in source_rows.rows:
+            if row.scenario is None or row.scenario in scenarios:
                 rows.append(row)
             else:
                 why = f"no scenario {row.scenario!r}; `autoj scenarios` lists them"
@@ -126,21 +126,21 @@ def prepare_rows(config: CollectConfig, known: Scenarios) -> PreparedRows:
     if len(bad) > LISTED:
         tqdm.write(f"left out {len(bad) - LISTED} more malformed rows", file=sys.stderr)
     measured = measured_queries(data_path(data, name) for name in config.decontaminate)
-    taken = filter_rows(rows, measured, config.near_duplicate)
-    if not taken.rows:
+    filtered = filter_rows(rows, measured, config.near_duplicate)
+    if not filtered.rows:
         raise InputError(
             f"no row is left of {len(rows) + len(bad)}: {len(bad)} malformed, "
-            f"{dict(Counter(d.reason for d in taken.dropped))}"
+            f"{dict(Counter(d.reason for d in filtered.dropped))}"
         )
-    kept = list(taken.rows)
-    if config.rows is not None and len(kept) > config.rows:
-        kept = random.Random(config.seed).sample(kept, config.rows)
-    grouped = by_scenario(kept, known, config.seed, config.others_below)
-    return PreparedRows(grouped, taken.dropped, tuple(bad))
+    drawn_rows = list(filtered.rows)
+    if config.rows is not None and len(drawn_rows) > config.rows:
+        drawn_rows = random.Random(config.seed).sample(drawn_rows, config.rows)
+    grouped = by_scenario(drawn_rows, scenarios, config.seed, config.others_below)
+    return PreparedRows(grouped, filtered.dropped, tuple(bad))
 
 
 async def collect_judgements(
-    config: CollectConfig, work: PreparedRows, known: Scenarios
+    config: CollectConfig, work: PreparedRows, scenarios: Scenarios
 ) -> dict[str, Any]:
     """Query the teacher, write the output folder and return the statistics."""
     claim(config.output, config, changeable={"output", "budget", "per_scenario", "teacher"})
@@ -156,28 +156,28 @@ async def collect_judgements(
                     bar.update(result.training is not None)
                     return result
 
-                filled = await asyncio.gather(
+                filled_scenarios = await asyncio.gather(
                     *(
-                        fill_scenario(partial(ask, known[name]), rows, config.per_scenario)
+                        fill_scenario(partial(ask, scenarios[name]), rows, config.per_scenario)
                         for name, rows in work.rows.items()
                     )
                 )
-                asked = teacher.asked
+                questions_sent = teacher.asked
     finally:
         log.close()
-    results = [result for each in filled for result in each.results]
-    found = statistics(
+    results = [result for filled in filled_scenarios for result in filled.results]
+    counts = statistics(
         results,
         protocol=config.protocol,
         bad=len(work.bad),
         dropped=Counter(d.reason for d in work.dropped),
         rows=sum(map(len, work.rows.values())),
-        asked=asked,
+        questions_sent=questions_sent,
         spent=log.spent,
-        stopped=any(each.out_of_budget for each in filled),
+        stopped=any(filled.out_of_budget for filled in filled_scenarios),
     )
-    _write(config, results, work.dropped, found)
-    return found
+    _write(config, results, work.dropped, counts)
+    return counts
 
 
 async def fill_scenario(
@@ -190,22 +190,22 @@ async def fill_scenario(
     """
     results: list[RowResult] = []
     start = 0
-    while start < len(rows) and (want := full - sum(r.training is not None for r in results)):
-        wave = rows[start : start + want]
+    while start < len(rows) and (needed := full - sum(r.training is not None for r in results)):
+        wave = rows[start : start + needed]
         start += len(wave)
-        done = await asyncio.gather(*map(ask, wave), return_exceptions=True)
-        for result in done:
+        wave_results = await asyncio.gather(*map(ask, wave), return_exceptions=True)
+        for result in wave_results:
             if isinstance(result, RowResult):
                 results.append(result)
             elif not isinstance(result, OutOfBudget):
                 raise result
-        if any(isinstance(result, OutOfBudget) for result in done):
+        if any(isinstance(result, OutOfBudget) for result in wave_results):
             return FilledScenario(tuple(results), True)
     return FilledScenario(tuple(results), False)
 
 
 def estimate_cost(
-    config: CollectConfig, rows: Mapping[str, Sequence[Preference]], known: Scenarios
+    config: CollectConfig, rows: Mapping[str, Sequence[Preference]], scenarios: Scenarios
 ) -> dict[str, Any]:
     """Estimate questions and cost for two cases: every answer is kept, and every row is asked.
 
@@ -213,11 +213,17 @@ def estimate_cost(
     """
     usual = sum(min(n, config.teacher.max_tokens) for n in USUAL_ANSWERS[config.protocol])
     cases: dict[str, Any] = {}
-    for case, most in (("every_answer_kept", config.per_scenario), ("every_row_asked", None)):
-        asked = [(row, known[name]) for name, group in rows.items() for row in group[:most]]
-        prompts = (p for own in asked for p in estimated_questions(config.protocol, *own))
-        cost = estimated_cost(config.teacher, prompts, len(asked) * usual)
-        cases[case] = {"rows": len(asked)} | cost
+    for case, limit in (("every_answer_kept", config.per_scenario), ("every_row_asked", None)):
+        asked_rows = [
+            (row, scenarios[name]) for name, group in rows.items() for row in group[:limit]
+        ]
+        prompts = (
+            p
+            for row_and_scenario in asked_rows
+            for p in estimated_questions(config.protocol, *row_and_scenario)
+        )
+        cost = estimated_cost(config.teacher, prompts, len(asked_rows) * usual)
+        cases[case] = {"rows": len(asked_rows)} | cost
     return cases
 
 
@@ -225,17 +231,21 @@ def _write(
     config: CollectConfig,
     results: Sequence[RowResult],
     dropped: Iterable[Dropped],
-    found: dict[str, Any],
+    counts: dict[str, Any],
 ) -> None:
-    kept = (result.training for result in results if result.training is not None)
-    write_jsonl(config.output / f"{config.protocol}.jsonl", kept)
-    aside = [(d.row, d.reason, "") for d in dropped]
-    aside += [(r.row, str(r.reason), r.answer) for r in results if r.reason is not None]
-    write_jsonl(config.output / "set_aside.jsonl", (_aside(*each) for each in aside))
-    write_json(config.output / "statistics.json", found)
-    write_text(config.output / "statistics.md", render_statistics(found))
+    training_rows = (result.training for result in results if result.training is not None)
+    write_jsonl(config.output / f"{config.protocol}.jsonl", training_rows)
+    set_aside_rows = [(d.row, d.reason, "") for d in dropped]
+    set_aside_rows += [(r.row, str(r.reason), r.answer) for r in results if r.reason is not None]
+    write_jsonl(
+        config.output / "set_aside.jsonl", (_make_set_aside_row(*entry) for entry in set_aside_rows)
+    )
+    write_json(config.output / "statistics.json", counts)
+    write_text(config.output / "statistics.md", render_statistics(counts))
 
 
-def _aside(row: Preference, reason: str, answer: str) -> dict[str, Any]:
-    told = {name: getattr(row, name) for name in ("file", "line", "query", "responses", "label")}
-    return {"reason": reason, "source_dataset": row.source} | told | {"answer": answer}
+def _make_set_aside_row(row: Preference, reason: str, answer: str) -> dict[str, Any]:
+    row_fields = {
+        name: getattr(row, name) for name in ("file", "line", "query", "responses", "label")
+    }
+    return {"reason": reason, "source_dataset": row.source} | row_fields | {"answer": answer}

@@ -72,43 +72,43 @@ def filter_rows(
     texts do (case and white space are ignored). Raises ConfigError if near duplicates are asked for
     and datasketch is not installed.
     """
-    kept: list[Preference] = []
+    kept_rows: list[Preference] = []
     dropped: list[Dropped] = []
     rows = list(rows)
-    contradicted = _contradicted(rows)
-    seen: set[str] = set()
-    exact = {_plain(query) for query in measured}
+    contradicted = _find_contradicted(rows)
+    kept_keys: set[str] = set()
+    exact = {_normalize(query) for query in measured}
     near_row = NearDuplicates(near_duplicate) if near_duplicate else None
     near_query = NearDuplicates(near_duplicate) if near_duplicate else None
     if near_query:
         for query in sorted(exact):
             near_query.add(query)
     for row in tqdm(rows, desc="filters", disable=None):
-        key, text = _key(row), "\n".join((row.query, *sorted(row.responses)))
+        key, text = _compute_key(row), "\n".join((row.query, *sorted(row.responses)))
         if row.english is False or (row.english is None and not is_english(text)):
             reason = "not_english"
         elif not all(response.strip() for response in row.responses):
             reason = "empty_response"
-        elif _plain(row.responses[0]) == _plain(row.responses[1]):
+        elif _normalize(row.responses[0]) == _normalize(row.responses[1]):
             reason = "equal_responses"
         elif key in contradicted:
             reason = "labels_contradict"
-        elif key in seen:
+        elif key in kept_keys:
             reason = "duplicate"
-        elif _plain(row.query) in exact:
+        elif _normalize(row.query) in exact:
             reason = "measured"
         elif near_query and near_query.near(row.query):
             reason = "nearly_measured"
         elif near_row and near_row.near(text):
             reason = "near_duplicate"
         else:
-            kept.append(row)
-            seen.add(key)
+            kept_rows.append(row)
+            kept_keys.add(key)
             if near_row:
                 near_row.add(text)
             continue
         dropped.append(Dropped(row, reason))
-    return FilteredRows(tuple(kept), tuple(dropped))
+    return FilteredRows(tuple(kept_rows), tuple(dropped))
 
 
 def measured_queries(paths: Iterable[str]) -> list[str]:
@@ -117,35 +117,35 @@ def measured_queries(paths: Iterable[str]) -> list[str]:
     Raises InputError with the rows that have no query: an evaluation file must be read completely.
     """
 
-    def query(_line: int, value: Any) -> str:
+    def read_query(_line: int, value: Any) -> str:
         row = check.own_fields(value)
         return check.text(row, next((f for f in QUERY_FIELDS if f in row), QUERY_FIELDS[0]))
 
-    found: list[str] = []
+    queries: list[str] = []
     for path in paths:
-        rows = read_rows(path, query, ())
+        rows = read_rows(path, read_query, ())
         require_clean(rows)
-        found += rows.rows
-    return found
+        queries += rows.rows
+    return queries
 
 
-def _contradicted(rows: Iterable[Preference]) -> set[str]:
+def _find_contradicted(rows: Iterable[Preference]) -> set[str]:
     """Return the keys of pairs that occur several times with different labels."""
     labels: dict[str, set[Verdict]] = defaultdict(set)
     for row in rows:
         if row.label is not None:
-            in_order = _plain(row.responses[0]) <= _plain(row.responses[1])
-            labels[_key(row)].add(row.label if in_order else row.label.swapped())
-    return {key for key, found in labels.items() if len(found) > 1}
+            in_order = _normalize(row.responses[0]) <= _normalize(row.responses[1])
+            labels[_compute_key(row)].add(row.label if in_order else row.label.swapped())
+    return {key for key, pair_labels in labels.items() if len(pair_labels) > 1}
 
 
-def _key(row: Preference) -> str:
+def _compute_key(row: Preference) -> str:
     """Return a digest of a pair that is the same in either order of its responses."""
-    text = "\0".join((_plain(row.query), *sorted(map(_plain, row.responses))))
+    text = "\0".join((_normalize(row.query), *sorted(map(_normalize, row.responses))))
     return text_digest(text).hex()
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
@@ -183,21 +183,21 @@ class NearDuplicates:
         self._threshold = threshold
         self._minhash = MinHash
         self._index: Any = MinHashLSH(threshold=threshold, num_perm=PERMUTATIONS)
-        self._kept: list[Any] = []
+        self._sketches: list[Any] = []
 
     def add(self, text: str) -> None:
         """Add a text to the index."""
-        sketch = self._sketch(text)
-        self._index.insert(len(self._kept), sketch)
-        self._kept.append(sketch)
+        sketch = self._make_sketch(text)
+        self._index.insert(len(self._sketches), sketch)
+        self._sketches.append(sketch)
 
     def near(self, text: str) -> bool:
         """Return whether an indexed text has at least the threshold's similarity to this one."""
-        sketch = self._sketch(text)
-        found = self._index.query(sketch)
-        return any(self._kept[k].jaccard(sketch) >= self._threshold for k in found)
+        sketch = self._make_sketch(text)
+        neighbours = self._index.query(sketch)
+        return any(self._sketches[k].jaccard(sketch) >= self._threshold for k in neighbours)
 
-    def _sketch(self, text: str) -> Any:
+    def _make_sketch(self, text: str) -> Any:
         sketch = self._minhash(num_perm=PERMUTATIONS)
         sketch.update_batch([run.encode() for run in word_runs(text)])
         return sketch

@@ -68,27 +68,29 @@ def read_graded(folder: str) -> list[Graded]:
     """Read instructions with graded outputs. Raises InputError for a grade without an output."""
     preferences, outputs = f"{folder}/preferences.jsonl.gz", f"{folder}/outputs.jsonl.gz"
     scores: dict[str, dict[str, float]] = defaultdict(dict)
-    for _, row in _rows(preferences, "annotator", "instruction", "second", "preference"):
+    for _, row in _read_fields(preferences, "annotator", "instruction", "second", "preference"):
         if row["annotator"] == GRADER:
             score = math.log10(max(LOWEST, float(row["preference"])))
             scores[row["instruction"]][row["second"]] = score
-    found = []
-    for line, row in _rows(outputs, "instruction", "outputs"):
+    rows = []
+    for line, row in _read_fields(outputs, "instruction", "outputs"):
         query, texts = row["instruction"], row["outputs"]
-        own = scores.pop(query, {})
-        if missing := own.keys() - texts.keys():
+        system_scores = scores.pop(query, {})
+        if missing := system_scores.keys() - texts.keys():
             raise InputError(f"{outputs}:{line}: no output of {', '.join(sorted(missing))}")
-        graded = tuple(GradedOutput(name, texts[name], own[name]) for name in sorted(own))
+        graded = tuple(
+            GradedOutput(name, texts[name], system_scores[name]) for name in sorted(system_scores)
+        )
         if graded:
-            found.append(Graded(outputs, line, query, graded))
+            rows.append(Graded(outputs, line, query, graded))
     if scores:
         raise InputError(
             f"{outputs}: no outputs for {len(scores)} of the instructions preferred on"
         )
-    return found
+    return rows
 
 
-def plain_words(text: str) -> str:
+def extract_plain_words(text: str) -> str:
     """Return the words of a text in lower case; instructions with equal ones are the same."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
@@ -96,10 +98,10 @@ def plain_words(text: str) -> str:
 def split_of(query: str, data: GradedData, trained: Set[str]) -> Split:
     """Return the split of an instruction.
 
-    trained: `plain_words` of the queries of other training data. An instruction among them belongs
-    to the training split.
+    trained: `extract_plain_words` of the queries of other training data. An instruction among them
+    belongs to the training split.
     """
-    if plain_words(query) in trained:
+    if extract_plain_words(query) in trained:
         return "training"
     place = int.from_bytes(hashlib.sha256(query.encode()).digest()[:8], "big") / 2**64
     if place < data.test:
@@ -115,7 +117,7 @@ def read_splits(
     Training excludes outputs of validation and test systems, validation those of test systems.
     All splits exclude `left_out` systems. trained: training queries of other data.
     """
-    rows, known = read_graded(folder), {plain_words(query) for query in trained}
+    rows, trained_queries = read_graded(folder), {extract_plain_words(query) for query in trained}
 
     def split(name: Split) -> list[Graded]:
         hidden = {
@@ -126,13 +128,13 @@ def read_splits(
         return [
             replace(row, outputs=tuple(o for o in row.outputs if o.system not in hidden))
             for row in rows
-            if split_of(row.query, data, known) == name
+            if split_of(row.query, data, trained_queries) == name
         ]
 
     return split
 
 
-def _rows(source: str, *fields: str) -> tuple[tuple[int, dict[str, Any]], ...]:
+def _read_fields(source: str, *fields: str) -> tuple[tuple[int, dict[str, Any]], ...]:
     """Read every row as (line number, fields). Raises InputError with rows that lack a field."""
 
     def build(line: int, row: Any) -> tuple[int, dict[str, Any]]:

@@ -133,19 +133,19 @@ def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
 
     def build(line: int, value: Any) -> Rated:
         row, judgement = check.own_fields(value), ""
-        if message := _message_field(row):
+        if message := _find_message_field(row):
             query, response = message_parts(row, message, fmt, "single")
             judgement = check.text(row, "target_output", blank=False)
             parsed = parse_rating(judgement, fmt)
             if isinstance(parsed, ParseFailure):
                 raise BadField("target_output", f"no rating at its end: {parsed.reason}")
-            rating = _rating(row, "pred_score", fmt) if "pred_score" in row else parsed.value
+            rating = _read_rating(row, "pred_score", fmt) if "pred_score" in row else parsed.value
             if parsed.value != rating:
                 raise BadField("pred_score", f"{rating:g}, but the text rates {parsed.value:g}")
         else:
             query = check.text(row, "query", blank=False)
             response = check.text(row, "response")
-            rating = _rating(row, "rating", fmt)
+            rating = _read_rating(row, "rating", fmt)
         return Rated(source, line, query, response, rating, judgement)
 
     return read_rows(source, build, ())
@@ -164,7 +164,7 @@ def compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Stream[
 
     def build(line: int, value: Any) -> Compared:
         row, judgement = check.own_fields(value), ""
-        if message := _message_field(row):
+        if message := _find_message_field(row):
             query, *responses = message_parts(row, message, fmt, "pairwise")
             label = label_of(row, "gt_label")
             judgement = check.text(row, "target_output", blank=False)
@@ -178,9 +178,9 @@ def compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Stream[
             if extra := check.text(row, "input"):
                 query += "\n" + extra
             responses = [check.text(row, f"response{n}") for n in (1, 2)]
-            label = _majority([_vote(row, f"annotator{n}") for n in (1, 2, 3)])
+            label = _find_majority([_read_vote(row, f"annotator{n}") for n in (1, 2, 3)])
         elif "chosen" in row:
-            query, responses, label = _dialogue(row)
+            query, responses, label = _read_dialogue(row)
         else:
             spaced = "response 1" in row
             query = check.text(row, "prompt" if spaced else "query", blank=False)
@@ -188,7 +188,7 @@ def compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Stream[
             responses = [check.text(row, name) for name in names]
             label = label_of(row, "label")
         first, second = responses
-        margin = _margin(row) if margins and "margin" in row else None
+        margin = _read_margin(row) if margins and "margin" in row else None
         return Compared(source, line, query, (first, second), label, judgement, margin)
 
     return Stream(source, build)
@@ -203,11 +203,19 @@ def swapped(row: Compared, fmt: JudgeFormat) -> Compared:
     judgement = row.judgement
     if judgement:
         assert fmt.pairwise is not None  # the row was read by it
-        one, two = fmt.pairwise.labels["first"][0], fmt.pairwise.labels["second"][0]
-        word = os.path.commonprefix([one, two])  # noqa: RUF071 (characters are meant)
+        first_label, second_label = (
+            fmt.pairwise.labels["first"][0],
+            fmt.pairwise.labels["second"][0],
+        )
+        word = os.path.commonprefix([first_label, second_label])  # noqa: RUF071 (characters are meant)
         if not word.strip():
-            raise InputError(f"format {fmt.name}: cannot exchange {one!r} and {two!r} in a text")
-        ends = {one[len(word) :]: two[len(word) :], two[len(word) :]: one[len(word) :]}
+            raise InputError(
+                f"format {fmt.name}: cannot exchange {first_label!r} and {second_label!r} in a text"
+            )
+        ends = {
+            first_label[len(word) :]: second_label[len(word) :],
+            second_label[len(word) :]: first_label[len(word) :],
+        }
         pattern = re.compile(
             f"({re.escape(word)})({'|'.join(map(re.escape, ends))})(?!\\w)", re.IGNORECASE
         )
@@ -215,7 +223,7 @@ def swapped(row: Compared, fmt: JudgeFormat) -> Compared:
     return replace(row, responses=(second, first), label=row.label.swapped(), judgement=judgement)
 
 
-def _message_field(row: dict[str, Any]) -> str | None:
+def _find_message_field(row: dict[str, Any]) -> str | None:
     return next((name for name in ("usrmsg", "usermsg") if name in row), None)
 
 
@@ -239,14 +247,14 @@ def message_parts(row: dict[str, Any], field: str, fmt: JudgeFormat, kind: str) 
             )
         value, _, rest = rest.partition(literal)
         values.append(value)
-    found = dict(zip(names, [*values, rest], strict=True))
+    parts = dict(zip(names, [*values, rest], strict=True))
     order = ["query", "response"] if kind == "single" else ["query", "response_1", "response_2"]
-    if not found["query"].strip():
+    if not parts["query"].strip():
         raise BadField(field, "the query is blank")
-    return [found[name] for name in order]
+    return [parts[name] for name in order]
 
 
-def _rating(row: dict[str, Any], field: str, fmt: JudgeFormat) -> float:
+def _read_rating(row: dict[str, Any], field: str, fmt: JudgeFormat) -> float:
     value = row.get(field)
     try:
         rating = float(value) if not isinstance(value, bool) else None  # type: ignore[arg-type]
@@ -258,7 +266,7 @@ def _rating(row: dict[str, Any], field: str, fmt: JudgeFormat) -> float:
     return rating
 
 
-def _margin(row: dict[str, Any]) -> float:
+def _read_margin(row: dict[str, Any]) -> float:
     value = row["margin"]
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise BadField("margin", f"{check.show(value)} is no margin: a number, 0 or more")
@@ -275,18 +283,18 @@ def label_of(row: dict[str, Any], field: str) -> Verdict:
     raise BadField(field, f"{check.show(value)} is no label: 0 or first, 1 or second, 2 or tie")
 
 
-def _vote(row: dict[str, Any], field: str) -> Verdict:
+def _read_vote(row: dict[str, Any], field: str) -> Verdict:
     value = row.get(field)
     if type(value) is int and value in (0, 1, 2):
         return (Verdict.TIE, Verdict.FIRST, Verdict.SECOND)[value]
     raise BadField(field, f"{check.show(value)} is no vote: 0 tie, 1 first, 2 second")
 
 
-def _majority(votes: list[Verdict]) -> Verdict:
+def _find_majority(votes: list[Verdict]) -> Verdict:
     return next((v for v in votes if votes.count(v) >= 2), Verdict.TIE)
 
 
-def _dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
+def _read_dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
     """Read query, responses and label from a row of two dialogues that differ in the last turn.
 
     The order is drawn from the text, since the files always put the better response first. A query

@@ -48,50 +48,50 @@ def cut_query(query: str, tokenizer: Any) -> str:
 class GenerativeClassifier:
     """Scenario classifier that is a language model: greedy, at most 30 tokens."""
 
-    def __init__(self, engine: Engine, tokenizer: Any, known: Scenarios) -> None:
+    def __init__(self, engine: Engine, tokenizer: Any, scenarios: Scenarios) -> None:
         """engine: started, with wrapper `none`. tokenizer: the model's, to cut long queries by."""
-        self._engine, self._tokenizer, self._known = engine, tokenizer, known
+        self._engine, self._tokenizer, self._scenarios = engine, tokenizer, scenarios
 
     async def classify(self, queries: Sequence[str]) -> list[str | None]:
         """Return the scenario of each query; None if none is named or the input is refused.
 
         `default` is the published name of `others`. Raises EngineUnavailable if the engine is down.
         """
-        return list(await asyncio.gather(*map(self._one, queries)))
+        return list(await asyncio.gather(*map(self._classify_query, queries)))
 
-    async def _one(self, query: str) -> str | None:
+    async def _classify_query(self, query: str) -> str | None:
         prompt = classify_prompt(cut_query(query, self._tokenizer))
         try:
             prepared = await self._engine.prepare(prompt, ANSWER_TOKENS, "reject")
-            [said] = await self._engine.generate(prepared, Sampling(ANSWER_TOKENS))
+            [generation] = await self._engine.generate(prepared, Sampling(ANSWER_TOKENS))
         except InputRejected:
             return None
-        return read_scenario(said.text, self._known)
+        return read_scenario(generation.text, self._scenarios)
 
 
-def read_scenario(text: str, known: Scenarios) -> str | None:
+def read_scenario(text: str, scenarios: Scenarios) -> str | None:
     """Return the scenario named in the first line of an answer, None if it is not a known one."""
     name = (text.strip().splitlines() or [""])[0].strip().strip("'\"`.").casefold()
     if name == OTHER_SCENARIO:
         return OTHER_SCENARIO
-    return known[name].name if name in known else None
+    return scenarios[name].name if name in scenarios else None
 
 
 def by_scenario(
-    rows: Sequence[Preference], known: Scenarios, seed: int, others_below: float | None = None
+    rows: Sequence[Preference], scenarios: Scenarios, seed: int, others_below: float | None = None
 ) -> dict[str, tuple[Preference, ...]]:
     """Group rows by the scenario that their source or the shipped classifier names.
 
     seed: draws the order of each group. others_below: as of `LinearClassifier.classify`.
     """
     unnamed = [row.query for row in rows if row.scenario is None]
-    found = (
+    classified = (
         shipped_classifier().classify([query], others_below)[0]
         for query in tqdm(unnamed, desc="scenarios", disable=None)
     )
     groups: dict[str, list[Preference]] = defaultdict(list)
     for row in rows:
-        groups[known[row.scenario or next(found).scenario].name].append(row)
+        groups[scenarios[row.scenario or next(classified).scenario].name].append(row)
     for name, group in groups.items():
         random.Random(f"{seed}:{name}").shuffle(group)
-    return {name: tuple(groups[name]) for name in known.names if name in groups}
+    return {name: tuple(groups[name]) for name in scenarios.names if name in groups}

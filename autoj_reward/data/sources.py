@@ -68,27 +68,27 @@ def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
     """
     name = source.name or source.form
     if source.form in ("hh", "pandalm"):
-        return _compared(name, path)
-    read = READERS[source.form]
+        return _read_compared_rows(name, path)
+    read_row = READERS[source.form]
 
     def build(line: int, value: Any) -> Preference:
-        found = read(check.own_fields(value))
-        if not found.query.strip():
+        preference = read_row(check.own_fields(value))
+        if not preference.query.strip():
             raise BadField("", "the query is blank")
-        return replace(found, source=name, file=path, line=line)
+        return replace(preference, source=name, file=path, line=line)
 
     return read_rows(path, build, ())
 
 
-def _compared(name: str, path: str) -> Rows[Preference]:
+def _read_compared_rows(name: str, path: str) -> Rows[Preference]:
     """Read PandaLM and Anthropic HH with the reader of the evaluations.
 
     Dialogues of several turns differ in their last answer only, so they have no first turn to
     compare.
     """
-    found = read_compared(path, load_format("autoj-en"))
-    rows, bad = [], list(found.bad)
-    for row in found.rows:
+    compared_rows = read_compared(path, load_format("autoj-en"))
+    rows, bad = [], list(compared_rows.bad)
+    for row in compared_rows.rows:
         if "\n\nAssistant:" in row.query:
             bad.append(BadRow(path, row.line, "chosen", "the responses answer a later turn"))
         else:
@@ -100,26 +100,30 @@ def _compared(name: str, path: str) -> Rows[Preference]:
     return Rows(tuple(rows), tuple(sorted(bad, key=lambda b: b.line)))
 
 
-def _arena(row: dict[str, Any]) -> Preference:
+def _read_arena(row: dict[str, Any]) -> Preference:
     """lmsys/chatbot_arena_conversations; the vote is on the whole dialogue."""
-    query, first = _first_turn(row, "conversation_a")
-    other, second = _first_turn(row, "conversation_b")
+    query, first = _read_first_turn(row, "conversation_a")
+    other, second = _read_first_turn(row, "conversation_b")
     if query != other:
         raise BadField("conversation_b", "its first query is another than conversation_a's")
     language = row.get("language")
     return Preference(
-        query, (first, second), _winner(row), None, None if not language else language == "English"
+        query,
+        (first, second),
+        _read_winner(row),
+        None,
+        None if not language else language == "English",
     )
 
 
-def _mt_bench(row: dict[str, Any]) -> Preference:
+def _read_mt_bench(row: dict[str, Any]) -> Preference:
     """lmsys/mt_bench_human_judgments: one vote a turn, of which the first counts here."""
     if row.get("turn") != 1:
         raise BadField("turn", f"{check.show(row.get('turn'))}: a vote on a later turn")
-    return _arena(row)
+    return _read_arena(row)
 
 
-def _summary(row: dict[str, Any]) -> Preference:
+def _read_summary(row: dict[str, Any]) -> Preference:
     """openai/summarize_from_feedback, comparisons; all are of one scenario."""
     info, summaries = row.get("info"), row.get("summaries")
     if not isinstance(info, dict):
@@ -133,17 +137,17 @@ def _summary(row: dict[str, Any]) -> Preference:
     # As Eval-P words it.
     query = f"Summarize the following post\n\nTitle: {title}\n\nPost: {post}"
     first, second = (check.text(s, "text").strip() for s in summaries)
-    label = _by_index(row, "choice")
+    label = _read_label(row, "choice")
     return Preference(query, (first, second), label, "post_summarization")
 
 
-def _webgpt(row: dict[str, Any]) -> Preference:
+def _read_webgpt(row: dict[str, Any]) -> Preference:
     """openai/webgpt_comparisons: scores of the two answers are opposite numbers, 0 for a tie."""
     question = row.get("question")
     if not isinstance(question, dict):
         raise BadField("question", f"not a mapping: {check.show(question)}")
     query = check.text(question, "full_text", blank=False)
-    responses = _both(row, "answer_0", "answer_1")
+    responses = _read_both(row, "answer_0", "answer_1")
     scores = [row.get("score_0"), row.get("score_1")]
     for field, score in zip(("score_0", "score_1"), scores, strict=True):
         if isinstance(score, bool) or not isinstance(score, int | float):
@@ -153,57 +157,57 @@ def _webgpt(row: dict[str, Any]) -> Preference:
     return Preference(query, responses, label, "open_question")
 
 
-def _shp(row: dict[str, Any]) -> Preference:
+def _read_shp(row: dict[str, Any]) -> Preference:
     """stanfordnlp/SHP: label 1 says that the first comment got more votes, 0 the second."""
     query = check.text(row, "history", blank=False)
-    responses = _both(row, "human_ref_A", "human_ref_B")
+    responses = _read_both(row, "human_ref_A", "human_ref_B")
     value = row.get("labels")
     if type(value) is not int or value not in (0, 1):
         raise BadField("labels", f"{check.show(value)} is no label: 1 for A, 0 for B")
     return Preference(query, responses, Verdict.FIRST if value else Verdict.SECOND)
 
 
-def _synthetic(row: dict[str, Any]) -> Preference:
+def _read_synthetic(row: dict[str, Any]) -> Preference:
     """Dahoas/synthetic-instruct-gptj-pairwise."""
     query = check.text(row, "prompt", blank=False)
-    chosen, rejected = _both(row, "chosen", "rejected")
+    chosen, rejected = _read_both(row, "chosen", "rejected")
     return Preference(query, *in_drawn_order(chosen.strip(), rejected.strip()))
 
 
-def _safe_rlhf(row: dict[str, Any]) -> Preference:
+def _read_safe_rlhf(row: dict[str, Any]) -> Preference:
     """PKU-Alignment/PKU-SafeRLHF: the label is the more helpful response."""
     query = check.text(row, "prompt", blank=False)
-    responses = _both(row, "response_0", "response_1")
-    return Preference(query, responses, _by_index(row, "better_response_id"))
+    responses = _read_both(row, "response_0", "response_1")
+    return Preference(query, responses, _read_label(row, "better_response_id"))
 
 
-def _own(row: dict[str, Any]) -> Preference:
+def _read_own(row: dict[str, Any]) -> Preference:
     """`query`, `response_1`, `response_2`; `label` and `scenario` where they are known."""
     query = check.text(row, "query", blank=False)
-    responses = _both(row, "response_1", "response_2")
+    responses = _read_both(row, "response_1", "response_2")
     label = None if row.get("label") is None else label_of(row, "label")
     scenario = check.text(row, "scenario", blank=False) if row.get("scenario") else None
     return Preference(query, responses, label, scenario)
 
 
 READERS: dict[str, Callable[[dict[str, Any]], Preference]] = {
-    "chatbot_arena": _arena,
-    "mt_bench": _mt_bench,
-    "openai_summary": _summary,
-    "webgpt": _webgpt,
-    "shp": _shp,
-    "synthetic_gptj": _synthetic,
-    "safe_rlhf": _safe_rlhf,
-    "own": _own,
+    "chatbot_arena": _read_arena,
+    "mt_bench": _read_mt_bench,
+    "openai_summary": _read_summary,
+    "webgpt": _read_webgpt,
+    "shp": _read_shp,
+    "synthetic_gptj": _read_synthetic,
+    "safe_rlhf": _read_safe_rlhf,
+    "own": _read_own,
 }
 assert set(READERS) | {"hh", "pandalm"} == set(get_args(PreferenceForm))
 
 
-def _both(row: dict[str, Any], first: str, second: str) -> tuple[str, str]:
+def _read_both(row: dict[str, Any], first: str, second: str) -> tuple[str, str]:
     return check.text(row, first), check.text(row, second)
 
 
-def _winner(row: dict[str, Any]) -> Verdict | None:
+def _read_winner(row: dict[str, Any]) -> Verdict | None:
     winner = row.get("winner")
     if winner in (None, ""):
         return None
@@ -215,7 +219,7 @@ def _winner(row: dict[str, Any]) -> Verdict | None:
     return votes[winner]
 
 
-def _first_turn(row: dict[str, Any], field: str) -> tuple[str, str]:
+def _read_first_turn(row: dict[str, Any], field: str) -> tuple[str, str]:
     turns = row.get(field)
     if not (isinstance(turns, list) and len(turns) >= 2):
         raise BadField(field, f"no query with its answer: {check.show(turns)}")
@@ -227,7 +231,7 @@ def _first_turn(row: dict[str, Any], field: str) -> tuple[str, str]:
     return texts[0], texts[1]
 
 
-def _by_index(row: dict[str, Any], field: str) -> Verdict | None:
+def _read_label(row: dict[str, Any], field: str) -> Verdict | None:
     value = row.get(field)
     if value is None:
         return None

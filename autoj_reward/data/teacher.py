@@ -111,7 +111,7 @@ class AnswerLog:
         self.path = path
         self.spent = TeacherCost()
         """Total cost of all answers in the file."""
-        self._known: dict[str, Answer] = {}
+        self._answers: dict[str, Answer] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             end = self._load() if path.exists() else 0
@@ -122,7 +122,7 @@ class AnswerLog:
 
     def get(self, key: str) -> Answer | None:
         """Return the recorded answer to a question, None if there is none."""
-        return self._known.get(key)
+        return self._answers.get(key)
 
     def put(self, key: str, answer: Answer, meta: dict[str, Any]) -> None:
         """Store an answer. It is on disk when this returns."""
@@ -149,7 +149,7 @@ class AnswerLog:
         self._file.close()
 
     def _keep(self, key: str, answer: Answer) -> None:
-        self._known[key] = answer
+        self._answers[key] = answer
         self.spent += answer.cost
 
     def _load(self) -> int:
@@ -171,7 +171,7 @@ class AnswerLog:
         return end
 
 
-def question_key(teacher: str, prompt: Prompt) -> str:
+def compute_question_key(teacher: str, prompt: Prompt) -> str:
     """Return the SHA-256 of teacher and prompt in hex, the key of an answer in the log."""
     text = json.dumps([teacher, *([m.role, m.text] for m in prompt)], ensure_ascii=False)
     return text_digest(text).hex()
@@ -181,12 +181,12 @@ class OutOfBudget(Exception):
     """Signal that the next question could exceed the budget. The run ends normally."""
 
 
-def estimated_tokens(prompt: Prompt) -> int:
+def estimate_tokens(prompt: Prompt) -> int:
     """Estimate the input tokens of a prompt from its length, chat template included."""
     return sum(len(m.text) // CHARS_PER_TOKEN + 8 for m in prompt)
 
 
-def cost_of(config: TeacherConfig, tokens_in: int, tokens_out: int) -> TeacherCost:
+def price_tokens(config: TeacherConfig, tokens_in: int, tokens_out: int) -> TeacherCost:
     """Return the cost of these tokens at the config's prices."""
     usd = (tokens_in * config.price_in + tokens_out * config.price_out) / 1e6
     return TeacherCost(tokens_in, tokens_out, usd)
@@ -200,16 +200,16 @@ def estimated_cost(
     tokens_out: usual length of all answers together. `usd_longest` assumes that every answer has
     max_tokens tokens.
     """
-    sizes = [estimated_tokens(prompt) for prompt in prompts]
-    likely = cost_of(config, sum(sizes), tokens_out)
-    longest = cost_of(config, sum(sizes), len(sizes) * config.max_tokens)
+    sizes = [estimate_tokens(prompt) for prompt in prompts]
+    likely = price_tokens(config, sum(sizes), tokens_out)
+    longest = price_tokens(config, sum(sizes), len(sizes) * config.max_tokens)
     return {"questions": len(sizes), **asdict(likely), "usd_longest": longest.usd}
 
 
 def cost_line(case: str, figures: Mapping[str, Any]) -> str:
     """Return one line of a dry run: a case with its counts and dollars."""
-    shown = (f"{k} {v:,.2f}" if k[:3] == "usd" else f"{k} {v:,}" for k, v in figures.items())
-    return f"{case}: {', '.join(shown)}"
+    texts = (f"{k} {v:,.2f}" if k[:3] == "usd" else f"{k} {v:,}" for k, v in figures.items())
+    return f"{case}: {', '.join(texts)}"
 
 
 class Teacher:
@@ -235,7 +235,7 @@ class Teacher:
             config.seed,
             json_schema=json_schema,
         )
-        self._name = teacher_name(config) + (f":{json_schema}" if json_schema else "")
+        self._name = describe_teacher(config) + (f":{json_schema}" if json_schema else "")
         self._gate = asyncio.Semaphore(config.concurrency)
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         self._reserved = TeacherCost()
@@ -255,18 +255,18 @@ class Teacher:
         start, or `patience` questions in a row stay unanswered. Raises ConfigError if the endpoint
         refuses the configuration.
         """
-        key = question_key(self._name, prompt)
-        if known := self._log.get(key):
-            return known
+        key = compute_question_key(self._name, prompt)
+        if recorded_answer := self._log.get(key):
+            return recorded_answer
         await self._meet()
         # Equal questions wait for the first one's answer.
         async with self._locks.setdefault(key, asyncio.Lock()), self._gate:
-            if known := self._log.get(key):
-                return known
-            worst = cost_of(self._config, estimated_tokens(prompt), self._config.max_tokens)
+            if recorded_answer := self._log.get(key):
+                return recorded_answer
+            worst = price_tokens(self._config, estimate_tokens(prompt), self._config.max_tokens)
             self._reserve(worst)
             try:
-                answer = await self._put(prompt)
+                answer = await self._send(prompt)
             except EngineUnavailable:
                 self._unanswered += 1
                 if self._unanswered >= self._config.patience:
@@ -295,34 +295,42 @@ class Teacher:
                 raise
             self._met = True
 
-    async def _put(self, prompt: Prompt) -> Answer:
-        c = self._config
+    async def _send(self, prompt: Prompt) -> Answer:
+        config = self._config
         self.asked += 1
         try:
-            prepared = await self._engine.prepare(prompt, c.max_tokens, "reject")
-            [said] = await self._engine.generate(prepared, self._sampling)
+            prepared = await self._engine.prepare(prompt, config.max_tokens, "reject")
+            [generation] = await self._engine.generate(prepared, self._sampling)
         except InputRejected as error:
             return Answer(str(error), "rejected")
-        tokens_in = said.usage.tokens_in or estimated_tokens(prompt)
-        tokens_out = said.usage.tokens_out or -(-len(said.text) // CHARS_PER_TOKEN)
-        reason = "stop" if said.finished else "length"
-        return Answer(said.text, reason, cost_of(c, tokens_in, tokens_out))
+        tokens_in = generation.usage.tokens_in or estimate_tokens(prompt)
+        tokens_out = generation.usage.tokens_out or -(-len(generation.text) // CHARS_PER_TOKEN)
+        reason = "stop" if generation.finished else "length"
+        return Answer(generation.text, reason, price_tokens(config, tokens_in, tokens_out))
 
     def _reserve(self, worst: TeacherCost) -> None:
         total = self._log.spent + self._reserved + worst
-        for limit, used in ((self._budget.usd, total.usd), (self._budget.tokens, total.tokens)):
-            if limit is not None and used > limit:
+        for limit, amount in ((self._budget.usd, total.usd), (self._budget.tokens, total.tokens)):
+            if limit is not None and amount > limit:
                 raise OutOfBudget
         self._reserved += worst
 
 
-def teacher_name(config: TeacherConfig) -> str:
+def describe_teacher(config: TeacherConfig) -> str:
     """Return the model's identity and every setting that can change an answer, as one string."""
-    kept = {"max_tokens", "temperature", "top_p", "seed", "script", "max_model_len", "revision"}
-    return f"{resolve(config).identity}:{config.model_dump_json(include=kept)}"
+    answer_settings = {
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+        "script",
+        "max_model_len",
+        "revision",
+    }
+    return f"{resolve(config).identity}:{config.model_dump_json(include=answer_settings)}"
 
 
-def _engine(config: TeacherConfig) -> Engine:
+def _make_teacher_engine(config: TeacherConfig) -> Engine:
     if config.kind != "openai":
         return make_engine(config, resolve(config), "chat")
     from autoj_reward.engine.openai import OpenAIEngine
@@ -344,7 +352,7 @@ async def open_teacher(
 
     json_schema: as for `Teacher`.
     """
-    engine = _engine(config)
+    engine = _make_teacher_engine(config)
     teacher = Teacher(config, engine, log, budget, json_schema)
     try:
         yield teacher

@@ -66,10 +66,10 @@ async def make_training_row(
 ) -> RowResult:
     """Query the teacher about a row, as the protocol needs, and make the training row."""
     try:
-        found = await QUESTIONS[protocol](teacher, row, scenario, fmt)
+        fields = await QUESTIONS[protocol](teacher, row, scenario, fmt)
     except _Aside as aside:
         return RowResult(row, None, aside.reason, aside.answer)
-    return RowResult(row, found | {"scenario": scenario.name, "source_dataset": row.source})
+    return RowResult(row, fields | {"scenario": scenario.name, "source_dataset": row.source})
 
 
 async def _compare(
@@ -78,16 +78,16 @@ async def _compare(
     """Ask one question; keep the row if the teacher decides as people did (paper, section 3.3)."""
     if row.label is None:
         raise _Aside(Reason.NO_LABEL)
-    message = _message(PAIRWISE, row.query, row.responses, fmt)
+    message = _render_message(PAIRWISE, row.query, row.responses, fmt)
     prompt = pairwise_prompt(row.query, row.responses, scenario)
     raw = await _ask(teacher, prompt, "pairwise", row, scenario)
-    found = _usable(unify_comparison(raw, fmt), raw)
-    if found.verdict is not row.label:
+    comparison = _require_usable(unify_comparison(raw, fmt), raw)
+    if comparison.verdict is not row.label:
         raise _Aside(Reason.DISAGREES, raw)
-    label = LABELS.index(found.verdict)
+    label = LABELS.index(comparison.verdict)
     return {
         "usrmsg": message,
-        "target_output": found.text,
+        "target_output": comparison.text,
         "gt_label": label,
         "pred_label": label,
     }
@@ -98,34 +98,34 @@ async def _criticise(
 ) -> dict[str, Any]:
     """Ask for critiques with and without the criteria, then for both combined with a rating (paper,
     section 3.3)."""
-    response = chosen_response(row)
-    message = _message(SINGLE, row.query, (response,), fmt)
+    response = choose_response(row)
+    message = _render_message(SINGLE, row.query, (response,), fmt)
     prompts = {
         "critique_with_criteria": critique_prompt(row.query, response, scenario, True),
         "critique_without_criteria": critique_prompt(row.query, response, scenario, False),
     }
-    asked = (_ask(teacher, prompt, stage, row, scenario) for stage, prompt in prompts.items())
+    questions = (_ask(teacher, prompt, stage, row, scenario) for stage, prompt in prompts.items())
     critiques = []
-    for raw in await asyncio.gather(*asked, return_exceptions=True):
+    for raw in await asyncio.gather(*questions, return_exceptions=True):
         if isinstance(raw, BaseException):
             raise raw
-        critiques.append(_usable(clean_critique(raw, fmt), raw))
+        critiques.append(_require_usable(clean_critique(raw, fmt), raw))
     first, second = critiques
     prompt = merge_prompt(row.query, response, (first, second))
     raw = await _ask(teacher, prompt, "merge", row, scenario)
-    found = _usable(unify_rating(raw, fmt), raw)
+    merged = _require_usable(unify_rating(raw, fmt), raw)
     return {
         "usrmsg": message,
-        "target_output": found.text,
-        "pred_score": f"{found.rating:g}",
+        "target_output": merged.text,
+        "pred_score": f"{merged.rating:g}",
     }
 
 
-def _usable(found: T | Reason, raw: str) -> T:
+def _require_usable(parsed: T | Reason, raw: str) -> T:
     """Return the parsed answer, or raise _Aside if it is a reason to reject it."""
-    if isinstance(found, Reason):
-        raise _Aside(found, raw)
-    return found
+    if isinstance(parsed, Reason):
+        raise _Aside(parsed, raw)
+    return parsed
 
 
 QUESTIONS: dict[str, Questions] = {"pairwise": _compare, "single": _criticise}
@@ -135,7 +135,7 @@ def estimated_questions(protocol: str, row: Preference, scenario: Scenario) -> t
     """Return a row's prompts for a cost estimate, with placeholder critiques of usual length."""
     if protocol == "pairwise":
         return (pairwise_prompt(row.query, row.responses, scenario),)
-    response = chosen_response(row)
+    response = choose_response(row)
     return (
         critique_prompt(row.query, response, scenario, True),
         critique_prompt(row.query, response, scenario, False),
@@ -143,20 +143,20 @@ def estimated_questions(protocol: str, row: Preference, scenario: Scenario) -> t
     )
 
 
-def chosen_response(row: Preference) -> str:
+def choose_response(row: Preference) -> str:
     """Return the response of a pair to criticise. A hash of the texts draws it, so runs agree."""
     return row.responses[is_held_out("\0".join(row.responses), 0.5)]
 
 
-def _message(protocol: str, query: str, responses: tuple[str, ...], fmt: JudgeFormat) -> str:
+def _render_message(protocol: str, query: str, responses: tuple[str, ...], fmt: JudgeFormat) -> str:
     """Return the judge's rendered input. Raises _Aside if it cannot be split again."""
     item = JudgeInput(protocol, query, responses)
     text = render(item, fmt)[-1].text
     try:
-        found = message_parts({"usrmsg": text}, "usrmsg", fmt, protocol)
+        parts = message_parts({"usrmsg": text}, "usrmsg", fmt, protocol)
     except BadField as why:
         raise _Aside(Reason.AMBIGUOUS, why.reason) from None
-    if found != [query, *responses]:
+    if parts != [query, *responses]:
         raise _Aside(Reason.AMBIGUOUS)
     return text
 
@@ -184,47 +184,55 @@ async def _ask(
 
 def pairwise_prompt(query: str, responses: tuple[str, str], scenario: Scenario) -> Prompt:
     """Return the prompt that compares two responses by the scenario's criteria (Table 10)."""
-    values = {"query": _text(query)}
+    values = {"query": _make_text_part(query)}
     values |= {
-        name: _response(text, name)
+        name: _make_response_part(text, name)
         for name, text in zip(("response_1", "response_2"), responses, strict=True)
     }
-    return _prompt(_variant("pairwise", scenario), values, scenario)
+    return _build_prompt(_choose_variant("pairwise", scenario), values, scenario)
 
 
 def critique_prompt(query: str, response: str, scenario: Scenario, criteria: bool) -> Prompt:
     """Return the prompt for a critique of one response, with or without criteria (Table 11)."""
-    values = {"query": _text(query), "response": _response(response, "response")}
-    return _prompt(_variant("critique", scenario), values, scenario if criteria else None)
+    values = {
+        "query": _make_text_part(query),
+        "response": _make_response_part(response, "response"),
+    }
+    return _build_prompt(
+        _choose_variant("critique", scenario), values, scenario if criteria else None
+    )
 
 
 def merge_prompt(query: str, response: str, critiques: tuple[str, str]) -> Prompt:
     """Return the prompt that combines two critiques and asks for a rating (Table 12)."""
-    first, second = map(_text, critiques)
-    values = {"query": _text(query), "response": _response(response, "response")}
-    return _prompt("merge", values | {"critique_1": first, "critique_2": second}, None)
+    first, second = map(_make_text_part, critiques)
+    values = {
+        "query": _make_text_part(query),
+        "response": _make_response_part(response, "response"),
+    }
+    return _build_prompt("merge", values | {"critique_1": first, "critique_2": second}, None)
 
 
-def _variant(name: str, scenario: Scenario) -> str:
+def _choose_variant(name: str, scenario: Scenario) -> str:
     return f"{name}_reasoning" if scenario.needs_reasoning else name
 
 
-def _prompt(name: str, values: dict[str, Part], scenario: Scenario | None) -> Prompt:
+def _build_prompt(name: str, values: dict[str, Part], scenario: Scenario | None) -> Prompt:
     placed = {place: (part,) for place, part in values.items()}
-    user = Message("user", fill(_template(name), placed))
+    user = Message("user", fill(_read_template(name), placed))
     if scenario is None:
         return (user,)
     return (Message("system", (Part(system_message(scenario)),)), user)
 
 
-def _text(text: str) -> Part:
+def _make_text_part(text: str) -> Part:
     return Part(text, trusted=False)
 
 
-def _response(text: str, name: str) -> Part:
+def _make_response_part(text: str, name: str) -> Part:
     return Part(text, trusted=False, response=True, name=name)
 
 
 @cache
-def _template(name: str) -> str:
+def _read_template(name: str) -> str:
     return (PROMPT_FILES / f"{name}.txt").read_text(encoding="utf-8")

@@ -85,7 +85,7 @@ def unusable(text: str, finished: bool) -> Reason | None:
 def unify_comparison(raw: str, fmt: JudgeFormat) -> Unified | Reason:
     """Convert the factors and the decision of a comparison to the unified format."""
     raw = DECISION.sub(lambda m: "final decision is " + m["label"], raw.replace("**", ""))
-    verdicts = _decisions(raw, fmt)
+    verdicts = _find_decisions(raw, fmt)
     if not verdicts:
         return Reason.NO_DECISION
     if len(set(verdicts)) > 1:
@@ -95,8 +95,8 @@ def unify_comparison(raw: str, fmt: JudgeFormat) -> Unified | Reason:
         return Reason.NO_DECISION
     assert fmt.pairwise is not None
     label = fmt.pairwise.labels[parsed.verdict.value][0]  # type: ignore[index]
-    opened = _sentence_start(raw, parsed.opened)
-    factors, closing = _factors(_after(raw[:opened], "Comparison"))
+    opened = _find_sentence_start(raw, parsed.opened)
+    factors, closing = _split_factors(_take_text_after(raw[:opened], "Comparison"))
     if not factors:
         return Reason.NO_FACTORS
     after = raw[parsed.start :][len(label) :].lstrip(" .,;:*\"'")
@@ -119,7 +119,7 @@ def unify_comparison(raw: str, fmt: JudgeFormat) -> Unified | Reason:
 
 def clean_critique(raw: str, fmt: JudgeFormat) -> str | Reason:
     """Return the critique without the teacher's own solution before it or a rating after it."""
-    text = _after(raw, "Critiques")
+    text = _take_text_after(raw, "Critiques")
     if slots := list(fmt.slots("single")[0].open_re.finditer(text)):
         text = text[: slots[0].start()]
     return text.strip() or Reason.EMPTY
@@ -140,15 +140,15 @@ def unify_rating(raw: str, fmt: JudgeFormat) -> Unified | Reason:
     return Unified(f"{critique.strip()}\n\nRating: [[{parsed.value:g}]]", rating=parsed.value)
 
 
-def _decisions(raw: str, fmt: JudgeFormat) -> list[Verdict]:
+def _find_decisions(raw: str, fmt: JudgeFormat) -> list[Verdict]:
     """Return all decisions in the text. Repeated lists of the options do not count."""
     starts = [match.start() for match in fmt.slots("pairwise")[0].open_re.finditer(raw)]
     pieces = [raw[a:b] for a, b in pairwise([*starts, len(raw)])]
     parsed = [parse_comparison(piece, fmt) for piece in pieces]
-    return [found.verdict for found in parsed if not isinstance(found, ParseFailure)]
+    return [comparison.verdict for comparison in parsed if not isinstance(comparison, ParseFailure)]
 
 
-def _sentence_start(raw: str, opened: int) -> int:
+def _find_sentence_start(raw: str, opened: int) -> int:
     """Return the index where the decision's sentence ("So, the ...") begins."""
     head = raw[:opened]
     return (
@@ -157,14 +157,14 @@ def _sentence_start(raw: str, opened: int) -> int:
     )
 
 
-def _after(raw: str, heading: str) -> str:
+def _take_text_after(raw: str, heading: str) -> str:
     """Return what follows the last line that begins with a heading; the whole text without one."""
     pattern = rf"^[\s\d.)#*]*{heading}\s*(?:\*\*)?\s*:\s*(?:\*\*)?"
-    found = list(re.finditer(pattern, raw, re.MULTILINE | re.IGNORECASE))
-    return raw[found[-1].end() :] if found else raw
+    headings = list(re.finditer(pattern, raw, re.MULTILINE | re.IGNORECASE))
+    return raw[headings[-1].end() :] if headings else raw
 
 
-def _factors(text: str) -> tuple[list[tuple[str, str]], list[str]]:
+def _split_factors(text: str) -> tuple[list[tuple[str, str]], list[str]]:
     """Return (name, explanation) of each factor, and the closing remarks before the decision."""
     factors: list[tuple[str, str]] = []
     closing: list[str] = []
@@ -174,17 +174,17 @@ def _factors(text: str) -> tuple[list[tuple[str, str]], list[str]]:
         if not bare:
             continue
         body = BULLET.sub("", bare, count=1)
-        found = FACTOR.fullmatch(body)
-        if found and CLOSING.search(found["name"]):
+        factor = FACTOR.fullmatch(body)
+        if factor and CLOSING.search(factor["name"]):
             concluding = True
-            closing.append(found["text"])
+            closing.append(factor["text"])
         elif CLOSING.search(body) and HEADING.fullmatch(body):
             concluding = True
         elif concluding or CLOSES.match(body):
             concluding = True
             closing.append(body)
-        elif found and _names_a_factor(found["name"]):
-            factors.append((found["name"].strip(" \"'"), found["text"].strip()))
+        elif factor and _names_a_factor(factor["name"]):
+            factors.append((factor["name"].strip(" \"'"), factor["text"].strip()))
             heading = ""
         elif body.endswith(":"):
             heading = body.rstrip(": ") if _names_a_factor(body) else ""
@@ -192,8 +192,8 @@ def _factors(text: str) -> tuple[list[tuple[str, str]], list[str]]:
             factors.append((heading, body))
             heading = ""
         elif factors and not GENERIC.match(body):
-            name, told = factors[-1]
-            factors[-1] = (name, f"{told} {body}")
+            name, explanation = factors[-1]
+            factors[-1] = (name, f"{explanation} {body}")
     return factors, closing
 
 

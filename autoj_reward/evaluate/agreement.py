@@ -92,13 +92,13 @@ def position_bias(orders: Sequence[tuple[OrderVerdict, OrderVerdict]]) -> Positi
 
     FIRST names the response that the order in question showed first.
     """
-    both = [pair for pair in orders if None not in pair]
-    decided = [verdict for pair in both for verdict in pair if verdict is not Verdict.TIE]
+    complete_pairs = [pair for pair in orders if None not in pair]
+    decided = [verdict for pair in complete_pairs for verdict in pair if verdict is not Verdict.TIE]
     return PositionBias(
         decided.count(Verdict.FIRST) / len(decided) if decided else None,
-        both.count((Verdict.FIRST, Verdict.FIRST)),
-        both.count((Verdict.SECOND, Verdict.SECOND)),
-        sum((a is Verdict.TIE) != (b is Verdict.TIE) for a, b in both),
+        complete_pairs.count((Verdict.FIRST, Verdict.FIRST)),
+        complete_pairs.count((Verdict.SECOND, Verdict.SECOND)),
+        sum((a is Verdict.TIE) != (b is Verdict.TIE) for a, b in complete_pairs),
     )
 
 
@@ -146,19 +146,23 @@ def size_bias(
     - `agreement_more`, `agreement_less`: percentage of agreement where humans prefer the larger or
       the smaller response. Their difference is the bias that costs accuracy.
     """
-    larger = [_larger(first, second) for first, second in sizes]
-    judge = [v is m for v, m in zip(verdicts, larger, strict=True) if m and v in DECIDED]
+    larger_sides = [_find_larger(first, second) for first, second in sizes]
+    judge = [
+        verdict is larger_side
+        for verdict, larger_side in zip(verdicts, larger_sides, strict=True)
+        if larger_side and verdict in DECIDED
+    ]
     rows = [
-        (label is m, verdict is label)
-        for verdict, label, m in zip(verdicts, labels, larger, strict=True)
-        if m and label in DECIDED
+        (label is larger_side, verdict is label)
+        for verdict, label, larger_side in zip(verdicts, labels, larger_sides, strict=True)
+        if larger_side and label in DECIDED
     ]
     return {
-        "pairs": sum(m is not None for m in larger),
-        "judge_share": _percentage(judge),
-        "human_share": _percentage([preferred for preferred, _ in rows]),
-        "agreement_more": _percentage([hit for preferred, hit in rows if preferred]),
-        "agreement_less": _percentage([hit for preferred, hit in rows if not preferred]),
+        "pairs": sum(larger_side is not None for larger_side in larger_sides),
+        "judge_share": _compute_percentage(judge),
+        "human_share": _compute_percentage([preferred for preferred, _ in rows]),
+        "agreement_more": _compute_percentage([hit for preferred, hit in rows if preferred]),
+        "agreement_less": _compute_percentage([hit for preferred, hit in rows if not preferred]),
     }
 
 
@@ -173,11 +177,11 @@ def verdict_probabilities(judgement: Judgement, label: Verdict) -> VerdictProbab
     label: the human label as this order shows the pair. Returns None if the judgement has no
     verdict or no probabilities.
     """
-    found = dict(judgement.confidence or ())
-    mass = sum(found.values())
+    probabilities = dict(judgement.confidence or ())
+    mass = sum(probabilities.values())
     if not judgement.verdict or mass <= 0:
         return None
-    shares = {name: p / mass for name, p in found.items()}
+    shares = {name: p / mass for name, p in probabilities.items()}
     return VerdictProbabilities(shares, judgement.verdict, label)
 
 
@@ -206,9 +210,11 @@ def calibration_bins(
     width = (high - low) / CONFIDENCE_BINS
     places = np.clip(((p - low) / width).astype(int), 0, CONFIDENCE_BINS - 1)
     return [
-        CalibrationBin(low + k * width, int(at.sum()), float(p[at].mean()), float(y[at].mean()))
+        CalibrationBin(
+            low + k * width, int(members.sum()), float(p[members].mean()), float(y[members].mean())
+        )
         for k in np.unique(places)
-        if (at := places == k).any()
+        if (members := places == k).any()
     ]
 
 
@@ -217,8 +223,8 @@ def calibration_error(bins: Sequence[CalibrationBin]) -> float | None:
 
     This is the expected calibration error. None without predictions.
     """
-    total = sum(own.n for own in bins)
-    gaps = sum(own.n * abs(own.predicted - own.observed) for own in bins)
+    total = sum(bin_.n for bin_ in bins)
+    gaps = sum(bin_.n * abs(bin_.predicted - bin_.observed) for bin_ in bins)
     return gaps / total if total else None
 
 
@@ -230,14 +236,14 @@ def calibration(orders: Sequence[VerdictProbabilities]) -> dict[str, Any]:
     - `brier`: mean squared error of the three probabilities against the label, summed, 0..2.
     - `bins`: lower end, number of verdicts, mean confidence and accuracy of each bin with verdicts.
     """
-    rows = [(one.shares[str(one.verdict)], one.verdict is one.label) for one in orders]
+    rows = [(order.shares[str(order.verdict)], order.verdict is order.label) for order in orders]
     if not rows:
         return {"n": 0, "ece": None, "brier": None, "bins": []}
     bins = calibration_bins([confidence for confidence, _ in rows], [hit for _, hit in rows])
     brier = np.mean(
         [
-            sum((one.shares.get(str(v), 0.0) - (v is one.label)) ** 2 for v in LABELS)
-            for one in orders
+            sum((order.shares.get(str(v), 0.0) - (v is order.label)) ** 2 for v in LABELS)
+            for order in orders
         ]
     )
     return {
@@ -246,12 +252,12 @@ def calibration(orders: Sequence[VerdictProbabilities]) -> dict[str, Any]:
         "brier": round(float(brier), 4),
         "bins": [
             {
-                "from": round(own.start, 1),
-                "n": own.n,
-                "confidence": round(own.predicted, 4),
-                "accuracy": round(own.observed, 4),
+                "from": round(bin_.start, 1),
+                "n": bin_.n,
+                "confidence": round(bin_.predicted, 4),
+                "accuracy": round(bin_.observed, 4),
             }
-            for own in bins
+            for bin_ in bins
         ],
     }
 
@@ -263,20 +269,20 @@ def stability(repeats: Sequence[Sequence[Verdict]]) -> dict[str, Any]:
     the percentage of pairs whose verdicts are all the `same`, and the mean `kappa` over every two
     repetitions.
     """
-    kappas = [cohen_kappa(one, other) for one, other in combinations(repeats, 2)]
-    known = [kappa for kappa in kappas if kappa is not None]
+    kappas = [cohen_kappa(first, second) for first, second in combinations(repeats, 2)]
+    defined = [kappa for kappa in kappas if kappa is not None]
     return {
         "repeats": len(repeats),
-        "same": _percentage([len(set(row)) == 1 for row in zip(*repeats, strict=True)]),
-        "kappa": round(float(np.mean(known)), 4) if known else None,
+        "same": _compute_percentage([len(set(row)) == 1 for row in zip(*repeats, strict=True)]),
+        "kappa": round(float(np.mean(defined)), 4) if defined else None,
     }
 
 
-def _larger(first: float, second: float) -> Verdict | None:
+def _find_larger(first: float, second: float) -> Verdict | None:
     if first == second:
         return None
     return Verdict.FIRST if first > second else Verdict.SECOND
 
 
-def _percentage(hits: Sequence[bool]) -> float | None:
+def _compute_percentage(hits: Sequence[bool]) -> float | None:
     return percentage(sum(hits) / len(hits)) if hits else None

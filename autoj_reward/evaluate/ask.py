@@ -76,7 +76,7 @@ def ask_each(
     journal: Path,
     rows: Iterable[T],
     question: Callable[[Ask, T], Awaitable[tuple[R, Sequence[Judgement]]]],
-    done: Callable[[T, R], object],
+    on_answer: Callable[[T, R], object],
     label: str,
     size: Callable[[T], int],
     total: int | None = None,
@@ -86,8 +86,8 @@ def ask_each(
 ) -> JudgementCost:
     """Ask a judge about every row and return the cost of the answers.
 
-    Rows are drawn lazily, and `done` gets each row with its answer in input order. The judge is
-    started only if the journal lacks a judgement.
+    Rows are drawn lazily, and `on_answer` gets each row with its answer in input order. The judge
+    is started only if the journal lacks a judgement.
 
     question: returns the answer and the judgements to count. size: judge inputs of a row. total:
     judge inputs of all rows, for the progress bar; None reads the rows once more to count them.
@@ -97,18 +97,18 @@ def ask_each(
     """
     cost, total = JudgementCost(), sum(map(size, rows)) if total is None else total
 
-    async def answer(ask: Ask, row: T) -> tuple[T, R, Sequence[Judgement]]:
+    async def answer_row(ask: Ask, row: T) -> tuple[T, R, Sequence[Judgement]]:
         return row, *await question(ask, row)
 
     def pass_on(answered: tuple[T, R, Sequence[Judgement]]) -> None:
-        row, found, judgements = answered
+        row, answer, judgements = answered
         cost.add(judgements)
-        done(row, found)
+        on_answer(row, answer)
 
     async def answer_all(record: Journal) -> None:
         opened = open_ask(spec, record, total, label, view, require, scoring=scoring)
         async with opened as ask:
-            await run_in_order(rows, lambda row: answer(ask, row), pass_on, size=size)
+            await run_in_order(rows, lambda row: answer_row(ask, row), pass_on, size=size)
 
     with closing(Journal(journal)) as record:
         asyncio.run(answer_all(record))
@@ -120,24 +120,24 @@ def rate_each(
     journal: Path,
     rows: Iterable[T],
     candidates: Callable[[T], Sequence[Candidate]],
-    done: Callable[[T, Scores], object],
+    on_answer: Callable[[T, Scores], object],
     label: str,
     view: View,
 ) -> JudgementCost:
     """Rate the candidates of every row and return the cost of the ratings.
 
-    `done` gets each row, in input order, with the view's number for each candidate; None where the
-    judge abstained. The other parameters are those of `ask_each`.
+    `on_answer` gets each row, in input order, with the view's number for each candidate; None where
+    the judge abstained. The other parameters are those of `ask_each`.
     """
 
-    async def question(ask: Ask, row: T) -> tuple[Scores, list[Judgement]]:
-        found = await rate_candidates(ask, candidates(row), spec, view)
-        return tuple(judgement.view(view) for judgement in found), found
+    async def rate_row(ask: Ask, row: T) -> tuple[Scores, list[Judgement]]:
+        judgements = await rate_candidates(ask, candidates(row), spec, view)
+        return tuple(judgement.view(view) for judgement in judgements), judgements
 
-    def size(row: T) -> int:
+    def count_inputs(row: T) -> int:
         return spec.critiques * len(candidates(row))
 
-    return ask_each(spec, journal, rows, question, done, label, size, view=view)
+    return ask_each(spec, journal, rows, rate_row, on_answer, label, count_inputs, view=view)
 
 
 async def rate_candidates(
@@ -153,5 +153,5 @@ async def rate_candidates(
 def rating_questions(candidates: Iterable[Candidate], spec: JudgeSpec, view: View) -> list[Rate]:
     """Return the question about each candidate, shown and voted on as the judge's config says."""
     k, vote = spec.critiques, spec.vote
-    shown = (candidate.for_judge(spec.shows) for candidate in candidates)
-    return [Rate(one, k, view=view, vote=vote) for one in shown]
+    shown_candidates = (candidate.for_judge(spec.shows) for candidate in candidates)
+    return [Rate(candidate, k, view=view, vote=vote) for candidate in shown_candidates]

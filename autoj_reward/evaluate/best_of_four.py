@@ -96,14 +96,16 @@ def best_of_four(
     checked, files = open_run(BestOfFourConfig, config, sets, strict, result, data=data)
     judge = checked.judge_for(checked.view)
     require_protocol(judge, "single")
-    wanted = judge.context_columns(checked.columns, "single")
-    choices = measured(read_choices(data, wanted)).drawn(checked.sample, checked.seed)
+    columns = judge.context_columns(checked.columns, "single")
+    choices = measured(read_choices(data, columns)).drawn(checked.sample, checked.seed)
 
-    def candidates(row: ChoiceRow) -> list[Candidate]:
+    def make_candidates(row: ChoiceRow) -> list[Candidate]:
         return [Candidate(row.query, text, context=row.context) for text in row.responses]
 
-    def answer(done: Callable[[ChoiceRow, Scores], None]) -> ResultFields:
-        cost = rate_each(judge, files.journal, choices, candidates, done, "rating", checked.view)
+    def answer(on_answer: Callable[[ChoiceRow, Scores], None]) -> ResultFields:
+        cost = rate_each(
+            judge, files.journal, choices, make_candidates, on_answer, "rating", checked.view
+        )
         return {"cost": cost.fields()}
 
     return run_task(
@@ -114,29 +116,29 @@ def best_of_four(
             judges=[judge],
             answer=answer,
             keep=_keep,
-            metrics=partial(subset_metrics, draws=checked.draws),
+            metrics=partial(compute_subset_metrics, draws=checked.draws),
             show=_show,
             record=_record,
         )
     )
 
 
-def read_choices(source: str, asked: Sequence[ContextColumn] = ()) -> Stream[ChoiceRow]:
+def read_choices(source: str, columns: Sequence[ContextColumn] = ()) -> Stream[ChoiceRow]:
     """Return the rows of a file as a stream; a bad row is yielded as a BadRow.
 
-    asked: context columns to read with each row.
+    columns: context columns to read with each row.
     """
-    seen = Unique()
+    ids = Unique()
 
     def build(line: int, row: Fields) -> ChoiceRow:
-        seen.check(line, "id", name := row_id(row, "id"))
+        ids.check(line, "id", name := row_id(row, "id"))
         subset = text(row, "subset", blank=False)
         if subset == TIES and not TIES_ID.fullmatch(str(name)):
             raise BadField("id", f"{check.show(name)} in {TIES}: write ref:NUMBER or tied:NUMBER")
         right, wrong = text_list(row, "chosen"), text_list(row, "rejected")
         query = text(row, "prompt", blank=False)
-        known = check.context(row, asked)
-        return ChoiceRow(line, name, query, subset, (*right, *wrong), len(right), known)
+        context = check.context(row, columns)
+        return ChoiceRow(line, name, query, subset, (*right, *wrong), len(right), context)
 
     return strictly(source, build)
 
@@ -147,10 +149,10 @@ def credit(ratings: Scores, correct: int) -> float:
     ratings: the first `correct` are those of correct responses. A response without a rating is
     never the highest; 0 if there is no rating.
     """
-    known = [rating for rating in ratings if rating is not None]
-    if not known:
+    known_ratings = [rating for rating in ratings if rating is not None]
+    if not known_ratings:
         return 0.0
-    best = [i for i, rating in enumerate(ratings) if rating == max(known)]
+    best = [i for i, rating in enumerate(ratings) if rating == max(known_ratings)]
     return sum(i < correct for i in best) / len(best)
 
 
@@ -159,10 +161,10 @@ def spread_of(ratings: Scores, correct: int) -> Spread | None:
 
     ratings: the first `correct` are those of correct responses.
     """
-    known = [rating for rating in ratings if rating is not None]
-    if len(known) < len(ratings):
+    known_ratings = [rating for rating in ratings if rating is not None]
+    if len(known_ratings) < len(ratings):
         return None
-    right, wrong = known[:correct], known[correct:]
+    right, wrong = known_ratings[:correct], known_ratings[correct:]
     above = min(right) - max(wrong)
     return Spread(above > 0, max(right) - min(right), above)
 
@@ -179,8 +181,8 @@ def ties_score(pairs: Sequence[tuple[Spread | None, Spread | None]]) -> float | 
     """
     if not pairs:
         return None
-    one = [bool(ref and ref.accurate) for ref, _ in pairs]
-    several = [bool(tied and tied.accurate) for _, tied in pairs]
+    ref_accurate = [bool(ref and ref.accurate) for ref, _ in pairs]
+    tied_accurate = [bool(tied and tied.accurate) for _, tied in pairs]
     preferred, hard, margin = [], [], []
     for ref, tied in pairs:
         if ref is None or tied is None:
@@ -191,43 +193,45 @@ def ties_score(pairs: Sequence[tuple[Spread | None, Spread | None]]) -> float | 
         least = min(ref.above_wrong, tied.above_wrong)
         preferred.append(tied.above_wrong > tied.among_correct)
         hard.append(least > tied.among_correct)
-        apart = tied.among_correct
-        ratio = least / apart if apart else np.copysign(np.inf, least) if least else 0.0
+        spread = tied.among_correct
+        ratio = least / spread if spread else np.copysign(np.inf, least) if least else 0.0
         margin.append(float(np.tanh(ratio - 1)))
-    means = [float(np.mean(x)) for x in (one, several, preferred, hard, margin)]
+    means = [float(np.mean(x)) for x in (ref_accurate, tied_accurate, preferred, hard, margin)]
     return float(np.dot((0.3, 0.3, 0.2, 0.2, 0.01), means))
 
 
-def subset_metrics(rows: Sequence[RatedChoice], draws: Draws) -> ResultFields:
+def compute_subset_metrics(rows: Sequence[RatedChoice], draws: Draws) -> ResultFields:
     """Return the accuracy of every subset in percent, and the unweighted mean over subsets."""
     names = list(dict.fromkeys(row.subset for row in rows))
     groups: ResultFields = {}
     for name in names:
-        own = [row for row in rows if row.subset == name]
-        abstained = sum(rating is None for row in own for rating in row.ratings)
-        groups[name] = {"n": len(own), "abstained": abstained}
+        members = [row for row in rows if row.subset == name]
+        abstained = sum(rating is None for row in members for rating in row.ratings)
+        groups[name] = {"n": len(members), "abstained": abstained}
         if name == TIES:
-            groups[name] |= _ties(own, draws)
+            groups[name] |= _score_ties(members, draws)
         else:
-            credits = [credit(row.ratings, row.correct) for row in own]
-            groups[name] |= draws.percent("accuracy", share(credits), [row.query for row in own])
-    known = [g["accuracy"] for g in groups.values() if g["accuracy"] is not None]
-    mean = round(float(np.mean(known)), 2) if known else None
+            credits = [credit(row.ratings, row.correct) for row in members]
+            groups[name] |= draws.percent(
+                "accuracy", share(credits), [row.query for row in members]
+            )
+    accuracies = [g["accuracy"] for g in groups.values() if g["accuracy"] is not None]
+    mean = round(float(np.mean(accuracies)), 2) if accuracies else None
     return {"overall": {"n": len(rows), "accuracy": mean}, "groups": groups}
 
 
-def _ties(rows: Sequence[RatedChoice], draws: Draws) -> ResultFields:
+def _score_ties(rows: Sequence[RatedChoice], draws: Draws) -> ResultFields:
     sides: dict[str, dict[str, Spread | None]] = {"ref": {}, "tied": {}}
     for row in rows:
         if match := TIES_ID.fullmatch(str(row.id)):
             sides[match[1]][match[2]] = spread_of(row.ratings, row.correct)
-    both = [name for name in sides["ref"] if name in sides["tied"]]
-    pairs = [(sides["ref"][name], sides["tied"][name]) for name in both]
+    paired_names = [name for name in sides["ref"] if name in sides["tied"]]
+    pairs = [(sides["ref"][name], sides["tied"][name]) for name in paired_names]
 
-    def statistic(picked: Indices) -> float | None:
+    def compute_statistic(picked: Indices) -> float | None:
         return ties_score([pairs[i] for i in picked])
 
-    return {"pairs": len(pairs)} | draws.percent("accuracy", statistic, both)
+    return {"pairs": len(pairs)} | draws.percent("accuracy", compute_statistic, paired_names)
 
 
 def _keep(row: ChoiceRow, ratings: Scores) -> RatedChoice:
@@ -247,10 +251,10 @@ def _record(row: ChoiceRow, ratings: Scores) -> dict[str, Any]:
 
 
 def _show(fields: ResultFields) -> None:
-    for name, own in fields["groups"].items():
-        print(f"{name:<24}{own['n']:>6}{_shown(own['accuracy'])}")
-    print(f"{'mean of subsets':<30}{_shown(fields['overall']['accuracy'])}")
+    for name, metrics in fields["groups"].items():
+        print(f"{name:<24}{metrics['n']:>6}{_format_accuracy(metrics['accuracy'])}")
+    print(f"{'mean of subsets':<30}{_format_accuracy(fields['overall']['accuracy'])}")
 
 
-def _shown(accuracy: float | None) -> str:
+def _format_accuracy(accuracy: float | None) -> str:
     return f"{'-':>9}" if accuracy is None else f"{accuracy:>9.2f}"

@@ -55,7 +55,7 @@ class CritiquesConfig(EvaluateConfig):
     """Author of the reference critiques, as the data names it."""
 
     @model_validator(mode="after")
-    def _format(self) -> CritiquesConfig:
+    def _require_format(self) -> CritiquesConfig:
         if self.grader.format == "auto":
             raise ValueError("grader.format is auto: name it, for example critique-grader")
         return self
@@ -90,10 +90,12 @@ class Match:
 
         tie: threshold of ratings, as for `Compare`.
         """
-        mine, other = self.critiques
-        shown = (other, mine) if self.exchanged else (mine, other)
-        pair = graded_pair(self.case, *shown)
-        return Compare(pair, swap=False, tie=tie) if mine.strip() else None
+        judge_critique, reference = self.critiques
+        shown_critiques = (
+            (reference, judge_critique) if self.exchanged else (judge_critique, reference)
+        )
+        pair = graded_pair(self.case, *shown_critiques)
+        return Compare(pair, swap=False, tie=tie) if judge_critique.strip() else None
 
     def verdict(self, graded: Verdict | None) -> Verdict:
         """Convert the grader's verdict so that FIRST is the judge's critique; None gives FAILED."""
@@ -135,18 +137,18 @@ def eval_c(
     critiques, reference: files of the judge's and the reference critiques, in place of critiques
     that the judge writes and those of the data. votes: file of a grader's answers; no judge runs.
     """
-    read = {"data": data, "critiques": critiques, "reference": reference, "votes": votes}
-    checked, files = open_run(CritiquesConfig, config, sets, strict, result, **read)
+    sources = {"data": data, "critiques": critiques, "reference": reference, "votes": votes}
+    checked, files = open_run(CritiquesConfig, config, sets, strict, result, **sources)
     if votes is None:
         judge, grader = judge_spec(checked.judge), judge_spec(checked.grader)
         judges = [critiques or judge, grader]
-        answer = _grading(checked, files, judge, grader)
+        answer = _make_grading_answer(checked, files, judge, grader)
     else:
         if critiques is not None or reference is not None:
             raise ConfigError("--votes counts votes alone: drop --critiques and --reference")
         if checked.sample is not None:
             raise ConfigError("sample: votes from a file are counted on all rows; drop it")
-        judges, answer = [votes], _counting(data, votes)
+        judges, answer = [votes], _make_counting_answer(data, votes)
     return run_task(
         Task(
             "eval-c",
@@ -155,28 +157,28 @@ def eval_c(
             judges,
             answer=answer,
             keep=_keep,
-            metrics=partial(vote_shares, draws=checked.draws),
+            metrics=partial(compute_vote_shares, draws=checked.draws),
             show=_show,
             record=_record,
         )
     )
 
 
-def _counting(data: str, votes: str) -> Callable[[MatchDone], ResultFields]:
+def _make_counting_answer(data: str, votes: str) -> Callable[[MatchDone], ResultFields]:
     """Return the `answer` of a task that reads the votes from a file."""
     cases = read_cases(data)
-    found = read_votes(votes, data, cases)
+    recorded_votes = read_votes(votes, data, cases)
 
-    def count(done: MatchDone) -> ResultFields:
-        for case, (graded, exchanged) in zip(cases, found, strict=True):
+    def count(on_answer: MatchDone) -> ResultFields:
+        for case, (graded, exchanged) in zip(cases, recorded_votes, strict=True):
             match = Match(case, (), exchanged)
-            done(match, match.verdict(graded))
+            on_answer(match, match.verdict(graded))
         return {}
 
     return count
 
 
-def _grading(
+def _make_grading_answer(
     config: CritiquesConfig, files: RunFiles, judge: JudgeSpec, grader: JudgeSpec
 ) -> Callable[[MatchDone], ResultFields]:
     """Return the `answer` of a task that runs the grader on the judge's critiques.
@@ -184,48 +186,52 @@ def _grading(
     The judge writes the critiques first, unless a file contains them.
     """
     data, critiques = files.sources["data"], files.sources.get("critiques")
-    every, sample = read_cases(data), (config.sample, config.seed)
+    all_cases, sample = read_cases(data), (config.sample, config.seed)
     references = read_references(
-        every, files.sources.get("reference"), config.reference, data
+        all_cases, files.sources.get("reference"), config.reference, data
     ).drawn(*sample)
-    given = read_critiques(critiques, data, every).drawn(*sample) if critiques else None
-    if given is None:
+    file_critiques = (
+        read_critiques(critiques, data, all_cases).drawn(*sample) if critiques else None
+    )
+    if file_critiques is None:
         require_protocol(judge, "single")
         if not judge.config.critique:
             raise ConfigError("judge.critique is false: such a judge writes no critique to compare")
     require_protocol(grader, "pairwise")
     tie = grader.ratings_tie
-    cases = every.drawn(*sample)
+    cases = all_cases.drawn(*sample)
 
-    def answer(done: MatchDone) -> ResultFields:
-        writing, journal, written = JudgementCost(), files.journal, Spool[str]()
-        if given is None:
-            writing = ask_each(
+    def answer(on_answer: MatchDone) -> ResultFields:
+        writing_cost, journal, written_critiques = JudgementCost(), files.journal, Spool[str]()
+        if file_critiques is None:
+            writing_cost = ask_each(
                 judge,
                 journal,
                 cases,
                 _criticise,
-                done=lambda _case, critique: written.add(critique),
+                on_answer=lambda _case, critique: written_critiques.add(critique),
                 label="writing critiques",
                 size=as_one,
             )
 
-        def matches() -> Iterator[Match]:
-            for case, mine, other in zip(cases, given or written, references, strict=True):
-                yield Match(case, (mine, other), is_exchanged(case, config.seed))
+        def build_matches() -> Iterator[Match]:
+            for case, judge_critique, reference in zip(
+                cases, file_critiques or written_critiques, references, strict=True
+            ):
+                yield Match(case, (judge_critique, reference), is_exchanged(case, config.seed))
 
-        grading = ask_each(
+        grading_cost = ask_each(
             grader,
             journal,
-            MeasuredRows(matches, range(len(cases))),
-            _grading_by(tie),
-            done,
+            MeasuredRows(build_matches, range(len(cases))),
+            _make_grading_question(tie),
+            on_answer,
             "comparing critiques",
             size=lambda match: question.most_inputs if (question := match.question(tie)) else 0,
         )
         return {
             "grader": grader.name,
-            "cost": {"judge": writing.fields(), "grader": grading.fields()},
+            "cost": {"judge": writing_cost.fields(), "grader": grading_cost.fields()},
         }
 
     return answer
@@ -235,12 +241,16 @@ def read_cases(source: str) -> MeasuredRows[CritiqueCase]:
     """Return the rows of an Eval-C file. Raises InputError that names every bad row."""
 
     def build(line: int, row: Fields) -> CritiqueCase:
-        brought = row.get("critiques", {})
-        if not isinstance(brought, dict) or not all(isinstance(c, str) for c in brought.values()):
-            raise BadField("critiques", f"not texts by name: {check.show(brought)}")
-        kept = {key: value for key, value in row.items() if key in NAMING}
+        critiques = row.get("critiques", {})
+        if not isinstance(critiques, dict) or not all(
+            isinstance(c, str) for c in critiques.values()
+        ):
+            raise BadField("critiques", f"not texts by name: {check.show(critiques)}")
+        identifying_fields = {key: value for key, value in row.items() if key in NAMING}
         query = text(row, "prompt", blank=False)
-        return CritiqueCase(line, query, text(row, "response"), group(row), brought, kept)
+        return CritiqueCase(
+            line, query, text(row, "response"), group(row), critiques, identifying_fields
+        )
 
     return measured(strictly(source, build))
 
@@ -287,10 +297,10 @@ def read_references(
         return read_critiques(source, data, cases)
     for case in cases:
         if author not in case.critiques:
-            known = ", ".join(case.critiques) or "none"
+            authors = ", ".join(case.critiques) or "none"
             raise ConfigError(
-                f"{data}:{case.line}: no critique by {author!r} (there: {known}): name another as "
-                "reference in the config, or a file with --reference"
+                f"{data}:{case.line}: no critique by {author!r} (there: {authors}): name another "
+                "as reference in the config, or a file with --reference"
             )
     return MeasuredRows(lambda: (case.critiques[author] for case in cases), range(len(cases)))
 
@@ -310,11 +320,11 @@ def is_exchanged(case: CritiqueCase, seed: int) -> bool:
 
 
 async def _criticise(ask: Ask, case: CritiqueCase) -> tuple[str, list[Judgement]]:
-    found = await Rate(Candidate(case.query, case.response)).answer(ask)
-    return found.critique, [found]
+    judgement = await Rate(Candidate(case.query, case.response)).answer(ask)
+    return judgement.critique, [judgement]
 
 
-def _grading_by(tie: float | None) -> Callable[[Ask, Match], Awaitable[Graded]]:
+def _make_grading_question(tie: float | None) -> Callable[[Ask, Match], Awaitable[Graded]]:
     """Return a question that grades a match; one without a critique by the judge fails.
 
     tie: threshold of ratings, as for `Compare`.
@@ -330,30 +340,33 @@ def _grading_by(tie: float | None) -> Callable[[Ask, Match], Awaitable[Graded]]:
     return grade
 
 
-def vote_shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:
+def compute_vote_shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:
     """Return the percentages of wins, ties and losses, overall and by group.
 
     `shown_first_wins` is the percentage of decided votes for the critique shown first; None if no
     vote is decided.
     """
     members = by_group([row.group for row in rows])
-    shown = [row.verdict.swapped() if row.exchanged else row.verdict for row in rows]
-    decided = [verdict for verdict in shown if verdict in (Verdict.FIRST, Verdict.SECOND)]
+    shown_verdicts = [row.verdict.swapped() if row.exchanged else row.verdict for row in rows]
+    decided = [verdict for verdict in shown_verdicts if verdict in (Verdict.FIRST, Verdict.SECOND)]
     first = decided.count(Verdict.FIRST)
     return {
-        "overall": _shares(rows, draws),
-        "groups": {name: _shares([rows[i] for i in own], draws) for name, own in members.items()},
+        "overall": _compute_shares(rows, draws),
+        "groups": {
+            name: _compute_shares([rows[i] for i in indices], draws)
+            for name, indices in members.items()
+        },
         "shown_first_wins": percentage(first / len(decided)) if decided else None,
     }
 
 
-def _shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:
+def _compute_shares(rows: Sequence[Vote], draws: Draws) -> ResultFields:
     verdicts, queries = [row.verdict for row in rows], [row.query for row in rows]
-    found: ResultFields = {"n": len(verdicts), "failed": verdicts.count(Verdict.FAILED)}
-    found["votes"] = {name: verdicts.count(verdict) for verdict, name in VOTE_NAMES.items()}
+    fields: ResultFields = {"n": len(verdicts), "failed": verdicts.count(Verdict.FAILED)}
+    fields["votes"] = {name: verdicts.count(verdict) for verdict, name in VOTE_NAMES.items()}
     for verdict, name in VOTE_NAMES.items():
-        found |= draws.percent(name, share([v is verdict for v in verdicts]), queries)
-    return found
+        fields |= draws.percent(name, share([v is verdict for v in verdicts]), queries)
+    return fields
 
 
 def _keep(match: Match, verdict: Verdict) -> Vote:
@@ -374,5 +387,7 @@ def _record(match: Match, verdict: Verdict) -> dict[str, Any]:
 
 def _show(fields: ResultFields) -> None:
     print(f"{'group':<24}{'n':>6}{'win':>8}{'tie':>8}{'lose':>8}")
-    for name, own in [*fields["groups"].items(), ("overall", fields["overall"])]:
-        print(f"{name:<24}{own['n']:>6}{own['win']:>8.2f}{own['tie']:>8.2f}{own['lose']:>8.2f}")
+    for name, metrics in [*fields["groups"].items(), ("overall", fields["overall"])]:
+        print(
+            f"{name:<24}{metrics['n']:>6}{metrics['win']:>8.2f}{metrics['tie']:>8.2f}{metrics['lose']:>8.2f}"
+        )

@@ -59,52 +59,61 @@ def leaderboard(results: Sequence[str], output: str, limit: int) -> int:
         raise ConfigError(f"--limit {limit}: give 0 or more")
     require_apart([*results, *(path_beside(path, ROWS) for path in results)], [output])
     loaded = [(path, load_result(path)) for path in results]
-    for path, found in loaded:
-        if not isinstance(found.get("overall"), dict):
-            raise InputError(f"{path}: a result of {found['task']} has no overall figures to show")
+    for path, result in loaded:
+        if not isinstance(result.get("overall"), dict):
+            raise InputError(f"{path}: a result of {result['task']} has no overall figures to show")
     rows = [load_rows(path) for path, _ in loaded]
     items = [
-        _items(path, str(found["task"]), own[:limit])
-        for (path, found), own in zip(loaded, rows, strict=True)
+        _build_items(path, str(result["task"]), result_rows[:limit])
+        for (path, result), result_rows in zip(loaded, rows, strict=True)
     ]
-    left = sum(max(0, len(own) - limit) for own in rows)
-    write_text(output, render_page(loaded, items, left))
+    rows_left_out = sum(max(0, len(result_rows) - limit) for result_rows in rows)
+    write_text(output, render_page(loaded, items, rows_left_out))
     print(f"{plural(len(loaded), 'result')}: {output}")
     return 0
 
 
 def render_page(
-    loaded: Sequence[tuple[str, ResultFields]], items: Sequence[Sequence[JudgedItem]], left: int
+    loaded: Sequence[tuple[str, ResultFields]],
+    items: Sequence[Sequence[JudgedItem]],
+    rows_left_out: int,
 ) -> str:
     """Return the HTML page.
 
-    loaded: path and fields of each result. items: the judged rows to show of each. left: number of
-    judged rows that the page leaves out.
+    loaded: path and fields of each result. items: the judged rows to show of each. rows_left_out:
+    number of judged rows that the page leaves out.
     """
-    titles = [f"{found['name']} · {found['task']} · {Path(path).stem}" for path, found in loaded]
+    titles = [f"{result['name']} · {result['task']} · {Path(path).stem}" for path, result in loaded]
     data = [
-        {"title": title, "items": [to_json(item) for item in own]}
-        for title, own in zip(titles, items, strict=True)
-        if own
+        {"title": title, "items": [to_json(item) for item in result_items]}
+        for title, result_items in zip(titles, items, strict=True)
+        if result_items
     ]
-    same: dict[tuple[str, str], list[tuple[str, ResultFields]]] = {}
-    for path, found in loaded:
-        same.setdefault((str(found["task"]), _rows_of(found)), []).append((Path(path).stem, found))
-    note = f"{plural(left, 'judged row')} left out of this page; the files hold all of them."
+    results_by_rows: dict[tuple[str, str], list[tuple[str, ResultFields]]] = {}
+    for path, result in loaded:
+        results_by_rows.setdefault((str(result["task"]), _describe_rows(result)), []).append(
+            (Path(path).stem, result)
+        )
+    note = (
+        f"{plural(rows_left_out, 'judged row')} left out of this page; the files hold all of them."
+    )
     return page(
         "autoj_reward.evaluate",
         "leaderboard",
         subtitle=esc(f"{plural(len(loaded), 'result')}; 95 % intervals are bootstrapped."),
-        sections="".join(_section(task, rows, own) for (task, rows), own in same.items()),
-        notes=f'<p class="muted small">{note}</p>' if left else "",
+        sections="".join(
+            _render_section(task, rows, same_rows)
+            for (task, rows), same_rows in results_by_rows.items()
+        ),
+        notes=f'<p class="muted small">{note}</p>' if rows_left_out else "",
         data=data_block(data),
     )
 
 
-def _rows_of(found: ResultFields) -> str:
+def _describe_rows(result: ResultFields) -> str:
     """Return a line that is equal for results on the same rows: data file, digest and sample."""
-    sources = found.get("sources") or {}
-    settings = found.get("settings") or {}
+    sources = result.get("sources") or {}
+    settings = result.get("settings") or {}
     source = sources.get("data") or sources.get("table") or {}
     name = Path(str(source.get("path", ""))).name
     digest = str(source.get("sha256", ""))[:12]
@@ -113,7 +122,7 @@ def _rows_of(found: ResultFields) -> str:
     return " · ".join(part for part in (name, digest, drawn) if part)
 
 
-def _items(path: str, task: str, rows: Sequence[dict[str, Any]]) -> list[JudgedItem]:
+def _build_items(path: str, task: str, rows: Sequence[dict[str, Any]]) -> list[JudgedItem]:
     try:
         return [items_of(task, row) for row in rows]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -127,7 +136,11 @@ def items_of(task: str, row: RowFields) -> JudgedItem:
 
     Raises KeyError, TypeError, ValueError or AttributeError if the row is not one of this task.
     """
-    build = {"eval-c": _critiques, "eval-r": _candidates, "best-of-four": _choice}.get(task, _pair)
+    build = {
+        "eval-c": _describe_critiques,
+        "eval-r": _describe_candidates,
+        "best-of-four": _describe_choice,
+    }.get(task, _describe_pair)
     responses, judgements, tags, facts = build(row)
     return JudgedItem(
         int(row["line"]),
@@ -140,7 +153,7 @@ def items_of(task: str, row: RowFields) -> JudgedItem:
     )
 
 
-def _pair(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
+def _describe_pair(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
     verdict, label = str(row["verdict"]), str(row["label"])
     tags = [verdict] if verdict in ("inconsistent", "failed", "tie") else []
     tags.append("agreement" if verdict == label else "disagreement")
@@ -153,33 +166,38 @@ def _pair(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[s
             title = f"response {n + 1}: rated {num(judgement['rating'])}"
             title += f", expected {num(judgement['expected'])}"
         else:
-            said = _in_file_order(row["orders"][n], n)
-            shown = "response 1 shown first" if n == 0 else "response 2 shown first"
-            title = f"{shown}: {said or judgement['outcome']}"
+            order_verdict = _name_winner_in_file_order(row["orders"][n], n)
+            shown_order = "response 1 shown first" if n == 0 else "response 2 shown first"
+            title = f"{shown_order}: {order_verdict or judgement['outcome']}"
         title += ", forced" * bool(judgement["forced"])
         judgements.append((title, judgement["critique"] or judgement["reason"] or "(no text)"))
     return responses, judgements, tags, facts
 
 
-def _in_file_order(said: str | None, order: int) -> str | None:
+def _name_winner_in_file_order(verdict: str | None, order: int) -> str | None:
     """Return a verdict with the winner named as in the file.
 
-    said: the verdict as this order shows the pair. order: 0, or 1 for the swapped order.
+    verdict: the verdict as this order shows the pair. order: 0, or 1 for the swapped order.
     """
     names = {"first": "response 1", "second": "response 2"}
     if order == 1:
         names = {"first": "response 2", "second": "response 1"}
-    return names.get(said, said) if said else None
+    return names.get(verdict, verdict) if verdict else None
 
 
-def _critiques(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
+def _describe_critiques(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
     outcome = {"first": "win", "second": "lose"}.get(row["verdict"], str(row["verdict"]))
     critiques = zip(("critique of the judge", "reference critique"), row["responses"], strict=False)
-    shown = "reference" if row["exchanged"] else "judge"
-    return [("response", row["response"])], list(critiques), [outcome], [f"{shown} shown first"]
+    first_author = "reference" if row["exchanged"] else "judge"
+    return (
+        [("response", row["response"])],
+        list(critiques),
+        [outcome],
+        [f"{first_author} shown first"],
+    )
 
 
-def _candidates(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
+def _describe_candidates(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
     chosen = row["chosen"]["configured"]
     responses = []
     for size, index in chosen.items():
@@ -190,95 +208,98 @@ def _candidates(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], 
         for index in dict.fromkeys(chosen.values())
         if row["critiques"][index]
     ]
-    others = {i for by_size in row["chosen"].values() for i in by_size.values()}
-    tags = ["tie-break matters"] if others - set(chosen.values()) else []
+    chosen_by_any_rule = {i for by_size in row["chosen"].values() for i in by_size.values()}
+    tags = ["tie-break matters"] if chosen_by_any_rule - set(chosen.values()) else []
     return responses, critiques, tags, [str(row["base"])]
 
 
-def _choice(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
+def _describe_choice(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
     correct, ratings = int(row["correct"]), row["ratings"]
     responses = [
         (f"{'correct' if n < correct else 'wrong'}: rated {num(ratings[n])}", text)
         for n, text in enumerate(row["responses"])
     ]
-    known = [rating for rating in ratings if rating is not None]
-    best = {n for n, rating in enumerate(ratings) if known and rating == max(known)}
+    known_ratings = [rating for rating in ratings if rating is not None]
+    best = {n for n, rating in enumerate(ratings) if known_ratings and rating == max(known_ratings)}
     right = bool(best) and all(n < correct for n in best)
     tags = ["agreement" if right else "disagreement"]
-    tags += ["failed"] if len(known) < len(ratings) else []
+    tags += ["failed"] if len(known_ratings) < len(ratings) else []
     return responses, [], tags, [f"{correct} correct of {len(ratings)}"]
 
 
-def _section(task: str, rows: str, results: Sequence[NamedResult]) -> str:
+def _render_section(task: str, rows: str, results: Sequence[NamedResult]) -> str:
     """Return the section of one task on the same rows: metrics, heat map and plots of rankings."""
     parts = [f"<h2>{esc(task)}</h2>", f'<p class="muted small">{esc(rows)}</p>']
-    parts.append(_table(results))
-    if heat := _heat(task, results):
+    parts.append(_render_table(results))
+    if heat := _render_heat_map(task, results):
         parts.append(f"<h3>By group</h3>{heat}")
-    for file, found in results:
-        if systems := found.get("systems"):
+    for file, result in results:
+        if systems := result.get("systems"):
             points = [(str(s["system"]), s["reference"], s["rating"]) for s in systems]
             plot = scatter(points, "leaderboard", "mean rating")
-            parts.append(f'<h3>{esc(_title(file, found))}</h3><div class="plot">{plot}</div>')
+            parts.append(f'<h3>{esc(_make_title(file, result))}</h3><div class="plot">{plot}</div>')
     return "".join(parts)
 
 
-def _heat_cells(task: str, found: ResultFields) -> dict[str, float | None]:
+def _collect_heat_cells(task: str, result: ResultFields) -> dict[str, float | None]:
     """Return the values of a result's row in the heat map, by column."""
-    if bases := found.get("bases"):
+    if bases := result.get("bases"):
         return {
-            f"{base}, best of {size}": _number("grade", best["grade"])
-            for base, own in bases.items()
-            for size, best in own["best_of"].items()
+            f"{base}, best of {size}": _check_number("grade", best["grade"])
+            for base, metrics in bases.items()
+            for size, best in metrics["best_of"].items()
         }
     name = MAIN_METRIC.get(task, "agreement")
-    groups = found.get("groups", {})
-    return {group: _number(name, own.get(name)) for group, own in groups.items()}
+    groups = result.get("groups", {})
+    return {group: _check_number(name, metrics.get(name)) for group, metrics in groups.items()}
 
 
-def _table(results: Sequence[NamedResult]) -> str:
+def _render_table(results: Sequence[NamedResult]) -> str:
     names = list(
         dict.fromkeys(
             key.removesuffix("_95")
-            for _, found in results
-            for key in found["overall"]
+            for _, result in results
+            for key in result["overall"]
             if key.endswith("_95") or key in METRICS_WITHOUT_INTERVAL
         )
     )
-    scales = {name: _range(results, name) for name in names}
+    scales = {name: _find_range(results, name) for name in names}
     body = "".join(
         "<tr>"
-        + _name(file, found)
-        + _cell(found["overall"].get("n"), str(found["overall"].get("n", "")))
-        + "".join(_figure(found["overall"], name, scales[name]) for name in names)
+        + _render_name(file, result)
+        + _render_cell(result["overall"].get("n"), str(result["overall"].get("n", "")))
+        + "".join(_render_metric(result["overall"], name, scales[name]) for name in names)
         + "</tr>"
-        for file, found in results
+        for file, result in results
     )
-    return _sortable(["judge", "n", *names], body, "")
+    return _render_sortable_table(["judge", "n", *names], body, "")
 
 
-def _heat(task: str, results: Sequence[NamedResult]) -> str:
-    own = [_heat_cells(task, found) for _, found in results]
-    columns = list(dict.fromkeys(column for row in own for column in row))
-    known = [value for row in own for value in row.values() if value is not None]
-    if not columns or not known:
+def _render_heat_map(task: str, results: Sequence[NamedResult]) -> str:
+    heat_rows = [_collect_heat_cells(task, result) for _, result in results]
+    columns = list(dict.fromkeys(column for row in heat_rows for column in row))
+    known_values = [value for row in heat_rows for value in row.values() if value is not None]
+    if not columns or not known_values:
         return ""
-    low, span = min(known), (max(known) - min(known)) or 1.0
+    low, span = min(known_values), (max(known_values) - min(known_values)) or 1.0
 
-    def cell(value: float | None) -> str:
+    def render_heat_cell(value: float | None) -> str:
         if value is None:
-            return _cell(None, "–")
+            return _render_cell(None, "–")
         level = 0.06 + 0.54 * (value - low) / span
         return f'<td data-heat data-value="{value}" style="--level: {level:.3f}">{num(value)}</td>'
 
     body = "".join(
-        "<tr>" + _name(file, found) + "".join(cell(row.get(c)) for c in columns) + "</tr>"
-        for (file, found), row in zip(results, own, strict=True)
+        "<tr>"
+        + _render_name(file, result)
+        + "".join(render_heat_cell(row.get(c)) for c in columns)
+        + "</tr>"
+        for (file, result), row in zip(results, heat_rows, strict=True)
     )
-    return _sortable(["judge", *columns], body, "heat")
+    return _render_sortable_table(["judge", *columns], body, "heat")
 
 
-def _sortable(head: Sequence[str], body: str, kind: str) -> str:
+def _render_sortable_table(head: Sequence[str], body: str, kind: str) -> str:
     heads = "".join(
         f'<th scope="col"><button type="button">{esc(name)}</button></th>' for name in head
     )
@@ -288,34 +309,34 @@ def _sortable(head: Sequence[str], body: str, kind: str) -> str:
     )
 
 
-def _name(file: str, found: ResultFields) -> str:
-    title = _title(file, found)
-    return f'<td data-value="{esc(title)}" title="{esc(found["judge"])}">{esc(title)}</td>'
+def _render_name(file: str, result: ResultFields) -> str:
+    title = _make_title(file, result)
+    return f'<td data-value="{esc(title)}" title="{esc(result["judge"])}">{esc(title)}</td>'
 
 
-def _title(file: str, found: ResultFields) -> str:
-    return f"{found['name']} ({file})"
+def _make_title(file: str, result: ResultFields) -> str:
+    return f"{result['name']} ({file})"
 
 
-def _cell(value: Any, text: str) -> str:
-    shown = "" if value is None else f' data-value="{esc(value)}"'
-    return f"<td{shown}>{esc(text)}</td>"
+def _render_cell(value: Any, text: str) -> str:
+    attribute = "" if value is None else f' data-value="{esc(value)}"'
+    return f"<td{attribute}>{esc(text)}</td>"
 
 
-def _figure(overall: ResultFields, name: str, scale: tuple[float, float]) -> str:
-    value, low, high = _numbers(overall, name)
+def _render_metric(overall: ResultFields, name: str, scale: tuple[float, float]) -> str:
+    value, low, high = _read_numbers(overall, name)
     if value is None:
-        return _cell(None, "–")
+        return _render_cell(None, "–")
     digits = 3 if name in CORRELATION_NAMES else 2
     if low is None or high is None:
-        return _cell(value, f"{value:.{digits}f}")
+        return _render_cell(value, f"{value:.{digits}f}")
     return (
         f'<td data-value="{value}">{value:.{digits}f}<span>{low:.{digits}f} to {high:.{digits}f}'
-        f"</span>{_interval(value, low, high, scale)}</td>"
+        f"</span>{_draw_interval(value, low, high, scale)}</td>"
     )
 
 
-def _interval(value: float, low: float, high: float, scale: tuple[float, float]) -> str:
+def _draw_interval(value: float, low: float, high: float, scale: tuple[float, float]) -> str:
     start, span = scale[0], (scale[1] - scale[0]) or 1.0
     a, b, c = (5 + (v - start) / span * (INTERVAL_WIDTH - 10) for v in (low, high, value))
     return (
@@ -326,19 +347,23 @@ def _interval(value: float, low: float, high: float, scale: tuple[float, float])
     )
 
 
-def _range(results: Sequence[NamedResult], name: str) -> tuple[float, float]:
-    found = [v for _, result in results for v in _numbers(result["overall"], name) if v is not None]
-    return (min(found), max(found)) if found else (0.0, 1.0)
+def _find_range(results: Sequence[NamedResult], name: str) -> tuple[float, float]:
+    values = [
+        v for _, result in results for v in _read_numbers(result["overall"], name) if v is not None
+    ]
+    return (min(values), max(values)) if values else (0.0, 1.0)
 
 
-def _numbers(overall: ResultFields, name: str) -> tuple[float | None, float | None, float | None]:
+def _read_numbers(
+    overall: ResultFields, name: str
+) -> tuple[float | None, float | None, float | None]:
     """Return a metric and the ends of its interval; None where one is missing."""
     low, high = overall.get(f"{name}_95") or (None, None)
-    value, low, high = (_number(name, found) for found in (overall.get(name), low, high))
+    value, low, high = (_check_number(name, number) for number in (overall.get(name), low, high))
     return value, low, high
 
 
-def _number(name: str, value: Any) -> float | None:
+def _check_number(name: str, value: Any) -> float | None:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     raise InputError(f"a result has {str(value)[:40]!r} as its {name}: evaluate again")

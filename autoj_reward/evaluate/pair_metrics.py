@@ -114,21 +114,21 @@ def pair_metrics(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
     if orders:
         position = position_bias(orders)
         biases["position"] = asdict(position) | {"first_share": percentage(position.first_share)}
-    groups = {name: [rows[i] for i in own] for name, own in members.items()}
+    groups = {name: [rows[i] for i in indices] for name, indices in members.items()}
     return {
         "protocol": "pairwise" if orders else "pointwise",
-        "overall": _shares(rows, draws),
-        "groups": {name: _shares(own, draws) for name, own in groups.items()},
+        "overall": _compute_shares(rows, draws),
+        "groups": {name: _compute_shares(group_rows, draws) for name, group_rows in groups.items()},
         "bias": biases,
     }
 
 
 def comparison_metrics(rows: Sequence[JudgedPair]) -> ResultFields:
     """Return the calibration of comparisons and, if they were repeated, their stability."""
-    found = [one for row in rows for one in row.verdicts.probabilities]
+    probabilities = [order for row in rows for order in row.verdicts.probabilities]
     rounds = list(zip(*(row.verdicts.rounds for row in rows), strict=True))
     repeated = {"stability": stability(rounds)} if len(rounds) > 1 else {}
-    return {"calibration": calibration(found)} | repeated
+    return {"calibration": calibration(probabilities)} | repeated
 
 
 def rating_metrics(rows: Sequence[JudgedPair]) -> ResultFields:
@@ -156,27 +156,27 @@ def section_scores(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
     row gives one point if its first response, the chosen one, wins. A tie, inconsistent orders and
     a failure give half a point, as in RewardBench's generative runner.
     """
-    found: ResultFields = {}
+    sections: ResultFields = {}
     for name, weights in SECTION_WEIGHTS.items():
-        own = [row for row in rows if row.group in weights]
-        counts = Counter(row.group for row in own)
-        weight = [weights[row.group] / counts[row.group] for row in own]
+        section_rows = [row for row in rows if row.group in weights]
+        counts = Counter(row.group for row in section_rows)
+        weight = [weights[row.group] / counts[row.group] for row in section_rows]
         points = [
             SECTION_POINTS.get(row.verdicts.joint, 0.5) * w
-            for row, w in zip(own, weight, strict=True)
+            for row, w in zip(section_rows, weight, strict=True)
         ]
-        if own:
-            queries = [row.query for row in own]
+        if section_rows:
+            queries = [row.query for row in section_rows]
             score = draws.percent("score", ratio(points, weight), queries)
-            found[name] = {"n": len(own)} | score
-    if len(found) < len(SECTION_WEIGHTS):
-        return found
-    scores = [section["score"] for section in found.values()]
-    total = sum(section["n"] for section in found.values())
-    return found | {"mean": {"n": total, "score": round(sum(scores) / len(found), 2)}}
+            sections[name] = {"n": len(section_rows)} | score
+    if len(sections) < len(SECTION_WEIGHTS):
+        return sections
+    scores = [section["score"] for section in sections.values()]
+    total = sum(section["n"] for section in sections.values())
+    return sections | {"mean": {"n": total, "score": round(sum(scores) / len(sections), 2)}}
 
 
-def _shares(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
+def _compute_shares(rows: Sequence[JudgedPair], draws: Draws) -> ResultFields:
     verdicts, labels = [row.verdicts.joint for row in rows], [row.label for row in rows]
     queries = [row.query for row in rows]
     consistency: ResultFields = {"consistency": None, "consistency_95": [None, None]}

@@ -142,8 +142,8 @@ def eval_p(
 
     verdicts, swapped_verdicts: files of verdicts on the two orders, in place of a judge.
     """
-    read = {"data": data, "verdicts": verdicts, "swapped_verdicts": swapped_verdicts}
-    checked, files = open_run(PairsConfig, config, sets, strict, result, **read)
+    sources = {"data": data, "verdicts": verdicts, "swapped_verdicts": swapped_verdicts}
+    checked, files = open_run(PairsConfig, config, sets, strict, result, **sources)
     if verdicts is None:
         if swapped_verdicts is not None:
             raise ConfigError("--swapped-verdicts is nothing without --verdicts: name both")
@@ -151,16 +151,18 @@ def eval_p(
     if checked.sample is not None:
         raise ConfigError("sample: verdicts from a file are measured on all rows; drop it")
     kind = "pairwise" if checked.protocol == "pairwise" else "single"
-    shown = judge_spec(checked.judge).context_columns(checked.columns, kind)
-    pairs = read_pairs(data, "eval-p", shown)
-    found = read_verdicts(verdicts, data, pairs)
-    other = read_verdicts(swapped_verdicts, data, pairs) if swapped_verdicts else None
+    columns = judge_spec(checked.judge).context_columns(checked.columns, kind)
+    pairs = read_pairs(data, "eval-p", columns)
+    first_orders = read_verdicts(verdicts, data, pairs)
+    second_orders = read_verdicts(swapped_verdicts, data, pairs) if swapped_verdicts else None
 
-    def recall(done: PairDone) -> ResultFields:
-        for pair, one, two in zip(pairs, found, other or repeat(None), strict=False):
-            orders = (one, two) if two else None
-            both = [Judgement.of_verdict(verdict) for verdict in orders or (one,)]
-            done(pair, (PairVerdicts(swap_consistent(*both).verdict, orders), ()))
+    def recall(on_answer: PairDone) -> ResultFields:
+        for pair, first, second in zip(
+            pairs, first_orders, second_orders or repeat(None), strict=False
+        ):
+            orders = (first, second) if second else None
+            judgements = [Judgement.of_verdict(verdict) for verdict in orders or (first,)]
+            on_answer(pair, (PairVerdicts(swap_consistent(*judgements).verdict, orders), ()))
         return {}
 
     metrics = partial(pair_metrics, draws=checked.draws)
@@ -181,29 +183,40 @@ def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
     if config.tie_threshold is None:
         config = config.model_copy(update={"tie_threshold": spec.ratings_tie or 0.0})
     kind = "pairwise" if is_compared else "single"
-    asked = spec.context_columns(config.columns, kind)
-    every = read_pairs(files.sources["data"], form, asked)
-    rows = every.drawn(config.sample, config.seed)
+    columns = spec.context_columns(config.columns, kind)
+    all_pairs = read_pairs(files.sources["data"], form, columns)
+    rows = all_pairs.drawn(config.sample, config.seed)
     require_protocol(spec, kind)
 
-    def metrics(judged: Sequence[JudgedPair]) -> ResultFields:
-        found = pair_metrics(judged, config.draws)
-        found |= comparison_metrics(judged) if is_compared else rating_metrics(judged)
+    def compute_metrics(judged: Sequence[JudgedPair]) -> ResultFields:
+        fields = pair_metrics(judged, config.draws)
+        fields |= comparison_metrics(judged) if is_compared else rating_metrics(judged)
         if form == "rewardbench":
-            found["sections"] = section_scores(judged, config.draws)
-        return found
+            fields["sections"] = section_scores(judged, config.draws)
+        return fields
 
-    question = _comparison(config, spec) if is_compared else _rating(config, spec)
-    each = 2 * (config.repeats if is_compared else spec.critiques)
+    question = (
+        _make_comparison_question(config, spec)
+        if is_compared
+        else _make_rating_question(config, spec)
+    )
+    inputs_a_pair = 2 * (config.repeats if is_compared else spec.critiques)
     label, view = ("comparing", None) if is_compared else ("rating", config.view)
 
-    def answer(done: PairDone) -> ResultFields:
+    def answer(on_answer: PairDone) -> ResultFields:
         cost = ask_each(
-            spec, files.journal, rows, question, done, label, lambda _pair: each, view=view
+            spec,
+            files.journal,
+            rows,
+            question,
+            on_answer,
+            label,
+            lambda _pair: inputs_a_pair,
+            view=view,
         )
         return {"cost": cost.fields()}
 
-    return _run(form, config, files, spec, answer, metrics)
+    return _run(form, config, files, spec, answer, compute_metrics)
 
 
 def _run(
@@ -220,11 +233,11 @@ def _run(
 
 
 def read_pairs(
-    source: str, form: str, asked: Sequence[ContextColumn] = ()
+    source: str, form: str, columns: Sequence[ContextColumn] = ()
 ) -> MeasuredRows[LabelledPair]:
     """Return the pairs of a file in the form of one of `FORMS`, or `labelled`.
 
-    asked: context columns to read; pairs of `labelled` have no context. RewardBench's chosen
+    columns: context columns to read; pairs of `labelled` have no context. RewardBench's chosen
     response is always FIRST; judging both orders makes up for that. Bad rows of `labelled` are
     named and left out, since published files have some. Otherwise raises InputError that names
     every bad row: missing fields, unknown labels and scenarios, repeated ids. Raises ConfigError
@@ -232,22 +245,24 @@ def read_pairs(
     """
     if form == LABELLED:
         rows = compared(source, load_format("autoj-en"))
-        return measured(rows.mapped(_labelled_pair), strict=False)
+        return measured(rows.mapped(_convert_pair), strict=False)
     if form not in FORMS:
         names = [*FORMS, LABELLED]
         raise ConfigError(
             f"--format {form!r} is unknown{did_you_mean(form, names)} (known: {', '.join(names)})"
         )
-    seen, known = Unique(), FORMS[form]
+    ids, pair_form = Unique(), FORMS[form]
 
     def build(line: int, row: Fields) -> LabelledPair:
-        first, second = (text(row, name) for name in known.responses)
-        label = choice(row, "label", known.label) if known.label else Verdict.FIRST
-        seen.check(line, known.id, name := row_id(row, known.id))
-        kept = {key: value for key, value in row.items() if key in NAMING}
-        query = text(row, known.query, blank=False)
-        about, title = context(row, asked), _group(row, known.group)
-        return LabelledPair(line, query, (first, second), label, title, name, kept, about)
+        first, second = (text(row, name) for name in pair_form.responses)
+        label = choice(row, "label", pair_form.label) if pair_form.label else Verdict.FIRST
+        ids.check(line, pair_form.id, name := row_id(row, pair_form.id))
+        identifying_fields = {key: value for key, value in row.items() if key in NAMING}
+        query = text(row, pair_form.query, blank=False)
+        row_context, title = context(row, columns), _read_group(row, pair_form.group)
+        return LabelledPair(
+            line, query, (first, second), label, title, name, identifying_fields, row_context
+        )
 
     return measured(strictly(source, build))
 
@@ -265,7 +280,7 @@ def read_verdicts(
     return read_answers(source, data, fields, lambda row: choice(row, "output", options))
 
 
-def _comparison(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
+def _make_comparison_question(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
     """Return a question that compares a pair in both orders, `repeats` times.
 
     The first repetition gives the verdict; the others only measure stability.
@@ -275,28 +290,30 @@ def _comparison(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
 
     async def compare(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
         contest = Pair(pair.query, *pair.responses, pair.context).for_judge(spec.shows)
-        each = [Compare(contest, tie=tie, sample=k) for k in range(config.repeats)]
-        found = await compare_all(each, ask)
-        rounds = tuple(comparison.verdict for comparison in found)
-        first, second = counted = list(found[0].orders)
-        read = map(verdict_probabilities, counted, (pair.label, pair.label.swapped()))
-        probabilities = tuple(one for one in read if one)
+        repetitions = [Compare(contest, tie=tie, sample=k) for k in range(config.repeats)]
+        comparisons = await compare_all(repetitions, ask)
+        rounds = tuple(comparison.verdict for comparison in comparisons)
+        first, second = judgements = list(comparisons[0].orders)
+        order_probabilities = map(
+            verdict_probabilities, judgements, (pair.label, pair.label.swapped())
+        )
+        probabilities = tuple(order for order in order_probabilities if order)
         orders = (first.verdict, second.verdict)
-        return (PairVerdicts(rounds[0], orders, rounds, probabilities), counted), counted
+        return (PairVerdicts(rounds[0], orders, rounds, probabilities), judgements), judgements
 
     return compare
 
 
-def _rating(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
+def _make_rating_question(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
     """Return a question that rates each response alone, and compares by `tie_threshold`."""
 
     async def rate_both(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
         sides = [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
-        found = await rate_candidates(ask, sides, spec, config.view)
-        a, b = (side.view(config.view) for side in found)
+        judgements = await rate_candidates(ask, sides, spec, config.view)
+        a, b = (side.view(config.view) for side in judgements)
         gap = None if a is None or b is None else a - b
         [verdict] = pointwise_verdicts([gap], config.tie_threshold or 0.0)
-        return (PairVerdicts(verdict, gap=gap), found), found
+        return (PairVerdicts(verdict, gap=gap), judgements), judgements
 
     return rate_both
 
@@ -314,11 +331,11 @@ def judged_pair(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
     )
 
 
-def _labelled_pair(row: Compared) -> LabelledPair:
+def _convert_pair(row: Compared) -> LabelledPair:
     return LabelledPair(row.line, row.query, row.responses, row.label, "all", None, {})
 
 
-def _group(row: Fields, field: str) -> str:
+def _read_group(row: Fields, field: str) -> str:
     if field == "scenario":
         return group(row)
     if field:
@@ -341,23 +358,23 @@ def _record(pair: LabelledPair, answer: PairAnswer) -> dict[str, Any]:
         "orders": verdicts.orders or (),
         "judgements": [
             {
-                "outcome": j.outcome,
-                "reason": j.reason,
-                "critique": j.critique,
-                "rating": j.view("rating"),
-                "expected": j.view("expected"),
-                "forced": j.forced,
-                "flags": j.flags,
+                "outcome": judgement.outcome,
+                "reason": judgement.reason,
+                "critique": judgement.critique,
+                "rating": judgement.view("rating"),
+                "expected": judgement.view("expected"),
+                "forced": judgement.forced,
+                "flags": judgement.flags,
             }
-            for j in judgements
+            for judgement in judgements
         ],
     }
 
 
 def _show(fields: ResultFields) -> None:
     print(f"{'group':<24}{'n':>6}{'agreement':>11}{'consistency':>13}")
-    for name, own in [*fields["groups"].items(), ("overall", fields["overall"])]:
-        same = "-" if own["consistency"] is None else f"{own['consistency']:.2f}"
-        print(f"{name[:23]:<24}{own['n']:>6}{own['agreement']:>11.2f}{same:>13}")
-    for name, own in fields.get("sections", {}).items():
-        print(f"{'section ' + name:<24}{own['n']:>6}{own['score']:>11.2f}")
+    for name, metrics in [*fields["groups"].items(), ("overall", fields["overall"])]:
+        same = "-" if metrics["consistency"] is None else f"{metrics['consistency']:.2f}"
+        print(f"{name[:23]:<24}{metrics['n']:>6}{metrics['agreement']:>11.2f}{same:>13}")
+    for name, metrics in fields.get("sections", {}).items():
+        print(f"{'section ' + name:<24}{metrics['n']:>6}{metrics['score']:>11.2f}")

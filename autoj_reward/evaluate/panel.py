@@ -45,66 +45,68 @@ def kappa(results: Sequence[str], stand_in: str | None, result: str) -> int:
     """
     if len(results) < 2:
         raise InputError("--results: name two results or more, of different judges")
-    read = [*results, *filter(None, [stand_in])]
-    require_apart([*read, *(path_beside(path, ROWS) for path in read)], [result])
-    verdicts, queries, labels = _read_results(read)
+    paths = [*results, *filter(None, [stand_in])]
+    require_apart([*paths, *(path_beside(path, ROWS) for path in paths)], [result])
+    verdicts, queries, labels = _read_results(paths)
     labelled = any(label is not None for label in labels)
     if stand_in and not labelled:
         raise InputError(f"--stand-in: {results[0]} has no labels to measure the panel's vote by")
     substitute = verdicts.popitem()[1] if stand_in else None
     panel = list(zip(*verdicts.values(), strict=True))
     errors = {
-        name: np.array([a != b for a, b in zip(own, labels, strict=True)], dtype=float)
-        for name, own in (verdicts.items() if labelled else ())
+        name: np.array([a != b for a, b in zip(judge_verdicts, labels, strict=True)], dtype=float)
+        for name, judge_verdicts in (verdicts.items() if labelled else ())
     }
     if labelled:
         verdicts[LABEL] = labels
     rows = [
         {
-            "first": one,
-            "second": two,
-            **_kappa(verdicts[one], verdicts[two], queries),
-            **_error_correlation(errors.get(one), errors.get(two), queries),
+            "first": first,
+            "second": second,
+            **_compute_kappa(verdicts[first], verdicts[second], queries),
+            **_correlate_errors(errors.get(first), errors.get(second), queries),
         }
-        for one, two in combinations(verdicts, 2)
+        for first, second in combinations(verdicts, 2)
     ]
-    found: ResultFields = {"task": "kappa", "results": list(results), "agreement": rows}
+    fields: ResultFields = {"task": "kappa", "results": list(results), "agreement": rows}
     if errors:
         votes = effective_votes(list(errors.values()))
-        found |= Draws().number("effective_votes", votes, queries)
-        found["majority"] = _majority(panel, substitute, labels, queries)
-    write_json(result, found)
+        fields |= Draws().number("effective_votes", votes, queries)
+        fields["majority"] = _measure_majority(panel, substitute, labels, queries)
+    write_json(result, fields)
     for row in rows:
-        line = f"{row['first']} / {row['second']}: kappa {_shown(row['kappa'])}"
+        line = f"{row['first']} / {row['second']}: kappa {_format_number(row['kappa'])}"
         line += f", same {row['same']:.2f} %"
         if "error_correlation" in row:
-            line += f", error correlation {_shown(row['error_correlation'])}"
+            line += f", error correlation {_format_number(row['error_correlation'])}"
         print(line)
     if errors:
-        print(f"effective votes of {len(errors)} judges: {_shown(found['effective_votes'])}")
-        majority = found["majority"]
+        print(
+            f"effective votes of {len(errors)} judges: {_format_number(fields['effective_votes'])}"
+        )
+        majority = fields["majority"]
         line = f"majority of {len(errors)} judges: agreement {majority['agreement']:.2f} %"
         print(f"{line}, stand-in votes {majority['stand_in_votes']}")
     print(f"result: {result}")
     return 0
 
 
-def majority_verdict(verdicts: Sequence[Hashable], substitute: Hashable = None) -> Hashable:
+def find_majority_verdict(verdicts: Sequence[Hashable], substitute: Hashable = None) -> Hashable:
     """Return the verdict of the majority of a panel on one pair.
 
     It is a tie if no verdict has the most votes. An inconsistent verdict is no vote. substitute:
     the verdict that votes in place of each failed one; None leaves failed ones out. The panel has
     failed if nothing votes.
     """
-    cast = [substitute if own == Verdict.FAILED else own for own in verdicts]
-    votes = Counter(own for own in cast if own in LABELS).most_common(2)
+    cast = [substitute if verdict == Verdict.FAILED else verdict for verdict in verdicts]
+    votes = Counter(verdict for verdict in cast if verdict in LABELS).most_common(2)
     if not votes:
         return Verdict.FAILED
     split = len(votes) == 2 and votes[0][1] == votes[1][1]
     return Verdict.TIE if split else votes[0][0]
 
 
-def _majority(
+def _measure_majority(
     panel: Sequence[Sequence[Hashable]],
     substitutes: Sequence[Hashable] | None,
     labels: Sequence[Hashable],
@@ -114,13 +116,16 @@ def _majority(
 
     panel: the judges' verdicts on each row. substitutes: the stand-in's verdict on each row.
     """
-    others = substitutes or [None] * len(panel)
-    rows = zip(panel, others, labels, strict=True)
-    hits = [majority_verdict(own, other) == label for own, other, label in rows]
+    row_substitutes = substitutes or [None] * len(panel)
+    rows = zip(panel, row_substitutes, labels, strict=True)
+    hits = [
+        find_majority_verdict(row_verdicts, substitute) == label
+        for row_verdicts, substitute, label in rows
+    ]
     votes = sum(
-        own.count(Verdict.FAILED)
-        for own, other in zip(panel, others, strict=True)
-        if other in LABELS
+        row_verdicts.count(Verdict.FAILED)
+        for row_verdicts, substitute in zip(panel, row_substitutes, strict=True)
+        if substitute in LABELS
     )
     return {**Draws().percent("agreement", share(hits), queries), "stand_in_votes": votes}
 
@@ -134,18 +139,20 @@ def effective_votes(errors: Sequence[Array]) -> Statistic:
     statistic is None if a judge is right, or wrong, on all rows.
     """
 
-    def of(rows: Indices) -> float | None:
-        found = [pearson(one[rows], two[rows]) for one, two in combinations(errors, 2)]
-        known = [r for r in found if r is not None]
-        if len(known) < len(found):
+    def compute_votes(rows: Indices) -> float | None:
+        correlations = [
+            pearson(first[rows], second[rows]) for first, second in combinations(errors, 2)
+        ]
+        defined = [r for r in correlations if r is not None]
+        if len(defined) < len(correlations):
             return None
-        design = 1 + (len(errors) - 1) * float(np.mean(known))
+        design = 1 + (len(errors) - 1) * float(np.mean(defined))
         return len(errors) / design if design > 1e-9 else None
 
-    return of
+    return compute_votes
 
 
-def _error_correlation(
+def _correlate_errors(
     first: Array | None, second: Array | None, queries: Sequence[str]
 ) -> ResultFields:
     """Return the correlation of two judges' errors with its interval; {} for the labels."""
@@ -154,11 +161,11 @@ def _error_correlation(
     return Draws().number("error_correlation", correlation(pearson, first, second), queries)
 
 
-def _shown(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _kappa(
+def _compute_kappa(
     first: Sequence[Hashable], second: Sequence[Hashable], queries: Sequence[str]
 ) -> ResultFields:
     """Return the percentage of equal verdicts, and kappa, with their intervals.
@@ -166,14 +173,14 @@ def _kappa(
     Inconsistent and failed count as categories of their own.
     """
 
-    def statistic(rows: Indices) -> float | None:
+    def compute_statistic(rows: Indices) -> float | None:
         return cohen_kappa([first[i] for i in rows], [second[i] for i in rows])
 
     same = [a == b for a, b in zip(first, second, strict=True)]
     return {
         "n": len(same),
         **Draws().percent("same", share(same), queries),
-        **Draws().number("kappa", statistic, queries),
+        **Draws().number("kappa", compute_statistic, queries),
     }
 
 
@@ -184,19 +191,19 @@ def _read_results(
 
     Raises InputError unless all results are of the same rows.
     """
-    found: dict[str, list[Hashable]] = {}
-    first: list[ResultFields] = []
+    verdicts: dict[str, list[Hashable]] = {}
+    first_rows: list[ResultFields] = []
     for path in results:
         name, rows = f"{load_result(path)['name']} ({Path(path).stem})", load_rows(path)
         if not rows or "verdict" not in rows[0]:
             raise InputError(f"{path}: no verdicts on pairs beside it: evaluate pairs again")
-        first = first or rows
-        for number, (a, b) in enumerate(zip(first, rows, strict=False), 1):
+        first_rows = first_rows or rows
+        for number, (a, b) in enumerate(zip(first_rows, rows, strict=False), 1):
             if any(a.get(key) != b.get(key) for key in ("query", "responses", "label")):
                 raise InputError(f"{path}: row {number} is not that of {results[0]}: same data?")
-        if len(rows) != len(first):
-            raise InputError(f"{path}: {len(rows)} rows, and {results[0]} has {len(first)}")
-        if name in found:
+        if len(rows) != len(first_rows):
+            raise InputError(f"{path}: {len(rows)} rows, and {results[0]} has {len(first_rows)}")
+        if name in verdicts:
             raise InputError(f"{path}: a second result called {name}: rename the file")
-        found[name] = [row["verdict"] for row in rows]
-    return found, [row["query"] for row in first], [row.get("label") for row in first]
+        verdicts[name] = [row["verdict"] for row in rows]
+    return verdicts, [row["query"] for row in first_rows], [row.get("label") for row in first_rows]

@@ -95,12 +95,12 @@ def ranking(
     data: folder of outputs, one file a system. leaderboard: CSV file. table: CSV file of ratings
     and scores, in place of both and of a judge. Raises ConfigError for any other combination.
     """
-    read = {"data": data, "leaderboard": leaderboard, "table": table}
-    checked, files = open_run(RankingConfig, config, sets, strict, result, **read)
+    sources = {"data": data, "leaderboard": leaderboard, "table": table}
+    checked, files = open_run(RankingConfig, config, sets, strict, result, **sources)
     if table is not None and data is None and leaderboard is None:
         systems = read_table(table)
-        found = system_metrics(systems, checked.draws)
-        return _run(checked, files, table, lambda _done: {}, lambda _rows: found)
+        fields = compute_system_metrics(systems, checked.draws)
+        return _run(checked, files, table, lambda _on_answer: {}, lambda _rows: fields)
     if data is None or leaderboard is None or table is not None:
         raise ConfigError("name either --table, or both --data and --leaderboard")
     judge = checked.judge_for(checked.view)
@@ -109,21 +109,26 @@ def ranking(
     require_protocol(judge, "single")
     instructions = drawn(list(next(iter(outputs.values()))), checked.sample, checked.seed)
 
-    def candidates(instruction: str) -> list[Candidate]:
+    def make_candidates(instruction: str) -> list[Candidate]:
         # The outputs to one instruction go together, since they share its prefix in the KV cache.
-        return [Candidate(instruction, own[instruction]) for own in outputs.values()]
+        return [
+            Candidate(instruction, system_outputs[instruction])
+            for system_outputs in outputs.values()
+        ]
 
-    def answer(done: RatingsDone) -> ResultFields:
+    def answer(on_answer: RatingsDone) -> ResultFields:
         view, label = checked.view, "rating systems"
-        cost = rate_each(judge, files.journal, instructions, candidates, done, label, view)
+        cost = rate_each(
+            judge, files.journal, instructions, make_candidates, on_answer, label, view
+        )
         return {"instructions": len(instructions), "cost": cost.fields()}
 
-    def metrics(rows: Sequence[Scores]) -> ResultFields:
-        return rated_system_metrics(
+    def compute_metrics(rows: Sequence[Scores]) -> ResultFields:
+        return compute_rated_system_metrics(
             dict(zip(outputs, np.array(rows, dtype=float).T, strict=True)), reference, checked
         )
 
-    return _run(checked, files, judge, answer, metrics)
+    return _run(checked, files, judge, answer, compute_metrics)
 
 
 def _run(
@@ -153,22 +158,26 @@ def read_system_outputs(folder: str) -> dict[str, dict[str, str]]:
         raise InputError(
             f"{folder}: no file of outputs there; give one {OUTPUT_SUFFIXES[0]} a system"
         )
-    found: dict[str, dict[str, str]] = {}
+    outputs_by_system: dict[str, dict[str, str]] = {}
     files: dict[str, Path] = {}
     for path in paths:
         system, outputs = _read_system(path)
-        if system in found:
+        if system in outputs_by_system:
             raise InputError(f"{path}: outputs of {system!r}, as in {files[system]}: keep one")
-        found[system], files[system] = outputs, path
-    first, *others = found
-    for system in others:
-        for there, lacking in ((first, system), (system, first)):
-            if missing := found[there].keys() - found[lacking].keys():
+        outputs_by_system[system], files[system] = outputs, path
+    first, *other_systems = outputs_by_system
+    for system in other_systems:
+        for complete, incomplete in ((first, system), (system, first)):
+            if missing := outputs_by_system[complete].keys() - outputs_by_system[incomplete].keys():
                 raise InputError(
-                    f"{files[lacking]}: {len(missing)} instructions of {there} are missing, for "
-                    f"example {check.show(min(missing))}: give every system the same instructions"
+                    f"{files[incomplete]}: {len(missing)} instructions of {complete} are missing, "
+                    f"for example {check.show(min(missing))}: give every system the "
+                    "same instructions"
                 )
-    return {system: {text: found[system][text] for text in found[first]} for system in found}
+    return {
+        system: {text: outputs_by_system[system][text] for text in outputs_by_system[first]}
+        for system in outputs_by_system
+    }
 
 
 def read_leaderboard(path: str, column: str, systems: Iterable[str]) -> dict[str, float]:
@@ -184,7 +193,7 @@ def read_leaderboard(path: str, column: str, systems: Iterable[str]) -> dict[str
         raise InputError(
             f"{path}: no row for {', '.join(missing)}: add them, or take their outputs away"
         )
-    return {name: _number(path, *cells[name], column) for name in systems}
+    return {name: _parse_number(path, *cells[name], column) for name in systems}
 
 
 def read_table(path: str) -> tuple[RankedSystem, ...]:
@@ -195,25 +204,25 @@ def read_table(path: str) -> tuple[RankedSystem, ...]:
     names the bad row.
     """
     header, rows = _read_csv(path)
-    named = {RATING_COLUMN, REFERENCE_COLUMN} <= set(header)
-    if not named and len(header) != 3:
+    has_names = {RATING_COLUMN, REFERENCE_COLUMN} <= set(header)
+    if not has_names and len(header) != 3:
         raise InputError(
             f"{path}: columns {', '.join(header)}: name two of them {RATING_COLUMN} and "
             f"{REFERENCE_COLUMN}, or keep three: system, rating, leaderboard"
         )
-    places = (header.index(RATING_COLUMN), header.index(REFERENCE_COLUMN)) if named else (1, 2)
+    places = (header.index(RATING_COLUMN), header.index(REFERENCE_COLUMN)) if has_names else (1, 2)
     return tuple(
-        RankedSystem(row[0], *(_number(path, line, row[at], header[at]) for at in places))
+        RankedSystem(row[0], *(_parse_number(path, line, row[at], header[at]) for at in places))
         for line, row in rows
     )
 
 
 def _read_system(path: Path) -> tuple[str, dict[str, str]]:
-    seen, systems = Unique(), dict[str, int]()
+    instructions, systems = Unique(), dict[str, int]()
 
     def build(line: int, row: Fields) -> tuple[str, str]:
         instruction = text(row, "instruction", blank=False)
-        seen.check(line, "instruction", instruction)
+        instructions.check(line, "instruction", instruction)
         system = text(row, "generator", blank=False)
         systems.setdefault(system, line)
         if len(systems) > 1:
@@ -244,16 +253,16 @@ def _read_csv(path: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
         raise InputError(
             f"{path}:1: numbers where the names of the columns should be: add a header"
         )
-    seen: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     for line, row in rows:
         if len(row) != len(header):
             raise InputError(f"{path}:{line}: {len(row)} cells under {len(header)} columns")
-        if (first := seen.setdefault(row[0], line)) != line:
+        if (first := first_lines.setdefault(row[0], line)) != line:
             raise InputError(f"{path}:{line}: {row[0]!r} is also the system of line {first}")
     return header, rows
 
 
-def _number(path: str, line: int, cell: str, column: str) -> float:
+def _parse_number(path: str, line: int, cell: str, column: str) -> float:
     if not _is_number(cell):
         raise InputError(f"{path}:{line}: column {column!r}: {cell!r} is no finite number")
     return float(cell)
@@ -266,7 +275,7 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def rated_system_metrics(
+def compute_rated_system_metrics(
     ratings: Mapping[str, Array], reference: Mapping[str, float], config: RankingConfig
 ) -> ResultFields:
     """Return the metrics of rated systems, with intervals over systems and over instructions.
@@ -274,7 +283,10 @@ def rated_system_metrics(
     ratings: by system, the ratings of its outputs, shape [instructions]; nan where the judge
     abstained. Raises EngineUnavailable if a system has no rating at all.
     """
-    draws, means = config.draws, {name: mean(own) for name, own in ratings.items()}
+    draws, means = (
+        config.draws,
+        {name: mean(system_ratings) for name, system_ratings in ratings.items()},
+    )
     if silent := [name for name, rating in means.items() if rating is None]:
         raise EngineUnavailable(
             f"the judge gave no {config.view} for any output of {', '.join(silent)}: see the "
@@ -285,36 +297,36 @@ def rated_system_metrics(
         for name, rating in means.items()
         if rating is not None
     ]
-    found = system_metrics(systems, draws)
-    for row in found["systems"]:
-        own = ratings[row["system"]]
-        row |= draws.number("rating", share(own), range(len(own)))
-        row["abstained"] = int(np.isnan(own).sum())
-    found["over_instructions"] = over_instructions(ratings, reference, draws)
-    return found
+    fields = compute_system_metrics(systems, draws)
+    for row in fields["systems"]:
+        system_ratings = ratings[row["system"]]
+        row |= draws.number("rating", share(system_ratings), range(len(system_ratings)))
+        row["abstained"] = int(np.isnan(system_ratings).sum())
+    fields["over_instructions"] = over_instructions(ratings, reference, draws)
+    return fields
 
 
-def system_metrics(systems: Sequence[RankedSystem], draws: Draws) -> ResultFields:
+def compute_system_metrics(systems: Sequence[RankedSystem], draws: Draws) -> ResultFields:
     """Return the correlations with intervals over systems, and each system's rank in both rankings.
 
     `difference` is the judge's rank minus the leaderboard's; a positive one means that the judge
     ranks the system lower.
     """
-    own = [s.rating for s in systems]
-    theirs = [s.reference for s in systems]
+    ratings = [s.rating for s in systems]
+    reference_scores = [s.reference for s in systems]
     names = [s.system for s in systems]
     overall: ResultFields = {"n": len(systems)}
     for name, measure in CORRELATIONS.items():
-        overall |= draws.number(name, correlation(measure, own, theirs), names)
-    ranks, references = (_ranks(values) for values in (own, theirs))
+        overall |= draws.number(name, correlation(measure, ratings, reference_scores), names)
+    ranks, reference_ranks = (_compute_ranks(values) for values in (ratings, reference_scores))
     rows: list[dict[str, Any]] = [
         {
             "system": s.system,
             "rating": round(s.rating, 4),
             "reference": s.reference,
-            "reference_rank": references[i],
+            "reference_rank": reference_ranks[i],
             "rank": ranks[i],
-            "difference": ranks[i] - references[i],
+            "difference": ranks[i] - reference_ranks[i],
         }
         for i, s in enumerate(systems)
     ]
@@ -331,21 +343,24 @@ def over_instructions(
     """Return the correlations with intervals over instructions instead of systems.
 
     They say how the result would vary with other instructions for the same systems. Parameters are
-    those of `rated_system_metrics`.
+    those of `compute_rated_system_metrics`.
     """
-    table, theirs = np.array(list(ratings.values())), [reference[name] for name in ratings]
-    found: ResultFields = {}
+    table, reference_scores = (
+        np.array(list(ratings.values())),
+        [reference[name] for name in ratings],
+    )
+    fields: ResultFields = {}
     for name, measure in CORRELATIONS.items():
 
-        def statistic(rows: Indices, measure: Correlation = measure) -> float | None:
-            means = [mean(own) for own in table[:, rows]]
-            return None if None in means else measure(means, theirs)  # type: ignore[arg-type]
+        def compute_statistic(rows: Indices, measure: Correlation = measure) -> float | None:
+            means = [mean(system_ratings) for system_ratings in table[:, rows]]
+            return None if None in means else measure(means, reference_scores)  # type: ignore[arg-type]
 
-        found |= draws.number(name, statistic, range(table.shape[1]))
-    return found
+        fields |= draws.number(name, compute_statistic, range(table.shape[1]))
+    return fields
 
 
-def _ranks(values: Sequence[float]) -> list[int]:
+def _compute_ranks(values: Sequence[float]) -> list[int]:
     """Return the rank of each value, 1 for the highest. Equal values share the better rank."""
     return [int(rank) for rank in rankdata([-value for value in values], method="min")]
 
@@ -364,5 +379,5 @@ def _show(fields: ResultFields) -> None:
             f"{row['system'][:33]:<34}{row['rating']:>8.3f}{row['reference']:>13.2f}{ranks:>9}"
             f"{row['difference']:>+6d}"
         )
-    shown = [f"{name} {overall[name]:.3f}" for name in CORRELATIONS if overall[name] is not None]
-    print(f"{overall['n']} systems: {', '.join(shown) or 'no correlation is defined'}")
+    texts = [f"{name} {overall[name]:.3f}" for name in CORRELATIONS if overall[name] is not None]
+    print(f"{overall['n']} systems: {', '.join(texts) or 'no correlation is defined'}")

@@ -52,7 +52,7 @@ def write_result(
         "task": task,
         "judge": answerer_name(judge),
         "name": judge.config.model if isinstance(judge, JudgeSpec) else Path(judge).stem,
-        "sources": {role: _source(path) for role, path in sources.items()},
+        "sources": {role: _describe_source(path) for role, path in sources.items()},
         "settings": settings,
         "command": as_typed(),
         "at": time.strftime("%Y-%m-%d"),
@@ -66,12 +66,12 @@ def write_result(
 def load_result(result: str) -> ResultFields:
     """Read a result file. Raises InputError for any other file."""
     try:
-        found = json.loads(Path(result).read_text(encoding="utf-8"))
+        fields = json.loads(Path(result).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{result}: cannot be read as a result file: {error}") from error
-    if not isinstance(found, dict) or not {"task", "judge", "name"} <= set(found):
+    if not isinstance(fields, dict) or not {"task", "judge", "name"} <= set(fields):
         raise InputError(f"{result}: no result of `autoj evaluate`: it has no task and judge")
-    return found
+    return fields
 
 
 def load_rows(result: str) -> list[ResultFields]:
@@ -92,7 +92,7 @@ def load_rows(result: str) -> list[ResultFields]:
     return rows
 
 
-def _source(path: str) -> ResultFields:
+def _describe_source(path: str) -> ResultFields:
     file = Path(path)
     if not file.is_file():
         return {"path": path}

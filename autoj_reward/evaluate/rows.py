@@ -30,10 +30,10 @@ _TITLES = {
     "general_communication": "General Communication",
     "nlp_tasks": "NLP Tasks",
 }
-_KNOWN = load_scenarios()
+_SCENARIOS = load_scenarios()
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    title: tuple(s.name for s in _KNOWN if s.group == group) for group, title in _TITLES.items()
+    title: tuple(s.name for s in _SCENARIOS if s.group == group) for group, title in _TITLES.items()
 }
 """Scenarios of each group, by title. The paper's Table 6 leaves out `writing_email`; the figures of
 Table 1 need it in the group where it is here."""
@@ -52,23 +52,23 @@ def read_strict(source: str, build: Callable[[int, Fields], T]) -> tuple[T, ...]
 class MeasuredRows(Generic[T]):
     """Rows to measure. Each iteration reads them anew, so that none stays in memory.
 
-    read: returns all rows of the source. places: indices of the rows to measure, from 0.
+    read_rows: returns all rows of the source. places: indices of the rows to measure, from 0.
     """
 
-    def __init__(self, read: Callable[[], Iterable[T]], places: Collection[int]) -> None:
-        self._read, self._places = read, places
+    def __init__(self, read_rows: Callable[[], Iterable[T]], places: Collection[int]) -> None:
+        self._read_rows, self._places = read_rows, places
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __iter__(self) -> Iterator[T]:
-        return (row for at, row in enumerate(self._read()) if at in self._places)
+        return (row for index, row in enumerate(self._read_rows()) if index in self._places)
 
     def drawn(self, sample: int | None, seed: int) -> MeasuredRows[T]:
         """Return all rows, or `sample` of them drawn at random with the seed, in input order."""
         if sample is None:
             return self
-        return MeasuredRows(self._read, frozenset(drawn(sorted(self._places), sample, seed)))
+        return MeasuredRows(self._read_rows, frozenset(drawn(sorted(self._places), sample, seed)))
 
 
 def measured(rows: Stream[T], strict: bool = True) -> MeasuredRows[T]:
@@ -102,16 +102,16 @@ def text_list(row: Fields, field: str) -> tuple[str, ...]:
     value = row.get(field)
     if not isinstance(value, list) or not value:
         raise BadField(field, f"{check.show(value)} is no list of one text or more")
-    named = {f"{field}[{i}]": item for i, item in enumerate(value)}
-    return tuple(text(named, name) for name in named)
+    items_by_name = {f"{field}[{i}]": item for i, item in enumerate(value)}
+    return tuple(text(items_by_name, name) for name in items_by_name)
 
 
 def group(row: Fields) -> str:
     """Return the title of the group of the row's scenario; raises BadField if it is unknown."""
     name = text(row, "scenario")
-    if name not in _KNOWN:
+    if name not in _SCENARIOS:
         raise BadField("scenario", f"{check.show(name)} is no scenario of the paper's Table 6")
-    return _TITLES[_KNOWN[name].group]
+    return _TITLES[_SCENARIOS[name].group]
 
 
 def choice(row: Fields, field: str, options: dict[Any, T]) -> T:
@@ -123,8 +123,8 @@ def choice(row: Fields, field: str, options: dict[Any, T]) -> T:
     for option, meaning in options.items():
         if type(option) is type(value) and option == value:
             return meaning
-    known = ", ".join(map(repr, options))
-    raise BadField(field, f"{check.show(value)} is none of {known}")
+    expected = ", ".join(map(repr, options))
+    raise BadField(field, f"{check.show(value)} is none of {expected}")
 
 
 class Unique:
@@ -156,25 +156,27 @@ def read_answers(
     Where an answer has such fields too, or the row's index from 0 as `idx` or `meta.idx`, they must
     match. Raises InputError that names a bad, missing, surplus or misplaced row.
     """
-    answers, places, wanted = strictly(source, lambda _line, row: row), enumerate(rows), 0
+    answers, places, row_count = strictly(source, lambda _line, row: row), enumerate(rows), 0
 
-    def checked(row: Fields) -> T:
-        nonlocal wanted
-        if (at := next(places, None)) is not None:
-            wanted += 1
-            _in_order(row, *at)
+    def check_row(row: Fields) -> T:
+        nonlocal row_count
+        if (place := next(places, None)) is not None:
+            row_count += 1
+            _require_order(row, *place)
         return build(row)
 
-    found = count_rows(answers.mapped(checked))
-    wanted += sum(1 for _ in places)
-    if found != wanted:
-        row = min(found, wanted) + 1
-        what = f"no answer for row {row}" if found < wanted else f"row {row} answers no row"
-        raise InputError(
-            f"{source}: {found} rows for the {wanted} rows of {data}: {what}; give one "
-            "answer for each row, in the same order"
+    answer_count = count_rows(answers.mapped(check_row))
+    row_count += sum(1 for _ in places)
+    if answer_count != row_count:
+        row = min(answer_count, row_count) + 1
+        problem = (
+            f"no answer for row {row}" if answer_count < row_count else f"row {row} answers no row"
         )
-    return MeasuredRows(answers.mapped(build).usable, range(found))
+        raise InputError(
+            f"{source}: {answer_count} rows for the {row_count} rows of {data}: {problem}; give "
+            "one answer for each row, in the same order"
+        )
+    return MeasuredRows(answers.mapped(build).usable, range(answer_count))
 
 
 def drawn(rows: Sequence[T], sample: int | None, seed: int) -> tuple[T, ...]:
@@ -195,7 +197,7 @@ def by_group(names: Sequence[str]) -> dict[str, list[int]]:
     return {group: [i for i, name in enumerate(names) if name == group] for group in ordered}
 
 
-def _in_order(answer: Fields, position: int, row: Fields) -> None:
+def _require_order(answer: Fields, position: int, row: Fields) -> None:
     """Raise BadField if an answer identifies a row other than this one."""
     meta = answer.get("meta")
     index = answer.get("idx", meta.get("idx") if isinstance(meta, dict) else None)

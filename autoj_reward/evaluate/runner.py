@@ -89,10 +89,10 @@ def open_run(
     OutputError if the result or a file beside it is one of the files that are read.
     """
     checked = load_run(kind, config, sets, strict)
-    given = {role: path for role, path in sources.items() if path is not None}
-    files = RunFiles(given, result, checked.journal or path_beside(result, ".journal.sqlite"))
+    paths = {role: path for role, path in sources.items() if path is not None}
+    files = RunFiles(paths, result, checked.journal or path_beside(result, ".journal.sqlite"))
     beside = (files.beside(ROWS), files.beside(PLOT), files.journal)
-    require_apart([config, *given.values()], [result, *beside])
+    require_apart([config, *paths.values()], [result, *beside])
     return checked, files
 
 
@@ -127,26 +127,26 @@ def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
     The result is locked for this process and these judges meanwhile, see `judged_by`. The file of
     judged rows appears complete, once all rows are measured without an error.
     """
-    files, kept = task.files, list[KeptT]()
+    files, kept_rows = task.files, list[KeptT]()
     names, result = " and ".join(map(answerer_name, task.judges)), Path(task.files.result)
     tracked = tracking(task.config.track, f"{task.name} {files.result}", task.config)
     with judged_by(names, result, result), tracked as reports:
         with filling(files.beside(ROWS)) if task.record else nullcontext() as rows:
 
-            def done(row: RowT, answer: AnswerT) -> None:
+            def keep_answer(row: RowT, answer: AnswerT) -> None:
                 if rows and task.record:
                     rows.line(task.record(row, answer))
-                kept.append(task.keep(row, answer))
+                kept_rows.append(task.keep(row, answer))
 
-            own = task.answer(done)
-            fields = task.metrics(kept) | own
-        written = f"result: {files.result}"
+            answer_fields = task.answer(keep_answer)
+            fields = task.metrics(kept_rows) | answer_fields
+        message = f"result: {files.result}"
         if task.plot:
             write_text(files.beside(PLOT), task.plot(fields))
-            written += f", plot: {files.beside(PLOT)}"
+            message += f", plot: {files.beside(PLOT)}"
         settings = task.config.model_dump(mode="json", exclude=UNRECORDED)
         write_result(files.result, task.name, task.judges[0], files.sources, settings, fields)
-        reports.send(len(kept), fields)
+        reports.send(len(kept_rows), fields)
     task.show(fields)
-    print(written)
+    print(message)
     return 0

@@ -133,7 +133,7 @@ def eval_r(
     _require_scores(rows, {"--scores": scores, "--grades": grades}, data)
     _require_protocols(checked, judge, grader, scores, grades)
 
-    def answer(done: SelectedDone) -> ResultFields:
+    def answer(on_answer: SelectedDone) -> ResultFields:
         judging, grading = JudgementCost(), JudgementCost()
         if scores:
             selected = asyncio.run(choose_by_scores(rows, scores, checked))
@@ -141,17 +141,19 @@ def eval_r(
             judging, selected = choose_by_ratings(rows, checked, judge, files.journal)
         items = MeasuredRows(lambda: zip(rows, selected, strict=True), range(len(rows)))
         if grades:
-            for row, own in items:
-                done((row, own), row.scores[grades])
+            for row, choice in items:
+                on_answer((row, choice), row.scores[grades])
         else:
-            grading = _grade(items, checked, grader, files.journal, done)
+            grading = _grade(items, checked, grader, files.journal, on_answer)
         cost = {"judge": judging.fields(), "grader": grading.fields()}
         return {"grader": grades or grader.name, "cost": cost}
 
-    def keep(item: SelectedRow, given: Scores) -> GradedRow:
-        row, own = item
-        values = tuple(judgement.view(checked.view) for judgement in own.ratings)
-        return GradedRow(row.base, text_digest(row.query), values, given, own.chosen, own.spent)
+    def keep(item: SelectedRow, grade_values: Scores) -> GradedRow:
+        row, choice = item
+        values = tuple(judgement.view(checked.view) for judgement in choice.ratings)
+        return GradedRow(
+            row.base, text_digest(row.query), values, grade_values, choice.chosen, choice.spent
+        )
 
     return run_task(
         Task(
@@ -168,53 +170,65 @@ def eval_r(
     )
 
 
-def read_candidates(source: str, wanted: int) -> MeasuredRows[Candidates]:
+def read_candidates(source: str, min_responses: int) -> MeasuredRows[Candidates]:
     """Return the candidates of a file, one record for each query and base model.
 
     Rows have `scenario`, `prompt` and `outputs`. Either `outputs` holds, for each base model, an
     object of `outputs`, `logprobs` and `scores` (by rater), or the row itself has these three.
-    wanted: candidates that each query must have. Raises InputError that names every bad row.
+    min_responses: candidates that each query must have. Raises InputError that names every bad row.
     """
 
     def build(line: int, row: Fields) -> list[Candidates]:
         query, name = text(row, "prompt", blank=False), group(row)
-        given = row.get("outputs")
-        blocks = {"responses": row} if isinstance(given, list) else given
+        outputs = row.get("outputs")
+        blocks = {"responses": row} if isinstance(outputs, list) else outputs
         if not isinstance(blocks, dict) or not blocks:
-            raise BadField("outputs", f"{check.show(given)} is no list and no lists by base model")
-        found = []
+            raise BadField(
+                "outputs", f"{check.show(outputs)} is no list and no lists by base model"
+            )
+        records = []
         for base, block in blocks.items():
             where = "outputs" if block is row else f"outputs.{base}"
             if not isinstance(block, dict):
                 raise BadField(where, f"not an object: {check.show(block)}")
-            found.append(Candidates(line, query, name, base, *_lists(block, where, wanted)))
-        return found
+            records.append(
+                Candidates(line, query, name, base, *_read_lists(block, where, min_responses))
+            )
+        return records
 
     rows = strictly(source, build)
     count = count_rows(rows, size=len)
-    return MeasuredRows(lambda: (one for row in rows.usable() for one in row), range(count))
+    return MeasuredRows(lambda: (record for row in rows.usable() for record in row), range(count))
 
 
-def _lists(
-    block: dict[str, Any], where: str, wanted: int
+def _read_lists(
+    block: dict[str, Any], where: str, min_responses: int
 ) -> tuple[tuple[str, ...], tuple[float, ...] | None, dict[str, Scores]]:
     responses = text_list(block, "outputs")
-    if len(responses) < wanted:
-        raise BadField(where, f"{len(responses)} responses; best of {wanted} needs {wanted}")
+    if len(responses) < min_responses:
+        raise BadField(
+            where, f"{len(responses)} responses; best of {min_responses} needs {min_responses}"
+        )
     logprobs = check.numbers(block, "logprobs", len(responses))
     scores = block.get("scores") or {}
     if not isinstance(scores, dict):
         raise BadField(f"{where}.scores", f"not lists by name: {check.show(scores)}")
-    found = {}
+    scores_by_rater = {}
     for name, values in scores.items():
         if not isinstance(values, list) or len(values) != len(responses):
-            shown = f"{len(values)} numbers" if isinstance(values, list) else check.show(values)
-            raise BadField(f"{where}.scores.{name}", f"{shown} for {len(responses)} responses")
-        found[name] = tuple(_score(value, f"{where}.scores.{name}") for value in values)
-    return responses, logprobs, found
+            description = (
+                f"{len(values)} numbers" if isinstance(values, list) else check.show(values)
+            )
+            raise BadField(
+                f"{where}.scores.{name}", f"{description} for {len(responses)} responses"
+            )
+        scores_by_rater[name] = tuple(
+            _read_score(value, f"{where}.scores.{name}") for value in values
+        )
+    return responses, logprobs, scores_by_rater
 
 
-def _score(value: Any, where: str) -> float | None:
+def _read_score(value: Any, where: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -226,23 +240,23 @@ def choose_by_ratings(
     rows: MeasuredRows[Candidates], config: SelectionConfig, spec: JudgeSpec, journal: Path
 ) -> tuple[JudgementCost, Spool[Selected]]:
     """Rate the candidates up to the largest N and choose among them; return cost and choices."""
-    found = Spool[Selected]()
+    choices = Spool[Selected]()
     k, tie = spec.critiques, spec.ratings_tie
-    most = max(config.sizes)
+    max_size = max(config.sizes)
 
-    async def question(ask: Ask, row: Candidates) -> tuple[Selected, Sequence[Judgement]]:
-        candidates = _candidates(row)
+    async def rate_and_choose(ask: Ask, row: Candidates) -> tuple[Selected, Sequence[Judgement]]:
+        candidates = _build_candidates(row)
 
         async def meet(i: int, j: int) -> Verdict:
             pair = Pair.of(candidates[i], candidates[j])
             return (await Compare(pair, tie=tie).answer(ask)).verdict
 
         if config.budget is not None:
-            own = await choose_within(ask, row, config, spec)
+            choice = await choose_within(ask, row, config, spec)
         else:
-            ratings = await rate_candidates(ask, candidates[:most], spec, config.view)
-            own = Selected(ratings, await choose_among(row, ratings, config, meet))
-        return own, own.ratings
+            ratings = await rate_candidates(ask, candidates[:max_size], spec, config.view)
+            choice = Selected(ratings, await choose_among(row, ratings, config, meet))
+        return choice, choice.ratings
 
     def require(views: frozenset[View]) -> None:
         require_cheap_pass(views)
@@ -252,26 +266,26 @@ def choose_by_ratings(
         spec,
         journal,
         rows,
-        question,
-        done=lambda _row, own: found.add(own),
+        rate_and_choose,
+        on_answer=lambda _row, choice: choices.add(choice),
         label="rating candidates",
-        size=lambda _row: k * most,
+        size=lambda _row: k * max_size,
         # A budget needs both critiques and cheap readings, so no single view can be required.
         view=config.view if config.budget is None else None,
         require=None if config.budget is None else require,
     )
-    return cost, found
+    return cost, choices
 
 
 async def choose_by_scores(
     rows: MeasuredRows[Candidates], name: str, config: SelectionConfig
 ) -> Spool[Selected]:
     """Choose by the scores of the rater `name` in the data."""
-    found = Spool[Selected]()
+    choices = Spool[Selected]()
     for row in rows:
-        ratings = _as_judgements(row.scores[name])
-        found.add(Selected(ratings, await choose_among(row, ratings, config)))
-    return found
+        ratings = _convert_scores(row.scores[name])
+        choices.add(Selected(ratings, await choose_among(row, ratings, config)))
+    return choices
 
 
 async def choose_among(
@@ -287,7 +301,7 @@ async def choose_among(
     rules = {CONFIGURED: tuple(config.tie_break)} | {rule: (rule, "first") for rule in SINGLE_RULES}
     if "pairwise" in config.tie_break:
         rules["pairwise"] = ("pairwise", "first")
-    candidates = _candidates(row)
+    candidates = _build_candidates(row)
     return {
         rule: {
             n: await choose(
@@ -306,9 +320,9 @@ async def choose_within(
 
     The ratings are those of the largest N.
     """
-    found = {
+    answers = {
         n: await Choose(
-            tuple(_candidates(row)[:n]),
+            tuple(_build_candidates(row)[:n]),
             config.view,
             config.tie_break,
             spec.critiques,
@@ -319,15 +333,15 @@ async def choose_within(
         ).answer(ask)
         for n in config.sizes
     }
-    spent = {n: own.spending for n, own in found.items() if own.spending}
+    spendings = {n: answer.spending for n, answer in answers.items() if answer.spending}
     return Selected(
-        found[max(config.sizes)].judgements,
-        {CONFIGURED: {n: own.selection for n, own in found.items()}},
-        {n: (own.usage.tokens_out, own.full_tokens) for n, own in spent.items()},
+        answers[max(config.sizes)].judgements,
+        {CONFIGURED: {n: answer.selection for n, answer in answers.items()}},
+        {n: (spending.usage.tokens_out, spending.full_tokens) for n, spending in spendings.items()},
     )
 
 
-def _candidates(row: Candidates) -> list[Candidate]:
+def _build_candidates(row: Candidates) -> list[Candidate]:
     logprobs = row.logprobs or (None,) * len(row.responses)
     return [
         Candidate(row.query, response, logprob)
@@ -340,20 +354,20 @@ def _grade(
     config: SelectionConfig,
     grader: JudgeSpec,
     journal: Path,
-    done: SelectedDone,
+    on_answer: SelectedDone,
 ) -> JudgementCost:
     """Grade the candidates of `Selected.to_grade` and return the cost; the others get None."""
 
-    def candidates(item: SelectedRow) -> list[Candidate]:
-        row, own = item
-        return [Candidate(row.query, row.responses[i]) for i in own.to_grade(config)]
+    def make_candidates(item: SelectedRow) -> list[Candidate]:
+        row, choice = item
+        return [Candidate(row.query, row.responses[i]) for i in choice.to_grade(config)]
 
-    def graded(item: SelectedRow, grades: Scores) -> None:
-        row, own = item
-        given = dict(zip(own.to_grade(config), grades, strict=True))
-        done(item, tuple(given.get(i) for i in range(len(row.responses))))
+    def pass_on_grades(item: SelectedRow, grades: Scores) -> None:
+        row, choice = item
+        grades_by_index = dict(zip(choice.to_grade(config), grades, strict=True))
+        on_answer(item, tuple(grades_by_index.get(i) for i in range(len(row.responses))))
 
-    return rate_each(grader, journal, items, candidates, graded, "grading", "rating")
+    return rate_each(grader, journal, items, make_candidates, pass_on_grades, "grading", "rating")
 
 
 def _require_protocols(
@@ -375,17 +389,19 @@ def _require_protocols(
         require_protocol(grader, "single")
 
 
-def _require_scores(rows: Iterable[Candidates], given: Mapping[str, str | None], data: str) -> None:
-    named = {flag: name for flag, name in given.items() if name}
-    for row in rows if named else ():
-        for flag, name in named.items():
+def _require_scores(
+    rows: Iterable[Candidates], raters_by_flag: Mapping[str, str | None], data: str
+) -> None:
+    given_raters = {flag: name for flag, name in raters_by_flag.items() if name}
+    for row in rows if given_raters else ():
+        for flag, name in given_raters.items():
             if name not in row.scores:
-                known = ", ".join(row.scores) or "none"
+                present_raters = ", ".join(row.scores) or "none"
                 where = f"{data}:{row.line}: no scores by {name!r} for {row.base}"
-                raise ConfigError(f"{where} (there: {known}): name another with {flag}")
+                raise ConfigError(f"{where} (there: {present_raters}): name another with {flag}")
 
 
-def _as_judgements(scores: Scores) -> tuple[Judgement, ...]:
+def _convert_scores(scores: Scores) -> tuple[Judgement, ...]:
     """Convert scores of a file to judgements; a missing one becomes an UNPARSABLE judgement."""
     return tuple(
         Judgement(Outcome.UNPARSABLE, reason="no score in the file")
@@ -396,28 +412,28 @@ def _as_judgements(scores: Scores) -> tuple[Judgement, ...]:
 
 
 def _record(item: SelectedRow, grades: Scores) -> dict[str, Any]:
-    row, own = item
+    row, choice = item
     return {
         "line": row.line,
         "group": row.group,
         "base": row.base,
         "query": row.query,
         "responses": row.responses,
-        "ratings": [judgement.view("rating") for judgement in own.ratings],
+        "ratings": [judgement.view("rating") for judgement in choice.ratings],
         "grades": grades,
-        "critiques": [judgement.critique for judgement in own.ratings],
+        "critiques": [judgement.critique for judgement in choice.ratings],
         "chosen": {
             rule: {str(n): selection.index for n, selection in by_size.items()}
-            for rule, by_size in own.chosen.items()
+            for rule, by_size in choice.chosen.items()
         },
     }
 
 
 def _show(fields: ResultFields) -> None:
-    for base, own in fields["bases"].items():
-        for n, best in own["best_of"].items():
+    for base, metrics in fields["bases"].items():
+        for n, best in metrics["best_of"].items():
             mean = "-" if best["grade"] is None else f"{best['grade']:.3f}"
             print(f"{base:<28}best of {n:>3}  mean grade {mean}")
     overall = fields["overall"]
-    shown = [f"{n} {overall[n]:.3f}" for n in ("pearson", "spearman") if overall[n] is not None]
-    print(f"{overall['n']} graded: {', '.join(shown) or 'no correlation is defined'}")
+    texts = [f"{n} {overall[n]:.3f}" for n in ("pearson", "spearman") if overall[n] is not None]
+    print(f"{overall['n']} graded: {', '.join(texts) or 'no correlation is defined'}")

@@ -66,84 +66,93 @@ def selection_metrics(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
     The correlations are over all candidates with a rating and a grade, and within each query. If
     every candidate is graded, the share of the possible gain over a random choice is added.
     """
-    own: dict[str, list[GradedRow]] = {}
+    rows_by_base: dict[str, list[GradedRow]] = {}
     for row in rows:
-        own.setdefault(row.base, []).append(row)
+        rows_by_base.setdefault(row.base, []).append(row)
     return {
-        "overall": _correlations(rows, draws),
+        "overall": _compute_correlations(rows, draws),
         "bases": {
-            base: _correlations(members, draws)
-            | {"ties": percentage(_tie_rate([row.values for row in members]))}
-            | {"best_of": _sizes(members, draws)}
-            for base, members in own.items()
+            base: _compute_correlations(members, draws)
+            | {"ties": percentage(_compute_tie_rate([row.values for row in members]))}
+            | {"best_of": _measure_sizes(members, draws)}
+            for base, members in rows_by_base.items()
         },
     }
 
 
-def _correlations(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
+def _compute_correlations(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
     """Return correlations over the candidates with a rating and a grade (paper, section 6.3)."""
-    both = [
+    graded_values = [
         (value, grade, row.query)
         for row in rows
         for value, grade in zip(row.values, row.grades, strict=False)
         if value is not None and grade is not None
     ]
-    x, y, queries = ([row[k] for row in both] for k in range(3))
-    found: ResultFields = {"queries": len(rows), "n": len(both)}
+    x, y, queries = ([row[k] for row in graded_values] for k in range(3))
+    fields: ResultFields = {"queries": len(rows), "n": len(graded_values)}
     for name, measure in (("pearson", pearson), ("spearman", spearman)):
-        found |= draws.number(name, correlation(measure, x, y), queries)
+        fields |= draws.number(name, correlation(measure, x, y), queries)
     values = [row.values for row in rows]
-    inside = orders(values, [row.grades[: len(row.values)] for row in rows])
-    known = int((~np.isnan(inside)).sum())
-    return found | {"within_query": {"spearman": rounded(mean(inside), 6), "queries": known}}
+    query_correlations = orders(values, [row.grades[: len(row.values)] for row in rows])
+    defined_count = int((~np.isnan(query_correlations)).sum())
+    return fields | {
+        "within_query": {"spearman": rounded(mean(query_correlations), 6), "queries": defined_count}
+    }
 
 
-def _tie_rate(values: Sequence[Scores]) -> float | None:
+def _compute_tie_rate(values: Sequence[Scores]) -> float | None:
     """Return the share of equal values among all pairs of candidates of one query."""
     return ratio(*tie_counts(values).T)(np.arange(len(values)))
 
 
-def _sizes(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
-    found: ResultFields = {}
+def _measure_sizes(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
+    fields: ResultFields = {}
     queries = [row.query for row in rows]
     for size in rows[0].chosen[CONFIGURED]:
         picks = {rule: [row.chosen[rule][size] for row in rows] for rule in rows[0].chosen}
-        own = picks[CONFIGURED]
-        best = _graded(own, rows)
-        one: dict[str, Any] = {
+        configured = picks[CONFIGURED]
+        best = _collect_grades(configured, rows)
+        size_fields: dict[str, Any] = {
             "n": int((~np.isnan(best)).sum()),
             **draws.number("grade", share(best), queries),
-            "decided_by": dict(Counter(selection.rule for selection in own)),
-            "tied": percentage(float(np.mean([bool(selection.tied) for selection in own]))),
+            "decided_by": dict(Counter(selection.rule for selection in configured)),
+            "tied": percentage(float(np.mean([bool(selection.tied) for selection in configured]))),
         }
-        one["other_tie_breaks"] = {
+        size_fields["other_tie_breaks"] = {
             rule: {
-                "grade": rounded(mean(_graded(other, rows)), 6),
+                "grade": rounded(mean(_collect_grades(other_picks, rows)), 6),
                 "other_choice": percentage(
-                    float(np.mean([a.index != b.index for a, b in zip(own, other, strict=True)]))
+                    float(
+                        np.mean(
+                            [
+                                a.index != b.index
+                                for a, b in zip(configured, other_picks, strict=True)
+                            ]
+                        )
+                    )
                 ),
             }
-            for rule, other in picks.items()
+            for rule, other_picks in picks.items()
             if rule != CONFIGURED
         }
         if rows[0].spent:
             written, full = np.sum([row.spent[size] for row in rows], axis=0)
-            one["written"] = percentage(written / full if full else None)
+            size_fields["written"] = percentage(written / full if full else None)
         if all(None not in row.grades[:size] for row in rows):
-            one |= _gain(best, [row.grades[:size] for row in rows], queries, draws)
-        found[str(size)] = one
-    return found
+            size_fields |= _compute_gain(best, [row.grades[:size] for row in rows], queries, draws)
+        fields[str(size)] = size_fields
+    return fields
 
 
-def _gain(
+def _compute_gain(
     best: Array, grades: Sequence[Scores], queries: Sequence[bytes], draws: Draws
 ) -> ResultFields:
     """Return the mean grade of a random and of the best choice, and the judge's share of the gain.
 
     best: grade of the judge's choice in each query.
     """
-    every = np.array(grades, dtype=float)
-    chance, top = every.mean(axis=1), every.max(axis=1)
+    grade_table = np.array(grades, dtype=float)
+    chance, top = grade_table.mean(axis=1), grade_table.max(axis=1)
     return {
         "random_grade": rounded(mean(chance), 6),
         "best_grade": rounded(mean(top), 6),
@@ -151,9 +160,9 @@ def _gain(
     }
 
 
-def _graded(picks: Sequence[Selection], rows: Sequence[GradedRow]) -> Array:
-    found = [row.grades[pick.index] for row, pick in zip(rows, picks, strict=True)]
-    return np.array([np.nan if grade is None else grade for grade in found], dtype=float)
+def _collect_grades(picks: Sequence[Selection], rows: Sequence[GradedRow]) -> Array:
+    grades = [row.grades[pick.index] for row, pick in zip(rows, picks, strict=True)]
+    return np.array([np.nan if grade is None else grade for grade in grades], dtype=float)
 
 
 class WithinQuery(NamedTuple):
@@ -183,12 +192,16 @@ def order_given_length(query: WithinQuery) -> float | None:
     )
     if None in pairs:
         return None
-    both, of_values, of_grades = (float(r or 0.0) for r in pairs)
-    left = (1 - of_values**2) * (1 - of_grades**2)
-    return (both - of_values * of_grades) / math.sqrt(left) if left > 1e-12 else None
+    values_grades, values_lengths, grades_lengths = (float(r or 0.0) for r in pairs)
+    unexplained = (1 - values_lengths**2) * (1 - grades_lengths**2)
+    return (
+        (values_grades - values_lengths * grades_lengths) / math.sqrt(unexplained)
+        if unexplained > 1e-12
+        else None
+    )
 
 
-def best_drawn(values: ArrayLike, grades: ArrayLike, n: int) -> float:
+def compute_best_drawn(values: ArrayLike, grades: ArrayLike, n: int) -> float:
     """Return the expected grade of the best by value of `n` responses, over all ways to draw n.
 
     values, grades: shape [N]. Equal values are equally likely to be chosen; nan is the lowest
@@ -203,14 +216,14 @@ def best_drawn(values: ArrayLike, grades: ArrayLike, n: int) -> float:
     _, level, counts = np.unique(
         np.where(np.isnan(value), -np.inf, value), return_inverse=True, return_counts=True
     )
-    upto = np.concatenate([[0], np.cumsum(counts)])
-    ways = [_share(int(k), size, n) for k in upto]
+    cumulative_counts = np.concatenate([[0], np.cumsum(counts)])
+    ways = [_compute_share(int(k), size, n) for k in cumulative_counts]
     return float(np.bincount(level, grade) / counts @ np.diff(ways))
 
 
 def gain(values: ArrayLike, grades: ArrayLike, n: int) -> float:
-    """Return `best_drawn` minus the mean of all grades."""
-    return best_drawn(values, grades, n) - float(np.mean(np.asarray(grades, float)))
+    """Return `compute_best_drawn` minus the mean of all grades."""
+    return compute_best_drawn(values, grades, n) - float(np.mean(np.asarray(grades, float)))
 
 
 def orders(
@@ -222,24 +235,24 @@ def orders(
 
     Responses without a value or a grade are left out. nan where the correlation is undefined.
     """
-    found = []
-    for own, graded in zip(values, grades, strict=True):
-        value, grade = np.array(own, dtype=float), np.array(graded, dtype=float)
-        known = ~(np.isnan(value) | np.isnan(grade))
-        r = measure(value[known], grade[known])
-        found.append(math.nan if r is None else r)
-    return np.array(found)
+    correlations = []
+    for query_values, query_grades in zip(values, grades, strict=True):
+        value, grade = np.array(query_values, dtype=float), np.array(query_grades, dtype=float)
+        has_both = ~(np.isnan(value) | np.isnan(grade))
+        r = measure(value[has_both], grade[has_both])
+        correlations.append(math.nan if r is None else r)
+    return np.array(correlations)
 
 
 def tie_counts(values: Iterable[QueryNumbers]) -> Array:
     """Return (pairs of equal value, all pairs) of each query's known values, shape [queries, 2]."""
-    found = []
-    for own in values:
-        known = np.array(own, dtype=float)
-        known = known[~np.isnan(known)]
-        _, counts = np.unique(known, return_counts=True)
-        found.append([int((counts * (counts - 1) // 2).sum()), math.comb(len(known), 2)])
-    return np.array(found, dtype=float).reshape(-1, 2)
+    rows = []
+    for query_values in values:
+        known_values = np.array(query_values, dtype=float)
+        known_values = known_values[~np.isnan(known_values)]
+        _, counts = np.unique(known_values, return_counts=True)
+        rows.append([int((counts * (counts - 1) // 2).sum()), math.comb(len(known_values), 2)])
+    return np.array(rows, dtype=float).reshape(-1, 2)
 
 
 def mean_orders(queries: Sequence[WithinQuery]) -> dict[str, float]:
@@ -248,12 +261,14 @@ def mean_orders(queries: Sequence[WithinQuery]) -> dict[str, float]:
     Undefined correlations are left out, and so is a name for which all are undefined.
     """
     measures = {"order": order, "order_given_length": order_given_length}
-    found = {name: [measure(query) for query in queries] for name, measure in measures.items()}
-    known = {name: [r for r in values if r is not None] for name, values in found.items()}
-    return {name: fmean(values) for name, values in known.items() if values}
+    correlations = {
+        name: [measure(query) for query in queries] for name, measure in measures.items()
+    }
+    defined = {name: [r for r in values if r is not None] for name, values in correlations.items()}
+    return {name: fmean(values) for name, values in defined.items() if values}
 
 
 @lru_cache(maxsize=4096)
-def _share(k: int, size: int, n: int) -> float:
+def _compute_share(k: int, size: int, n: int) -> float:
     """Return the probability that n responses drawn from `size` are all among the lowest k."""
     return math.comb(k, n) / math.comb(size, n)

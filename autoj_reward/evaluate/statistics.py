@@ -57,32 +57,32 @@ class Draws:
 
     def mean(self, values: Array) -> Estimate:
         """Estimate the mean of the values that are not nan; n counts these."""
-        known = values[~np.isnan(values)]
-        return self.over(share(known), len(known))
+        known_values = values[~np.isnan(values)]
+        return self.over(share(known_values), len(known_values))
 
     def percent(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> ResultFields:
         """Return a share of rows in percent with two decimals, and its interval under `NAME_95`.
 
         groups: the group of each row. Rows of one group are resampled together.
         """
-        return self._figure(name, statistic, groups, percentage)
+        return self._estimate_field(name, statistic, groups, percentage)
 
     def number(self, name: str, statistic: Statistic, groups: Sequence[Hashable]) -> ResultFields:
         """Return a number with six decimals, and its interval under `NAME_95`.
 
         Six decimals leave room for rounding again. groups: as for `percent`.
         """
-        return self._figure(name, statistic, groups, lambda value: rounded(value, 6))
+        return self._estimate_field(name, statistic, groups, lambda value: rounded(value, 6))
 
-    def _figure(
+    def _estimate_field(
         self,
         name: str,
         statistic: Statistic,
         groups: Sequence[Hashable],
         show: Callable[[float | None], float | None],
     ) -> ResultFields:
-        found = self.over(statistic, len(groups), groups)
-        return {name: show(found.value), f"{name}_95": [show(found.low), show(found.high)]}
+        estimate = self.over(statistic, len(groups), groups)
+        return {name: show(estimate.value), f"{name}_95": [show(estimate.low), show(estimate.high)]}
 
 
 def bootstrap(
@@ -102,29 +102,29 @@ def bootstrap(
     if n_rows == 0:
         return Estimate(None, None, None, 0)
     value = statistic(np.arange(n_rows))
-    order, sizes = _members(range(n_rows) if groups is None else groups)
+    order, sizes = _group_rows(range(n_rows) if groups is None else groups)
     if value is None or len(sizes) < 2:
         return Estimate(value, None, None, n_rows)
-    rng, starts, found = np.random.default_rng(seed), sizes.cumsum() - sizes, []
+    rng, starts, figures = np.random.default_rng(seed), sizes.cumsum() - sizes, []
     for _ in range(rounds):
         draw = rng.integers(len(sizes), size=len(sizes))
         ends = sizes[draw].cumsum()
         shifts = np.repeat(starts[draw] - ends + sizes[draw], sizes[draw])
-        found.append(statistic(order[shifts + np.arange(len(shifts))]))
-    known = [figure for figure in found if figure is not None]
-    if len(known) < 0.95 * rounds:
+        figures.append(statistic(order[shifts + np.arange(len(shifts))]))
+    defined = [figure for figure in figures if figure is not None]
+    if len(defined) < 0.95 * rounds:
         return Estimate(value, None, None, n_rows)
-    low, high = np.percentile(known, [2.5, 97.5])
+    low, high = np.percentile(defined, [2.5, 97.5])
     return Estimate(value, float(low), float(high), n_rows)
 
 
-def _members(groups: Sequence[Hashable]) -> tuple[Indices, Indices]:
+def _group_rows(groups: Sequence[Hashable]) -> tuple[Indices, Indices]:
     """Return row indices by group, groups in order of appearance, and the size of each group."""
-    found: dict[Hashable, list[int]] = {}
+    rows_by_group: dict[Hashable, list[int]] = {}
     for row, name in enumerate(groups):
-        found.setdefault(name, []).append(row)
-    sizes = np.array([len(rows) for rows in found.values()])
-    return np.concatenate([np.array(rows) for rows in found.values()]), sizes
+        rows_by_group.setdefault(name, []).append(row)
+    sizes = np.array([len(rows) for rows in rows_by_group.values()])
+    return np.concatenate([np.array(rows) for rows in rows_by_group.values()]), sizes
 
 
 def share(hits: ArrayLike) -> Statistic:
@@ -136,8 +136,8 @@ def share(hits: ArrayLike) -> Statistic:
 def mean(values: ArrayLike) -> float | None:
     """Return the mean of the values that are not nan; None without any."""
     array = np.asarray(values, dtype=float)
-    known = array[~np.isnan(array)]
-    return float(known.mean()) if known.size else None
+    known_values = array[~np.isnan(array)]
+    return float(known_values.mean()) if known_values.size else None
 
 
 def ratio(parts: ArrayLike, wholes: ArrayLike) -> Statistic:
@@ -147,21 +147,21 @@ def ratio(parts: ArrayLike, wholes: ArrayLike) -> Statistic:
     """
     a, b = np.asarray(parts, dtype=float), np.asarray(wholes, dtype=float)
 
-    def of(rows: Indices) -> float | None:
+    def divide_sums(rows: Indices) -> float | None:
         whole = float(b[rows].sum())
         return float(a[rows].sum()) / whole if whole > 1e-9 else None
 
-    return of
+    return divide_sums
 
 
 def difference(first: Statistic, second: Statistic) -> Statistic:
     """Return the first statistic less the second on the same rows, for a paired bootstrap."""
 
-    def less(rows: Indices) -> float | None:
+    def subtract(rows: Indices) -> float | None:
         a, b = first(rows), second(rows)
         return None if a is None or b is None else a - b
 
-    return less
+    return subtract
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
@@ -169,7 +169,7 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float | None:
 
     Raises ValueError for sides of different length or with a number that is not finite.
     """
-    a, b = _numbers(x), _numbers(y)
+    a, b = _require_finite(x), _require_finite(y)
     if a.shape != b.shape:
         raise ValueError(f"{a.size} numbers against {b.size}")
     if a.size < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -184,13 +184,13 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float | None:
     `pearson`."""
     from scipy.stats import rankdata  # half a second, which most evaluations need not wait
 
-    return pearson(rankdata(_numbers(x)), rankdata(_numbers(y)))
+    return pearson(rankdata(_require_finite(x)), rankdata(_require_finite(y)))
 
 
 def kendall(x: ArrayLike, y: ArrayLike) -> float | None:
     """Return Kendall's tau-b, -1..1, which takes ties into account; None and errors as for
     `pearson`."""
-    a, b = _numbers(x), _numbers(y)
+    a, b = _require_finite(x), _require_finite(y)
     if pearson(a, b) is None:
         return None
     from scipy.stats import kendalltau
@@ -242,7 +242,7 @@ def percentage(share: float | None) -> float | None:
     return None if share is None else round(100 * share, 2)
 
 
-def _numbers(values: ArrayLike) -> NDArray[np.float64]:
+def _require_finite(values: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if not np.isfinite(array).all():
         raise ValueError("a number is not finite")

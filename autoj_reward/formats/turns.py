@@ -94,8 +94,8 @@ PLAIN = _AnyRole(
     user=f"User: {TEXT}", assistant=f"Assistant: {TEXT}", system=f"System: {TEXT}",
     tool=f"Tool: {TEXT}",
 )  # fmt: skip
-"""Turns for formats that define none: written as by `conversation.plain`, with forged marks broken
-up.
+"""Turns for formats that define none: written as by `conversation.to_plain_text`, with forged marks
+broken up.
 
 A custom role that is a single word is shown by its name.
 """

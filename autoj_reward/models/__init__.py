@@ -72,9 +72,9 @@ def format_and_wrapper(config: JudgeConfig) -> tuple[str, str]:
 
     A model without an entry gets the default judge's format and wrapper.
     """
-    known = known_models().get(config.model) or known_models()["default"]
-    fmt = known.format if config.format == "auto" else config.format
-    return fmt, known.wrapper if config.wrapper == "auto" else config.wrapper
+    entry = known_models().get(config.model) or known_models()["default"]
+    fmt = entry.format if config.format == "auto" else config.format
+    return fmt, entry.wrapper if config.wrapper == "auto" else config.wrapper
 
 
 def policy_wrapper(config: PolicyConfig) -> str:
@@ -84,8 +84,8 @@ def policy_wrapper(config: PolicyConfig) -> str:
     """
     if config.wrapper != "auto":
         return config.wrapper
-    known = known_models().get(config.model)
-    return known.wrapper if known else "chat"
+    entry = known_models().get(config.model)
+    return entry.wrapper if entry else "chat"
 
 
 def max_output_tokens(config: JudgeConfig, fmt: JudgeFormat) -> int:
@@ -105,7 +105,7 @@ def resolve(config: EngineConfig) -> ResolvedModel:
     if not config.on_replicas:
         words = f"{config.kind}:{without_secrets(config.base_url or '')}:{config.model}"
         if config.tokenizer:
-            words += f":{_tokenizer_identity(config.tokenizer)}"
+            words += f":{_identify_tokenizer(config.tokenizer)}"
         return ResolvedModel(config.model, words, "cpu")
     device = detect_device().kind
     if config.model in BUILT_IN:
@@ -127,7 +127,7 @@ def resolve(config: EngineConfig) -> ResolvedModel:
     return ResolvedModel(config.model, f"{config.model}@{commit}", device, commit)
 
 
-def _tokenizer_identity(name: str) -> str:
+def _identify_tokenizer(name: str) -> str:
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder_identity(folder)

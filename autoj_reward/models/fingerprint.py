@@ -43,23 +43,23 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: Reso
         "seed": config.seed if config.temperature > 0 else None,
         "over_long": config.over_long,
     }
-    facts |= length_facts(config)
+    facts |= collect_length_facts(config)
     if fmt.thinking:
         facts["thinking_tokens"] = config.thinking_tokens
     if config.criteria:
-        facts["criteria"] = criteria_digest()
+        facts["criteria"] = compute_criteria_digest()
     if config.critique and config.frequency_penalty:
         facts["frequency_penalty"] = config.frequency_penalty
-    return fingerprint_of(config.model, fmt.name, facts)
+    return compute_fingerprint(config.model, fmt.name, facts)
 
 
 def scalar_fingerprint(config: JudgeConfig, fmt: ScalarFormat, model: ResolvedModel) -> str:
     """Return the name of a scalar reward model. Decoding settings do not change it."""
-    facts = {"format": fmt.digest, "over_long": config.over_long} | length_facts(config)
-    return fingerprint_of(config.model, fmt.name, engine_facts(config, model) | facts)
+    facts = {"format": fmt.digest, "over_long": config.over_long} | collect_length_facts(config)
+    return compute_fingerprint(config.model, fmt.name, engine_facts(config, model) | facts)
 
 
-def fingerprint_of(model: str, fmt: str, facts: dict[str, Any]) -> str:
+def compute_fingerprint(model: str, fmt: str, facts: dict[str, Any]) -> str:
     """Return model, format and 16 hex digits of the SHA-256 of the facts."""
     facts = facts | {"reading": READING}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
@@ -72,7 +72,7 @@ def engine_facts(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
     return {
         "model": model.identity,
         "engine": config.kind,
-        "versions": [_version(names) for names in ENGINES.get(config.kind, ())],
+        "versions": [_find_version(names) for names in ENGINES.get(config.kind, ())],
         "remote_code": config.trust_remote_code,
         "numerics": [dtype_of(config, model.device), config.quantization, config.tensor_parallel],
         "length": config.max_model_len,
@@ -80,18 +80,18 @@ def engine_facts(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
     }
 
 
-def length_facts(config: JudgeConfig) -> dict[str, Any]:
+def collect_length_facts(config: JudgeConfig) -> dict[str, Any]:
     """Return the maximum length of a text, unless it is the default.
 
     Another limit rejects other inputs, and an input rejected under one limit is judged again under
     another.
     """
     default = JudgeConfig.model_fields["max_text_chars"].default
-    own = config.max_text_chars
-    return {} if own == default else {"max_text_chars": own}
+    max_chars = config.max_text_chars
+    return {} if max_chars == default else {"max_text_chars": max_chars}
 
 
-def _version(names: tuple[str, ...]) -> str | None:
+def _find_version(names: tuple[str, ...]) -> str | None:
     for name in names:
         try:
             return version(name)
@@ -101,7 +101,7 @@ def _version(names: tuple[str, ...]) -> str | None:
 
 
 @lru_cache
-def criteria_digest() -> str:
+def compute_criteria_digest() -> str:
     """Return a digest of the scenario classifier and all criteria. Both affect judgements."""
     from autoj_reward.models.scenarios import CLASSIFIER_FILES  # imports numpy only if needed
 

@@ -34,13 +34,15 @@ def engine_parts(config: EngineConfig, device: Device) -> dict[str, float] | Non
     except ModelError:
         return None
     config = resolve_engine_settings(config, device)
-    found = {
+    parts_gib = {
         "weights": weight_gib(shape, config, device) / config.tensor_parallel,
-        "a step": _step(shape, config),
+        "a step": _estimate_step_gib(shape, config),
         "CUDA": CONTEXT_GIB,
     }
-    left = device.memory_gib * config.gpu_memory_utilization - sum(found.values())
-    return found | {"KV cache": left if config.kv_cache_gib is None else config.kv_cache_gib}
+    remaining_gib = device.memory_gib * config.gpu_memory_utilization - sum(parts_gib.values())
+    return parts_gib | {
+        "KV cache": remaining_gib if config.kv_cache_gib is None else config.kv_cache_gib
+    }
 
 
 def cpu_engine_gib(config: JudgeConfig | PolicyConfig) -> float:
@@ -58,30 +60,30 @@ def require_engine_memory(config: JudgeConfig | PolicyConfig, device: Device) ->
 
     A model of unknown shape passes.
     """
-    found = engine_parts(config, device)
-    if found is None:
+    parts_gib = engine_parts(config, device)
+    if parts_gib is None:
         return
     share = min(1.0, config.serve.num_gpus or 1.0)
     have = device.memory_gib * (share if config.kv_cache_gib else config.gpu_memory_utilization)
     need = f"{config.model} does not fit on each of {config.tensor_parallel} GPUs: "
     remedy = "use more (tensor_parallel), fp8 weights (quantization: fp8_per_tensor) or larger ones"
-    if found["KV cache"] <= 0 or sum(found.values()) > have * (1 + 1e-9):
+    if parts_gib["KV cache"] <= 0 or sum(parts_gib.values()) > have * (1 + 1e-9):
         stated = " or a smaller kv_cache_gib" if config.kv_cache_gib else ""
         raise ConfigError(
-            f"{need}{describe_parts(found)}, of {have:.1f} GiB that it may take of "
+            f"{need}{describe_parts(parts_gib)}, of {have:.1f} GiB that it may take of "
             f"{device.memory_gib:.1f}: "
             f"{remedy}{stated}"
         )
-    sized = config.model_copy(update={"kv_cache_gib": found["KV cache"]})
+    sized = config.model_copy(update={"kv_cache_gib": parts_gib["KV cache"]})
     tokens = kv_tokens(sized, device)
     if tokens is not None and tokens < config.max_model_len:
         raise ConfigError(
-            f"{need}its KV cache of {found['KV cache']:.1f} GiB holds {tokens} tokens and "
+            f"{need}its KV cache of {parts_gib['KV cache']:.1f} GiB holds {tokens} tokens and "
             f"max_model_len is {config.max_model_len}: lower it, or {remedy}"
         )
 
 
-def _step(shape: ModelShape, config: EngineConfig) -> float:
+def _estimate_step_gib(shape: ModelShape, config: EngineConfig) -> float:
     """Return the GiB on each GPU for a step: the tokens' activations in a layer, and the logits."""
     assert config.max_batched_tokens and config.max_sequences
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

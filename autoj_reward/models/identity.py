@@ -28,14 +28,14 @@ def folder_identity(folder: Path) -> str:
     The digest covers the files from which a model or tokenizer can be loaded, and the templates and
     code below. Digests of large files are cached until the files change.
     """
-    inside = [*folder.iterdir(), *folder.rglob("*/*.jinja"), *folder.rglob("*/*.py")]
-    named = {
+    paths = [*folder.iterdir(), *folder.rglob("*/*.jinja"), *folder.rglob("*/*.py")]
+    files_by_name = {
         path.relative_to(folder).as_posix(): path
-        for path in inside
+        for path in paths
         if path.is_file() and not path.name.startswith(".") and path.suffix != ".md"
     }
-    listed = {name: _file_digest(path) for name, path in sorted(named.items())}
-    digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]
+    digests = {name: _digest_file(path) for name, path in sorted(files_by_name.items())}
+    digest = hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]
     return f"{folder.name}-{digest}"
 
 
@@ -50,34 +50,34 @@ def hub_commit(name: str, revision: str | None, file: str = "config.json") -> st
     from huggingface_hub import hf_hub_download
 
     try:
-        found = hf_hub_download(name, file, revision=revision)
+        file_path = hf_hub_download(name, file, revision=revision)
     except (OSError, ValueError) as error:
         raise ModelError(
             f"{name}: neither the model hub nor its cache on this machine has {file} of revision "
             f"{revision or 'main'}: {error}; check the name and the network, or name a folder"
         ) from error
-    return Path(found).parent.name
+    return Path(file_path).parent.name
 
 
-def _file_digest(path: Path) -> str:
+def _digest_file(path: Path) -> str:
     """Return the SHA-256 of a file, from the cache if a large file did not change."""
-    before = _version(path)
+    before = _read_version(path)
     if path.stat().st_size < LARGE:
-        return _sha256(path)
+        return _hash_file(path)
     place = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
-    note = cache_folder() / "digests" / f"{place}.json"
+    cache_file = cache_folder() / "digests" / f"{place}.json"
     with suppress(OSError, ValueError, TypeError, KeyError):  # no cache entry, or a damaged one
-        kept = json.loads(note.read_text(encoding="utf-8"))
-        if kept["version"] == before:
-            return str(kept["sha256"])
-    digest = _sha256(path)
-    if _version(path) == before and time.time_ns() - max(before[1:3]) > SETTLED_NS:
+        cached = json.loads(cache_file.read_text(encoding="utf-8"))
+        if cached["version"] == before:
+            return str(cached["sha256"])
+    digest = _hash_file(path)
+    if _read_version(path) == before and time.time_ns() - max(before[1:3]) > SETTLED_NS:
         with suppress(OutputError):  # without a cache, the file is read again next time
-            write_json(note, {"version": before, "sha256": digest})
+            write_json(cache_file, {"version": before, "sha256": digest})
     return digest
 
 
-def _version(path: Path) -> list[int]:
+def _read_version(path: Path) -> list[int]:
     """Return file facts that change when a file does.
 
     Copying may preserve size and modification time.
@@ -86,6 +86,6 @@ def _version(path: Path) -> list[int]:
     return [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
 
 
-def _sha256(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

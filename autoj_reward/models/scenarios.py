@@ -50,12 +50,12 @@ class Features:
         words = words_of(query)
         columns, values = [np.empty(0, np.intp)], [np.empty(0, np.float32)]
         for group in (Counter(whole_terms(words)), Counter(opening_terms(words))):
-            known = [(self.terms[term], n) for term, n in group.items() if term in self.terms]
-            if known:
-                at = np.array([column for column, _ in known], np.intp)
-                counts = np.array([n for _, n in known], np.float32)
-                weights = (1 + np.log(counts)) * self.rarity[at]
-                columns.append(at)
+            known_terms = [(self.terms[term], n) for term, n in group.items() if term in self.terms]
+            if known_terms:
+                term_columns = np.array([column for column, _ in known_terms], np.intp)
+                counts = np.array([n for _, n in known_terms], np.float32)
+                weights = (1 + np.log(counts)) * self.rarity[term_columns]
+                columns.append(term_columns)
                 values.append(weights / np.linalg.norm(weights))
         return np.concatenate(columns), np.concatenate(values).astype(np.float32)
 
@@ -74,7 +74,7 @@ def words_of(query: str) -> list[str]:
 def whole_terms(words: Sequence[str]) -> Iterator[str]:
     """Yield words and pairs of neighbouring words."""
     yield from words
-    yield from _runs(words, 2)
+    yield from _join_runs(words, 2)
 
 
 def opening_terms(words: Sequence[str]) -> Iterator[str]:
@@ -84,11 +84,11 @@ def opening_terms(words: Sequence[str]) -> Iterator[str]:
     """
     head = words[:OPENING]
     for n in (1, 2, 3):
-        yield from (f"^{run}" for run in _runs(head, n))
+        yield from (f"^{run}" for run in _join_runs(head, n))
         yield "^^" + " ".join(head[:n])
 
 
-def _runs(words: Sequence[str], n: int) -> Iterator[str]:
+def _join_runs(words: Sequence[str], n: int) -> Iterator[str]:
     return (" ".join(words[start : start + n]) for start in range(len(words) - n + 1))
 
 
@@ -142,11 +142,11 @@ class LinearClassifier:
 
     def scores(self, queries: Sequence[str]) -> NDArray[np.float32]:
         """Return the linear scores, shape [queries, labels]."""
-        found = np.empty((len(queries), len(self.labels)), dtype=np.float32)
+        scores = np.empty((len(queries), len(self.labels)), dtype=np.float32)
         for k, query in enumerate(queries):
             columns, values = self.features.row(query)
-            found[k] = values @ self.weights[columns].astype(np.float32) + self.bias
-        return found
+            scores[k] = values @ self.weights[columns].astype(np.float32) + self.bias
+        return scores
 
     def classify(
         self, queries: Sequence[str], others_below: float | None = None
@@ -154,11 +154,11 @@ class LinearClassifier:
         """Return each query's scenario. `others_below` replaces the classifier's own threshold."""
         limit = self.others_below if others_below is None else others_below
         scores = self.scores(queries)
-        named = [self.labels[k] for k in scores.argmax(axis=1)]
-        sure = self.calibration.confidence(scores).tolist()
+        best_labels = [self.labels[k] for k in scores.argmax(axis=1)]
+        confidences = self.calibration.confidence(scores).tolist()
         return [
             Classified(best if c >= limit else OTHER_SCENARIO, c, best)
-            for best, c in zip(named, sure, strict=True)
+            for best, c in zip(best_labels, confidences, strict=True)
         ]
 
     def save(self, folder: Path) -> None:
@@ -184,12 +184,12 @@ class LinearClassifier:
         """
         try:
             facts = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
-            with np.load(folder / "weights.npz", allow_pickle=False) as kept:
-                arrays = dict(kept)
+            with np.load(folder / "weights.npz", allow_pickle=False) as archive:
+                arrays = dict(archive)
             features = Features(
                 {term: column for column, term in enumerate(facts["terms"])}, arrays["rarity"]
             )
-            found = cls(
+            classifier = cls(
                 features,
                 tuple(facts["labels"]),
                 arrays["weights"],
@@ -201,10 +201,12 @@ class LinearClassifier:
             raise ModelError(
                 f"{folder}: no scenario classifier can be read there: {error}"
             ) from error
-        expected = (len(features.terms), len(found.labels))
-        if found.weights.shape != expected or found.bias.shape != expected[1:]:
-            raise ModelError(f"{folder}: weights {found.weights.shape} where {expected} is needed")
-        return found
+        expected = (len(features.terms), len(classifier.labels))
+        if classifier.weights.shape != expected or classifier.bias.shape != expected[1:]:
+            raise ModelError(
+                f"{folder}: weights {classifier.weights.shape} where {expected} is needed"
+            )
+        return classifier
 
 
 def softmax(scores: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:

@@ -47,7 +47,7 @@ WAITING = 1024
 
 def resolve_engine_settings(config: C, device: Device) -> C:
     """Return the config with each engine setting that is `auto` or None set for the device."""
-    sequences, batch = _sizes(config, device)
+    sequences, batch = _resolve_sizes(config, device)
     return config.model_copy(
         update={
             "dtype": dtype_on(config, device),
@@ -79,17 +79,17 @@ def max_ongoing(config: JudgeConfig | PolicyConfig, gpus: float) -> int:
     if config.serve.max_ongoing is not None:
         return config.serve.max_ongoing
     sequences = config.max_sequences or (GPU_SEQUENCES if gpus else CPU_SEQUENCES)
-    most = [4 * sequences, sequences + WAITING]
+    limits = [4 * sequences, sequences + WAITING]
     minutes = config.serve.deadline_s / 60 / processes()
     if config.kind == "openai" and config.requests_per_minute:
-        most.append(int(minutes * config.requests_per_minute / REQUESTS))
+        limits.append(int(minutes * config.requests_per_minute / REQUESTS))
     if config.kind == "openai" and config.tokens_per_minute:
         tokens = REQUESTS * PROMPT + config.max_tokens
-        most.append(int(minutes * config.tokens_per_minute / tokens))
-    return max(1, min(most))
+        limits.append(int(minutes * config.tokens_per_minute / tokens))
+    return max(1, min(limits))
 
 
-def _sizes(config: EngineConfig, device: Device) -> tuple[int, int]:
+def _resolve_sizes(config: EngineConfig, device: Device) -> tuple[int, int]:
     """Return the maximum numbers of concurrent sequences and of tokens in a step."""
     if device.kind == "cpu":
         return CPU_SEQUENCES, max(CPU_BATCH, config.max_model_len)
@@ -110,13 +110,13 @@ def kv_tokens(config: EngineConfig, device: Device) -> int | None:
     except ModelError:
         return None
     gpus = config.tensor_parallel
-    room = config.kv_cache_gib
-    if room is None:
+    cache_gib = config.kv_cache_gib
+    if cache_gib is None:
         weights = weight_gib(shape, config, device) / gpus
-        room = device.memory_gib * config.gpu_memory_utilization - weights
+        cache_gib = device.memory_gib * config.gpu_memory_utilization - weights
     # With more GPUs than KV heads, the others hold copies.
-    each = shape.kv_bytes(kv_precision(config, device)) / min(gpus, shape.kv_heads)
-    return max(0, int(room * 2**30 / each))
+    token_bytes = shape.kv_bytes(kv_precision(config, device)) / min(gpus, shape.kv_heads)
+    return max(0, int(cache_gib * 2**30 / token_bytes))
 
 
 def weight_gib(shape: ModelShape, config: EngineConfig, device: Device) -> float:

@@ -105,15 +105,19 @@ class JudgeSpec:
     def max_group(self) -> int | None:
         """Largest number of responses that one judgement scores. None if the format has no group
         protocol."""
-        own = self.format.protocols.get(GROUP) if isinstance(self.format, JudgeFormat) else None
-        return own.max_responses if isinstance(own, Group) else None
+        protocol = (
+            self.format.protocols.get(GROUP) if isinstance(self.format, JudgeFormat) else None
+        )
+        return protocol.max_responses if isinstance(protocol, Group) else None
 
     @property
     def max_items(self) -> int | None:
         """Largest number of rubric items that one judgement answers. None if the format has no
         checklist protocol."""
-        own = self.format.protocols.get(CHECKLIST) if isinstance(self.format, JudgeFormat) else None
-        return own.most_items if own else None
+        protocol = (
+            self.format.protocols.get(CHECKLIST) if isinstance(self.format, JudgeFormat) else None
+        )
+        return protocol.most_items if protocol else None
 
     def context(self, kind: str | None = None) -> dict[str, bool]:
         """Return the context fields that the judge shows, and whether an input must have each.
@@ -121,8 +125,8 @@ class JudgeSpec:
         They are those of protocol `kind`, or of any protocol. `judge.criteria` fills one by itself.
         """
         filled = {CRITERIA} if self.config.criteria else set()
-        shown = self.format.context(kind).items()
-        return {name: required and name not in filled for name, required in shown}
+        fields = self.format.context(kind).items()
+        return {name: required and name not in filled for name, required in fields}
 
     def context_columns(
         self,
@@ -142,24 +146,24 @@ class JudgeSpec:
                 f"columns names {unknown[0]!r}, and the judge's format {fmt.name} shows "
                 f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"
             )
-        shown = self.context(kind) | dict.fromkeys(items, False)
+        fields = self.context(kind) | dict.fromkeys(items, False)
         return tuple(
             ContextColumn(name, columns.get(name, name), required, name in items)
-            for name, required in shown.items()
+            for name, required in fields.items()
         )
 
-    def require_relative(self, how: RelativeConfig, key: str = "relative") -> None:
+    def require_relative(self, relative: RelativeConfig, key: str = "relative") -> None:
         """Raise ConfigError naming `key` if the judge cannot rank groups this way."""
-        most, compares, rates = self.max_group, self.compares, self.rates
-        require_relative(how, max_group=most, compares=compares, rates=rates, key=key)
+        max_group, compares, rates = self.max_group, self.compares, self.rates
+        require_relative(relative, max_group=max_group, compares=compares, rates=rates, key=key)
 
-    def require_rubric(self, how: RubricConfig, key: str = "rubric") -> None:
+    def require_rubric(self, rubric: RubricConfig, key: str = "rubric") -> None:
         """Raise ConfigError if the judge cannot score rubrics this way, or if the file `items`
         cannot be read.
 
         key: place of the rubric block in the run file, which the error names.
         """
-        if how.by == "overall":
+        if rubric.by == "overall":
             if not (self.rates and RUBRIC in self.format.context("single")):
                 raise ConfigError(
                     f"{key}.by is overall, and the judge's format {self.format.name} rates without "
@@ -168,27 +172,27 @@ class JudgeSpec:
                 )
         elif self.max_items is None:
             raise ConfigError(
-                f"{key}.by is {how.by}, and the judge's format {self.format.name} has no checklist "
-                "protocol: set judge.format to one that has, such as rubric-item or "
+                f"{key}.by is {rubric.by}, and the judge's format {self.format.name} has no "
+                "checklist protocol: set judge.format to one that has, such as rubric-item or "
                 "rubric-checklist"
             )
         elif self.critiques > 1:
             raise ConfigError(
-                f"{key}.by is {how.by}, which takes one critique, and judge.critiques is "
+                f"{key}.by is {rubric.by}, which takes one critique, and judge.critiques is "
                 f"{self.critiques}: leave it out, or set {key}.by to overall"
             )
-        how.load()
+        rubric.load()
 
-    def that_scores(self, how: Scoring, parent: str = "") -> JudgeSpec:
+    def that_scores(self, scoring: Scoring, parent: str = "") -> JudgeSpec:
         """Return the spec with the readings turned on that this way of scoring needs.
 
         parent: keys before `relative` or `rubric` in a run file, such as `reward.`, for errors.
         Raises ConfigError if the judge cannot score this way.
         """
-        if isinstance(how, RelativeConfig):
-            self.require_relative(how, f"{parent}relative")
+        if isinstance(scoring, RelativeConfig):
+            self.require_relative(scoring, f"{parent}relative")
         else:
-            self.require_rubric(how, f"{parent}rubric")
+            self.require_rubric(scoring, f"{parent}rubric")
         return self.that_reads("expected", "reward")
 
     def that_reads(self, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()) -> JudgeSpec:
@@ -198,10 +202,10 @@ class JudgeSpec:
         endpoints send probabilities only with the whole critique, hundreds of kB. They are
         requested only if the expected rating is needed.
         """
-        wanted = (self.preferred or "auto") if view == "auto" else view
-        expected = wanted in OF_DISTRIBUTION or (wanted == "auto" and use == "reward")
+        needed_view = (self.preferred or "auto") if view == "auto" else view
+        expected = needed_view in OF_DISTRIBUTION or (needed_view == "auto" and use == "reward")
         changes = {}
-        if wanted == "direct" and self.config.critique:
+        if needed_view == "direct" and self.config.critique:
             changes["direct"] = True
         if self.config.distribution is None and (expected or "expected_rating" in rules):
             changes["distribution"] = True

@@ -141,18 +141,18 @@ def check_run(kind: type[T], data: dict[str, Any], source: str, strict: bool = F
     """
     config = check(kind, data, source)
     if unused := keys_without_effect(config):
-        named = f"{source}: {'; '.join(map(str, unused))}"
+        message = f"{source}: {'; '.join(map(str, unused))}"
         remedy = "take these keys out, or set the kind or format that uses them"
         if strict:
-            raise ConfigError(f"{named}: {remedy}, or drop --strict to go on without them")
-        LOG.warning("%s. The run goes on without: %s", named, remedy)
+            raise ConfigError(f"{message}: {remedy}, or drop --strict to go on without them")
+        LOG.warning("%s. The run goes on without: %s", message, remedy)
         for block in unused:
             for key in block.keys:
                 _leave_out(data, (*block.place, *key.split(".")))
         config = check(kind, data, source)
-    for _, own, _ in _engines(config):
-        if isinstance(own, JudgeConfig):
-            judge_spec(own)
+    for _, engine_config, _ in _find_engines(config):
+        if isinstance(engine_config, JudgeConfig):
+            judge_spec(engine_config)
     return config
 
 
@@ -162,24 +162,24 @@ def keys_without_effect(config: Block) -> list[UnusedKeys]:
     Only keys with another value than the default count. Raises ConfigError or FormatError if a
     judge's format cannot be read.
     """
-    found = []
-    for place, own, has_service in _engines(config):
+    unused_keys = []
+    for place, engine_config, has_service in _find_engines(config):
         fmt = None
-        if isinstance(own, JudgeConfig):
-            fmt = load_any_format(format_and_wrapper(own)[0])
-        answerer = _answerer(own, has_service)
+        if isinstance(engine_config, JudgeConfig):
+            fmt = load_any_format(format_and_wrapper(engine_config)[0])
+        answerer = _find_answerer(engine_config, has_service)
         keys = tuple(
             key
-            for key in _changed_keys(own)
+            for key in _find_changed_keys(engine_config)
             if answerer not in USED_BY.get(key, EVERY) or not _is_shown(key, fmt)
         )
         if keys:
             user = f"{answerer}, format {fmt.name}" if fmt else str(answerer)
-            found.append(UnusedKeys(place, user, keys))
-    return found
+            unused_keys.append(UnusedKeys(place, user, keys))
+    return unused_keys
 
 
-def _engines(value: Any, place: Place = ()) -> Iterator[tuple[Place, EngineConfig, bool]]:
+def _find_engines(value: Any, place: Place = ()) -> Iterator[tuple[Place, EngineConfig, bool]]:
     """Yield each judge, policy and teacher set below a block: its place and its config.
 
     The third value is True if a running service answers for it.
@@ -190,15 +190,21 @@ def _engines(value: Any, place: Place = ()) -> Iterator[tuple[Place, EngineConfi
         has_service = isinstance(value, JudgedConfig) and value.service is not None
         for name in type(value).model_fields:
             if name in value.model_fields_set:
-                for inner, own, served in _engines(getattr(value, name), (*place, name)):
-                    yield inner, own, served or (has_service and inner == (*place, "judge"))
+                for inner, engine_config, served in _find_engines(
+                    getattr(value, name), (*place, name)
+                ):
+                    yield (
+                        inner,
+                        engine_config,
+                        served or (has_service and inner == (*place, "judge")),
+                    )
     elif isinstance(value, dict | tuple | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:
-            yield from _engines(item, (*place, key))
+            yield from _find_engines(item, (*place, key))
 
 
-def _answerer(config: EngineConfig, has_service: bool) -> Answerer:
+def _find_answerer(config: EngineConfig, has_service: bool) -> Answerer:
     if has_service:
         return Answerer.SERVICE
     if config.kind == "openai":
@@ -220,14 +226,14 @@ def _is_shown(key: str, fmt: JudgeFormat | ScalarFormat | None) -> bool:
     return True
 
 
-def _changed_keys(config: Block) -> Iterator[str]:
+def _find_changed_keys(config: Block) -> Iterator[str]:
     """Yield the path of each key with another value than the default."""
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
         if name not in config.model_fields_set:
             continue
         if isinstance(value, Block):
-            yield from (f"{name}.{key}" for key in _changed_keys(value))
+            yield from (f"{name}.{key}" for key in _find_changed_keys(value))
         elif value != field.get_default(call_default_factory=True):
             yield name
 

@@ -39,11 +39,11 @@ def views_of(
         return frozenset()
     if not config.critique:
         return VIEWS if can.slots else frozenset()
-    found: set[View] = {"rating"}
+    views: set[View] = {"rating"}
     reads = config.distribution is not False and (can.written or can.slots)
-    found |= {"expected", "pessimistic"} if reads else set()
-    found |= {"direct"} if can.slots else set()
-    return frozenset(found)
+    views |= {"expected", "pessimistic"} if reads else set()
+    views |= {"direct"} if can.slots else set()
+    return frozenset(views)
 
 
 def distributions_of(config: JudgeConfig, fmt: JudgeFormat | ScalarFormat, can: Abilities) -> str:
@@ -90,7 +90,7 @@ def resolve_view(
 
 
 def require_relative(
-    how: RelativeConfig,
+    relative: RelativeConfig,
     *,
     max_group: int | None,
     compares: bool,
@@ -102,17 +102,17 @@ def require_relative(
     max_group: responses that one listwise judgement scores at most; None without a group protocol.
     compares, rates: whether the judge compares two responses, and whether it rates one.
     """
-    if how.by == "listwise" and max_group is None:
+    if relative.by == "listwise" and max_group is None:
         raise ConfigError(
             f"{key}.by is listwise, and the judge's format has no group protocol: set judge.format "
             f"to one that has, such as listwise or listwise-brief, or set {key}.by to comparisons"
         )
-    if how.by == "comparisons" and not compares:
+    if relative.by == "comparisons" and not compares:
         raise ConfigError(
             f"{key}.by is comparisons, and the judge's format has no pairwise protocol: set "
             f"judge.format to one that has, such as general, or set {key}.by to listwise"
         )
-    if how.schedule == "pivot" and how.pivot == "best" and not rates:
+    if relative.schedule == "pivot" and relative.pivot == "best" and not rates:
         raise ConfigError(
             f"{key}.pivot is best, which needs a first rating, and the judge's format has no "
             f"single protocol: set {key}.pivot to reference, or choose another schedule"

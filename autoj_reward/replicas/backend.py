@@ -28,24 +28,24 @@ LOST = (*GONE, RayServeException)
 retried."""
 
 
-async def _stream(handle: Any, name: str, *asked: Any) -> AsyncGenerator[Any]:
+async def _stream_answers(handle: Any, name: str, *arguments: Any) -> AsyncGenerator[Any]:
     """Yield what a replica's `stream` yields for these arguments, with Ray's errors translated.
 
     name: `judge` or `policy`, for errors.
     """
-    answers = handle.stream.remote(*asked)
+    answers = handle.stream.remote(*arguments)
     try:
         async for batch in answers:
             yield batch
     except RayTaskError as error:
-        own = isinstance(error.cause, AutojError)
-        raise (error.cause if own else error.as_instanceof_cause()) from error
+        is_ours = isinstance(error.cause, AutojError)
+        raise (error.cause if is_ours else error.as_instanceof_cause()) from error
     except GONE as error:
-        lost = ReplicaLost(f"a {name} replica was lost: {_first_line(error)}")
-        lost.replica = getattr(error, "actor_id", None) or ""
-        raise lost from error
+        lost_error = ReplicaLost(f"a {name} replica was lost: {_find_first_line(error)}")
+        lost_error.replica = getattr(error, "actor_id", None) or ""
+        raise lost_error from error
     except RayServeException as error:
-        raise EngineUnavailable(f"no {name} replica: {_first_line(error)}") from error
+        raise EngineUnavailable(f"no {name} replica: {_find_first_line(error)}") from error
     finally:
         if ray.is_initialized():  # else the replicas have stopped with Ray
             answers.cancel()
@@ -75,8 +75,8 @@ class RayBackend:
         self.max_ongoing = max_ongoing
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
-        asked = list(items), trace_headers()
-        async with aclosing(_stream(self._handle, "judge", *asked)) as batches:
+        arguments = list(items), trace_headers()
+        async with aclosing(_stream_answers(self._handle, "judge", *arguments)) as batches:
             async for batch in batches:
                 for answer in batch:
                     yield answer
@@ -87,10 +87,12 @@ class RayBackend:
         Its `max_ongoing` is that worker's share.
         """
         ongoing = -(-self.max_ongoing // workers)
-        own = self.judge, self.replicas, None, ongoing, self.views, self.distributions
-        return RayBackend(self._handle, *own)
+        settings = self.judge, self.replicas, None, ongoing, self.views, self.distributions
+        return RayBackend(self._handle, *settings)
 
-    async def contact(self, known: Mapping[str, Any]) -> tuple[frozenset[View], Mapping[str, Any]]:
+    async def contact(
+        self, finding: Mapping[str, Any]
+    ) -> tuple[frozenset[View], Mapping[str, Any]]:
         return self.views, {}
 
     async def check(self) -> int:
@@ -99,13 +101,13 @@ class RayBackend:
                 status = await asyncio.to_thread(serve.status)
         except (TimeoutError, *LOST) as error:
             raise EngineUnavailable("Ray Serve's controller does not answer") from error
-        where = self._handle.deployment_id
-        application = status.applications.get(where.app_name)
-        found = application.deployments.get(where.name) if application else None
-        running: int = found.replica_states.get("RUNNING", 0) if found else 0
-        if not running:
+        deployment_id = self._handle.deployment_id
+        application = status.applications.get(deployment_id.app_name)
+        deployment = application.deployments.get(deployment_id.name) if application else None
+        running_replicas: int = deployment.replica_states.get("RUNNING", 0) if deployment else 0
+        if not running_replicas:
             raise EngineUnavailable("no judge replica runs")
-        return running
+        return running_replicas
 
     async def update(self, spec: JudgeSpec) -> None:
         if self._replace is None:
@@ -123,10 +125,10 @@ class RayPolicy:
     def __init__(self, handle: Any) -> None:
         self._handle = handle.options(stream=True)
 
-    def batches(self, asked: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
+    def batches(self, prompt: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
         """Sample responses as `PolicyReplica.batches` does."""
-        return _stream(self._handle, "policy", asked)
+        return _stream_answers(self._handle, "policy", prompt)
 
 
-def _first_line(error: BaseException) -> str:
+def _find_first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -79,17 +79,17 @@ class Cluster:
             return
         # By default Ray would join any cluster that is running on this machine.
         address = os.environ.get("RAY_ADDRESS") or "local"
-        own = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
-        options: dict[str, Any] = own if address == "local" else {}
+        local_options = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
+        options: dict[str, Any] = local_options if address == "local" else {}
         if address == "local":  # a local Ray creates a token, and Ray would log that to the user
             logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
         try:
             _require_answer(address)
             remove_leftovers()
-            own_ray = address == "local"
+            is_local = address == "local"
             with (
-                loopback_only() if own_ray else nullcontext(),
-                _showing(self._gpus if own_ray else None),
+                loopback_only() if is_local else nullcontext(),
+                _show_gpus(self._gpus if is_local else None),
             ):
                 ray.init(address, log_to_driver=False, logging_level=logging.WARNING, **options)
         except OSError as error:
@@ -128,64 +128,64 @@ class Cluster:
         Raises ModelError if they cannot start.
         """
         self._serve()
-        running = spec = self._settled(spec)
+        running_spec = spec = self._settle_spec(spec)
         handle = self._deploy("judge", ServedJudge, spec.config, spec)
 
         def replace(new: JudgeSpec) -> tuple[Any, str]:
             """Redeploy with another judge. Serve replaces replicas one by one, after their requests
             in flight."""
-            nonlocal running
-            new = self._settled(new)
+            nonlocal running_spec
+            new = self._settle_spec(new)
             try:
-                found = self._deploy("judge", ServedJudge, new.config, new)
+                new_handle = self._deploy("judge", ServedJudge, new.config, new)
             except ModelError:
-                self._deploy("judge", ServedJudge, running.config, running)
+                self._deploy("judge", ServedJudge, running_spec.config, running_spec)
                 raise
-            running = new
-            return found, new.name
+            running_spec = new
+            return new_handle, new.name
 
         config = spec.config
         count = config.serve.max_replicas or self.replicas(config, config.serve)
-        ongoing = max_ongoing(config, self._gpus_each(config, config.serve))
-        told = config, spec.format, Abilities()
-        numbers = views_of(*told), distributions_of(*told)
-        return RayBackend(handle, spec.name, count, replace, ongoing, *numbers)
+        ongoing = max_ongoing(config, self._count_gpus_each(config, config.serve))
+        arguments = config, spec.format, Abilities()
+        abilities = views_of(*arguments), distributions_of(*arguments)
+        return RayBackend(handle, spec.name, count, replace, ongoing, *abilities)
 
     def deploy_policy(self, config: PolicyConfig) -> RayPolicy:
         """Deploy policy replicas and return a client for them once they are ready."""
         self._serve()
-        sized = self._sized(config)
-        return RayPolicy(self._deploy("policy", ServedPolicy, sized, sized))
+        resolved_config = self._resolve_config(config)
+        return RayPolicy(self._deploy("policy", ServedPolicy, resolved_config, resolved_config))
 
-    def _settled(self, spec: JudgeSpec) -> JudgeSpec:
+    def _settle_spec(self, spec: JudgeSpec) -> JudgeSpec:
         """Resolve `auto` values and model names in a spec, so that every node serves the same
         judge."""
-        spec = dataclasses.replace(spec, config=self._sized(spec.config))
+        spec = dataclasses.replace(spec, config=self._resolve_config(spec.config))
         commit = spec.model.revision  # builds a built-in model once, before replicas compete for it
         return spec.with_config(revision=commit) if commit else spec
 
-    def _sized(self, config: C) -> C:
+    def _resolve_config(self, config: C) -> C:
         """Resolve `auto` values in a config for the replicas' device, which this process may not
         see."""
         if not config.on_replicas:
             return config
-        if not self._gpus_each(config, config.serve):
+        if not self._count_gpus_each(config, config.serve):
             return resolve_engine_settings(config, CPU)
-        require_engine_memory(config, self._gpu_found())
-        return resolve_engine_settings(config, self._gpu_found())
+        require_engine_memory(config, self._detect_gpu())
+        return resolve_engine_settings(config, self._detect_gpu())
 
-    def _gpu_found(self) -> Device:
+    def _detect_gpu(self) -> Device:
         """Return the type of the cluster's GPUs, from the first free one.
 
         This process may see no GPU, or others.
         """
         if self._gpu is None:
             share = {"num_gpus": TINY_SHARE, "num_cpus": 0}
-            asked = ray.remote(detect_device).options(**share).remote()
+            gpu_ref = ray.remote(detect_device).options(**share).remote()
             try:
-                self._gpu = ray.get(asked, timeout=FIND_S)
+                self._gpu = ray.get(gpu_ref, timeout=FIND_S)
             except GetTimeoutError as error:
-                ray.cancel(asked)
+                ray.cancel(gpu_ref)
                 raise ConfigError(
                     f"no GPU of the cluster was free for {FIND_S:g} s: lower replicas, or stop "
                     "what holds them"
@@ -196,11 +196,11 @@ class Cluster:
         """Return the number of replicas that a config asks for on this cluster."""
         if serving.replicas != "auto":
             return serving.replicas
-        per_replica = self._gpus_each(config, serving)
+        per_replica = self._count_gpus_each(config, serving)
         gpus = ray.cluster_resources().get("GPU", 0)
         return max(1, int(gpus // per_replica)) if per_replica else 1
 
-    def _gpus_each(self, config: EngineConfig, serving: ReplicaConfig) -> float:
+    def _count_gpus_each(self, config: EngineConfig, serving: ReplicaConfig) -> float:
         if serving.num_gpus is not None:
             return serving.num_gpus
         has_gpu = ray.cluster_resources().get("GPU", 0) > 0
@@ -210,37 +210,37 @@ class Cluster:
         self, name: str, kind: Any, config: JudgeConfig | PolicyConfig, made_of: object
     ) -> Any:
         serving = config.serve
-        gpus = self._gpus_each(config, serving)
+        gpus = self._count_gpus_each(config, serving)
         count = self.replicas(config, serving)
-        self._require(name, gpus * count, cpus_each(serving, gpus) * count)
+        self._require_resources(name, gpus * count, cpus_each(serving, gpus) * count)
         deployment = deployment_of(kind, name, config, count, gpus)
         application = self._applications[name] = f"{name}{self._suffix}"
         try:
             return serve.run(deployment.bind(made_of), name=application, route_prefix=None)
         except RuntimeError as error:
             raise ModelError(
-                f"the {name} replicas could not start: {_cause(application, name)}. Their own logs "
-                f"are in {_log_folder()}"
+                f"the {name} replicas could not start: {_find_cause(application, name)}. Their "
+                f"own logs are in {_find_log_folder()}"
             ) from error
 
-    def _require(self, name: str, gpus: float, cpus: float) -> None:
-        have = ray.cluster_resources()
-        for resource, wanted in (("GPU", gpus), ("CPU", cpus)):
-            if wanted > have.get(resource, 0):
+    def _require_resources(self, name: str, gpus: float, cpus: float) -> None:
+        resources = ray.cluster_resources()
+        for resource, amount in (("GPU", gpus), ("CPU", cpus)):
+            if amount > resources.get(resource, 0):
                 raise ConfigError(
-                    f"{name}.serve asks for {wanted:g} {resource} and the cluster has "
-                    f"{have.get(resource, 0):g}: lower replicas, num_gpus or num_cpus"
+                    f"{name}.serve asks for {amount:g} {resource} and the cluster has "
+                    f"{resources.get(resource, 0):g}: lower replicas, num_gpus or num_cpus"
                 )
 
     def require_room(self, judge: JudgeConfig, policy: PolicyConfig | None) -> None:
         """Raise ConfigError unless the cluster has GPUs for the replicas of judge and policy
         together."""
-        gpus = sum(count * each for _, count, each in self._engines(judge, policy))
-        have = ray.cluster_resources().get("GPU", 0)
-        if gpus > have:
+        gpus = sum(count * gpus_each for _, count, gpus_each in self._list_engines(judge, policy))
+        cluster_gpus = ray.cluster_resources().get("GPU", 0)
+        if gpus > cluster_gpus:
             raise ConfigError(
                 f"judge.serve and policy.serve ask for {gpus:g} GPUs at a time and the "
-                f"cluster has {have:g}: set replicas, or num_gpus, for each"
+                f"cluster has {cluster_gpus:g}: set replicas, or num_gpus, for each"
             )
 
     def has_room(self, judge: JudgeConfig, policy: PolicyConfig) -> bool:
@@ -249,31 +249,35 @@ class Cluster:
         Engines on CPUs must fit in its memory; one of unknown size does not. Starts Ray.
         """
         self.start()
-        engines = self._engines(judge, policy)
-        have = ray.cluster_resources()
-        wanted = {
+        engines = self._list_engines(judge, policy)
+        resources = ray.cluster_resources()
+        needed_resources = {
             "GPU": sum(count * gpus for _, count, gpus in engines),
-            "CPU": sum(count * cpus_each(own.serve, gpus) for own, count, gpus in engines),
+            "CPU": sum(count * cpus_each(config.serve, gpus) for config, count, gpus in engines),
             "memory": 2**30
-            * sum(count * cpu_engine_gib(own) for own, count, gpus in engines if not gpus),
+            * sum(count * cpu_engine_gib(config) for config, count, gpus in engines if not gpus),
         }
         return len(engines) < 2 or all(
-            amount <= have.get(name, 0) for name, amount in wanted.items()
+            amount <= resources.get(name, 0) for name, amount in needed_resources.items()
         )
 
     def shares_cores(self, judge: JudgeConfig, policy: PolicyConfig) -> bool:
         """Return whether judge and policy both run on replicas without GPUs."""
-        engines = self._engines(judge, policy)
+        engines = self._list_engines(judge, policy)
         return len(engines) == 2 and not any(gpus for _, _, gpus in engines)
 
-    def _engines(
+    def _list_engines(
         self, judge: JudgeConfig, policy: PolicyConfig | None
     ) -> list[tuple[JudgeConfig | PolicyConfig, int, float]]:
         """Return (config, number of replicas, GPUs of each) for those that run on replicas."""
         return [
-            (one, self.replicas(one, one.serve), self._gpus_each(one, one.serve))
-            for one in (judge, policy)
-            if one and one.on_replicas
+            (
+                config,
+                self.replicas(config, config.serve),
+                self._count_gpus_each(config, config.serve),
+            )
+            for config in (judge, policy)
+            if config and config.on_replicas
         ]
 
     def remove(self, name: str) -> None:
@@ -309,9 +313,9 @@ class Cluster:
 
 
 @contextmanager
-def _showing(gpus: str | None) -> Iterator[None]:
+def _show_gpus(gpus: str | None) -> Iterator[None]:
     """Make these GPUs visible to processes that are started within this context."""
-    own = os.environ.get(VISIBLE)
+    previous_gpus = os.environ.get(VISIBLE)
     if gpus is None:
         yield
         return
@@ -319,10 +323,10 @@ def _showing(gpus: str | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if own is None:
+        if previous_gpus is None:
             del os.environ[VISIBLE]
         else:
-            os.environ[VISIBLE] = own
+            os.environ[VISIBLE] = previous_gpus
 
 
 def _require_answer(address: str) -> None:
@@ -332,13 +336,13 @@ def _require_answer(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
 
 
-def _cause(application: str, name: str) -> str:
+def _find_cause(application: str, name: str) -> str:
     """Return the line of a replica's traceback that names the error."""
-    told: str = serve.status().applications[application].deployments[name].message
-    lines: list[str] = [line.strip() for line in told.splitlines() if line.strip()]
-    named = [line for line in lines if "Error: " in line and not line.startswith("File ")]
-    return (named or lines or ["no reason given"])[-1][:600].rstrip(".")
+    message: str = serve.status().applications[application].deployments[name].message
+    lines: list[str] = [line.strip() for line in message.splitlines() if line.strip()]
+    error_lines = [line for line in lines if "Error: " in line and not line.startswith("File ")]
+    return (error_lines or lines or ["no reason given"])[-1][:600].rstrip(".")
 
 
-def _log_folder() -> str:
+def _find_log_folder() -> str:
     return os.path.join(ray._private.worker._global_node.get_session_dir_path(), "logs")

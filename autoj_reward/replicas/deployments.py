@@ -14,7 +14,7 @@ from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.replicas.isolation import serve_on_loopback
-from autoj_reward.replicas.leftovers import recording
+from autoj_reward.replicas.leftovers import keep_recording
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
 from autoj_reward.tracing import start_tracing
 from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
@@ -51,7 +51,7 @@ def deployment_of(
         ray_actor_options={
             "num_gpus": gpus,
             "num_cpus": cpus_each(serving, gpus),
-            "runtime_env": {"env_vars": _engine_environment(gpus > 0, count)},
+            "runtime_env": {"env_vars": _make_engine_environment(gpus > 0, count)},
         },
     )
 
@@ -71,7 +71,7 @@ class ServedJudge:
         if spec.config.trace:
             start_tracing()
         self._replica = JudgeReplica(make_judge(spec), on_death=end_process)
-        with recording():
+        with keep_recording():
             await self._replica.start()
 
     async def stream(
@@ -90,18 +90,18 @@ class ServedPolicy:
     async def __init__(self, config: PolicyConfig) -> None:  # type: ignore[misc]
         serve_on_loopback()
         self._replica = PolicyReplica(config)
-        with recording():
+        with keep_recording():
             await self._replica.start()
 
-    async def stream(self, asked: QueryOrTurns) -> AsyncIterator[list[tuple[int, Generation]]]:
-        async for batch in self._replica.batches(asked):
+    async def stream(self, prompt: QueryOrTurns) -> AsyncIterator[list[tuple[int, Generation]]]:
+        async for batch in self._replica.batches(prompt):
             yield batch
 
     async def check_health(self) -> None:
         await self._replica.check()
 
 
-def _engine_environment(on_gpu: bool, replicas: int) -> dict[str, str]:
+def _make_engine_environment(on_gpu: bool, replicas: int) -> dict[str, str]:
     common = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
@@ -111,12 +111,12 @@ def _engine_environment(on_gpu: bool, replicas: int) -> dict[str, str]:
     }
     if on_gpu:
         return common
-    threads = str(max(1, len(_own_cores()) // replicas))
+    threads = str(max(1, len(_find_cores()) // replicas))
     # vLLM's default would bind every replica to core 0; Ray's would give each one thread.
     return common | {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": threads}
 
 
-def _own_cores() -> set[int]:
+def _find_cores() -> set[int]:
     """Return the cores that this thread, and so its child processes, may use."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)

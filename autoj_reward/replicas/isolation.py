@@ -22,7 +22,7 @@ def loopback_only() -> Iterator[None]:
     loopback on systems where it does not support clusters; this context makes it believe so.
     """
     name, before = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, ray_constants.ENABLE_RAY_CLUSTER
-    told = os.environ.get(name)
+    previous_value = os.environ.get(name)
     os.environ[name], ray_constants.ENABLE_RAY_CLUSTER = "0", False
     _keep_token()
     try:
@@ -31,8 +31,8 @@ def loopback_only() -> Iterator[None]:
         _keep_token()
         ray_constants.ENABLE_RAY_CLUSTER = before
         del os.environ[name]
-        if told is not None:
-            os.environ[name] = told
+        if previous_value is not None:
+            os.environ[name] = previous_value
 
 
 def serve_on_loopback() -> None:
@@ -47,8 +47,8 @@ def serve_on_loopback() -> None:
     from ray.serve._private import replica
 
     def add(server: Any, address: str) -> int:
-        found: int = add_port_to_grpc_server(server, address.replace("[::]", "127.0.0.1"))
-        return found
+        port: int = add_port_to_grpc_server(server, address.replace("[::]", "127.0.0.1"))
+        return port
 
     replica.add_port_to_grpc_server = add
 

@@ -32,28 +32,30 @@ EVERY_S = 1.0
 def record_processes(roots: Iterable[psutil.Process] = ()) -> None:
     """Record the descendants of this process and of `roots`, and the shared memory that
     they map."""
-    if (folder := _folder()) is None:
+    if (folder := _find_folder()) is None:
         return
-    own = psutil.Process()
-    ours = with_descendants([own, *roots])
+    this_process = psutil.Process()
+    processes = with_descendants([this_process, *roots])
     facts = {
-        "processes": [[p.pid, _started(p.pid)] for p in ours if p != own],
-        "shared": sorted(_mapped(p.pid for p in ours)),
+        "processes": [[p.pid, _read_start_time(p.pid)] for p in processes if p != this_process],
+        "shared": sorted(_list_mapped(p.pid for p in processes)),
     }
-    write_text(folder / f"{own.pid}-{_started(own.pid)}.json", json.dumps(facts))
+    write_text(
+        folder / f"{this_process.pid}-{_read_start_time(this_process.pid)}.json", json.dumps(facts)
+    )
 
 
 @contextmanager
-def recording() -> Iterator[None]:
+def keep_recording() -> Iterator[None]:
     """Call `record_processes` every second while an engine starts within this context, and once
     more afterwards.
 
     The engine's processes exist long before it answers.
     """
-    done = threading.Event()
+    stop_event = threading.Event()
 
     def repeat() -> None:
-        while not done.wait(EVERY_S):
+        while not stop_event.wait(EVERY_S):
             record_processes()
 
     thread = threading.Thread(target=repeat, daemon=True)
@@ -61,18 +63,18 @@ def recording() -> Iterator[None]:
     try:
         yield
     finally:
-        done.set()
+        stop_event.set()
         thread.join()
     record_processes()
 
 
 def remove_leftovers() -> None:
     """Remove the processes and shared memory that dead processes left behind."""
-    if (folder := _folder()) is None:
+    if (folder := _find_folder()) is None:
         return
     for path in folder.glob("*.json"):
-        writer, _, started = path.stem.partition("-")
-        if not started or _started(int(writer)) == started:
+        writer, _, start_time = path.stem.partition("-")
+        if not start_time or _read_start_time(int(writer)) == start_time:
             continue
         with suppress(OSError, ValueError, KeyError, TypeError):  # another process may clean too
             _remove(json.loads(path.read_text(encoding="utf-8")))
@@ -80,17 +82,17 @@ def remove_leftovers() -> None:
 
 
 def _remove(facts: dict[str, Any]) -> None:
-    left = set()
-    for pid, started in facts["processes"]:
+    leftovers = set()
+    for pid, start_time in facts["processes"]:
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)  # created first: it detects a reuse of the id
-            left |= {process} if started and _started(pid) == started else set()
-    end_processes(left, patience_s=0.0)
-    for name in set(facts["shared"]) - _mapped(psutil.pids()):
+            leftovers |= {process} if start_time and _read_start_time(pid) == start_time else set()
+    end_processes(leftovers, patience_s=0.0)
+    for name in set(facts["shared"]) - _list_mapped(psutil.pids()):
         (SHARED / Path(name).name).unlink(missing_ok=True)
 
 
-def _folder() -> Path | None:
+def _find_folder() -> Path | None:
     """Return the record folder of this boot and PID namespace; None on a system without /proc."""
     if not (PROC / "self" / "stat").exists():
         return None
@@ -101,7 +103,7 @@ def _folder() -> Path | None:
     return folder
 
 
-def _started(pid: int) -> str:
+def _read_start_time(pid: int) -> str:
     """Return a process's start time in ticks since boot; empty if it does not exist or is
     a zombie."""
     try:
@@ -111,13 +113,13 @@ def _started(pid: int) -> str:
     return "" if facts[0] in "ZX" else facts[19]
 
 
-def _mapped(pids: Iterable[int]) -> set[str]:
+def _list_mapped(pids: Iterable[int]) -> set[str]:
     """Return the names of Python `multiprocessing` shared memory that these processes map."""
-    found = set()
+    names = set()
     for pid in pids:
         with suppress(OSError):  # it has exited, or belongs to another user, who cannot map ours
             text = (PROC / str(pid) / "maps").read_bytes()
             for line in text.splitlines():
                 if b"/dev/shm/psm_" in line and not line.endswith(b"(deleted)"):
-                    found.add(line.rpartition(b"/")[2].decode())
-    return found
+                    names.add(line.rpartition(b"/")[2].decode())
+    return names

@@ -37,20 +37,20 @@ class Deployed(Cluster):
 
 
 @cache
-def _made(pickled: bytes) -> Callable[[Any], Any]:
+def _load_stage(pickled: bytes) -> Callable[[Any], Any]:
     """Return this worker process's stage, created once and used for all of its items."""
     make, made_of = pickle.loads(pickled)
     stage: Callable[[Any], Any] = make(*made_of)
     return stage
 
 
-def _work(row: dict[str, bytes], pickled: bytes) -> dict[str, bytes]:
+def _process_item(row: dict[str, bytes], pickled: bytes) -> dict[str, bytes]:
     """Process one item in a stage."""
     item = pickle.loads(row["item"])
     if isinstance(item, AutojError):  # raised by the stage before
         return row
     try:
-        item = _made(pickled)(item)
+        item = _load_stage(pickled)(item)
     except AutojError as error:  # passed on as an item: Ray would turn it into text
         item = error
     return {"item": pickle.dumps(item)}
@@ -71,7 +71,7 @@ def run_stages(
     machines. If a worker is lost, another one takes its item. The first AutojError of a stage ends
     the pipeline and is raised.
     """
-    _quiet()
+    _hide_progress()
     context = DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True
@@ -82,7 +82,7 @@ def run_stages(
         # Tasks, not actors: Ray Data cannot restart an actor once its constructor's arguments have
         # left the object store. Ray reports that as an error at every start.
         data = data.map(
-            _work,
+            _process_item,
             fn_args=(pickle.dumps((stage, tuple(made_of))),),
             compute=TaskPoolStrategy(size=workers),
             num_cpus=0,
@@ -93,13 +93,13 @@ def run_stages(
         )
     # One row per block. `iter_rows` reads a block ahead, so each item would wait for the next.
     for block in data.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):
-        done = pickle.loads(block["item"].item())
-        if isinstance(done, AutojError):
-            raise done
-        yield done
+        result = pickle.loads(block["item"].item())
+        if isinstance(result, AutojError):
+            raise result
+        yield result
 
 
-def _quiet() -> None:
+def _hide_progress() -> None:
     """Keep Ray Data's progress messages off the terminal; they still go to its log file."""
     for handler in logging.getLogger("ray.data").handlers:
         if isinstance(handler, logging.StreamHandler):

@@ -15,12 +15,12 @@ import psutil  # type: ignore[import-untyped]
 
 def with_descendants(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
     """Return the given processes and all their descendants that are still running."""
-    found: set[psutil.Process] = set()
+    family: set[psutil.Process] = set()
     for root in roots:
-        if root not in found:
+        if root not in family:
             with suppress(psutil.NoSuchProcess):
-                found |= {root, *root.children(recursive=True)}
-    return found
+                family |= {root, *root.children(recursive=True)}
+    return family
 
 
 def end_processes(processes: set[psutil.Process], patience_s: float) -> None:
@@ -29,27 +29,27 @@ def end_processes(processes: set[psutil.Process], patience_s: float) -> None:
     New children matter because a replica may be about to start its engine. patience_s: seconds to
     wait before killing.
     """
-    found = set(processes)
+    family = set(processes)
     try:
-        _wait(found, patience_s)
+        _wait(family, patience_s)
     finally:  # an interrupt ends the wait at once
-        found |= with_descendants(_alive(found))
-        for process in found:
+        family |= with_descendants(_list_alive(family))
+        for process in family:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        _wait(found, 10.0)
+        _wait(family, 10.0)
 
 
-def _wait(found: set[psutil.Process], seconds: float) -> None:
+def _wait(processes: set[psutil.Process], seconds: float) -> None:
     """Wait at most `seconds` until none of the processes is alive. Adds their new children to
-    `found`."""
+    `processes`."""
     deadline = time.monotonic() + seconds
-    while (alive := _alive(found)) and time.monotonic() < deadline:
-        found |= with_descendants(alive)
+    while (alive := _list_alive(processes)) and time.monotonic() < deadline:
+        processes |= with_descendants(alive)
         time.sleep(0.05)
 
 
-def _alive(processes: set[psutil.Process]) -> list[psutil.Process]:
+def _list_alive(processes: set[psutil.Process]) -> list[psutil.Process]:
     return [process for process in processes if _is_alive(process)]
 
 

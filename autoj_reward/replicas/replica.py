@@ -67,8 +67,8 @@ class JudgeReplica:
     def place(self) -> str:
         """Kind of engine, and the endpoint's address without secrets."""
         config = self._judge.config
-        at = f" at {without_secrets(config.base_url).rstrip('/')}" if config.base_url else ""
-        return f"{config.kind}{at}"
+        suffix = f" at {without_secrets(config.base_url).rstrip('/')}" if config.base_url else ""
+        return f"{config.kind}{suffix}"
 
     @property
     def problem(self) -> str:
@@ -78,12 +78,12 @@ class JudgeReplica:
     async def start(self) -> None:
         await self._engine.start()
 
-    async def contact(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def contact(self, finding: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send an endpoint its first request and return its capabilities.
 
-        known: capabilities from an earlier contact, which are not tested again.
+        finding: capabilities from an earlier contact, which are not tested again.
         """
-        return await self._judge.contact(known)
+        return await self._judge.contact(finding)
 
     async def stream(self, items: list[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         """Yield (input index, judgement) as each judgement is done."""
@@ -100,17 +100,17 @@ class JudgeReplica:
         Ray sends each list as one message. caller: trace headers of the calling process, if it is
         another one.
         """
-        work = (self._one(k, item, caller) for k, item in enumerate(items))
-        async with aclosing(_as_done(work)) as found:
-            async for batch in found:
+        work = (self._judge_item(k, item, caller) for k, item in enumerate(items))
+        async with aclosing(_yield_as_done(work)) as batches:
+            async for batch in batches:
                 yield batch
 
-    async def _one(
+    async def _judge_item(
         self, index: int, item: JudgeInput, caller: Mapping[str, str] | None
     ) -> tuple[int, Judgement]:
         with span("autoj.judgement", caller=caller) as note:
             judgement = await self._answer(item)
-            note(_facts(item, judgement))
+            note(_describe_judgement(item, judgement))
         return index, judgement
 
     async def _answer(self, item: JudgeInput) -> Judgement:
@@ -142,7 +142,7 @@ class JudgeReplica:
         await self._engine.close()
 
 
-def _facts(item: JudgeInput, judgement: Judgement) -> dict[str, str | int | float]:
+def _describe_judgement(item: JudgeInput, judgement: Judgement) -> dict[str, str | int | float]:
     """Return the attributes of a judgement's span. The reason is left out: it may quote a text."""
     usage = judgement.usage
     return {
@@ -172,7 +172,7 @@ class PolicyReplica:
     async def start(self) -> None:
         await self._engine.start()
 
-    async def batches(self, asked: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
+    async def batches(self, query: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
         """Sample n responses to one query; yield lists of all (index, response) that are done by
         then.
 
@@ -181,15 +181,17 @@ class PolicyReplica:
         EngineUnavailable if the engine does not answer.
         """
         c = self._config
-        prepared = await self._engine.prepare(user_prompt(asked, c.system), c.max_tokens, "reject")
+        prepared_prompt = await self._engine.prepare(
+            user_prompt(query, c.system), c.max_tokens, "reject"
+        )
 
-        async def one(index: int) -> tuple[int, Generation]:
+        async def sample_response(index: int) -> tuple[int, Generation]:
             seed = c.seed + index
             sampling = Sampling(c.max_tokens, c.temperature, c.top_p, seed, index, logprob=True)
-            return index, require_one(await self._engine.generate(prepared, sampling))
+            return index, require_one(await self._engine.generate(prepared_prompt, sampling))
 
-        async with aclosing(_as_done(map(one, range(c.n)))) as found:
-            async for batch in found:
+        async with aclosing(_yield_as_done(map(sample_response, range(c.n)))) as batches:
+            async for batch in batches:
                 yield batch
 
     async def check(self) -> None:
@@ -199,23 +201,26 @@ class PolicyReplica:
         await self._engine.close()
 
 
-async def _as_done(
+async def _yield_as_done(
     work: Iterable[Coroutine[Any, Any, tuple[int, T]]],
 ) -> AsyncGenerator[list[tuple[int, T]]]:
     """Run all work concurrently; yield lists of all (index, result) that are done by then.
 
     The first exception cancels the rest and is raised.
     """
-    left = {asyncio.create_task(one) for one in work}
-    done = set[asyncio.Task[tuple[int, T]]]()
+    open_tasks = {asyncio.create_task(coroutine) for coroutine in work}
+    finished_tasks = set[asyncio.Task[tuple[int, T]]]()
     try:
-        while left:
-            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-            yield sorted((task.result() for task in done), key=itemgetter(0))
+        while open_tasks:
+            finished_tasks, open_tasks = await asyncio.wait(
+                open_tasks, return_when=asyncio.FIRST_COMPLETED
+            )
+            yield sorted((task.result() for task in finished_tasks), key=itemgetter(0))
     finally:
-        for task in left:
+        for task in open_tasks:
             task.cancel()
-        await asyncio.gather(*left, *done, return_exceptions=True)  # no error is left unread
+        # No error is left unread.
+        await asyncio.gather(*open_tasks, *finished_tasks, return_exceptions=True)
 
 
 def end_process() -> None:

@@ -44,16 +44,16 @@ def judge_scorer() -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:
         try:
-            asked = sample_candidate(model, state, target)
+            rated_candidate = make_candidate(model, state, target)
         except InputError as error:  # messages or metadata that no judge can be shown
             return Score.unscored(explanation=str(error), metadata={REASON: "scoring_failed"})
-        [found] = await model.rewards([asked], budgets)
-        return as_score(found, asked)
+        [reward] = await model.rewards([rated_candidate], budgets)
+        return make_score(reward, rated_candidate)
 
     return score
 
 
-def sample_candidate(model: RewardModel, state: TaskState, target: Target) -> Candidate:
+def make_candidate(model: RewardModel, state: TaskState, target: Target) -> Candidate:
     """Return the candidate of a sample: its output, after the messages before that.
 
     Raises InputError for metadata that no format can show.
@@ -66,24 +66,29 @@ def sample_candidate(model: RewardModel, state: TaskState, target: Target) -> Ca
     return candidate(prompt, state.output.completion, model.fields.read(row, "target"))
 
 
-def as_score(found: Reward, asked: Candidate) -> Score:
+def make_score(reward: Reward, rated_candidate: Candidate) -> Score:
     """Return the score of a reward, with the judge's text, outcome and readings.
 
     It is unscored if the reward is None.
     """
-    own = found.judgement
-    about: dict[str, Any] = {
-        "outcome": own.outcome.value,
-        "judge": own.judge,
-        "flags": list(own.flags),
-        "forced": own.forced,
-        "readings": own.record()["readings"],
-        "parts": dict(found.parts),
+    judgement = reward.judgement
+    metadata: dict[str, Any] = {
+        "outcome": judgement.outcome.value,
+        "judge": judgement.judge,
+        "flags": list(judgement.flags),
+        "forced": judgement.forced,
+        "readings": judgement.record()["readings"],
+        "parts": dict(reward.parts),
     }
-    if found.value is None:
+    if reward.value is None:
         return Score.unscored(
-            answer=asked.response,
-            explanation=own.why,
-            metadata={**about, REASON: "grader_failed"},
+            answer=rated_candidate.response,
+            explanation=judgement.why,
+            metadata={**metadata, REASON: "grader_failed"},
         )
-    return Score(value=found.value, answer=asked.response, explanation=own.critique, metadata=about)
+    return Score(
+        value=reward.value,
+        answer=rated_candidate.response,
+        explanation=judgement.critique,
+        metadata=metadata,
+    )

@@ -39,21 +39,27 @@ def get_assert(output: str, context: Mapping[str, Any]) -> dict[str, Any]:
             "`autoj serve`, and name its address in the reward config's service"
         )
     refuse_groups(model.config, "promptfoo asserts on one output at a time")
-    known = model.fields.read(context.get("vars") or {})
+    row_context = model.fields.read(context.get("vars") or {})
     with model:
-        [found] = model.rewards_now([candidate(chat_prompt(context["prompt"]), output, known)])
-    if found.raw is None:
-        raise EngineError(f"the judge abstains: {found.judgement.why}")
-    score = model.parts.share(found.raw)
-    return {"pass": True, "score": score, "reason": found.judgement.critique}
+        [reward] = model.rewards_now(
+            [candidate(chat_prompt(context["prompt"]), output, row_context)]
+        )
+    if reward.raw is None:
+        raise EngineError(f"the judge abstains: {reward.judgement.why}")
+    score = model.parts.share(reward.raw)
+    return {"pass": True, "score": score, "reason": reward.judgement.critique}
 
 
 def chat_prompt(prompt: str) -> Turn:
     """Return the messages in a prompt that is the JSON text of a chat; another prompt as it is."""
     with suppress(ValueError, RecursionError):  # a text that is no JSON, or nested too deep
-        found = json.loads(prompt)
-        if isinstance(found, list) and found and all(_is_message(one) for one in found):
-            return found
+        messages = json.loads(prompt)
+        if (
+            isinstance(messages, list)
+            and messages
+            and all(_is_message(message) for message in messages)
+        ):
+            return messages
     return prompt
 
 

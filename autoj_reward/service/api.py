@@ -118,78 +118,93 @@ def make_app(
     )
     app.metrics = metrics = Metrics()
     app.guard = Guard(app, token, metrics, limits or Limits())
-    _tell_errors(app)
+    _add_error_handlers(app)
     _add_probes(app, client)
     app.router.route_class = BodyRoute
     # In the OpenAPI document, every route from here on needs the token; the guard checks it.
     app.router.dependencies.append(Depends(HTTPBearer(auto_error=False)))
     app.router.responses.update(ERRORS)
 
-    def answer(body: Any) -> Response:
+    def make_response(body: Any) -> Response:
         return Response(to_compact_json(body), 200, {JUDGE_HEADER: client.backend.judge}, JSON_TYPE)
 
-    async def ask(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
+    async def judge_items(items: Sequence[JudgeInput], view: View | None = None) -> list[Judgement]:
         """Judge inputs through the client. A text that no service can judge fails its input
         alone."""
-        found = [_refused(item.untrusted, client.backend.judge) for item in items]
-        fit = [item for item, own in zip(items, found, strict=True) if own is None]
-        rest = iter(await client.judge(fit, view) if fit else ())
-        return [next(rest) if own is None else own for own in found]
+        rejections = [_reject(item.untrusted, client.backend.judge) for item in items]
+        accepted_items = [
+            item for item, rejection in zip(items, rejections, strict=True) if rejection is None
+        ]
+        judgements = iter(await client.judge(accepted_items, view) if accepted_items else ())
+        return [next(judgements) if rejection is None else rejection for rejection in rejections]
 
-    def rated(candidates: Sequence[Candidate], judgements: Sequence[Judgement]) -> None:
-        metrics.judged((j, (c.response,)) for j, c in zip(judgements, candidates, strict=True))
-        metrics.rated(candidates, judgements)
-
-    def compared(found: Sequence[Comparison], pairs: Sequence[Pair]) -> None:
-        metrics.compared(found)
-        orders = (
-            (order, pair[1:3]) for c, pair in zip(found, pairs, strict=True) for order in c.orders
+    def count_ratings(candidates: Sequence[Candidate], judgements: Sequence[Judgement]) -> None:
+        metrics.count_judgements(
+            (j, (c.response,)) for j, c in zip(judgements, candidates, strict=True)
         )
-        metrics.judged(orders, PAIRWISE)
+        metrics.count_ratings(candidates, judgements)
 
-    gatherer = Gatherer(client, ask, metrics) if alone else None
+    def count_comparisons(comparisons: Sequence[Comparison], pairs: Sequence[Pair]) -> None:
+        metrics.count_comparisons(comparisons)
+        orders = (
+            (order, pair[1:3])
+            for comparison, pair in zip(comparisons, pairs, strict=True)
+            for order in comparison.orders
+        )
+        metrics.count_judgements(orders, PAIRWISE)
+
+    gatherer = Gatherer(client, judge_items, metrics) if alone else None
 
     @app.post("/v1/score", response_model=bodies.ScoreAnswer)
     async def score(body: bodies.ScoreBody, request: Request) -> Response:
         """Rate each response to its query, or score it in its group."""
         candidates = [
             Candidate(
-                c.query,
-                c.response,
+                item.query,
+                item.response,
                 group_id=body.group_id,
-                context=c.context.showing(c.context, c.rubric),
+                context=item.context.showing(item.context, item.rubric),
             ).for_judge(client.shows)
-            for c in body.candidates
+            for item in body.candidates
         ]
-        if any(c.rubric for c in body.candidates):
-            judgements = await by_rubric(candidates, body.rubric)
+        if any(item.rubric for item in body.candidates):
+            judgements = await score_by_rubric(candidates, body.rubric)
         elif body.group_size is not None:
-            judgements = await in_group(candidates, body.group_size, body.relative, request)
+            judgements = await score_in_group(candidates, body.group_size, body.relative, request)
         else:
             require_inputs(len(candidates) * client.critiques, "candidates")
-            asked = [Rate(one, client.critiques, vote=client.vote) for one in candidates]
-            judgements = await rate_all(asked, ask)
-            rated(candidates, judgements)
-        return answer({"judgements": [own.record() for own in judgements]})
+            questions = [
+                Rate(candidate, client.critiques, vote=client.vote) for candidate in candidates
+            ]
+            judgements = await rate_all(questions, judge_items)
+            count_ratings(candidates, judgements)
+        return make_response({"judgements": [judgement.record() for judgement in judgements]})
 
-    async def by_rubric(
-        candidates: Sequence[Candidate], how: RubricConfig | None
+    async def score_by_rubric(
+        candidates: Sequence[Candidate], rubric_config: RubricConfig | None
     ) -> list[Judgement]:
         """Score responses by the items of their rubrics."""
-        how = how or default_rubric(client.max_items)
-        if how.by != "overall" and client.max_items is None:
+        rubric_config = rubric_config or default_rubric(client.max_items)
+        if rubric_config.by != "overall" and client.max_items is None:
             raise HTTPException(
-                422, f"rubric.by is {how.by}, and the judge's format has no checklist protocol"
+                422,
+                f"rubric.by is {rubric_config.by}, and the judge's format has no checklist "
+                "protocol",
             )
-        questions = [client.question_of_rubric(candidate, how) for candidate in candidates]
+        questions = [
+            client.question_of_rubric(candidate, rubric_config) for candidate in candidates
+        ]
         require_inputs(sum(question.most_inputs for question in questions), "candidates")
-        scores = await asyncio.gather(*(question.answer(ask) for question in questions))
-        for question, found in zip(questions, scores, strict=True):
+        scores = await asyncio.gather(*(question.answer(judge_items) for question in questions))
+        for question, rubric_score in zip(questions, scores, strict=True):
             texts = (question.candidate.response,)
-            metrics.judged(((own, texts) for own in found.judgements), how.protocol)
-        return [found.as_judgement() for found in scores]
+            metrics.count_judgements(
+                ((judgement, texts) for judgement in rubric_score.judgements),
+                rubric_config.protocol,
+            )
+        return [rubric_score.as_judgement() for rubric_score in scores]
 
-    async def in_group(
+    async def score_in_group(
         candidates: Sequence[Candidate],
         size: int,
         relative: RelativeConfig | None,
@@ -201,16 +216,16 @@ def make_app(
                 422, "this service has several processes, between which no group can be gathered"
             )
         example = [Candidate("", str(n), context=candidates[0].context) for n in range(size)]
-        require_inputs((await question_of_rank(example, relative)).most_inputs, "group_size")
+        require_inputs((await make_rank_question(example, relative)).most_inputs, "group_size")
         wait_s = WAIT_SHARE * request.scope.get(DEADLINE_SCOPE, Limits().deadline_s)
         run = run_name(request.headers)
         return list(
             await asyncio.gather(
-                *(gatherer.rate(one, size, relative, wait_s, run) for one in candidates)
+                *(gatherer.rate(candidate, size, relative, wait_s, run) for candidate in candidates)
             )
         )
 
-    async def question_of_rank(
+    async def make_rank_question(
         candidates: Sequence[Candidate], relative: RelativeConfig | None
     ) -> Listwise | Tournament:
         try:
@@ -222,19 +237,22 @@ def make_app(
     async def compare_pairs(body: bodies.CompareBody) -> Response:
         """Compare the two responses of each pair."""
         pairs = [
-            Pair(p.query, p.first, p.second, p.context).for_judge(client.shows) for p in body.pairs
+            Pair(item.query, item.first, item.second, item.context).for_judge(client.shows)
+            for item in body.pairs
         ]
-        found = await compare_all([Compare(pair, body.swap, client.tie) for pair in pairs], ask)
-        compared(found, pairs)
-        return answer({"comparisons": [as_json(own) for own in found]})
+        comparisons = await compare_all(
+            [Compare(pair, body.swap, client.tie) for pair in pairs], judge_items
+        )
+        count_comparisons(comparisons, pairs)
+        return make_response({"comparisons": [as_json(comparison) for comparison in comparisons]})
 
     @app.post("/v1/best_of_n", response_model=bodies.BestOfNAnswer)
     async def best_of_n(body: bodies.BestOfNBody) -> Response:
         """Choose the best response to one query."""
         inputs = len(body.responses) * client.critiques
         require_inputs(inputs, "responses")
-        unknown: list[float | None] = [None] * len(body.responses)
-        logprobs = body.policy_logprobs or unknown
+        no_logprobs: list[float | None] = [None] * len(body.responses)
+        logprobs = body.policy_logprobs or no_logprobs
         candidates = [
             Candidate(body.query, response, logprob, context=body.context)
             for response, logprob in zip(body.responses, logprobs, strict=True)
@@ -247,15 +265,15 @@ def make_app(
         question = client.question_of_choice(
             candidates, view=view, rules=body.tie_break, matches=matches
         )
-        choice = await question.answer(ask)
-        rated(candidates, choice.judgements)
-        held = choice.selection.comparisons
-        pairs = [Pair.of(candidates[i], candidates[j]) for i, j, _ in held]
-        compared(choice.comparisons, pairs)
-        return answer(
+        choice = await question.answer(judge_items)
+        count_ratings(candidates, choice.judgements)
+        decided_pairs = choice.selection.comparisons
+        pairs = [Pair.of(candidates[i], candidates[j]) for i, j, _ in decided_pairs]
+        count_comparisons(choice.comparisons, pairs)
+        return make_response(
             {
                 "selection": as_json(choice.selection),
-                "judgements": [own.record() for own in choice.judgements],
+                "judgements": [judgement.record() for judgement in choice.judgements],
             }
         )
 
@@ -263,22 +281,23 @@ def make_app(
     async def rank(body: bodies.RankBody) -> Response:
         """Judge the responses of one group together, and return a score for each."""
         candidates = [Candidate(body.query, text, context=body.context) for text in body.responses]
-        question = await question_of_rank(candidates, body.relative)
+        question = await make_rank_question(candidates, body.relative)
         require_inputs(question.most_inputs, "responses")
         try:
-            ranking = await question.answer(ask)
+            ranking = await question.answer(judge_items)
         except InputError as error:
             raise HTTPException(422, str(error)) from error
-        metrics.ranked(ranking, body.responses)
-        return answer(
-            ranking.record() | {"judgements": [own.record() for own in ranking.judgements]}
+        metrics.count_ranking(ranking, body.responses)
+        return make_response(
+            ranking.record()
+            | {"judgements": [judgement.record() for judgement in ranking.judgements]}
         )
 
     @app.get("/v1/judge", response_model=bodies.JudgeDescription)
     async def name() -> Response:
         """Describe the judge: its fingerprint, views, scale and limits."""
         views = tuple(sorted(await client.views()))
-        return answer(
+        return make_response(
             as_json(
                 bodies.JudgeDescription(
                     client.backend.judge,
@@ -297,18 +316,18 @@ def make_app(
     @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
     async def judge(body: bodies.JudgeBody) -> Response:
         """Judge inputs for another RewardClient; stream one JSON line for each when it is done."""
-        asked = [
+        items = [
             JudgeInput(
-                i.protocol,
-                i.query,
-                tuple(i.responses),
-                i.sample,
-                i.direct,
-                i.context.showing(i.context, i.items),
+                item.protocol,
+                item.query,
+                tuple(item.responses),
+                item.sample,
+                item.direct,
+                item.context.showing(item.context, item.items),
             )
-            for i in body.items
+            for item in body.items
         ]
-        return _Lines(_lines(client, asked, metrics), {JUDGE_HEADER: client.backend.judge})
+        return _Lines(_stream_lines(client, items, metrics), {JUDGE_HEADER: client.backend.judge})
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {TEXT_TYPE: {}}}})
     async def show_metrics() -> Response:
@@ -318,7 +337,7 @@ def make_app(
     return app
 
 
-def _refused(texts: Iterable[str], judge: str) -> Judgement | None:
+def _reject(texts: Iterable[str], judge: str) -> Judgement | None:
     """Return the rejection of an input with a text that no service can judge, else None."""
     reason = find_rejection_reason(texts)
     return Judgement(Outcome.INPUT_REJECTED, reason=reason, judge=judge) if reason else None
@@ -339,23 +358,23 @@ class _Lines(StreamingResponse):
             await self.stream_response(send)
 
 
-async def _lines(
+async def _stream_lines(
     client: RewardClient, items: Sequence[JudgeInput], metrics: Metrics
 ) -> AsyncGenerator[bytes]:
-    def line(index: int, judgement: Judgement) -> bytes:
-        metrics.judged([(judgement, items[index].responses)], items[index].protocol)
+    def make_line(index: int, judgement: Judgement) -> bytes:
+        metrics.count_judgements([(judgement, items[index].responses)], items[index].protocol)
         return to_compact_json({"index": index, "judgement": judgement.record()}) + b"\n"
 
-    asked = []
+    sent_indices = []
     for index, item in enumerate(items):
-        if own := _refused(item.untrusted, client.backend.judge):
-            yield line(index, own)
+        if rejection := _reject(item.untrusted, client.backend.judge):
+            yield make_line(index, rejection)
         else:
-            asked.append(index)
-    stream = client.backend.stream([items[index] for index in asked])
+            sent_indices.append(index)
+    stream = client.backend.stream([items[index] for index in sent_indices])
     try:
         async for n, judgement in stream:
-            yield line(asked[n], judgement)
+            yield make_line(sent_indices[n], judgement)
     except AutojError as error:
         kind = "lost" if isinstance(error, ReplicaLost) else "error"
         kind = "unavailable" if type(error) is EngineUnavailable else kind
@@ -375,52 +394,56 @@ def _add_probes(app: Service, client: RewardClient) -> None:
     async def ready() -> Response:
         """200 with the number of ready replicas while new requests are accepted; else 503."""
         if app.guard.admission.draining:
-            return _problem(503, "this service is stopping")
-        told = {"status": "ready", "replicas": await client.backend.check()}
-        return Response(json.dumps(told), media_type=JSON_TYPE)
+            return _make_problem_response(503, "this service is stopping")
+        status = {"status": "ready", "replicas": await client.backend.check()}
+        return Response(json.dumps(status), media_type=JSON_TYPE)
 
 
-def _tell_errors(app: Service) -> None:
+def _add_error_handlers(app: Service) -> None:
     """Add handlers that answer exceptions with a `Problem`, without sent text or stack trace."""
 
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        syntax = first["type"] == "json_invalid"
-        where = "" if syntax else ".".join(str(part)[:80] for part in first["loc"][1:])
-        return _problem(422, first["msg"].removeprefix("Value error, "), where or "body")
+    async def answer_invalid_body(request: Request, error: RequestValidationError) -> Response:
+        first_error = error.errors()[0]
+        is_syntax_error = first_error["type"] == "json_invalid"
+        field = (
+            "" if is_syntax_error else ".".join(str(part)[:80] for part in first_error["loc"][1:])
+        )
+        return _make_problem_response(
+            422, first_error["msg"].removeprefix("Value error, "), field or "body"
+        )
 
-    async def http(request: Request, error: HTTPException) -> Response:
-        answer = _problem(error.status_code, str(error.detail))
+    async def answer_http_error(request: Request, error: HTTPException) -> Response:
+        answer = _make_problem_response(error.status_code, str(error.detail))
         if error.status_code == 405:
-            answer.headers["Allow"] = ", ".join(_methods(app, request.url.path))
+            answer.headers["Allow"] = ", ".join(_list_methods(app, request.url.path))
         return answer
 
-    async def unanswerable(request: Request, error: FormatError) -> Response:
-        return _problem(422, str(error))
+    async def answer_format_error(request: Request, error: FormatError) -> Response:
+        return _make_problem_response(422, str(error))
 
-    async def unrecorded(request: Request, error: JournalError) -> Response:
+    async def answer_journal_error(request: Request, error: JournalError) -> Response:
         LOG.error("a judgement cannot be recorded: %s", error)
-        return _problem(503, str(error))
+        return _make_problem_response(503, str(error))
 
-    async def unavailable(request: Request, error: AutojError) -> Response:
-        return _problem(503, str(error))
+    async def answer_autoj_error(request: Request, error: AutojError) -> Response:
+        return _make_problem_response(503, str(error))
 
-    async def unknown(request: Request, error: Exception) -> Response:
-        return _problem(500, "internal error; the log has it under this id")
+    async def answer_unknown_error(request: Request, error: Exception) -> Response:
+        return _make_problem_response(500, "internal error; the log has it under this id")
 
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(FormatError, unanswerable)
-    app.add_exception_handler(JournalError, unrecorded)
-    app.add_exception_handler(AutojError, unavailable)
-    app.add_exception_handler(Exception, unknown)
+    app.add_exception_handler(RequestValidationError, answer_invalid_body)
+    app.add_exception_handler(HTTPException, answer_http_error)
+    app.add_exception_handler(FormatError, answer_format_error)
+    app.add_exception_handler(JournalError, answer_journal_error)
+    app.add_exception_handler(AutojError, answer_autoj_error)
+    app.add_exception_handler(Exception, answer_unknown_error)
 
 
-def _methods(app: FastAPI, path: str) -> list[str]:
+def _list_methods(app: FastAPI, path: str) -> list[str]:
     """Return the methods of all routes of a path; Starlette names only those of the first."""
     routes = [route for route in app.routes if getattr(route, "path", None) == path]
     return sorted(method for route in routes for method in getattr(route, "methods", None) or ())
 
 
-def _problem(status: int, detail: str, field: str = "") -> Response:
+def _make_problem_response(status: int, detail: str, field: str = "") -> Response:
     return Response(problem(detail, field), status, media_type=JSON_TYPE)

@@ -55,16 +55,18 @@ class _Edge:
     def __serve_build_asgi_app__(self) -> Guard:
         spec = judge_spec(self._config.judge)
         judge = spec.config
-        most = judge.serve.max_replicas or judge.serve.replicas
-        assert isinstance(most, int)  # build() has refused "auto"
+        max_replicas = judge.serve.max_replicas or judge.serve.replicas
+        assert isinstance(max_replicas, int)  # build() has refused "auto"
         backend = RayBackend(
             self._judge,
             spec.name,
-            most,
+            max_replicas,
             views=views_of(judge, spec.format, Abilities()),
             distributions=distributions_of(judge, spec.format, Abilities()),
         )
-        client = client_of(spec, backend, max_ongoing(judge, _gpus_each(judge)) * most)
+        client = client_of(
+            spec, backend, max_ongoing(judge, _count_gpus_each(judge)) * max_replicas
+        )
         token = read_token(self._config.token_env, self._config.token_file)
         limits = Limits(deadline_s=self._config.deadline_s)
         return make_app(client, token, limits, alone=self._config.edges == 1).guard
@@ -85,7 +87,7 @@ def build(args: dict[str, Any]) -> Any:
         )
     if serving.replicas == "auto":
         raise ConfigError("args: judge.serve.replicas: give a number; nodes may still be missing")
-    gpus = _gpus_each(judge)
+    gpus = _count_gpus_each(judge)
     if gpus:  # on this node there may be none
         judge = judge.model_copy(update={"dtype": dtype_on(judge, Device("cuda"))})
     config = config.model_copy(update={"judge": judge})
@@ -103,7 +105,7 @@ def build(args: dict[str, Any]) -> Any:
     return edge.bind(replicas, config)
 
 
-def _gpus_each(judge: JudgeConfig) -> float:
+def _count_gpus_each(judge: JudgeConfig) -> float:
     if judge.serve.num_gpus is not None:
         return judge.serve.num_gpus
     return float(judge.tensor_parallel) if judge.on_replicas else 0.0

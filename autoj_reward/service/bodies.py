@@ -50,29 +50,29 @@ def require_inputs(count: int, field: str) -> None:
     field: the field of the body that the error names.
     """
     if count > MAX_INPUTS:
-        told = f"{count} judge inputs: a request may cost {MAX_INPUTS}"
-        raise RequestValidationError([{"type": "too_long", "loc": ("body", field), "msg": told}])
+        message = f"{count} judge inputs: a request may cost {MAX_INPUTS}"
+        raise RequestValidationError([{"type": "too_long", "loc": ("body", field), "msg": message}])
 
 
-def _text(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("a text is a string")
     return value
 
 
 # Any string is valid here: a text that cannot be judged fails its own input, not the request.
-Text = Annotated[str, PlainValidator(_text), WithJsonSchema({"type": "string"})]
+Text = Annotated[str, PlainValidator(_require_text), WithJsonSchema({"type": "string"})]
 
 
-def _context(value: Any) -> Context:
+def _read_context(value: Any) -> Context:
     if not isinstance(value, dict):
         raise ValueError("a context is an object of texts by name")
-    return Context({name: _text(text) for name, text in value.items()})
+    return Context({name: _require_text(text) for name, text in value.items()})
 
 
 ContextField = Annotated[
     Context,
-    PlainValidator(_context),
+    PlainValidator(_read_context),
     WithJsonSchema(
         {
             "type": "object",
@@ -88,7 +88,7 @@ ContextField = Annotated[
 """Named texts that the judge's format shows with query and responses."""
 
 
-def _rubric(value: Any) -> tuple[RubricItem, ...]:
+def _read_rubric(value: Any) -> tuple[RubricItem, ...]:
     try:
         return read_items(value) if value else ()
     except BadRubric as error:
@@ -97,7 +97,7 @@ def _rubric(value: Any) -> tuple[RubricItem, ...]:
 
 RubricField = Annotated[
     tuple[RubricItem, ...],
-    PlainValidator(_rubric),
+    PlainValidator(_read_rubric),
     WithJsonSchema(
         {
             "type": "array",
@@ -157,7 +157,7 @@ ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_T
 """The messages of a conversation."""
 
 
-def _response(value: Any) -> str:
+def _read_response(value: Any) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_TURNS:
@@ -169,7 +169,7 @@ def _response(value: Any) -> str:
 
 
 ResponseField = Annotated[
-    str, PlainValidator(_response, json_schema_input_type=Text | ChatMessages)
+    str, PlainValidator(_read_response, json_schema_input_type=Text | ChatMessages)
 ]
 """A response: a text, or messages of the assistant and of tools."""
 
@@ -185,19 +185,19 @@ class PromptFields(Body):
     """Named texts that the judge's format shows, such as a reference answer."""
 
     @model_validator(mode="after")
-    def _either(self) -> PromptFields:
+    def _require_one_prompt(self) -> PromptFields:
         if (self.messages is None) != ("query" in self.model_fields_set):
             raise ValueError("give either query or messages")
         if self.messages is not None:
             try:
-                turns = self._turns([message.model_dump() for message in self.messages])
+                turns = self._read_turns([message.model_dump() for message in self.messages])
             except BadMessages as error:
                 raise ValueError(str(error)) from None
             self.query, self.context = to_plain_text(turns), self.context.after(turns)
         return self
 
     @staticmethod
-    def _turns(messages: list[dict[str, Any]]) -> tuple[Turn, ...]:
+    def _read_turns(messages: list[dict[str, Any]]) -> tuple[Turn, ...]:
         return before_response(messages, answered=True)[0]
 
 
@@ -217,7 +217,7 @@ class JudgeItem(PromptFields):
     """Rubric items to judge, for the protocol `checklist`."""
 
     @staticmethod
-    def _turns(messages: list[dict[str, Any]]) -> tuple[Turn, ...]:
+    def _read_turns(messages: list[dict[str, Any]]) -> tuple[Turn, ...]:
         return turns_of(messages)
 
 
@@ -256,7 +256,7 @@ class ScoreBody(Body):
     judge's format takes one item, else all together, else in one rating."""
 
     @model_validator(mode="after")
-    def _whole_group(self) -> ScoreBody:
+    def _require_whole_group(self) -> ScoreBody:
         if (self.group_id is None) != (self.group_size is None):
             raise ValueError("give group_id and group_size together")
         if self.relative is not None and self.group_id is None:
@@ -264,11 +264,11 @@ class ScoreBody(Body):
         return self
 
     @model_validator(mode="after")
-    def _rubrics(self) -> ScoreBody:
-        given = [bool(candidate.rubric) for candidate in self.candidates]
-        if any(given) != all(given) or (self.rubric is not None and not any(given)):
+    def _require_rubrics(self) -> ScoreBody:
+        has_rubric = [bool(candidate.rubric) for candidate in self.candidates]
+        if any(has_rubric) != all(has_rubric) or (self.rubric is not None and not any(has_rubric)):
             raise ValueError("give every candidate a rubric, or none")
-        if any(given) and self.group_id is not None:
+        if any(has_rubric) and self.group_id is not None:
             raise ValueError("a rubric scores a response alone: leave group_id out")
         if self.rubric is not None and self.rubric.items is not None:
             raise ValueError("items is a file of a run: send the items with each candidate")
@@ -308,7 +308,7 @@ class BestOfNBody(PromptFields):
     """Tie-break rules, applied in this order."""
 
     @model_validator(mode="after")
-    def _as_many(self) -> BestOfNBody:
+    def _require_equal_counts(self) -> BestOfNBody:
         if self.policy_logprobs is not None and len(self.policy_logprobs) != len(self.responses):
             raise ValueError(
                 f"policy_logprobs has {len(self.policy_logprobs)} entries for "
@@ -487,8 +487,8 @@ class Problem:
 
 def problem(detail: str, field: str) -> bytes:
     """Return the JSON body of an error; see `Problem`."""
-    told = {"detail": detail, "field": field, "request_id": REQUEST_ID.get()}
-    return json.dumps(told).encode()
+    record = {"detail": detail, "field": field, "request_id": REQUEST_ID.get()}
+    return json.dumps(record).encode()
 
 
 class Refused(Exception):

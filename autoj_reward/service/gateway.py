@@ -86,7 +86,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         started = time.monotonic()
-        headers = _headers(scope)
+        headers = _read_headers(scope)
         request_id = new_request_id(headers.get("x-request-id", ""))
         before = REQUEST_ID.set(request_id)
         answer = AnswerSender(send, request_id, self._limits.retry_after_s)
@@ -99,9 +99,9 @@ class Guard:
             await answer.refuse(Refused(500, "internal error; the log has it under this id"))
         finally:
             # Only known routes become labels, so that unknown paths cannot grow the metrics.
-            found = scope.get("route")
-            route, seconds = getattr(found, "path", "other"), time.monotonic() - started
-            self._metrics.answered(route, answer.status or CLIENT_GONE, seconds)
+            matched_route = scope.get("route")
+            route, seconds = getattr(matched_route, "path", "other"), time.monotonic() - started
+            self._metrics.count_request(route, answer.status or CLIENT_GONE, seconds)
             if route not in self._public:
                 facts = {
                     "method": scope["method"],
@@ -110,8 +110,8 @@ class Guard:
                     "seconds": round(seconds, 4),
                     "client": (scope.get("client") or [""])[0],
                 }
-                stranger = answer.status == 401
-                LOG.info("refused" if stranger else REQUEST, extra={"facts": facts})
+                is_unauthorized = answer.status == 401
+                LOG.info("refused" if is_unauthorized else REQUEST, extra={"facts": facts})
             REQUEST_ID.reset(before)
 
     async def _handle(
@@ -120,37 +120,39 @@ class Guard:
         if scope["path"] in self._public:
             await self._app(scope, receive, answer.send)
             return
-        given = presented(headers.get("authorization", "")).encode("utf-8", "replace")
-        if not hmac.compare_digest(given, self._token):
+        presented_token = extract_token(headers.get("authorization", "")).encode("utf-8", "replace")
+        if not hmac.compare_digest(presented_token, self._token):
             raise Refused(401, "wrong or missing token", "authorization")
-        scope[DEADLINE_SCOPE] = self._seconds(headers.get(DEADLINE_HEADER))
+        scope[DEADLINE_SCOPE] = self._read_deadline_s(headers.get(DEADLINE_HEADER))
         deadline = time.monotonic() + scope[DEADLINE_SCOPE]
         if scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, answer.send)
             return
-        with self.admission.admitted() as hold:
-            unread = await self.admission.body(headers.get("content-length", "0"), receive, hold)
-            if unread is not None:
+        with self.admission.admit() as hold:
+            unread_chunks = await self.admission.read_body(
+                headers.get("content-length", "0"), receive, hold
+            )
+            if unread_chunks is not None:
                 with span("autoj.request", kind="SERVER", caller=headers) as note:
-                    await self._work(scope, unread, receive, answer, deadline)
-                    note(_facts(scope, answer.status))
+                    await self._run_app(scope, unread_chunks, receive, answer, deadline)
+                    note(_describe_request(scope, answer.status))
 
-    def _seconds(self, given: str | None) -> float:
-        most = self._limits.deadline_s
-        if given is None:
-            return most
+    def _read_deadline_s(self, header: str | None) -> float:
+        max_s = self._limits.deadline_s
+        if header is None:
+            return max_s
         try:
-            seconds = float(given)
+            seconds = float(header)
         except ValueError:
             seconds = math.nan
         if not 0 < seconds < math.inf:
             raise Refused(422, "seconds until the answer must begin, above 0", DEADLINE_HEADER)
-        return min(most, seconds)
+        return min(max_s, seconds)
 
-    async def _work(
+    async def _run_app(
         self,
         scope: Scope,
-        unread: deque[bytes],
+        unread_chunks: deque[bytes],
         receive: Receive,
         answer: AnswerSender,
         deadline: float,
@@ -160,22 +162,22 @@ class Guard:
         The app is cancelled at the deadline, at the end of a drain, and when the caller hangs up.
         The cancellation stops the judge's work down to the engine.
         """
-        gone = asyncio.create_task(_until_gone(receive))
+        disconnect_task = asyncio.create_task(_wait_until_gone(receive))
 
         async def replay() -> Message:
-            if unread:
-                chunk = unread.popleft()
-                return {"type": "http.request", "body": chunk, "more_body": bool(unread)}
-            await asyncio.shield(gone)
+            if unread_chunks:
+                chunk = unread_chunks.popleft()
+                return {"type": "http.request", "body": chunk, "more_body": bool(unread_chunks)}
+            await asyncio.shield(disconnect_task)
             return {"type": "http.disconnect"}
 
-        def hung_up(_: object) -> None:
+        def expire_limit(_: object) -> None:
             if not (answer.finished or limit.expired()):
                 limit.reschedule(0)
 
-        gone.add_done_callback(hung_up)
-        left = max(0.0, deadline - time.monotonic())
-        limit = answer.limit = asyncio.timeout(left)
+        disconnect_task.add_done_callback(expire_limit)
+        remaining_s = max(0.0, deadline - time.monotonic())
+        limit = answer.limit = asyncio.timeout(remaining_s)
         try:
             async with limit:
                 self.admission.working.add(limit)
@@ -183,15 +185,15 @@ class Guard:
         except TimeoutError:
             if not limit.expired():
                 raise
-            if gone.done():
+            if disconnect_task.done():
                 return
             if self.admission.over:
                 raise Refused(503, STOPPING) from None
-            raise Refused(504, f"no answer within {left:.3g} s") from None
+            raise Refused(504, f"no answer within {remaining_s:.3g} s") from None
         finally:
             self.admission.working.discard(limit)
-            gone.remove_done_callback(hung_up)
-            gone.cancel()
+            disconnect_task.remove_done_callback(expire_limit)
+            disconnect_task.cancel()
 
 
 class Admission:
@@ -215,15 +217,15 @@ class Admission:
         send the rest.
         """
         self.draining = True
-        _end(self._reading)
+        _expire_limits(self._reading)
         asyncio.get_running_loop().call_later(seconds, self._end_drain)
 
     def _end_drain(self) -> None:
         self.over = True
-        _end(self.working)
+        _expire_limits(self.working)
 
     @contextmanager
-    def admitted(self) -> Iterator[Hold]:
+    def admit(self) -> Iterator[Hold]:
         """Count a request as in flight while a `with` block runs.
 
         Yields a function that counts bytes of its body. Raises Refused while the service stops
@@ -233,13 +235,13 @@ class Admission:
             raise Refused(503, STOPPING)
         if self._requests >= self._limits.requests:
             raise Refused(429, f"{self._requests} requests are under way")
-        held = 0
+        held_bytes = 0
 
         def hold(size: int) -> None:
-            nonlocal held
+            nonlocal held_bytes
             if self._bytes + size > self._limits.bodies:
                 raise Refused(429, f"requests under way hold {self._bytes} bytes")
-            held += size
+            held_bytes += size
             self._bytes += size
 
         self._requests += 1
@@ -248,24 +250,26 @@ class Admission:
             yield hold
         finally:
             self._requests -= 1
-            self._bytes -= held
+            self._bytes -= held_bytes
             self._metrics.in_flight.dec()
 
-    async def body(self, stated: str, receive: Receive, hold: Hold) -> deque[bytes] | None:
+    async def read_body(
+        self, content_length: str, receive: Receive, hold: Hold
+    ) -> deque[bytes] | None:
         """Read a request's whole body. Return its chunks; None if the caller hung up.
 
-        stated: the Content-Length header. hold: called with the size of each chunk in bytes. There
-        is at least one chunk. Raises Refused for a body that is too large (413) or too slow (408),
+        content_length: that header. hold: called with the size of each chunk in bytes. There is at
+        least one chunk. Raises Refused for a body that is too large (413) or too slow (408),
         and while the service stops (503).
         """
-        most = self._limits.body
-        if not stated.isdecimal() or int(stated[:20]) > most:
-            raise Refused(413, f"the body has more than {most} bytes")
+        max_bytes = self._limits.body
+        if not content_length.isdecimal() or int(content_length[:20]) > max_bytes:
+            raise Refused(413, f"the body has more than {max_bytes} bytes")
         limit = asyncio.timeout(self._limits.body_s)
         try:
             async with limit:
                 self._reading.add(limit)
-                return await self._arrived(receive, hold)
+                return await self._receive_body(receive, hold)
         except TimeoutError:
             if self.draining:
                 raise Refused(503, STOPPING) from None
@@ -273,16 +277,16 @@ class Admission:
         finally:
             self._reading.discard(limit)
 
-    async def _arrived(self, receive: Receive, hold: Hold) -> deque[bytes] | None:
-        most, size, chunks = self._limits.body, 0, deque[bytes]()
+    async def _receive_body(self, receive: Receive, hold: Hold) -> deque[bytes] | None:
+        max_bytes, size, chunks = self._limits.body, 0, deque[bytes]()
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
             chunk = message.get("body", b"")
             size += len(chunk)
-            if size > most:
-                raise Refused(413, f"the body has more than {most} bytes")
+            if size > max_bytes:
+                raise Refused(413, f"the body has more than {max_bytes} bytes")
             hold(len(chunk))
             chunks.append(chunk)
             if not message.get("more_body"):
@@ -341,7 +345,7 @@ class AnswerSender:
         await self.send({"type": "http.response.body", "body": body})
 
 
-def presented(authorization: str) -> str:
+def extract_token(authorization: str) -> str:
     """Return the token of an Authorization header.
 
     It is a bearer token, or the password of Basic authorization for callers that can only be given
@@ -378,12 +382,12 @@ def run_name(headers: Mapping[str, str]) -> str:
     return (headers.get(RUN_HEADER, "") or user)[:80]
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _facts(scope: Scope, status: int) -> dict[str, str | int]:
+def _describe_request(scope: Scope, status: int) -> dict[str, str | int]:
     """Return the attributes of a request's span."""
     return {
         "http.request.method": scope["method"],
@@ -393,11 +397,11 @@ def _facts(scope: Scope, status: int) -> dict[str, str | int]:
     }
 
 
-def _headers(scope: Scope) -> dict[str, str]:
+def _read_headers(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1").lower(): v.decode("latin-1") for name, v in scope["headers"]}
 
 
-def _end(limits: Iterable[asyncio.Timeout]) -> None:
+def _expire_limits(limits: Iterable[asyncio.Timeout]) -> None:
     for limit in limits:
         if not limit.expired():
             limit.reschedule(0)

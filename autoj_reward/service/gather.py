@@ -83,10 +83,10 @@ class _Member:
 
 
 @dataclass(slots=True)
-class _Judged:
+class _JudgedGroup:
     """The judgement of a group."""
 
-    found: dict[str, Judgement]
+    judgements: dict[str, Judgement]
     """Judgement of each response by its text; late ones are added."""
     question: Listwise | Tournament | None = None
     """The question that judged the group; None if the group failed."""
@@ -105,7 +105,7 @@ class _Group:
     characters: int = 0
     closed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when no further response can become a member."""
-    task: asyncio.Task[_Judged] | None = None
+    task: asyncio.Task[_JudgedGroup] | None = None
     """The judging, once the group is closed."""
 
     def admit(self, candidate: Candidate) -> _Member:
@@ -153,31 +153,33 @@ class Gatherer:
         how the group is judged; see `RewardClient.question_of_rank`. wait_s: seconds to wait for
         the other responses. run: name of the caller's run, to which the id belongs.
         """
-        how = "" if relative is None else relative.model_dump_json()
-        name = GroupName(run, candidate.group_id or "", how)
+        relative_json = "" if relative is None else relative.model_dump_json()
+        name = GroupName(run, candidate.group_id or "", relative_json)
         terms = Terms(candidate.query, candidate.context, size)
         group = self._groups.get(name) or self._open(name, terms, relative)
         if group.terms != terms:
-            self._metrics.gathered("refused")
+            self._metrics.count_member("refused")
             return Judgement(Outcome.INPUT_REJECTED, reason=MIXED)
-        with self._waiting(name, group, candidate, wait_s):
+        with self._join(name, group, candidate, wait_s):
             await group.closed.wait()
             assert group.task is not None
-            judged = await asyncio.shield(group.task)  # goes on without callers that hang up
-            if candidate.response not in judged.found and judged.failure is None:
-                judged.found[candidate.response] = await self._judge_late(judged, candidate)
-        own = judged.found.get(candidate.response) or judged.failure
-        assert own is not None
-        self._metrics.gathered(_ending(own))
-        return own
+            judged_group = await asyncio.shield(group.task)  # goes on without callers that hang up
+            if candidate.response not in judged_group.judgements and judged_group.failure is None:
+                judged_group.judgements[candidate.response] = await self._judge_late(
+                    judged_group, candidate
+                )
+        judgement = judged_group.judgements.get(candidate.response) or judged_group.failure
+        assert judgement is not None
+        self._metrics.count_member(_classify_answer(judgement))
+        return judgement
 
     def _open(self, name: GroupName, terms: Terms, relative: RelativeConfig | None) -> _Group:
         self._forget()
         group = self._groups[name] = _Group(terms, relative)
-        self._hold(group, terms.query, *terms.context.values())
+        self._count_characters(group, terms.query, *terms.context.values())
         return group
 
-    def _hold(self, group: _Group, *texts: str) -> None:
+    def _count_characters(self, group: _Group, *texts: str) -> None:
         characters = sum(map(len, texts))
         group.characters += characters
         self._characters += characters
@@ -188,7 +190,7 @@ class Gatherer:
             group.closed.set()
 
     @contextmanager
-    def _waiting(
+    def _join(
         self, name: GroupName, group: _Group, candidate: Candidate, wait_s: float
     ) -> Iterator[None]:
         """Hold a place in the group while its caller waits. The group is closed when it is complete
@@ -196,7 +198,7 @@ class Gatherer:
         member = None if group.closed.is_set() else group.admit(candidate)
         timer = self._later(wait_s, partial(self._close, group))
         group.waiting += 1
-        self._hold(group, candidate.response)
+        self._count_characters(group, candidate.response)
         self._idle.pop(name, None)
         if len(group.members) == group.terms.size:
             self._close(group)
@@ -214,8 +216,8 @@ class Gatherer:
         """Forget groups that nobody waits for, if they are old or too many."""
         while self._idle:
             name, since = next(iter(self._idle.items()))
-            many = len(self._idle) > MAX_IDLE or self._characters > MAX_CHARACTERS
-            if not many and self._now() - since <= KEPT_S:
+            too_many = len(self._idle) > MAX_IDLE or self._characters > MAX_CHARACTERS
+            if not too_many and self._now() - since <= KEPT_S:
                 return
             del self._idle[name]
             group = self._groups.pop(name)
@@ -223,12 +225,12 @@ class Gatherer:
             if group.task is not None:
                 group.task.cancel()
 
-    async def _judge(self, group: _Group) -> _Judged:
-        found: dict[str, Judgement] = {}
+    async def _judge(self, group: _Group) -> _JudgedGroup:
+        judgements: dict[str, Judgement] = {}
         candidates = []
         for candidate in [member.candidate for member in group.members]:
             if reason := find_rejection_reason((candidate.response,)):
-                found[candidate.response] = Judgement(Outcome.INPUT_REJECTED, reason=reason)
+                judgements[candidate.response] = Judgement(Outcome.INPUT_REJECTED, reason=reason)
             else:
                 candidates.append(candidate)
         size = group.terms.size
@@ -238,40 +240,46 @@ class Gatherer:
             question = await self._client.question_of_rank(candidates, group.relative)
             ranking = await question.answer(self._ask)
         except AutojError as error:
-            failure = _abstained(error, "its group failed")
-            return _Judged(found, failure=failure)
-        self._metrics.ranked(ranking, [own.response for own in candidates])
+            failure = _abstain(error, "its group failed")
+            return _JudgedGroup(judgements, failure=failure)
+        self._metrics.count_ranking(ranking, [candidate.response for candidate in candidates])
         flags = (PARTIAL_FLAG,) if len(candidates) < size else ()
-        for candidate, own in zip(candidates, ranking.as_judgements(), strict=True):
-            found[candidate.response] = replace(own, flags=(*own.flags, *flags))
+        for candidate, judgement in zip(candidates, ranking.as_judgements(), strict=True):
+            judgements[candidate.response] = replace(judgement, flags=(*judgement.flags, *flags))
         if all(score is None for score in ranking.scores):
-            first = found[candidates[0].response]
-            failure = replace(first, reason=f"its group failed: {first.reason}", usage=Usage())
-            return _Judged(found, failure=failure)
+            first_judgement = judgements[candidates[0].response]
+            failure = replace(
+                first_judgement, reason=f"its group failed: {first_judgement.reason}", usage=Usage()
+            )
+            return _JudgedGroup(judgements, failure=failure)
         # Late members need its scores and comparisons, and no texts.
-        return _Judged(found, question, replace(ranking, judgements=(), critiques=(), orders=()))
+        return _JudgedGroup(
+            judgements, question, replace(ranking, judgements=(), critiques=(), orders=())
+        )
 
-    async def _judge_late(self, judged: _Judged, candidate: Candidate) -> Judgement:
+    async def _judge_late(self, judged_group: _JudgedGroup, candidate: Candidate) -> Judgement:
         """Judge a response beside members of its group that were judged."""
-        assert judged.question is not None and judged.ranking is not None
+        assert judged_group.question is not None and judged_group.ranking is not None
         try:
-            ranking = await judged.question.answer_late(judged.ranking, candidate, self._ask)
+            ranking = await judged_group.question.answer_late(
+                judged_group.ranking, candidate, self._ask
+            )
         except AutojError as error:
-            return _abstained(error, "it came after its group was judged")
-        self._metrics.ranked(ranking, [candidate.response])
-        own = ranking.as_judgements()[-1]
-        return replace(own, usage=ranking.usage, flags=(*own.flags, LATE_FLAG))
+            return _abstain(error, "it came after its group was judged")
+        self._metrics.count_ranking(ranking, [candidate.response])
+        judgement = ranking.as_judgements()[-1]
+        return replace(judgement, usage=ranking.usage, flags=(*judgement.flags, LATE_FLAG))
 
 
-def _ending(own: Judgement) -> str:
+def _classify_answer(judgement: Judgement) -> str:
     """Return how a member was answered, for the metrics."""
-    if not own.ok:
+    if not judgement.ok:
         return "abstained"
     names = {LATE_FLAG: "late", PARTIAL_FLAG: "partial"}
-    return next((name for flag, name in names.items() if flag in own.flags), "complete")
+    return next((name for flag, name in names.items() if flag in judgement.flags), "complete")
 
 
-def _abstained(error: AutojError, when: str) -> Judgement:
-    wrong = isinstance(error, InputError | ConfigError)
-    outcome = Outcome.INPUT_REJECTED if wrong else Outcome.UNAVAILABLE
-    return Judgement(outcome, reason=f"{when}: {error}")
+def _abstain(error: AutojError, situation: str) -> Judgement:
+    is_input_error = isinstance(error, InputError | ConfigError)
+    outcome = Outcome.INPUT_REJECTED if is_input_error else Outcome.UNAVAILABLE
+    return Judgement(outcome, reason=f"{situation}: {error}")

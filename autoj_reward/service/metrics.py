@@ -53,7 +53,7 @@ class Metrics:
         GCCollector(registry=r)
         self.health = JudgeHealth()
         # Finding a metric by its labels takes longer than counting.
-        self._counter, self._route = cache(self._counter_of), cache(self._route_of)
+        self._counter, self._route = cache(self._make_counter), cache(self._make_route_metrics)
         self._alarms: set[str] = set()
         self._unchecked = 0
         self._requests = Counter(
@@ -110,13 +110,13 @@ class Metrics:
         for name in BOUNDS:
             self._alarm.labels(name).set(0)
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
+    def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request and its duration."""
-        requests, lasted = self._route(route, status)
+        requests, duration = self._route(route, status)
         requests.inc()
-        lasted.observe(seconds)
+        duration.observe(seconds)
 
-    def judged(
+    def count_judgements(
         self, judgements: Iterable[tuple[Judgement, Sequence[str]]], protocol: str = SINGLE
     ) -> None:
         """Count judgements, and log judge health alarms when they begin and end.
@@ -131,13 +131,15 @@ class Metrics:
                 self._forced.inc()
             for flag in judgement.flags:
                 self._flagged.labels(flag).inc()
-            self._spent(judgement.usage)
+            self._count_usage(judgement.usage)
             self.health.observe(judgement, sum(map(len, responses)))
             self._unchecked += 1
         if self._unchecked >= CHECK_EVERY:
             self._check_health()
 
-    def rated(self, candidates: Sequence[Candidate], judgements: Sequence[Judgement]) -> None:
+    def count_ratings(
+        self, candidates: Sequence[Candidate], judgements: Sequence[Judgement]
+    ) -> None:
         """Count the rated pairs and the ties within each group."""
         groups: dict[GroupKey, list[float]] = {}
         for candidate, judgement in zip(candidates, judgements, strict=True):
@@ -147,17 +149,19 @@ class Metrics:
             self._pairs.inc(math.comb(len(ratings), 2))
             self._ties.inc(count_tied_pairs(ratings))
 
-    def compared(self, comparisons: Sequence[Comparison]) -> None:
+    def count_comparisons(self, comparisons: Sequence[Comparison]) -> None:
         """Count comparisons by verdict."""
         for comparison in comparisons:
             self._comparisons.labels(comparison.verdict.value).inc()
 
-    def ranked(self, ranking: Ranking, responses: Sequence[str]) -> None:
+    def count_ranking(self, ranking: Ranking, responses: Sequence[str]) -> None:
         """Count the judgements behind a ranking of these responses."""
         protocol = PAIRWISE if ranking.matches else GROUP
-        self.judged(((own, responses) for own in ranking.judgements), protocol)
+        self.count_judgements(
+            ((judgement, responses) for judgement in ranking.judgements), protocol
+        )
 
-    def gathered(self, answer: str) -> None:
+    def count_member(self, answer: str) -> None:
         """Count a response that was sent alone to be judged in a group.
 
         answer: `complete` or `partial` for its group, `late`, `abstained`, or `refused` if it does
@@ -182,15 +186,16 @@ class Metrics:
             if not sample.name.endswith(("_bucket", "_created"))
         }
 
-    def _counter_of(self, protocol: str, outcome: Outcome) -> Counter:
-        for each in Outcome:  # Prometheus' rate() misses the event with which a series begins
-            self._judgements.labels(protocol, each.value)
+    def _make_counter(self, protocol: str, outcome: Outcome) -> Counter:
+        # Prometheus' rate() misses the event with which a series begins.
+        for any_outcome in Outcome:
+            self._judgements.labels(protocol, any_outcome.value)
         return self._judgements.labels(protocol, outcome.value)
 
-    def _route_of(self, route: str, status: int) -> tuple[Counter, Histogram]:
+    def _make_route_metrics(self, route: str, status: int) -> tuple[Counter, Histogram]:
         return self._requests.labels(route, str(status)), self._seconds.labels(route)
 
-    def _spent(self, usage: Usage) -> None:
+    def _count_usage(self, usage: Usage) -> None:
         for counter, tokens in zip(
             self._tokens, (usage.tokens_in, usage.tokens_cached, usage.tokens_out), strict=True
         ):
@@ -200,13 +205,13 @@ class Metrics:
 
     def _check_health(self) -> None:
         self._unchecked = 0
-        found, alarms = self.health.figures(), set(self.health.alarms())
+        figures, alarms = self.health.figures(), set(self.health.alarms())
         for name in FIGURES:
-            self._figures.labels(name).set(found[name])
+            self._figures.labels(name).set(figures[name])
         for name in BOUNDS:
             self._alarm.labels(name).set(name in alarms)
         for name in sorted(alarms ^ self._alarms):
-            value = None if math.isnan(found[name]) else found[name]
+            value = None if math.isnan(figures[name]) else figures[name]
             facts = {"figure": name, "value": value, "bound": BOUNDS[name]}
             if name in alarms:
                 LOG.warning("judge health alarm", extra={"facts": facts})

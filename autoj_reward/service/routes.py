@@ -38,28 +38,28 @@ class BodyRoute(APIRoute):
         super().__init__(path, endpoint, **options)
         kinds = get_type_hints(endpoint)
         if list(kinds) in (["body", "return"], ["body", "request", "return"]):
-            self.app = _body_app(TypeAdapter(kinds["body"]), endpoint, "request" in kinds)
+            self.app = _make_body_app(TypeAdapter(kinds["body"]), endpoint, "request" in kinds)
 
 
-def _body_app(shape: TypeAdapter[Any], endpoint: RouteFunction, with_request: bool) -> ASGIApp:
+def _make_body_app(shape: TypeAdapter[Any], endpoint: RouteFunction, with_request: bool) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            checked = shape.validate_python(_parsed(await Request(scope, receive).body()))
+            checked_body = shape.validate_python(_parse_body(await Request(scope, receive).body()))
         except RecursionError:
             raise HTTPException(400, "the body is nested too deeply") from None
         except ValidationError as error:
-            found = error.errors(include_url=False)
-            wrong = [{**one, "loc": ("body", *one["loc"])} for one in found]
-            raise RequestValidationError(wrong) from None
+            errors = error.errors(include_url=False)
+            located_errors = [{**item, "loc": ("body", *item["loc"])} for item in errors]
+            raise RequestValidationError(located_errors) from None
         # This request has headers and no body.
-        answer = await endpoint(checked, *([Request(scope)] if with_request else ()))
+        answer = await endpoint(checked_body, *([Request(scope)] if with_request else ()))
         response = answer if isinstance(answer, Response) else JSONResponse(answer)
         await response(scope, receive, send)
 
     return app
 
 
-def _parsed(body: bytes) -> Any:
+def _parse_body(body: bytes) -> Any:
     """Parse a body as JSON.
 
     Raises RequestValidationError for invalid JSON, HTTPException for undecodable bytes (400) and
@@ -72,7 +72,7 @@ def _parsed(body: bytes) -> Any:
             raise HTTPException(413, f"the body has more than {MAX_VALUES} values")
         return json.loads(text)
     except json.JSONDecodeError as error:
-        wrong = {"type": "json_invalid", "loc": ("body", error.pos), "msg": error.msg}
-        raise RequestValidationError([wrong]) from None
+        json_error = {"type": "json_invalid", "loc": ("body", error.pos), "msg": error.msg}
+        raise RequestValidationError([json_error]) from None
     except ValueError:
         raise HTTPException(400, "the body cannot be read as JSON") from None

@@ -80,22 +80,22 @@ class EdgeConfig(Block):
 
 def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     """Serve until SIGINT or SIGTERM. Returns the exit code."""
-    checked = load_run(EdgeConfig, config, sets, strict)
-    token = read_token(checked.token_env, checked.token_file)
-    if checked.reward.service is not None:
+    edge_config = load_run(EdgeConfig, config, sets, strict)
+    token = read_token(edge_config.token_env, edge_config.token_file)
+    if edge_config.reward.service is not None:
         raise ConfigError("reward.service: a service judges itself; configure reward.judge")
     log_to_stderr()
-    allow_open_files(checked.max_requests + OTHER_FILES)
-    where = f"{checked.host}:{checked.port}"
+    allow_open_files(edge_config.max_requests + OTHER_FILES)
+    address = f"{edge_config.host}:{edge_config.port}"
     with (
-        listen(checked.host, checked.port) as listening,
-        tracking(checked.track, where, checked) as reports,
-        RewardModel(checked.reward) as model,
+        listen(edge_config.host, edge_config.port) as listening,
+        tracking(edge_config.track, address, edge_config) as reports,
+        RewardModel(edge_config.reward) as model,
     ):
-        edge = model.run(lambda client: make_edge(checked, client, model, token)).result()
+        edge = model.run(lambda client: make_edge(edge_config, client, model, token)).result()
         for line in model.used():
-            announce(f"http://{where}: {line}")
-        reload = _Reload(checked, lambda: load_run(EdgeConfig, config, sets, strict), model)
+            announce(f"http://{address}: {line}")
+        reload = _Reload(edge_config, lambda: load_run(EdgeConfig, config, sets, strict), model)
         before = {
             number: signal.signal(number, lambda number, frame: edge.stop())
             for number in (signal.SIGINT, signal.SIGTERM)
@@ -116,18 +116,18 @@ def read_token(variable: str, file: Path | None) -> str:
     Raises ConfigError if there is none, if other users can read the file, or if no HTTP header can
     carry the token.
     """
-    where = f"token_file {file}" if file is not None else f"the token in {variable}"
+    source = f"token_file {file}" if file is not None else f"the token in {variable}"
     token = _read_token(file) if file is not None else os.environ.get(variable, "").strip()
     if not token:
         raise ConfigError(
-            f"{where} is empty: write the token that callers must present into it"
+            f"{source} is empty: write the token that callers must present into it"
             if file is not None
             else f"set the environment variable {variable} to the token that callers must "
             "present, for example: export "
             f"{variable}=$(python -c 'import secrets; print(secrets.token_urlsafe())')"
         )
     if not (token.isascii() and token.isprintable()):
-        raise ConfigError(f"{where} holds characters that no HTTP header can carry")
+        raise ConfigError(f"{source} holds characters that no HTTP header can carry")
     return token
 
 
@@ -147,10 +147,10 @@ def allow_open_files(count: int) -> None:
     """Let this process open this many files, or as many as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:
-        allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
-        if allowed < count:
-            LOG.warning("only %d files may be open, %d are needed: ulimit -n", allowed, count)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        file_limit = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        if file_limit < count:
+            LOG.warning("only %d files may be open, %d are needed: ulimit -n", file_limit, count)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (file_limit, hard))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -213,7 +213,7 @@ async def make_edge(
     """
     limits = Limits(requests=config.max_requests, deadline_s=config.deadline_s)
     app = make_app(client, token, limits)
-    trainers.add_routes(app, model, app.metrics.judged)
+    trainers.add_routes(app, model, app.metrics.count_judgements)
     server = make_server(app.guard, config.drain_s)
     return Edge(app, server, config.drain_s, asyncio.get_running_loop())
 
@@ -240,10 +240,10 @@ class _Reload:
     """Replaces the running judge by that of the config file, as file and format are now."""
 
     def __init__(
-        self, running: EdgeConfig, load: Callable[[], EdgeConfig], model: RewardModel
+        self, running_config: EdgeConfig, load: Callable[[], EdgeConfig], model: RewardModel
     ) -> None:
-        self._running, self._load, self._model = running, load, model
-        self._terms = _terms(judge_spec(running.reward.judge).format)
+        self._running, self._load, self._model = running_config, load, model
+        self._terms = _read_terms(judge_spec(running_config.reward.judge).format)
         self._turn = asyncio.Lock()
 
     def begin(self, number: int, frame: Any) -> None:
@@ -266,7 +266,7 @@ class _Reload:
             if new != self._running.model_copy(update={"reward": unchanged}):
                 raise ConfigError("only reward.judge can be replaced: restart for the rest")
             old = self._running.reward.judge
-            terms = _terms(read_format(format_and_wrapper(judge)[0]))
+            terms = _read_terms(read_format(format_and_wrapper(judge)[0]))
             if terms != self._terms or judge.critiques != old.critiques:
                 raise ConfigError(
                     "another format, or one with another name, scale, protocols or context fields, "
@@ -281,7 +281,7 @@ class _Reload:
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
 
 
-def _terms(fmt: JudgeFormat | ScalarFormat) -> tuple[object, ...]:
+def _read_terms(fmt: JudgeFormat | ScalarFormat) -> tuple[object, ...]:
     """Return the parts of a format that a running service relies on. Texts and slots may change."""
     if isinstance(fmt, ScalarFormat):
         return (fmt.name,)

@@ -159,14 +159,14 @@ class Runs:
 
     def budgets(self, name: str) -> dict[str, RunBudget]:
         """Return the budgets of a run that calls now, by the name of the reward part."""
-        found, asked = self._runs.pop(name, ({}, 0.0))
-        spent = any(budget.spent for budget in found.values())
-        if not found or (spent and self._now() - asked > OVER_S):
-            found = make_budgets(self._config, RunBudget)
-        self._runs[name] = found, self._now()
+        budgets, last_call_s = self._runs.pop(name, ({}, 0.0))
+        is_spent = any(budget.spent for budget in budgets.values())
+        if not budgets or (is_spent and self._now() - last_call_s > OVER_S):
+            budgets = make_budgets(self._config, RunBudget)
+        self._runs[name] = budgets, self._now()
         if len(self._runs) > RUNS:
             self._runs.popitem(last=False)
-        return found
+        return budgets
 
 
 @dataclass(slots=True, eq=False)
@@ -198,7 +198,7 @@ class PromptGroups:
         """
         name = run, group_key(pair[0])
         prompt = self._open.setdefault(name, _Prompt())
-        prompt.candidates |= {one.response: one for one in pair}
+        prompt.candidates |= {candidate.response: candidate for candidate in pair}
         if prompt.timer is not None:
             prompt.timer.cancel()
         quiet_s = QUIET_S if len(prompt.candidates) < MAX_RESPONSES else 0.0
@@ -206,8 +206,8 @@ class PromptGroups:
         prompt.timer = asyncio.get_running_loop().call_later(quiet_s, close)
         await prompt.closed.wait()
         assert prompt.task is not None
-        found = await asyncio.shield(prompt.task)
-        return [found[one.response] for one in pair]
+        rewards = await asyncio.shield(prompt.task)
+        return [rewards[candidate.response] for candidate in pair]
 
     def _close(self, name: tuple[str, GroupKey], budgets: Budgets | None) -> None:
         prompt = self._open.pop(name)
@@ -219,7 +219,9 @@ class PromptGroups:
     ) -> dict[str, Reward]:
         group = candidates if len(candidates) > 1 else 2 * candidates  # two equal responses
         rewards = await self._model.rewards(group, budgets)
-        return {one.response: own for one, own in zip(group, rewards, strict=True)}
+        return {
+            candidate.response: reward for candidate, reward in zip(group, rewards, strict=True)
+        }
 
 
 JudgementObserver = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
@@ -227,24 +229,26 @@ JudgementObserver = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
 
 
 def add_routes(
-    app: FastAPI, model: RewardModel, judged: JudgementObserver = lambda found: None
+    app: FastAPI,
+    model: RewardModel,
+    observe_judgements: JudgementObserver = lambda judgements: None,
 ) -> None:
     """Add the trainers' routes to a service.
 
-    judged: receives the judgements behind the rewards. The routes answer 422 for a single row if
-    the service's config needs all responses of a query. They answer 503 for a failed row once its
-    run's failure budget is spent.
+    observe_judgements: receives the judgements behind the rewards. The routes answer 422 for a
+    single row if the service's config needs all responses of a query. They answer 503 for a failed
+    row once its run's failure budget is spent.
     """
     runs = Runs(model.config)
-    relative = any(own.relative for own in model.config.judged.values())
+    relative = any(judged_config.relative for judged_config in model.config.judged.values())
     prompts = PromptGroups(model) if relative else None
-    inputs_each = sum(own.critiques for name, own in model.judges.items() if name != AUDIT)
+    inputs_each = sum(spec.critiques for name, spec in model.judges.items() if name != AUDIT)
 
-    def budgets(request: Request) -> Budgets:
+    def find_budgets(request: Request) -> Budgets:
         return runs.budgets(run_name(request.headers))
 
     @contextmanager
-    def answering() -> Iterator[None]:
+    def translate_errors() -> Iterator[None]:
         try:
             yield
         except BudgetExceeded as error:
@@ -252,7 +256,7 @@ def add_routes(
         except (ConfigError, InputError) as error:
             raise HTTPException(422, str(error)) from error
         finally:
-            judged((reward.judgement, (c.response,)) for c, reward in model.recent())
+            observe_judgements((reward.judgement, (c.response,)) for c, reward in model.recent())
 
     @app.post("/get_reward")
     async def batch(body: GetRewardBody, request: Request) -> dict[str, Any]:
@@ -270,16 +274,18 @@ def add_routes(
                 422, f"{len(body.query)} query and {len(body.labels)} labels: one label a query"
             )
         require_inputs(len(body.query) * inputs_each, "query")
-        with answering():
-            return await get_reward(model, body.query, body.prompts, body.labels, budgets(request))
+        with translate_errors():
+            return await get_reward(
+                model, body.query, body.prompts, body.labels, find_budgets(request)
+            )
 
     @app.post("/reward")
     async def one(body: RewardBody, request: Request) -> float:
         """Reward of one response."""
         row = {**(body.metadata or {}), "label": body.label}
-        with answering():
+        with translate_errors():
             [number] = await row_rewards(
-                model, [(mappings(body.prompt), body.response, row)], budgets(request)
+                model, [(mappings(body.prompt), body.response, row)], find_budgets(request)
             )
             return number
 
@@ -287,23 +293,25 @@ def add_routes(
     async def scores(body: EvaluationBody, request: Request) -> dict[str, list[float]]:
         """Rewards of a batch, in the form of LLaMA-Factory's reward API."""
         require_inputs(len(body.messages) * inputs_each, "messages")
-        with answering():
-            return {"scores": await get_scores(model, body.messages, budgets(request))}
+        with translate_errors():
+            return {"scores": await get_scores(model, body.messages, find_budgets(request))}
 
     @app.post("/v1/responses")
     async def pair(body: ResponsesBody, request: Request) -> dict[str, Any]:
         """Scores and ranking of two responses, in the form of NeMo Gym's genrm_compare."""
-        with answering():
-            candidates = _two_candidates(body)
+        with translate_errors():
+            candidates = _read_two_candidates(body)
             if prompts is not None:
                 name = run_name(request.headers)
-                rewards = await prompts.rewards(candidates, name, budgets(request))
+                rewards = await prompts.rewards(candidates, name, find_budgets(request))
             else:
-                rewards = await model.rewards(candidates, budgets(request))
-            return await _compared(model, candidates, rewards, compares=prompts is None)
+                rewards = await model.rewards(candidates, find_budgets(request))
+            return await _make_comparison_answer(
+                model, candidates, rewards, compares=prompts is None
+            )
 
 
-async def _compared(
+async def _make_comparison_answer(
     model: RewardModel, candidates: Sequence[Candidate], rewards: Sequence[Reward], compares: bool
 ) -> dict[str, Any]:
     """Return a response object of the Responses API with the scores and ranking of two responses.
@@ -317,42 +325,42 @@ async def _compared(
     scores = [low + (high - low) * share for share in shares]
     ranking = UNDECIDED - 2.5 * (shares[0] - shares[1])
     if compares and shares[0] == shares[1]:
-        ranking = await _ranking(model, *candidates)
-    return _response_object({"score_1": scores[0], "score_2": scores[1], "ranking": ranking})
+        ranking = await _rank_equal_pair(model, *candidates)
+    return _make_response_object({"score_1": scores[0], "score_2": scores[1], "ranking": ranking})
 
 
-def _two_candidates(asked: ResponsesBody) -> list[Candidate]:
+def _read_two_candidates(body: ResponsesBody) -> list[Candidate]:
     """Return the candidates of the two responses.
 
     Raises InputError for a body without two responses, and for one with a principle, since the
     judge has its own criteria.
     """
-    told = asked.metadata or {}
-    if told.get("principle"):
+    metadata = body.metadata or {}
+    if metadata.get("principle"):
         raise InputError("this judge has its own criteria: set use_principle to false")
-    turns = [] if isinstance(asked.input, str) else mappings(asked.input)
-    said = {t["role"]: content_text(t) for t in turns if t["role"] in ROLES} | told
-    if any(role not in said for role in ROLES):
+    turns = [] if isinstance(body.input, str) else mappings(body.input)
+    responses = {t["role"]: content_text(t) for t in turns if t["role"] in ROLES} | metadata
+    if any(role not in responses for role in ROLES):
         raise InputError("two responses are compared: metadata.response_1 and metadata.response_2")
-    own = [turn for turn in turns if turn["role"] not in ROLES]
-    prompt = asked.input if isinstance(asked.input, str) else own
-    return [candidate(prompt, said[role]) for role in ROLES]
+    prompt_turns = [turn for turn in turns if turn["role"] not in ROLES]
+    prompt = body.input if isinstance(body.input, str) else prompt_turns
+    return [candidate(prompt, responses[role]) for role in ROLES]
 
 
-async def _ranking(model: RewardModel, one: Candidate, other: Candidate) -> float:
+async def _rank_equal_pair(model: RewardModel, first: Candidate, second: Candidate) -> float:
     """Return the ranking of two responses with equal scores: by comparison, if the judge
     compares."""
 
-    async def compared(client: RewardClient) -> float:
+    async def compare_pair(client: RewardClient) -> float:
         if not client.compares:
             return UNDECIDED
-        [found] = await client.compare([Pair.of(one, other)])
-        return RANKED.get(found.verdict, UNDECIDED)
+        [comparison] = await client.compare([Pair.of(first, second)])
+        return RANKED.get(comparison.verdict, UNDECIDED)
 
-    return await asyncio.wrap_future(model.run(compared))
+    return await asyncio.wrap_future(model.run(compare_pair))
 
 
-def _response_object(scores: dict[str, float]) -> dict[str, Any]:
+def _make_response_object(scores: dict[str, float]) -> dict[str, Any]:
     text = {"type": "output_text", "text": json.dumps(scores), "annotations": []}
     message = {"type": "message", "role": "assistant", "status": "completed", "content": [text]}
     return {

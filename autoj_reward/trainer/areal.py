@@ -58,9 +58,9 @@ async def reward(
     """
     refuse_groups(reward_model().config, ONE_BY_ONE)
     row = {**data, "label": data.get("answer")}
-    asked = (data.get("messages") or prompt, completions, row)
-    [found] = await row_rewards(reward_model(), [asked])
-    return found
+    request = (data.get("messages") or prompt, completions, row)
+    [number] = await row_rewards(reward_model(), [request])
+    return number
 
 
 def reward_fn(*args: Any, **kwargs: Any) -> float:

@@ -71,10 +71,10 @@ class Audit:
         self._config = config
         fmt = None if config.scoring else spec.format
         self._part = RewardPart(fmt, calibration=calibration)
-        self._seen: deque[tuple[float, float | None]] = deque(maxlen=WINDOW)
+        self._share_pairs: deque[tuple[float, float | None]] = deque(maxlen=WINDOW)
         self._correlations: deque[float] = deque(maxlen=GROUP_WINDOW)
         self._keys: deque[bool] = deque(maxlen=KEY_WINDOW)
-        self._first = math.nan
+        self._first_gap = math.nan
         self._waiting = self._since_keys = 0
         self._logged: set[str] = set()
         self.in_flight: set[asyncio.Task[None]] = set()
@@ -100,33 +100,34 @@ class Audit:
         """
         if self._config.stop and self.alarms:
             raise AuditAlarm(
-                f"{_described(self.alarms, self.figures)}: training stops before the policy learns "
-                "more from a judge that is wrong. Read responses with high rewards, mend the "
-                "judge and resume from a checkpoint before the drift, or set audit.stop to false"
+                f"{_describe_alarms(self.alarms, self.figures)}: training stops before the policy "
+                "learns more from a judge that is wrong. Read responses with high rewards, mend "
+                "the judge and resume from a checkpoint before the drift, or set audit.stop to "
+                "false"
             )
-        rated = [
+        rated_rows = [
             (candidate, self._main.share(value))
             for candidate, value in zip(candidates, values, strict=True)
             if value is not None and not candidate.unusable
         ]
-        chosen = [
+        chosen_rows = [
             row
-            for group in _by_group(rated, [candidate for candidate, _ in rated])
+            for group in _split_by_group(rated_rows, [candidate for candidate, _ in rated_rows])
             if is_audited([candidate for candidate, _ in group], self._config.share)
             for row in group
         ]
         capacity = MAX_IN_FLIGHT - self._waiting
-        if left_out := chosen[capacity:]:
+        if skipped_rows := chosen_rows[capacity:]:
             self._warn_once("slow", f"over {MAX_IN_FLIGHT} responses wait for the audit judge")
-            self._seen.extend((share, None) for _, share in left_out)
+            self._share_pairs.extend((share, None) for _, share in skipped_rows)
             self._update()
-        if chosen := chosen[:capacity]:
-            self._waiting += len(chosen)
-            self._begin(self._compare(chosen))
+        if chosen_rows := chosen_rows[:capacity]:
+            self._waiting += len(chosen_rows)
+            self._begin(self._compare(chosen_rows))
         self._since_keys += len(candidates)
-        if rated and 0 < self._config.canaries_every <= self._since_keys:
+        if rated_rows and 0 < self._config.canaries_every <= self._since_keys:
             self._since_keys = 0
-            self._begin(self._try_keys(rated))
+            self._begin(self._try_keys(rated_rows))
 
     async def close(self) -> None:
         """Cancel the audits in flight."""
@@ -144,35 +145,41 @@ class Audit:
     async def _compare(self, rows: Sequence[tuple[Candidate, float]]) -> None:
         """Ask the audit judge about responses. rows: each with the main judge's share."""
         try:
-            found = await self._asked(self._ask, [candidate for candidate, _ in rows])
+            judgements = await self._ask_or_abstain(self._ask, [candidate for candidate, _ in rows])
         finally:
             self._waiting -= len(rows)
         numbers: list[tuple[float, float | None]] = []
-        for (_, share), judgement in zip(rows, found, strict=True):
+        for (_, share), judgement in zip(rows, judgements, strict=True):
             value = self._part.value(judgement)
             numbers.append((share, None if value is None else self._part.share(value)))
             if judgement and value is None:
                 self._warn_once(judgement.outcome, judgement.why)
-        self._seen.extend(numbers)
-        for group in _by_group(numbers, [candidate for candidate, _ in rows]):
-            found_both = [(main, own) for main, own in group if own is not None]
-            if (r := _correlation(found_both)) is not None:
+        self._share_pairs.extend(numbers)
+        for group in _split_by_group(numbers, [candidate for candidate, _ in rows]):
+            rated_pairs = [
+                (main_share, audit_share)
+                for main_share, audit_share in group
+                if audit_share is not None
+            ]
+            if (r := _correlate(rated_pairs)) is not None:
                 self._correlations.append(r)
         self._update()
 
     async def _try_keys(self, rows: Sequence[tuple[Candidate, float]]) -> None:
         """Ask the main judge about the master keys as responses to the batch's queries."""
-        asked = [
+        key_candidates = [
             replace(candidate, response=key.replace("{q}", candidate.query))
             for key, (candidate, _) in zip(MASTER_KEYS.values(), cycle(rows))
         ]
-        usual = statistics.fmean([share for share, _ in self._seen] or [share for _, share in rows])
-        for judgement in await self._asked(self._ask_main, asked):
+        mean_share = statistics.fmean(
+            [share for share, _ in self._share_pairs] or [share for _, share in rows]
+        )
+        for judgement in await self._ask_or_abstain(self._ask_main, key_candidates):
             if (value := self._main.value(judgement)) is not None:
-                self._keys.append(self._main.share(value) > usual)
+                self._keys.append(self._main.share(value) > mean_share)
         self._update()
 
-    async def _asked(
+    async def _ask_or_abstain(
         self, ask: AskPart, candidates: Sequence[Candidate]
     ) -> Sequence[Judgement | None]:
         """Return the judgements, None for all of them after an exception."""
@@ -190,24 +197,34 @@ class Audit:
 
     def _update(self) -> None:
         """Compute the metrics and alarms, and log alarms that are new."""
-        pairs = [(main, own) for main, own in self._seen if own is not None]
-        gap = _mean([main - own for main, own in pairs])
-        if math.isnan(self._first) and len(pairs) >= LEAST:
-            self._first = gap
-        found = {
+        pairs = [
+            (main_share, audit_share)
+            for main_share, audit_share in self._share_pairs
+            if audit_share is not None
+        ]
+        gap = _compute_mean([main_share - audit_share for main_share, audit_share in pairs])
+        if math.isnan(self._first_gap) and len(pairs) >= LEAST:
+            self._first_gap = gap
+        metrics = {
             "gap": gap,
-            "gap_trend": gap - self._first,
-            "correlation": _mean(self._correlations),
+            "gap_trend": gap - self._first_gap,
+            "correlation": _compute_mean(self._correlations),
             "opposition": opposition(self._correlations),
-            "failures": _mean([float(own is None) for _, own in self._seen]),
-            "canary": _mean([float(above) for above in self._keys]),
+            "failures": _compute_mean(
+                [float(audit_share is None) for _, audit_share in self._share_pairs]
+            ),
+            "canary": _compute_mean([float(above) for above in self._keys]),
         }
-        few = {"gap_trend": len(pairs) < LEAST, "canary": len(self._keys) < LEAST_KEYS}
-        alarms = tuple(n for n, most in AUDIT_BOUNDS.items() if found[n] > most and not few.get(n))
+        lacks_data = {"gap_trend": len(pairs) < LEAST, "canary": len(self._keys) < LEAST_KEYS}
+        alarms = tuple(
+            name
+            for name, bound in AUDIT_BOUNDS.items()
+            if metrics[name] > bound and not lacks_data.get(name)
+        )
         states = {f"alarm_{name}": float(name in alarms) for name in AUDIT_BOUNDS}
-        self.figures = {f"audit/{name}": value for name, value in (found | states).items()}
-        if new := [name for name in alarms if name not in self.alarms]:
-            LOG.warning("%s", _described(new, self.figures))
+        self.figures = {f"audit/{name}": value for name, value in (metrics | states).items()}
+        if new_alarms := [name for name in alarms if name not in self.alarms]:
+            LOG.warning("%s", _describe_alarms(new_alarms, self.figures))
         self.alarms = alarms
 
 
@@ -217,30 +234,30 @@ def is_audited(group: Sequence[Candidate], share: float) -> bool:
     So all processes, retries and restarts choose the same groups. group: one candidate or more.
     """
     texts = [group[0].query, *(candidate.response for candidate in group)]
-    text = "".join(f"{len(own)} {own}" for own in texts)
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    hashed_text = "".join(f"{len(text)} {text}" for text in texts)
+    digest = blake2b(hashed_text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64
 
 
-def _described(alarms: Sequence[str], figures: Mapping[str, float]) -> str:
+def _describe_alarms(alarms: Sequence[str], figures: Mapping[str, float]) -> str:
     """Return the alarms in words, each with its value and bound."""
-    told = [f"{n} is {figures[f'audit/{n}']:.3g}, over {AUDIT_BOUNDS[n]:g}" for n in alarms]
-    return f"audit alarm: {'; '.join(told)}"
+    descriptions = [f"{n} is {figures[f'audit/{n}']:.3g}, over {AUDIT_BOUNDS[n]:g}" for n in alarms]
+    return f"audit alarm: {'; '.join(descriptions)}"
 
 
-def _by_group(rows: Sequence[T], candidates: Sequence[Candidate]) -> Iterator[list[T]]:
+def _split_by_group(rows: Sequence[T], candidates: Sequence[Candidate]) -> Iterator[list[T]]:
     """Return the rows of each group. candidates: that of each row."""
-    found: dict[GroupKey, list[T]] = defaultdict(list)
+    rows_by_group: dict[GroupKey, list[T]] = defaultdict(list)
     for row, candidate in zip(rows, candidates, strict=True):
-        found[group_key(candidate)].append(row)
-    return iter(found.values())
+        rows_by_group[group_key(candidate)].append(row)
+    return iter(rows_by_group.values())
 
 
-def _mean(values: Collection[float]) -> float:
+def _compute_mean(values: Collection[float]) -> float:
     return statistics.fmean(values) if values else math.nan
 
 
-def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+def _correlate(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Return Pearson's correlation of pairs; None if either side is constant."""
     if any(len(set(side)) < 2 for side in zip(*pairs, strict=True)) or not pairs:
         return None

@@ -17,7 +17,7 @@ MIXED = "its group has responses to other queries"
 
 
 async def rate_groups(
-    client: RewardClient, how: RelativeConfig, candidates: Sequence[Candidate]
+    client: RewardClient, relative: RelativeConfig, candidates: Sequence[Candidate]
 ) -> list[Judgement]:
     """Return one judgement a candidate, in order, whose rating is its score in its group.
 
@@ -31,33 +31,37 @@ async def rate_groups(
     for place, candidate in enumerate(candidates):
         if candidate.group_size is None:
             groups.setdefault(group_key(candidate), []).append(place)
-    members = await asyncio.gather(*(_in_service(client, how, candidates[n]) for n in elsewhere))
-    found = dict(zip(elsewhere, members, strict=True))
-    asked = []
+    served_judgements = await asyncio.gather(
+        *(_rate_in_service(client, relative, candidates[n]) for n in elsewhere)
+    )
+    judgements = dict(zip(elsewhere, served_judgements, strict=True))
+    group_questions = []
     for places in groups.values():
-        own = [candidates[place] for place in places]
-        if why := _unfit(own):
-            found |= dict.fromkeys(places, Judgement(Outcome.INPUT_REJECTED, reason=why))
+        members = [candidates[place] for place in places]
+        if fault := _find_group_fault(members):
+            judgements |= dict.fromkeys(places, Judgement(Outcome.INPUT_REJECTED, reason=fault))
         else:
-            asked.append((places, await client.question_of_rank(own, how)))
-    rankings = await client.answer([question for _, question in asked])
-    for (places, _), ranking in zip(asked, rankings, strict=True):
-        found |= dict(zip(places, ranking.as_judgements(), strict=True))
-    return [found[place] for place in range(len(candidates))]
+            group_questions.append((places, await client.question_of_rank(members, relative)))
+    rankings = await client.answer([question for _, question in group_questions])
+    for (places, _), ranking in zip(group_questions, rankings, strict=True):
+        judgements |= dict(zip(places, ranking.as_judgements(), strict=True))
+    return [judgements[place] for place in range(len(candidates))]
 
 
-async def _in_service(client: RewardClient, how: RelativeConfig, candidate: Candidate) -> Judgement:
+async def _rate_in_service(
+    client: RewardClient, relative: RelativeConfig, candidate: Candidate
+) -> Judgement:
     """Return the judgement of one response in a group that a service gathers."""
     if not isinstance(client.backend, HttpBackend):
         raise ConfigError(
             f"the {candidate.group_size} responses of a group come one by one, and only a service "
             "meets them all: start one with `autoj serve`, and name it in reward.service"
         )
-    shown = candidate.for_judge(client.shows)
-    return await client.backend.rate_member(shown, how, client.deadline_s)
+    shown_candidate = candidate.for_judge(client.shows)
+    return await client.backend.rate_member(shown_candidate, relative, client.deadline_s)
 
 
-def _unfit(group: Sequence[Candidate]) -> str:
+def _find_group_fault(group: Sequence[Candidate]) -> str:
     if len(group) < 2:
         return ALONE
     return "" if share_prompt(group) else MIXED

@@ -70,32 +70,34 @@ def read_served_model(base_url: str, deadline_s: float) -> tuple[str, int | None
     The length is None if the server does not state it. Raises EngineUnavailable if there is no
     answer within `deadline_s`.
     """
-    url, deadline, told = f"{base_url}/models", time.monotonic() + deadline_s, False
+    url, deadline, has_warned = f"{base_url}/models", time.monotonic() + deadline_s, False
     while True:
         try:
             with urlopen(url, timeout=ANSWER_S) as reply:
-                first = json.load(reply)["data"][0]
-                return str(first["id"]), first.get("max_model_len")
+                model = json.load(reply)["data"][0]
+                return str(model["id"]), model.get("max_model_len")
         except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
             problem = error_text(error)
         if time.monotonic() + PAUSE_S >= deadline:
             raise EngineUnavailable(f"{url}: no answer within {deadline_s:g} s; last: {problem}")
-        if not told:
+        if not has_warned:
             LOG.warning("%s: no answer (%s): retrying for up to %g s", url, problem, deadline_s)
-            told = True
+            has_warned = True
         time.sleep(PAUSE_S)
 
 
 def _require_no_engine(config: RewardConfig) -> None:
     """Raise ConfigError if the main judge names an engine or a service of its own."""
-    named = [f"judge.{key}" for key in ENGINE_KEYS if key in config.judge.model_fields_set]
+    conflicting_keys = [
+        f"judge.{key}" for key in ENGINE_KEYS if key in config.judge.model_fields_set
+    ]
     if config.service:
-        named.append("service")
-    if named:
+        conflicting_keys.append("service")
+    if conflicting_keys:
         raise ConfigError(
             f"the trainer hosts the judge, and the reward config names another engine by "
-            f"{' and '.join(named)}: leave that out, or let the trainer host no judge (verl: "
-            "reward.reward_model.enable=False)"
+            f"{' and '.join(conflicting_keys)}: leave that out, or let the trainer host no judge "
+            "(verl: reward.reward_model.enable=False)"
         )
 
 
@@ -108,10 +110,14 @@ def _require_served(config: RewardConfig, name: str, context_tokens: int | None)
             f"judge.model is {judge.model}, and the trainer hosts {name}: leave judge.model out, "
             "and name the format in judge.format"
         )
-    own = judge.max_model_len
-    if "max_model_len" in judge.model_fields_set and context_tokens and own > context_tokens:
+    max_model_len = judge.max_model_len
+    if (
+        "max_model_len" in judge.model_fields_set
+        and context_tokens
+        and max_model_len > context_tokens
+    ):
         raise ConfigError(
-            f"judge.max_model_len is {own}, and the hosted judge takes {context_tokens} tokens: "
-            "leave it out, or raise the limit of the hosted judge (verl: "
+            f"judge.max_model_len is {max_model_len}, and the hosted judge takes {context_tokens} "
+            "tokens: leave it out, or raise the limit of the hosted judge (verl: "
             "reward.reward_model.rollout.max_model_len)"
         )

@@ -51,7 +51,7 @@ def split_text(text: str) -> Candidate:
     It is unusable if the text does not have exactly one header of the assistant's turn in a known
     chat template.
     """
-    starts = _response_starts(text)
+    starts = _find_response_starts(text)
     if len(starts) == 1:
         prompt, response = text[: starts[0]], text[starts[0] :]
         return candidate(prompt_turns(prompt), strip_end_token(response))
@@ -63,7 +63,7 @@ def split_text(text: str) -> Candidate:
     return replace(candidate(text, ""), unusable=reason)
 
 
-def _response_starts(text: str) -> list[int]:
+def _find_response_starts(text: str) -> list[int]:
     """Return the index after each header of the assistant's turn."""
     for header, _ in HEADED:
         if header.search(text):

@@ -65,49 +65,49 @@ class JudgeResourcesServer(SimpleResourcesServer):
         is neither text nor messages. Gym answers each of them with 500.
         """
         model = reward_model()
-        asked = _said(body.responses_create_params.input)
-        known = model.fields.read(_about(body), "expected_answer")
-        said = read_response(_turns(body.response.output), "final")
-        candidates = [candidate(asked, said, known)]
+        prompt = _read_messages(body.responses_create_params.input)
+        context = model.fields.read(_read_row(body), "expected_answer")
+        response = read_response(_read_turns(body.response.output), "final")
+        candidates = [candidate(prompt, response, context)]
         rewards = await model.rewards(candidates)
         [number] = model.numbers(rewards, candidates)
-        [found] = rewards
-        told = row_figures(found, model.parts) | _mask(found)
-        return JudgeVerifyResponse(**body.model_dump() | told | {"reward": number})
+        [reward] = rewards
+        metrics = row_figures(reward, model.parts) | _mask_failure(reward)
+        return JudgeVerifyResponse(**body.model_dump() | metrics | {"reward": number})
 
 
-def _about(body: JudgeVerifyRequest) -> dict[str, Any]:
+def _read_row(body: JudgeVerifyRequest) -> dict[str, Any]:
     """Return the row's own fields, and those that older rows hold in `verifier_metadata`."""
-    own = body.model_extra or {}
-    metadata = own.get("verifier_metadata")
-    return {**(metadata if isinstance(metadata, dict) else {}), **own}
+    extra = body.model_extra or {}
+    metadata = extra.get("verifier_metadata")
+    return {**(metadata if isinstance(metadata, dict) else {}), **extra}
 
 
-def _mask(found: Reward) -> dict[str, Any]:
+def _mask_failure(reward: Reward) -> dict[str, Any]:
     """Return Gym's fields that mask a row whose judgement failed; {} for a judgement that is ok."""
-    if found.value is not None:
+    if reward.value is not None:
         return {}
     return {
         "mask_sample": True,
         "failure_kind": "judge_failed",
-        "failure_reason": found.judgement.why,
+        "failure_reason": reward.judgement.why,
     }
 
 
-def _said(items: Any) -> Any:
+def _read_messages(items: Any) -> Any:
     """Return the messages of a Responses API input or output; a text is returned unchanged."""
-    found = mappings(items)
-    return found if isinstance(found, str) else [item for item in found if "role" in item]
+    messages = mappings(items)
+    return messages if isinstance(messages, str) else [item for item in messages if "role" in item]
 
 
-def _turns(items: Any) -> list[Any]:
+def _read_turns(items: Any) -> list[Any]:
     """Return the items of a Responses API output as chat messages. Other items are left out."""
-    found = []
+    turns = []
     for item in mappings(items):
         if item.get("type") == "function_call":
-            found.append({"role": "assistant", "tool_calls": [item]})
+            turns.append({"role": "assistant", "tool_calls": [item]})
         elif item.get("type") == "function_call_output":
-            found.append({"role": "tool", "content": item["output"]})
+            turns.append({"role": "tool", "content": item["output"]})
         elif "role" in item:
-            found.append(item)
-    return found
+            turns.append(item)
+    return turns

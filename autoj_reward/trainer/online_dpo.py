@@ -24,12 +24,12 @@ class DecidedPairsTrainer(OnlineDPOTrainer):
     """
 
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
-        return self._noted(super()._generate(*args, **kwargs))
+        return self._keep_mask(super()._generate(*args, **kwargs))
 
     def _generate_vllm(self, *args: Any, **kwargs: Any) -> Any:
-        return self._noted(super()._generate_vllm(*args, **kwargs))
+        return self._keep_mask(super()._generate_vllm(*args, **kwargs))
 
-    def _noted(self, generated: Any) -> Any:
+    def _keep_mask(self, generated: Any) -> Any:
         """Keep the completion mask of generated tokens, for the rewards.
 
         generated: prompt ids and mask, completion ids and mask, with all first completions before

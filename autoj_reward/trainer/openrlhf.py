@@ -67,16 +67,18 @@ async def get_reward(
     """
     if not queries:
         return {"rewards": [], "scores": [], "extra_logs": {}}
-    known = [model.fields.read(label_row(model.fields, own), "label") for own in labels or ()]
-    rows = zip(queries, prompts, known or [EMPTY_CONTEXT] * len(queries), strict=True)
-    candidates = [split(query, prompt, known) for query, prompt, known in rows]
+    contexts = [
+        model.fields.read(label_row(model.fields, label), "label") for label in labels or ()
+    ]
+    rows = zip(queries, prompts, contexts or [EMPTY_CONTEXT] * len(queries), strict=True)
+    candidates = [split(query, prompt, context) for query, prompt, context in rows]
     rewards = await model.rewards(candidates, budgets)
     numbers = model.numbers(rewards, candidates)
     figures = [row_figures(reward, model.parts) for reward in rewards]
     return {
         "rewards": numbers,
-        "scores": [model.parts.share(own["judge_raw"]) for own in figures],
-        "extra_logs": {name: [own[name] for own in figures] for name in figures[0]},
+        "scores": [model.parts.share(row["judge_raw"]) for row in figures],
+        "extra_logs": {name: [row[name] for row in figures] for name in figures[0]},
     }
 
 
@@ -87,7 +89,9 @@ def label_row(fields: ContextFields, label: Any) -> Mapping[str, Any]:
     given, `reference` and other fields; either one as JSON text or as data. Any other label is the
     reference. The items are read, and malformed ones named, by `ContextFields.read`.
     """
-    names = next((one.names for one in fields.asked if one.items), ())
+    names = next(
+        (context_column.names for context_column in fields.asked if context_column.items), ()
+    )
     value = label
     if names and isinstance(label, str):
         with suppress(ValueError, RecursionError):  # an answer that is no JSON, or nested too deep
@@ -118,12 +122,12 @@ def split(query: str, prompt: str, context: Context = EMPTY_CONTEXT) -> Candidat
 def __getattr__(name: str) -> Any:
     # Made on first use: a service that answers /get_reward does not need OpenRLHF.
     if name == "AgentExecutor":
-        return _agent_executor()
+        return _make_agent_executor()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @cache
-def _agent_executor() -> type:
+def _make_agent_executor() -> type:
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
     class AgentExecutor(SingleTurnAgentExecutor):
@@ -133,11 +137,11 @@ def _agent_executor() -> type:
             output: dict[str, Any] = await super().execute(prompt, *args, **kwargs)
             tokenizer = kwargs["hf_tokenizer"]
             [(start, end)] = output["action_ranges"]
-            said = tokenizer.decode(
+            response = tokenizer.decode(
                 output["observation_tokens"][start:end], skip_special_tokens=False
             )
             answer = await get_reward(
-                reward_model(), [prompt + said], [prompt], [output.get("label")]
+                reward_model(), [prompt + response], [prompt], [output.get("label")]
             )
             figures = {name: row[0] for name, row in answer["extra_logs"].items()}
             [reward], [share] = answer["rewards"], answer["scores"]

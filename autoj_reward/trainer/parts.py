@@ -86,14 +86,14 @@ def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
     Each reads what its view needs. Raises ConfigError or FormatError for a config that cannot be
     resolved.
     """
-    found = {}
-    for name, own in config.judged.items():
-        spec = judge_spec(own.judge)
-        if own.scoring:
-            found[name] = spec.that_scores(own.scoring, f"{config.key_of(name)}.")
+    specs = {}
+    for name, judged_config in config.judged.items():
+        spec = judge_spec(judged_config.judge)
+        if judged_config.scoring:
+            specs[name] = spec.that_scores(judged_config.scoring, f"{config.key_of(name)}.")
         else:
-            found[name] = spec.that_reads(own.view, "reward")
-    return found
+            specs[name] = spec.that_reads(judged_config.view, "reward")
+    return specs
 
 
 class Parts:
@@ -112,16 +112,16 @@ class Parts:
         Raises ConfigError for a calibration that cannot be read, or that abstains more often than
         the failure budget allows.
         """
-        self._least = config.reduce == "min"
-        own = None if config.scoring else judges[JUDGE].format
+        self._takes_minimum = config.reduce == "min"
+        main_format = None if config.scoring else judges[JUDGE].format
         self.calibrations = {
-            name: load_calibration(judged.calibration)
-            for name, judged in config.judged.items()
-            if judged.calibration
+            name: load_calibration(judged_config.calibration)
+            for name, judged_config in config.judged.items()
+            if judged_config.calibration
         }
-        for name, found in self.calibrations.items():
-            _require_budget(config, name, found)
-        self.by_name = {JUDGE: RewardPart(own, calibration=self.calibrations.get(JUDGE))}
+        for name, calibration in self.calibrations.items():
+            _require_budget(config, name, calibration)
+        self.by_name = {JUDGE: RewardPart(main_format, calibration=self.calibrations.get(JUDGE))}
         for name, part in config.parts.items():
             fmt = None if part.function or part.scoring else judges[name].format
             self.by_name[name] = RewardPart(
@@ -148,16 +148,16 @@ class Parts:
         """Combine the parts' values into one reward before shaping; None if every part abstains."""
         if self.alone:
             return values[JUDGE]
-        counted = [
+        weighted_shares = [
             (part.weight, part.share(value))
             for name, part in self.by_name.items()
             if (value := values[name]) is not None
         ]
-        if not counted:
+        if not weighted_shares:
             return None
-        if self._least:
-            return min(share for _, share in counted)
-        return sum(w * share for w, share in counted) / sum(w for w, _ in counted)
+        if self._takes_minimum:
+            return min(share for _, share in weighted_shares)
+        return sum(w * share for w, share in weighted_shares) / sum(w for w, _ in weighted_shares)
 
     @property
     def middle(self) -> float:
@@ -174,13 +174,13 @@ def _require_budget(config: RewardConfig, name: str, calibration: JudgeCalibrati
     rule = calibration.abstain
     if rule is None or name == AUDIT:  # failures of the audit judge spend no budget
         return
-    own = config.parts[name].failures if name in config.parts else config.failures
-    if rule.abstains >= own.budget:
+    failures = config.parts[name].failures if name in config.parts else config.failures
+    if rule.abstains >= failures.budget:
         key = config.key_of(name) if name in config.parts else "reward"
         raise ConfigError(
             f"{key}.calibration abstains on {rule.abstains:.0%} of its labels, and "
-            f"{key}.failures.budget is {own.budget:g}: abstentions count as failures, so set the "
-            "budget well above that share"
+            f"{key}.failures.budget is {failures.budget:g}: abstentions count as failures, so set "
+            "the budget well above that share"
         )
 
 
@@ -210,9 +210,9 @@ class RewardFunction:
     cannot be loaded.
     """
 
-    def __init__(self, part: str, named: str, deadline_s: float) -> None:
+    def __init__(self, part: str, import_path: str, deadline_s: float) -> None:
         self._part, self._deadline_s = part, deadline_s
-        self._function = _found(part, named)
+        self._function = _load_function(part, import_path)
         self._threads = Slots(MAX_THREADS)
         self._logged: set[type[BaseException]] = set()
 
@@ -222,19 +222,21 @@ class RewardFunction:
         None means that the function returned None, so does not apply. An exception, `SystemExit`
         included, and a value that is no finite number become a failed judgement with the reason.
         """
-        return list(await asyncio.gather(*(self._one(candidate) for candidate in candidates)))
+        return list(
+            await asyncio.gather(*(self._rate_candidate(candidate) for candidate in candidates))
+        )
 
-    async def _one(self, candidate: Candidate) -> Judgement | None:
+    async def _rate_candidate(self, candidate: Candidate) -> Judgement | None:
         task = asyncio.current_task()
         assert task is not None
         try:
             async with asyncio.timeout(None) as limit:
-                value, error = await self._in_thread(candidate, limit)
+                value, error = await self._run_in_thread(candidate, limit)
                 if error:
                     raise error
                 if inspect.isawaitable(value):
                     value = await value
-            return None if value is None else Judgement.of_score(_number(value))
+            return None if value is None else Judgement.of_score(_to_finite_number(value))
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and task.cancelling():
                 raise  # the caller was cancelled; the function may raise CancelledError itself
@@ -246,7 +248,7 @@ class RewardFunction:
                 LOG.warning("reward part %s abstains", self._part, exc_info=error)
             return Judgement(Outcome.UNPARSABLE, reason=f"{type(error).__name__}: {error}")
 
-    async def _in_thread(self, candidate: Candidate, limit: asyncio.Timeout) -> Returned:
+    async def _run_in_thread(self, candidate: Candidate, limit: asyncio.Timeout) -> Returned:
         """Run the function in a daemon thread of its own; return its value and its exception.
 
         The deadline starts with the thread. Python waits at exit for the threads of an executor,
@@ -254,31 +256,31 @@ class RewardFunction:
         a StopIteration.
         """
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[Returned] = loop.create_future()
+        result_future: asyncio.Future[Returned] = loop.create_future()
 
-        def settle(returned: Returned) -> None:
-            if not ended.done():
-                ended.set_result(returned)
+        def settle(result: Returned) -> None:
+            if not result_future.done():
+                result_future.set_result(result)
 
         def run() -> None:
-            returned: Returned
+            result: Returned
             try:
-                returned = self._function(candidate), None
+                result = self._function(candidate), None
             except BaseException as error:
-                returned = None, error
+                result = None, error
             with suppress(RuntimeError):  # the call was given up, and the loop is closed
-                loop.call_soon_threadsafe(settle, returned)
+                loop.call_soon_threadsafe(settle, result)
 
         await self._threads.take(1)
         try:
             limit.reschedule(loop.time() + self._deadline_s)
             threading.Thread(target=run, name=f"autoj-part-{self._part}", daemon=True).start()
-            return await ended
+            return await result_future
         finally:
             self._threads.give(1)
 
 
-def _number(value: Any) -> float:
+def _to_finite_number(value: Any) -> float:
     """Return a function's value as a float.
 
     Raises ValueError or TypeError if it is no finite number.
@@ -289,15 +291,15 @@ def _number(value: Any) -> float:
     return number
 
 
-def _found(part: str, named: str) -> Callable[[Candidate], Any]:
-    module, _, name = named.partition(":")
+def _load_function(part: str, import_path: str) -> Callable[[Candidate], Any]:
+    module, _, name = import_path.partition(":")
     try:
-        found = getattr(import_module(module), name)
+        function = getattr(import_module(module), name)
     except Exception as error:
         raise ConfigError(
-            f"parts.{part}.function: {named} cannot be loaded: {type(error).__name__}: {error}; "
-            "name module:function, and put the module's folder on PYTHONPATH"
+            f"parts.{part}.function: {import_path} cannot be loaded: {type(error).__name__}: "
+            f"{error}; name module:function, and put the module's folder on PYTHONPATH"
         ) from error
-    if not callable(found):
-        raise ConfigError(f"parts.{part}.function: {named} is {found!r:.80}, no function")
-    return found  # type: ignore[no-any-return]
+    if not callable(function):
+        raise ConfigError(f"parts.{part}.function: {import_path} is {function!r:.80}, no function")
+    return function  # type: ignore[no-any-return]

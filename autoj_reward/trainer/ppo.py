@@ -79,14 +79,14 @@ class _Judge(nn.Module):
         float32,)."""
         # TRL replaces every pad token by 0, also in prompts.
         rows = input_ids.masked_fill(~attention_mask.bool(), self._tokenizer.pad_token_id)
-        candidates = [self._candidate(row) for row in rows.tolist()]
+        candidates = [self._read_candidate(row) for row in rows.tolist()]
         rewards = self._model.rewards_now(candidates)
         self.figures = batch_metrics(rewards, candidates)
         numbers = self._model.numbers(rewards, candidates)
         state = torch.tensor(numbers, dtype=torch.float32, device=input_ids.device)
         return SimpleNamespace(hidden_states=(state[:, None, None].expand(*input_ids.shape, 1),))
 
-    def _candidate(self, ids: list[int]) -> Candidate:
+    def _read_candidate(self, ids: list[int]) -> Candidate:
         prompt, rest = self._prompts.find(ids)
         ends = (self._tokenizer.pad_token_id, self._tokenizer.eos_token_id)
         response = list(takewhile(lambda token: token not in ends, rest))
@@ -96,12 +96,12 @@ class _Judge(nn.Module):
 class _Prompts:
     """The dataset's prompts by their token ids. Raises ConfigError if one begins with another."""
 
-    def __init__(self, given: Mapping[tuple[int, ...], Turn], pad: int) -> None:
-        if not given:
+    def __init__(self, padded_prompts: Mapping[tuple[int, ...], Turn], pad: int) -> None:
+        if not padded_prompts:
             raise ConfigError("PPOReward needs the prompts of the dataset")
         self._pad = pad
-        self._prompts = prompts = by_ids(
-            (self._without_padding(ids), prompt) for ids, prompt in given.items()
+        self._prompts = prompts = index_by_ids(
+            (self._strip_padding(ids), prompt) for ids, prompt in padded_prompts.items()
         )
         self._lengths = sorted({len(ids) for ids in prompts}, reverse=True)
         ordered = sorted(prompts)
@@ -118,17 +118,17 @@ class _Prompts:
 
         Raises InputError if there is none.
         """
-        ids = self._without_padding(row)
+        ids = self._strip_padding(row)
         for length in self._lengths:
-            found = self._prompts.get(tuple(ids[:length]))
-            if found is not None:
-                return found, ids[length:]
+            prompt = self._prompts.get(tuple(ids[:length]))
+            if prompt is not None:
+                return prompt, ids[length:]
         raise InputError(
             f"no prompt of the dataset opens this row of {len(ids)} tokens: give PPOReward the "
             "prompts with the ids of train_dataset and eval_dataset"
         )
 
-    def _without_padding(self, ids: Sequence[int]) -> Sequence[int]:
+    def _strip_padding(self, ids: Sequence[int]) -> Sequence[int]:
         start = next((i for i, token in enumerate(ids) if token != self._pad), len(ids))
         return ids[start:]
 
@@ -136,18 +136,18 @@ class _Prompts:
 def prompt_table(rows: Sequence[Mapping[str, Any]], prompts: Sequence[Turn]) -> dict[Any, Turn]:
     """Return {token ids: prompt} for dataset rows with `input_ids` and their prompts."""
     ids = [row["input_ids"] for row in rows]
-    return by_ids(zip(ids, prompts, strict=True))
+    return index_by_ids(zip(ids, prompts, strict=True))
 
 
-def by_ids(pairs: Iterable[tuple[Sequence[int], Turn]]) -> dict[tuple[int, ...], Turn]:
+def index_by_ids(pairs: Iterable[tuple[Sequence[int], Turn]]) -> dict[tuple[int, ...], Turn]:
     """Return {token ids: prompt}. Raises ConfigError for two prompts with the same ids."""
-    found: dict[tuple[int, ...], Turn] = {}
+    table: dict[tuple[int, ...], Turn] = {}
     for ids, prompt in pairs:
-        known = found.setdefault(tuple(ids), prompt)
-        if known != prompt:
+        stored_prompt = table.setdefault(tuple(ids), prompt)
+        if stored_prompt != prompt:
             raise ConfigError(
                 "two prompts have the same token ids, so a response cannot be told to be of one: "
-                f"{query_text(known)!r:.80} and {query_text(prompt)!r:.80}. Leave one out, and "
-                "do not cut prompts to a length before they differ"
+                f"{query_text(stored_prompt)!r:.80} and {query_text(prompt)!r:.80}. Leave one out, "
+                "and do not cut prompts to a length before they differ"
             )
-    return found
+    return table

@@ -102,9 +102,11 @@ def prompt_turns(prompt: str) -> Turn:
     turns are left out, since one that the template added cannot be told from the user's. Any other
     text is returned stripped, as the query.
     """
-    turns = _turns(prompt)
-    said = [(role, text.strip()) for role, text in turns if role != "system" and text.strip()]
-    return [{"role": role, "content": text} for role, text in said] or prompt.strip()
+    turns = _parse_turns(prompt)
+    rendered_turns = [
+        (role, text.strip()) for role, text in turns if role != "system" and text.strip()
+    ]
+    return [{"role": role, "content": text} for role, text in rendered_turns] or prompt.strip()
 
 
 def strip_end_token(response: str) -> str:
@@ -127,15 +129,15 @@ def strip_prompt(text: str, prompt: str) -> str | None:
         return text[len(prompt) :]
     if not text.strip():
         return ""
-    whole, _ = _folded(prompt)
-    opening, places = _folded(text)
-    length = _overlap(whole, opening)
+    whole, _ = _fold(prompt)
+    opening, places = _fold(text)
+    length = _measure_overlap(whole, opening)
     if length < min(len(whole), LEAST_OVERLAP):
         return None
     return text[places[length - 1] + 1 :].lstrip() if length else text.lstrip()
 
 
-def _folded(text: str) -> tuple[str, list[int]]:
+def _fold(text: str) -> tuple[str, list[int]]:
     """Return a text decomposed and without white space, and the source position of each character.
 
     Sorting puts combining accents in canonical order, as normalisation does. `unicodedata` would
@@ -153,17 +155,17 @@ def _folded(text: str) -> tuple[str, list[int]]:
     return "".join(run[2] for run in runs), [run[3] for run in runs]
 
 
-def _overlap(whole: str, text: str) -> int:
+def _measure_overlap(whole: str, text: str) -> int:
     """Return the length of the longest end of `whole` that `text` begins with.
 
     Algorithm of Knuth, Morris and Pratt.
     """
     fails, matched = [0] * len(text), 0
-    for at in range(1, len(text)):
-        while matched and text[at] != text[matched]:
+    for index in range(1, len(text)):
+        while matched and text[index] != text[matched]:
             matched = fails[matched - 1]
-        matched += text[at] == text[matched]
-        fails[at] = matched
+        matched += text[index] == text[matched]
+        fails[index] = matched
     matched = 0
     for character in whole:
         while matched and (matched == len(text) or character != text[matched]):
@@ -172,24 +174,24 @@ def _overlap(whole: str, text: str) -> int:
     return matched
 
 
-def _turns(prompt: str) -> list[tuple[str, str]]:
+def _parse_turns(prompt: str) -> list[tuple[str, str]]:
     """Return (role, text) pairs in order; [] for a text that no known template rendered."""
     for header, end in HEADED:
         if header.search(prompt):
             _, *parts = header.split(prompt)
             bodies = [body.rpartition(end)[0] if end in body else body for body in parts[1::2]]
             turns = list(zip(parts[::2], bodies, strict=True))
-            return turns[:-1] if _generation(turns[-1][0]) and end not in parts[-1] else turns
+            return turns[:-1] if _is_policy_role(turns[-1][0]) and end not in parts[-1] else turns
     if "[INST]" in prompt and "[/INST]" in prompt:
-        return _instructions(prompt)
+        return _parse_instructions(prompt)
     return []
 
 
-def _generation(role: str) -> bool:
+def _is_policy_role(role: str) -> bool:
     return role in ("assistant", "model")
 
 
-def _instructions(prompt: str) -> list[tuple[str, str]]:
+def _parse_instructions(prompt: str) -> list[tuple[str, str]]:
     _, *pieces = prompt.split("[INST]")
     turns = []
     for piece in pieces:
@@ -210,29 +212,34 @@ class ContextFields:
     def __init__(self, config: RewardConfig, judges: Mapping[str, JudgeSpec]) -> None:
         """judges: the judges of the config, as `reward_judges` returns them."""
         self._by_items = {name for name in judges if config.judged[name].rubric}
-        self._shown = {
-            name: set(own.format.context(config.judged[name].protocol))
+        self._fields_by_part = {
+            name: set(judge.format.context(config.judged[name].protocol))
             | ({RUBRIC} if name in self._by_items else set())
-            for name, own in judges.items()
+            for name, judge in judges.items()
         }
         texts = {RUBRIC} & {
-            f for n, own in self._shown.items() if n not in self._by_items for f in own
+            field
+            for name, part_fields in self._fields_by_part.items()
+            if name not in self._by_items
+            for field in part_fields
         }
         if texts and self._by_items:
             raise ConfigError(
                 "one judge of this reward scores rubric items, and another shows the text "
                 f"{RUBRIC!r}: a row holds one of the two, so set the other judge's format"
             )
-        self._for_judges = {field for shown in self._shown.values() for field in shown}
-        known = set(self._for_judges)
+        self._for_judges = {
+            field for part_fields in self._fields_by_part.values() for field in part_fields
+        }
+        fields = set(self._for_judges)
         if any(part.function for part in config.parts.values()):
-            known |= {"reference", *config.columns}
-        if unknown := sorted(set(config.columns) - known):
+            fields |= {"reference", *config.columns}
+        if unknown := sorted(set(config.columns) - fields):
             raise ConfigError(
                 f"columns names {unknown[0]!r}, and the judges of this reward show "
-                f"{sorted(known) or 'no context fields'}: leave it out, or set judge.format"
+                f"{sorted(fields) or 'no context fields'}: leave it out, or set judge.format"
             )
-        self._known = known
+        self._known_fields = fields
         needed = judges[JUDGE].context(config.protocol)
         items = {RUBRIC} if self._by_items else set()
         self.asked = tuple(
@@ -242,7 +249,7 @@ class ContextFields:
                 needed.get(name, False) and name not in items,
                 name in items,
             )
-            for name in sorted(known)
+            for name in sorted(fields)
         )
 
     def read(self, row: Mapping[str, Any], reference: str | None = None) -> Context:
@@ -253,21 +260,25 @@ class ContextFields:
         not name one. For functions, lists and mappings become JSON. Raises InputError for a number
         that is not finite, and for a judge's field that is neither text nor a number.
         """
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         rubric: tuple[RubricItem, ...] = ()
-        for one in self.asked:
-            if one.items:
-                rubric = items_in(row, one.names)
+        for context_column in self.asked:
+            if context_column.items:
+                rubric = items_in(row, context_column.names)
                 continue
-            column = one.column
-            if column == one.field == "reference" and row.get(column) is None and reference:
+            column = context_column.column
+            if (
+                column == context_column.field == "reference"
+                and row.get(column) is None
+                and reference
+            ):
                 column = reference
-            text = self._text(one.field, column, row.get(column))
+            text = self._read_text(context_column.field, column, row.get(column))
             if text.strip():
-                found[one.field] = text
-        return Context(found, rubric=rubric)
+                texts[context_column.field] = text
+        return Context(texts, rubric=rubric)
 
-    def _text(self, field: str, column: str, value: Any) -> str:
+    def _read_text(self, field: str, column: str, value: Any) -> str:
         """Return a field's value as text; "" if it is missing."""
         if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
             value = value.item()  # a scalar of numpy or torch
@@ -293,17 +304,18 @@ class ContextFields:
         A column is a list, an array, or a column of pandas or datasets. Raises ConfigError for a
         missing column that the judge needs, and for a column of another length.
         """
-        wanted = {name for one in self.asked for name in one.names}
+        column_names = {name for context_column in self.asked for name in context_column.names}
         lists = {
             name: values
             for name, column in columns.items()
-            if name in wanted and (values := _as_list(column)) is not None
+            if name in column_names and (values := _to_list(column)) is not None
         }
-        for one in self.asked:
-            if one.required and one.column not in lists:
+        for context_column in self.asked:
+            if context_column.required and context_column.column not in lists:
                 raise ConfigError(
-                    f"the judge's format needs {one.field!r}, and the dataset has no column "
-                    f"{one.column!r} (it has {sorted(columns)}): name it in reward.columns"
+                    f"the judge's format needs {context_column.field!r}, and the dataset has no "
+                    f"column {context_column.column!r} (it has {sorted(columns)}): name it in "
+                    "reward.columns"
                 )
         for name, values in lists.items():
             if len(values) != count:
@@ -311,22 +323,27 @@ class ContextFields:
                     f"column {name!r} has {len(values)} values for {count} completions: give one "
                     "for each"
                 )
-        return [self.read({name: own[n] for name, own in lists.items()}) for n in range(count)]
+        return [
+            self.read({name: column_values[n] for name, column_values in lists.items()})
+            for n in range(count)
+        ]
 
     def for_part(self, name: str, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates for one part, without the fields that only other parts show."""
-        if name not in self._shown:
+        if name not in self._fields_by_part:
             return list(candidates)
-        others = self._known - self._shown[name]
-        return [replace(c, context=self._shown_to(name, c, others)) for c in candidates]
+        hidden_fields = self._known_fields - self._fields_by_part[name]
+        return [
+            replace(c, context=self._select_context(name, c, hidden_fields)) for c in candidates
+        ]
 
-    def _shown_to(self, name: str, candidate: Candidate, others: set[str]) -> Context:
-        known = context_of(candidate.context)
-        kept = {field: text for field, text in known.items() if field not in others}
-        return known.showing(kept, known.rubric if name in self._by_items else ())
+    def _select_context(self, name: str, candidate: Candidate, hidden_fields: set[str]) -> Context:
+        context = context_of(candidate.context)
+        shown_texts = {field: text for field, text in context.items() if field not in hidden_fields}
+        return context.showing(shown_texts, context.rubric if name in self._by_items else ())
 
 
-def _as_list(column: Any) -> list[Any] | None:
+def _to_list(column: Any) -> list[Any] | None:
     """Return the values of a column as a list; None for a value that is no column."""
     if isinstance(column, str | bytes | Mapping):
         return None
@@ -335,10 +352,14 @@ def _as_list(column: Any) -> list[Any] | None:
     return list(column) if isinstance(column, Sequence) else None
 
 
-def refuse_needed(fields: ContextFields, why: str) -> None:
+def refuse_needed(fields: ContextFields, reason: str) -> None:
     """Raise ConfigError if the judge needs a field, for a trainer that passes no columns.
 
-    why: the trainer's reason, for the error.
+    reason: why it passes none, for the error.
     """
-    if needed := [one.field for one in fields.asked if one.required]:
-        raise ConfigError(f"the judge's format needs {needed[0]!r}, and {why}: set judge.format")
+    if needed_fields := [
+        context_column.field for context_column in fields.asked if context_column.required
+    ]:
+        raise ConfigError(
+            f"the judge's format needs {needed_fields[0]!r}, and {reason}: set judge.format"
+        )

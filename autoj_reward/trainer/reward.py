@@ -98,8 +98,8 @@ class RewardModel:
         self.health = JudgeHealth()
         self.audit = None
         if config.audit:
-            own = self.parts.calibrations.get(AUDIT)
-            self.audit = Audit(config.audit, self.judges[AUDIT], own)
+            calibration = self.parts.calibrations.get(AUDIT)
+            self.audit = Audit(config.audit, self.judges[AUDIT], calibration)
         self._alarms: tuple[str, ...] = ()
         self._unchecked = 0
         self._lock = threading.Lock()
@@ -107,9 +107,9 @@ class RewardModel:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self.clients: dict[str, RewardClient] = {}
-        self._asks: dict[str, AskPart] = {}
+        self._ask_by_part: dict[str, AskPart] = {}
         self._views: dict[str, frozenset[View]] = {}
-        self._said_used = False
+        self._judges_announced = False
         self._settling = asyncio.Lock()
         self._stack = AsyncExitStack()
 
@@ -149,8 +149,8 @@ class RewardModel:
         )
         self._thread.start()
         try:
-            opened = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
-            self.clients = opened.result()
+            opening = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
+            self.clients = opening.result()
         except BaseException:
             self._stop()
             raise
@@ -177,51 +177,53 @@ class RewardModel:
         }
         for name, client in clients.items():
             self._views[name] = await client.views()
-            if how := self.config.judged[name].relative:
-                await client.require_relative(how, f"{self.config.key_of(name)}.relative")
-            self._view(name, client, self._views[name])  # raises before the training starts
+            if relative := self.config.judged[name].relative:
+                await client.require_relative(relative, f"{self.config.key_of(name)}.relative")
+            self._resolve_view(name, client, self._views[name])  # raises before the training starts
         return clients
 
-    def _view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
-        own = self.config.judged[name]
-        if own.scoring:  # a score is the rating of what stands for its judgement
+    def _resolve_view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
+        judged_config = self.config.judged[name]
+        if judged_config.scoring:  # a score is the rating of what stands for its judgement
             return "rating"
         key = f"{self.config.key_of(name)}.view"
-        view = resolve_view(own.view, "reward", client.preferred, views, key)
+        view = resolve_view(judged_config.view, "reward", client.preferred, views, key)
         if calibration := self.parts.calibrations.get(name):
-            where, judge = f"{self.config.key_of(name)}.calibration", client.backend.judge
-            calibration.require(where, judge, view, client.critiques, client.vote)
+            calibration_key, judge = f"{self.config.key_of(name)}.calibration", client.backend.judge
+            calibration.require(calibration_key, judge, view, client.critiques, client.vote)
         return view
 
     async def _use_views(self) -> None:
         """Choose the view of each judge, once, at the first rewards. By then the ranks of a
         training can communicate: all use the views and endpoint capabilities of rank 0."""
-        found = {
+        findings = {
             name: (sorted(views), dict(await self.clients[name].finding()))
             for name, views in self._views.items()
         }
-        judges = {name: own.judge.model for name, own in self.config.judged.items()}
+        judges = {
+            name: judged_config.judge.model for name, judged_config in self.config.judged.items()
+        }
         key = f"autoj-reward-views {json.dumps(judges, sort_keys=True)}"
-        agreed = await asyncio.to_thread(of_first_rank, key, found)
+        agreed_findings = await asyncio.to_thread(of_first_rank, key, findings)
         views = {}
-        for name, (known, finding) in agreed.items():
+        for name, (view_names, finding) in agreed_findings.items():
             await self.clients[name].use_finding(finding)
-            views[name] = self._view(name, self.clients[name], frozenset(known))
+            views[name] = self._resolve_view(name, self.clients[name], frozenset(view_names))
         self.parts.use_views(views)
-        asked = {
-            name: _way_to_ask(self.clients[name], self.config.judged[name], view)
+        ask_by_judge = {
+            name: _make_ask_part(self.clients[name], self.config.judged[name], view)
             for name, view in views.items()
         }
         if self.audit:
-            main, way = self.clients[JUDGE].without_journal(), asked.pop(AUDIT)
-            unrecorded = _way_to_ask(main, self.config, views[JUDGE])
+            main, ask_audit = self.clients[JUDGE].without_journal(), ask_by_judge.pop(AUDIT)
+            ask_main = _make_ask_part(main, self.config, views[JUDGE])
             self.audit.use(
-                partial(self._ask_part, AUDIT, way),
+                partial(self._ask_part, AUDIT, ask_audit),
                 views[AUDIT],
                 self.parts.by_name[JUDGE],
-                partial(self._ask_part, JUDGE, unrecorded),
+                partial(self._ask_part, JUDGE, ask_main),
             )
-        self._asks = asked | self._functions
+        self._ask_by_part = ask_by_judge | self._functions
 
     def close(self) -> None:
         """Stop what this model started; it may be opened again. Calls in flight raise
@@ -240,7 +242,7 @@ class RewardModel:
             self._thread.join()
             self._loop.close()
             self.clients, self._loop, self._thread = {}, None, None
-            self._asks, self._views, self._said_used = {}, {}, False
+            self._ask_by_part, self._views, self._judges_announced = {}, {}, False
             self._stack = AsyncExitStack()
 
     async def _end(self) -> None:
@@ -248,12 +250,12 @@ class RewardModel:
         if self.audit:
             await self.audit.close()
         await self._stack.aclose()
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        if left:  # the judge's calls end at once with their error; `run` may hold other work
-            _, left = await asyncio.wait(left, timeout=GRACE_S)
-        for task in left:
+        open_tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        if open_tasks:  # the judge's calls end at once with their error; `run` may hold other work
+            _, open_tasks = await asyncio.wait(open_tasks, timeout=GRACE_S)
+        for task in open_tasks:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*open_tasks, return_exceptions=True)
 
     def rewards_now(self, candidates: Sequence[Candidate]) -> list[Reward]:
         """Return one reward for each candidate; the blocking form of `rewards`."""
@@ -295,10 +297,10 @@ class RewardModel:
     def run(self, work: Callable[[RewardClient], Coroutine[Any, Any, T]]) -> Future[T]:
         """Start `work(main judge's client)` on the judge's event loop, and return its future."""
 
-        async def started() -> T:
+        async def run_work() -> T:
             return await work(self.clients[JUDGE])  # _submit has opened the judge
 
-        return self._submit(started())
+        return self._submit(run_work())
 
     def recent(self) -> list[tuple[Candidate, Reward]]:
         """Return the rewards since the last call, at most the newest RECENT, for a log."""
@@ -317,39 +319,40 @@ class RewardModel:
     async def _rewards(
         self, candidates: Sequence[Candidate], budgets: Budgets | None = None
     ) -> list[Reward]:
-        for name, own in self.config.judged.items():
-            if own.relative:
+        for name, judged_config in self.config.judged.items():
+            if judged_config.relative:
                 groups = [group_key(c) for c in candidates if c.group_size is None]
                 require_groups(f"{self.config.key_of(name)}.relative", groups, "is set")
-        started = time.monotonic()
+        start_s = time.monotonic()
         async with self._settling:
-            if not self._asks:
+            if not self._ask_by_part:
                 await self._use_views()
         with span("autoj.rewards", {"autoj.responses": len(candidates)}):
-            said = await asyncio.gather(
-                *(self._ask_part(name, ask, candidates) for name, ask in self._asks.items())
+            results = await asyncio.gather(
+                *(self._ask_part(name, ask, candidates) for name, ask in self._ask_by_part.items())
             )
-        self.waited_s += time.monotonic() - started
-        answers = dict(zip(self._asks, said, strict=True))
-        self._say_used(answers)
+        self.waited_s += time.monotonic() - start_s
+        answers = dict(zip(self._ask_by_part, results, strict=True))
+        self._announce_judges(answers)
         judgements = [judgement for judgement in answers[JUDGE] if judgement]
         self._watch(judgements, candidates)
         for name, budget in (budgets or self._budgets).items():
             budget.count([judgement for judgement in answers[name] if judgement])
         values = [
-            self.parts.values({name: own[n] for name, own in answers.items()})
+            self.parts.values({name: part_answers[n] for name, part_answers in answers.items()})
             for n in range(len(candidates))
         ]
-        raw = [self.parts.reward(own) for own in values]
+        raw = [self.parts.reward(part_values) for part_values in values]
         shaped = self._shape(
             raw, [c.response for c in candidates], [group_key(c) for c in candidates]
         )
         if self.audit:
-            self.audit.start(candidates, [own[JUDGE] for own in values])
+            self.audit.start(candidates, [part_values[JUDGE] for part_values in values])
         audit = self.audit.figures if self.audit else {}
-        shown = [{} for _ in values] if self.parts.alone else values
+        shown_values = [{} for _ in values] if self.parts.alone else values
         rewards = [
-            Reward(*found, audit) for found in zip(judgements, raw, shaped, shown, strict=True)
+            Reward(*fields, audit)
+            for fields in zip(judgements, raw, shaped, shown_values, strict=True)
         ]
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards
@@ -357,21 +360,21 @@ class RewardModel:
     def used(self, answers: Mapping[str, Sequence[Judgement | None]] | None = None) -> list[str]:
         """Return a log line for each open judge: its name, view and distributions, and how its
         judgements in `answers` ended."""
-        own_name = "" if self.parts.alone else JUDGE
+        main_name = "" if self.parts.alone else JUDGE
         lines = []
         for name, client in self.clients.items():
-            view = self._view(name, client, self._views[name])
+            view = self._resolve_view(name, client, self._views[name])
             judgements = [judgement for judgement in (answers or {}).get(name, ()) if judgement]
-            how = self.config.judged[name].scoring
-            part = own_name if name == JUDGE else name
-            lines.append(describe_run(client, view, judgements, part, how))
+            scoring = self.config.judged[name].scoring
+            part = main_name if name == JUDGE else name
+            lines.append(describe_run(client, view, judgements, part, scoring))
         return lines
 
-    def _say_used(self, answers: Mapping[str, Sequence[Judgement | None]]) -> None:
+    def _announce_judges(self, answers: Mapping[str, Sequence[Judgement | None]]) -> None:
         """Log the judges at the first rewards, on rank 0 of a training."""
-        if self._said_used or not answers[JUDGE]:
+        if self._judges_announced or not answers[JUDGE]:
             return
-        self._said_used = True
+        self._judges_announced = True
         for line in self.used(answers) if is_first_rank() else ():
             announce(line)
 
@@ -383,10 +386,10 @@ class RewardModel:
         A judgement beyond the limit of doubt of the part's calibration abstains.
         """
         usable = [c for c in candidates if not c.unusable]
-        found = await ask(self.fields.for_part(name, usable))
+        judgements = await ask(self.fields.for_part(name, usable))
         if calibration := self.parts.calibrations.get(name):
-            found = [own and calibration.settle(own) for own in found]
-        answers = iter(found)
+            judgements = [judgement and calibration.settle(judgement) for judgement in judgements]
+        answers = iter(judgements)
         return [
             Judgement(Outcome.INPUT_REJECTED, reason=c.unusable) if c.unusable else next(answers)
             for c in candidates
@@ -399,12 +402,14 @@ class RewardModel:
             raise ConfigError(
                 "reward.audit is for ratings, and these are comparisons: rate instead"
             )
-        started = time.monotonic()
+        start_s = time.monotonic()
         with span("autoj.comparisons", {"autoj.pairs": len(pairs)}):
-            found = await self.clients[JUDGE].compare(pairs)
-        self.waited_s += time.monotonic() - started
-        self._budgets[JUDGE].count([order for own in found for order in own.orders])
-        return found
+            comparisons = await self.clients[JUDGE].compare(pairs)
+        self.waited_s += time.monotonic() - start_s
+        self._budgets[JUDGE].count(
+            [order for comparison in comparisons for order in comparison.orders]
+        )
+        return comparisons
 
     def _watch(self, judgements: Sequence[Judgement], candidates: Sequence[Candidate]) -> None:
         for judgement, candidate in zip(judgements, candidates, strict=True):
@@ -416,8 +421,8 @@ class RewardModel:
         alarms = self.health.alarms()
         for name in alarms:
             if name not in self._alarms:
-                found = self.health.figures()[name]
-                LOG.warning("judge health alarm: %s is %.3g, over %g", name, found, BOUNDS[name])
+                value = self.health.figures()[name]
+                LOG.warning("judge health alarm: %s is %.3g, over %g", name, value, BOUNDS[name])
         self._alarms = alarms
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -431,12 +436,12 @@ class RewardModel:
             raise
 
 
-def _way_to_ask(client: RewardClient, own: JudgedConfig, view: View) -> AskPart:
+def _make_ask_part(client: RewardClient, judged_config: JudgedConfig, view: View) -> AskPart:
     """Return the function that asks a judge of the reward about candidates."""
-    if own.relative:
-        return partial(rate_groups, client, own.relative)
-    if own.rubric:
-        return partial(client.score_rubrics, how=own.rubric)
+    if judged_config.relative:
+        return partial(rate_groups, client, judged_config.relative)
+    if judged_config.rubric:
+        return partial(client.score_rubrics, rubric_config=judged_config.rubric)
     return partial(client.rate, view=view)
 
 

@@ -34,12 +34,12 @@ GONE = 8
 
 def needs_groups(config: RewardConfig) -> bool:
     """Return whether a reward needs all responses of a query in one call."""
-    return "group" in _group_settings(config).values() or any(
-        own.relative for own in config.judged.values()
+    return "group" in _list_group_settings(config).values() or any(
+        judged_config.relative for judged_config in config.judged.values()
     )
 
 
-def _group_settings(config: RewardConfig) -> dict[str, str | float]:
+def _list_group_settings(config: RewardConfig) -> dict[str, str | float]:
     """Return the settings that need whole groups if they are `group`, by key."""
     return {
         "reward.shaping.whiten": config.shaping.whiten,
@@ -48,26 +48,27 @@ def _group_settings(config: RewardConfig) -> dict[str, str | float]:
     }
 
 
-def refuse_groups(config: RewardConfig, why: str, gathered: bool = False) -> None:
+def refuse_groups(config: RewardConfig, reason: str, gathered: bool = False) -> None:
     """Raise ConfigError if a setting needs whole groups, for a trainer without groups.
 
-    why: how the trainer sends responses, for the error. gathered: whether the trainer tells their
-    groups, so that a service can gather them for relative rewards.
+    reason: how the trainer sends responses, for the error. gathered: whether the trainer tells
+    their groups, so that a service can gather them for relative rewards.
     """
-    for key, value in _group_settings(config).items():
+    for key, value in _list_group_settings(config).items():
         if value == "group":
             raise ConfigError(
-                f"{key} is group, which needs all responses of a query in one call, and {why}: "
+                f"{key} is group, which needs all responses of a query in one call, and {reason}: "
                 "choose another, and let the trainer normalise its groups"
             )
-    for name, own in config.judged.items():
-        if own.relative and not (gathered and own.service):
+    for name, judged_config in config.judged.items():
+        if judged_config.relative and not (gathered and judged_config.service):
             key = config.key_of(name)
             remedy = "leave it out, so that each response is rated alone"
             if gathered:
                 remedy = f"name a running service in {key}.service, which gathers each group"
             raise ConfigError(
-                f"{key}.relative judges a query's responses beside each other, and {why}: {remedy}"
+                f"{key}.relative judges a query's responses beside each other, and {reason}: "
+                f"{remedy}"
             )
 
 
@@ -76,9 +77,9 @@ def require_groups(key: str, groups: Sequence[GroupKey], is_set: str = "is group
 
     key: the setting that needs groups, for the error. is_set: what makes it need them.
     """
-    lone = [group for group, n in Counter(groups).items() if n == 1]
-    if lone:
-        name = lone[0] if isinstance(lone[0], str) else lone[0][0]
+    lone_groups = [group for group, n in Counter(groups).items() if n == 1]
+    if lone_groups:
+        name = lone_groups[0] if isinstance(lone_groups[0], str) else lone_groups[0][0]
         raise ConfigError(
             f"{key} {is_set}, which needs all responses of a query in one call, and this call has "
             f"one response of {name!r:.80}: choose another, and let the trainer normalise its "
@@ -101,20 +102,20 @@ class Shaper:
         response is alone in its group.
         """
         c = self._config
-        penalties = [self._penalty(response) for response in responses]
+        penalties = [self._compute_penalty(response) for response in responses]
         if c.penalty_by == "group":
             require_groups("shaping.penalty_by", groups)
-            penalties = _above_mean(penalties, groups)
+            penalties = _subtract_group_means(penalties, groups)
         shaped = [
             None if r is None else self._clip((r - penalty) * c.scale + c.shift)
             for r, penalty in zip(raw, penalties, strict=True)
         ]
         if c.whiten == "group":
             require_groups("shaping.whiten", groups)
-            return _by_group(shaped, groups)
+            return _whiten_groups(shaped, groups)
         return shaped
 
-    def _penalty(self, response: str) -> float:
+    def _compute_penalty(self, response: str) -> float:
         """Return the penalty for the response's length and style."""
         c = self._config
         style = c.style_penalty and c.style_penalty * markup_density(response)
@@ -148,24 +149,34 @@ def markup_density(text: str) -> float:
     return 1000 * marks / max(1000, len(text))
 
 
-def _above_mean(penalties: Sequence[float], groups: Sequence[GroupKey]) -> list[float]:
+def _subtract_group_means(penalties: Sequence[float], groups: Sequence[GroupKey]) -> list[float]:
     """Return each penalty minus the mean penalty of its group."""
-    own: dict[GroupKey, list[float]] = {}
+    penalties_by_group: dict[GroupKey, list[float]] = {}
     for penalty, group in zip(penalties, groups, strict=True):
-        own.setdefault(group, []).append(penalty)
-    means = {group: sum(found) / len(found) for group, found in own.items()}
+        penalties_by_group.setdefault(group, []).append(penalty)
+    means = {
+        group: sum(group_penalties) / len(group_penalties)
+        for group, group_penalties in penalties_by_group.items()
+    }
     return [p - means[group] for p, group in zip(penalties, groups, strict=True)]
 
 
-def _by_group(values: Sequence[float | None], groups: Sequence[GroupKey]) -> list[float | None]:
-    own: dict[GroupKey, list[float]] = {}
+def _whiten_groups(
+    values: Sequence[float | None], groups: Sequence[GroupKey]
+) -> list[float | None]:
+    values_by_group: dict[GroupKey, list[float]] = {}
     for value, group in zip(values, groups, strict=True):
         if value is not None:
-            own.setdefault(group, []).append(value)
-    means = {group: sum(found) / len(found) for group, found in own.items()}
+            values_by_group.setdefault(group, []).append(value)
+    means = {
+        group: sum(group_values) / len(group_values)
+        for group, group_values in values_by_group.items()
+    }
     spreads = {
-        group: math.sqrt(sum((v - means[group]) ** 2 for v in found) / max(1, len(found) - 1))
-        for group, found in own.items()
+        group: math.sqrt(
+            sum((v - means[group]) ** 2 for v in group_values) / max(1, len(group_values) - 1)
+        )
+        for group, group_values in values_by_group.items()
     }
     return [
         None if v is None else (v - means[g]) / (spreads[g] + EPSILON)
@@ -196,23 +207,23 @@ class FailureBudget:
         with self._lock:
             for judgement in judgements:
                 self._window.append(judgement.ok)
-                lost = judgement.outcome is Outcome.UNAVAILABLE
-                self._unanswered = self._unanswered + 1 if lost else 0
+                is_unavailable = judgement.outcome is Outcome.UNAVAILABLE
+                self._unanswered = self._unanswered + 1 if is_unavailable else 0
                 if not judgement.ok:
                     self._reasons[judgement.why[:200]] += 1
-            failed, seen = self._window.count(False), len(self._window)
-            allowed = self._config.budget * self._config.window
-            gone = self._unanswered >= GONE and self._config.budget < 1
-            unlikely = _at_least(failed, seen, self._config.budget) < CHANCE
-            if failed > allowed or unlikely or gone:
+            failed, total = self._window.count(False), len(self._window)
+            max_failures = self._config.budget * self._config.window
+            is_gone = self._unanswered >= GONE and self._config.budget < 1
+            is_unlikely = _compute_tail_probability(failed, total, self._config.budget) < CHANCE
+            if failed > max_failures or is_unlikely or is_gone:
                 commonest = "; ".join(f"{n} x {why}" for why, n in self._reasons.most_common(3))
-                own = self._part == JUDGE
-                what = "judge" if own else f"part {self._part}"
-                key = "" if own else f"parts.{self._part}."
+                is_judge = self._part == JUDGE
+                broken_part = "judge" if is_judge else f"part {self._part}"
+                key = "" if is_judge else f"parts.{self._part}."
                 raise BudgetExceeded(
-                    f"{failed} of the last {seen} judgements failed, and the failure budget is "
+                    f"{failed} of the last {total} judgements failed, and the failure budget is "
                     f"{self._config.budget:g} of {self._config.window}: training stops rather than "
-                    f"learn from noise. Commonest: {commonest}. Mend the {what} and resume "
+                    f"learn from noise. Commonest: {commonest}. Mend the {broken_part} and resume "
                     f"from the last checkpoint, or raise {key}failures.budget"
                 )
 
@@ -227,21 +238,21 @@ def make_budgets(config: RewardConfig, kind: type[B]) -> dict[str, B]:
 
     kind: class of the budgets.
     """
-    others = {name: kind(part.failures, name) for name, part in config.parts.items()}
-    return {JUDGE: kind(config.failures)} | others
+    part_budgets = {name: kind(part.failures, name) for name, part in config.parts.items()}
+    return {JUDGE: kind(config.failures)} | part_budgets
 
 
-def _at_least(failed: int, seen: int, share: float) -> float:
-    """Return the binomial probability of at least `failed` failures among `seen`.
+def _compute_tail_probability(failed: int, count: int, share: float) -> float:
+    """Return the binomial probability of at least `failed` failures among `count`.
 
     share: probability of one failure.
     """
     if share >= 1:
         return 1.0
-    term, fewer = (1 - share) ** seen, 0.0
+    term, fewer = (1 - share) ** count, 0.0
     for k in range(failed):
         fewer += term
-        term *= (seen - k) / (k + 1) * share / (1 - share)
+        term *= (count - k) / (k + 1) * share / (1 - share)
     return max(0.0, 1 - fewer)
 
 
@@ -270,11 +281,11 @@ class Fallback:
             if value is not None:
                 valid.setdefault(group, []).append(value)
         return [
-            self._substitute(valid.get(group, [])) if value is None else value
+            self._choose_substitute(valid.get(group, [])) if value is None else value
             for value, group in zip(values, groups, strict=True)
         ]
 
-    def _substitute(self, group: list[float]) -> float:
+    def _choose_substitute(self, group: list[float]) -> float:
         self.used += 1
         rule = self._config.fallback
         if not isinstance(rule, str):

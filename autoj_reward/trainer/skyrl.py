@@ -23,12 +23,12 @@ ALONE = "SkyRL steps one environment at a time"
 def __getattr__(name: str) -> Any:
     # Made on first use: SkyRL can be imported only in its own environment.
     if name == "JudgeEnv":
-        return _judge_env()
+        return _make_judge_env()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @cache
-def _judge_env() -> type:
+def _make_judge_env() -> type:
     from skyrl_gym.envs.base_text_env import BaseTextEnv
 
     class JudgeEnv(BaseTextEnv):
@@ -57,10 +57,10 @@ def _judge_env() -> type:
             Failed judgements get the configured fallback. Raises BudgetExceeded, which ends the run
             with its message, when too many judgements of this process have failed.
             """
-            said = read_response(completion, "final")
-            model, asked = reward_model(), [candidate(self.prompt, said)]
-            [reward] = found = model.rewards_now(asked)
-            [number] = model.numbers(found, asked)
+            response = read_response(completion, "final")
+            model, candidates = reward_model(), [candidate(self.prompt, response)]
+            [reward] = rewards = model.rewards_now(candidates)
+            [number] = model.numbers(rewards, candidates)
             self.figures = row_figures(reward, model.parts)
             return {"observations": [], "reward": number, "done": True, "metadata": self.figures}
 

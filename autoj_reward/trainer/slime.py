@@ -19,11 +19,11 @@ async def custom_rm(args: Any, samples: Any, **_: Any) -> float | list[float]:
     judgements get the configured fallback. Raises BudgetExceeded when too many have failed, and
     ConfigError for a single sample if the config needs its group; slime ends the run with either.
     """
-    asked = samples if isinstance(samples, list) else [samples]
-    rows = [(s.prompt, s.response, _about(s)) for s in asked]
-    found = await row_rewards(reward_model(), rows)
-    return found if isinstance(samples, list) else found[0]
+    batch = samples if isinstance(samples, list) else [samples]
+    rows = [(s.prompt, s.response, _read_row(s)) for s in batch]
+    numbers = await row_rewards(reward_model(), rows)
+    return numbers if isinstance(samples, list) else numbers[0]
 
 
-def _about(sample: Any) -> dict[str, Any]:
+def _read_row(sample: Any) -> dict[str, Any]:
     return {**(getattr(sample, "metadata", None) or {}), "label": sample.label}

@@ -74,47 +74,56 @@ def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
         "judge/seconds": mean([j.usage.latency_s for j in judgements]),
         "judge/queued_seconds": mean([j.usage.queued_s for j in judgements]),
         "judge/response_characters": mean([float(len(c.response)) for c in candidates]),
-        **_means_of_slots(judgements, (VOTE_SPREAD,), mean),
-        **_means_of_slots(judgements, RELATIVE_SLOTS, mean),
-        **_rubric_figures(judgements, mean),
-        **_part_figures([reward.parts for reward in rewards], mean),
+        **_average_slots(judgements, (VOTE_SPREAD,), mean),
+        **_average_slots(judgements, RELATIVE_SLOTS, mean),
+        **_average_rubric_slots(judgements, mean),
+        **_average_parts([reward.parts for reward in rewards], mean),
         **rewards[-1].audit,
     }
 
 
-def _means_of_slots(
+def _average_slots(
     judgements: Sequence[Judgement],
     names: Sequence[str],
     mean: Callable[[Sequence[float]], float],
 ) -> dict[str, float]:
     """Return the mean value of each of these slots; {} if no judgement has any of them."""
-    read = {name: [own for j in judgements if (own := j.reading(name))] for name in names}
-    values = {name: [r.value for r in found if r.value is not None] for name, found in read.items()}
-    return {f"judge/{name}": mean(own) for name, own in values.items() if any(read.values())}
+    readings = {
+        name: [reading for j in judgements if (reading := j.reading(name))] for name in names
+    }
+    values = {
+        name: [r.value for r in slot_readings if r.value is not None]
+        for name, slot_readings in readings.items()
+    }
+    return {
+        f"judge/{name}": mean(slot_values)
+        for name, slot_values in values.items()
+        if any(readings.values())
+    }
 
 
-def _rubric_figures(
+def _average_rubric_slots(
     judgements: Sequence[Judgement], mean: Callable[[Sequence[float]], float]
 ) -> dict[str, float]:
     """Of responses that were scored by rubric items; nothing for others.
 
     The names begin with `rubric/`. They are those of this call's rubrics: tags may differ by row.
     """
-    found: dict[str, list[float]] = {}
-    for own in (reading for j in judgements for reading in j.readings):
-        if own.slot.startswith(f"{RUBRIC}/") and own.value is not None:
-            found.setdefault(own.slot, []).append(own.value)
-    return {name: mean(values) for name, values in found.items()}
+    values_by_slot: dict[str, list[float]] = {}
+    for reading in (reading for j in judgements for reading in j.readings):
+        if reading.slot.startswith(f"{RUBRIC}/") and reading.value is not None:
+            values_by_slot.setdefault(reading.slot, []).append(reading.value)
+    return {name: mean(values) for name, values in values_by_slot.items()}
 
 
-def _part_figures(
+def _average_parts(
     parts: Sequence[Mapping[str, float | None]], mean: Callable[[Sequence[float]], float]
 ) -> dict[str, float]:
     figures = {}
     for name in parts[0]:
-        said = [own[name] for own in parts]
-        figures[f"parts/{name}"] = mean([value for value in said if value is not None])
-        figures[f"parts/{name}_abstains"] = mean([float(value is None) for value in said])
+        values = [part_values[name] for part_values in parts]
+        figures[f"parts/{name}"] = mean([value for value in values if value is not None])
+        figures[f"parts/{name}_abstains"] = mean([float(value is None) for value in values])
     return figures
 
 

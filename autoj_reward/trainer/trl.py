@@ -57,21 +57,23 @@ class RewardSource(Protocol):
     def compare_now(self, pairs: Sequence[Pair]) -> list[Comparison]: ...
 
 
-def across_ranks(
-    model: RewardSource, work: Callable[[list[Candidate]], list[R]], asked: Sequence[Candidate]
+def rate_across_ranks(
+    model: RewardSource, work: Callable[[list[Candidate]], list[R]], candidates: Sequence[Candidate]
 ) -> list[R]:
     """Return the results of `work` for this rank's candidates, computed on rank 0 with all ranks'.
 
     Every rank must call it. An AutojError of rank 0, such as BudgetExceeded, is raised on all
     ranks. A rank waits as long as rank 0 may take: the deadline of each round of judgements.
     """
-    how = [own.relative for own in model.config.judged.values()]
-    rounds = 2 + max((own.rounds for own in how if own), default=0)
-    seconds = rounds * max(own.judge.serve.deadline_s for own in model.config.judged.values())
-    return on_first_rank(work, asked, seconds)
+    relative_configs = [judged_config.relative for judged_config in model.config.judged.values()]
+    rounds = 2 + max((relative.rounds for relative in relative_configs if relative), default=0)
+    seconds = rounds * max(
+        judged_config.judge.serve.deadline_s for judged_config in model.config.judged.values()
+    )
+    return on_first_rank(work, candidates, seconds)
 
 
-def candidates(
+def make_candidates(
     model: RewardSource,
     prompts: Sequence[Turn],
     completions: Sequence[Turn],
@@ -108,9 +110,9 @@ class GRPOReward:
         **columns: Any,
     ) -> list[float | None]:
         """Return the shaped rewards in order; None for a judgement that abstains."""
-        asked = candidates(self.model, prompts, completions, columns)
-        rewards = await self.rewards(asked)
-        _log(rewards, asked, log_metric, log_extra)
+        candidates = make_candidates(self.model, prompts, completions, columns)
+        rewards = await self.rewards(candidates)
+        _log(rewards, candidates, log_metric, log_extra)
         return [reward.value for reward in rewards]
 
     def judge_sync(
@@ -125,25 +127,25 @@ class GRPOReward:
 
         Such trainers count None as 0, so a judgement that abstains gets the configured fallback.
         """
-        asked = candidates(self.model, prompts, completions, columns)
+        candidates = make_candidates(self.model, prompts, completions, columns)
         if self._gathers:
-            found = across_ranks(self.model, self._rewards_and_numbers, asked)
+            results = rate_across_ranks(self.model, self._rate_with_numbers, candidates)
         else:
-            found = self._rewards_and_numbers(asked)
-        _log([reward for reward, _ in found], asked, log_metric, log_extra)
-        return [number for _, number in found]
+            results = self._rate_with_numbers(candidates)
+        _log([reward for reward, _ in results], candidates, log_metric, log_extra)
+        return [number for _, number in results]
 
-    async def rewards(self, asked: Sequence[Candidate]) -> list[Reward]:
+    async def rewards(self, candidates: Sequence[Candidate]) -> list[Reward]:
         """Return the rewards of this rank's candidates, in order."""
         if self._gathers:
             return await asyncio.to_thread(
-                across_ranks, self.model, self.model.rewards_now, list(asked)
+                rate_across_ranks, self.model, self.model.rewards_now, list(candidates)
             )
-        return await self.model.rewards(asked)
+        return await self.model.rewards(candidates)
 
-    def _rewards_and_numbers(self, asked: list[Candidate]) -> list[tuple[Reward, float]]:
-        rewards = self.model.rewards_now(asked)
-        return list(zip(rewards, self.model.numbers(rewards, asked), strict=True))
+    def _rate_with_numbers(self, candidates: list[Candidate]) -> list[tuple[Reward, float]]:
+        rewards = self.model.rewards_now(candidates)
+        return list(zip(rewards, self.model.numbers(rewards, candidates), strict=True))
 
 
 @dataclass(slots=True, eq=False)
@@ -152,7 +154,7 @@ class _Batch:
 
     candidates: list[Candidate]
     rewards: asyncio.Future[list[Reward]]
-    answered: set[str] = field(default_factory=set)
+    served_parts: set[str] = field(default_factory=set)
     """Names of the parts whose functions have asked for it."""
 
 
@@ -173,9 +175,9 @@ class PartRewards:
 
     def functions(self) -> list[TRLReward]:
         """Return the functions, the main judge's first. A function's `__name__` is its part's."""
-        return [self._function(name) for name in self.model.parts.by_name]
+        return [self._make_function(name) for name in self.model.parts.by_name]
 
-    def _function(self, name: str) -> TRLReward:
+    def _make_function(self, name: str) -> TRLReward:
         async def rate_part(
             prompts: Sequence[Turn],
             completions: Sequence[Turn],
@@ -184,12 +186,12 @@ class PartRewards:
             **columns: Any,
         ) -> list[float | None]:
             """Return the part's numbers of 0 to 1, in order; None where it abstains."""
-            asked = candidates(self.model, prompts, completions, columns)
-            batch, is_new = self._batch(name, asked)
+            candidates = make_candidates(self.model, prompts, completions, columns)
+            batch, is_new = self._join_batch(name, candidates)
             # A caller that gives up must not cancel the judgements of the other parts.
             rewards = await asyncio.shield(batch.rewards)
             if is_new:  # TRL collects the logs of all functions in one table
-                _log(rewards, asked, log_metric, log_extra)
+                _log(rewards, candidates, log_metric, log_extra)
             part = self.model.parts.by_name[name]
             values = [reward.parts[name] for reward in rewards]
             return [None if value is None else part.share(value) for value in values]
@@ -197,19 +199,19 @@ class PartRewards:
         rate_part.__name__ = name
         return rate_part
 
-    def _batch(self, name: str, asked: list[Candidate]) -> tuple[_Batch, bool]:
+    def _join_batch(self, name: str, candidates: list[Candidate]) -> tuple[_Batch, bool]:
         """Return the batch of these candidates that the part has not asked for yet, and whether it
         is new. A part that asks again, as for equal responses of a later step, gets a new one."""
         for batch in self._batches:
-            if name not in batch.answered and batch.candidates == asked:
+            if name not in batch.served_parts and batch.candidates == candidates:
                 break
         else:
-            batch = _Batch(asked, asyncio.ensure_future(self._judge.rewards(asked)))
+            batch = _Batch(candidates, asyncio.ensure_future(self._judge.rewards(candidates)))
             self._batches.append(batch)
-        batch.answered.add(name)
-        if len(batch.answered) == len(self.model.parts.by_name):
+        batch.served_parts.add(name)
+        if len(batch.served_parts) == len(self.model.parts.by_name):
             self._batches.remove(batch)
-        return batch, len(batch.answered) == 1
+        return batch, len(batch.served_parts) == 1
 
 
 def _require_separate_parts(config: RewardConfig) -> None:
@@ -236,7 +238,7 @@ def _require_separate_parts(config: RewardConfig) -> None:
 
 def _log(
     rewards: Sequence[Reward],
-    asked: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     log_metric: LogMetric | None,
     log_extra: LogExtra | None,
 ) -> None:
@@ -247,7 +249,7 @@ def _log(
     if not rewards:
         return
     if log_metric:
-        for name, value in batch_metrics(rewards, asked).items():
+        for name, value in batch_metrics(rewards, candidates).items():
             log_metric(name, value)
     if log_extra:
         log_extra("judge_outcome", [r.judgement.outcome.value for r in rewards])
@@ -281,11 +283,13 @@ class OnlineDPOReward:
     ) -> list[float | None]:
         """Return the rewards of all first completions, then of all second."""
         _require_ties_left_out(ties_left_out)
-        first, second = _pairs(self.model, prompts, completions, columns)
-        values = [found.value for found in self.model.rewards_now([*first, *second])]
+        first, second = _split_pairs(self.model, prompts, completions, columns)
+        values = [reward.value for reward in self.model.rewards_now([*first, *second])]
         pairs = list(zip(values[: len(first)], values[len(first) :], strict=True))
-        known = [(a, b) if a is not None and b is not None else (None, None) for a, b in pairs]
-        return [a for a, _ in known] + [b for _, b in known]
+        decided_pairs = [
+            (a, b) if a is not None and b is not None else (None, None) for a, b in pairs
+        ]
+        return [a for a, _ in decided_pairs] + [b for _, b in decided_pairs]
 
     def compare(
         self,
@@ -296,10 +300,10 @@ class OnlineDPOReward:
     ) -> list[float | None]:
         """Return 1, 0.5, 0 or None for all first completions, then for all second."""
         _require_ties_left_out(ties_left_out)
-        first, second = _pairs(self.model, prompts, completions, columns)
+        first, second = _split_pairs(self.model, prompts, completions, columns)
         pairs = [Pair.of(a, b) for a, b in zip(first, second, strict=True)]
-        found = self.model.compare_now(pairs)
-        scores = [SCORES.get(comparison.verdict) for comparison in found]
+        comparisons = self.model.compare_now(pairs)
+        scores = [SCORES.get(comparison.verdict) for comparison in comparisons]
         return [*scores, *(None if score is None else 1 - score for score in scores)]
 
 
@@ -316,7 +320,7 @@ def _require_ties_left_out(left_out: bool) -> None:
         )
 
 
-def _pairs(
+def _split_pairs(
     model: RewardSource,
     prompts: Sequence[Turn],
     completions: Sequence[Turn],
@@ -326,10 +330,10 @@ def _pairs(
 
     Raises ValueError if the completions are not pairs of the same prompts.
     """
-    asked = candidates(model, prompts, completions, columns)
-    half, rest = divmod(len(asked), 2)
-    first, second = asked[:half], asked[half:]
-    if rest or any(group_key(a) != group_key(b) for a, b in zip(first, second, strict=True)):
+    candidates = make_candidates(model, prompts, completions, columns)
+    half, remainder = divmod(len(candidates), 2)
+    first, second = candidates[:half], candidates[half:]
+    if remainder or any(group_key(a) != group_key(b) for a, b in zip(first, second, strict=True)):
         raise ValueError(
             "online DPO gives two completions of each prompt, all first ones before all second"
         )

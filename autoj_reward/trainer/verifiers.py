@@ -38,12 +38,12 @@ async def reward(task: Any, trace: Any) -> float:
     responses of a query.
     """
     model = reward_model()
-    asked = _candidate(model, task, trace)
-    [found] = await model.rewards([asked])
-    _record(model, trace, asked, found)
-    if found.value is None:
-        raise NoReward(found.judgement.why)
-    return found.value
+    trace_candidate = _make_candidate(model, task, trace)
+    [result] = await model.rewards([trace_candidate])
+    _record(model, trace, trace_candidate, result)
+    if result.value is None:
+        raise NoReward(result.judgement.why)
+    return result.value
 
 
 async def reward_group(traces: Sequence[Any], name: str = "judge", weight: float = 1.0) -> None:
@@ -54,27 +54,29 @@ async def reward_group(traces: Sequence[Any], name: str = "judge", weight: float
     reward in the traces. weight: its weight. Raises what `reward` raises, but no NoReward.
     """
     model = reward_model()
-    finished = [trace for trace in traces if trace.ok]
-    if len(finished) == 1 and needs_groups(model.config):
-        finished[0].record_error(NoReward("no other trace of its episode can be judged"))
+    finished_traces = [trace for trace in traces if trace.ok]
+    if len(finished_traces) == 1 and needs_groups(model.config):
+        finished_traces[0].record_error(NoReward("no other trace of its episode can be judged"))
         return
-    asked = [_candidate(model, trace.task.data, trace) for trace in finished]
-    for trace, one, found in zip(finished, asked, await model.rewards(asked), strict=True):
-        _record(model, trace, one, found)
-        if found.value is None:
-            trace.record_error(NoReward(found.judgement.why))
+    candidates = [_make_candidate(model, trace.task.data, trace) for trace in finished_traces]
+    for trace, trace_candidate, result in zip(
+        finished_traces, candidates, await model.rewards(candidates), strict=True
+    ):
+        _record(model, trace, trace_candidate, result)
+        if result.value is None:
+            trace.record_error(NoReward(result.judgement.why))
         else:
-            trace.record_reward(name, found.value, weight)
+            trace.record_reward(name, result.value, weight)
 
 
-def _candidate(model: RewardModel, task: Any, trace: Any) -> Candidate:
+def _make_candidate(model: RewardModel, task: Any, trace: Any) -> Candidate:
     if task.prompt is None:
         raise InputError("the task has no prompt, so the judge would have no query: give it one")
-    known = model.fields.read({**vars(task), **(task.model_extra or {})}, "answer")
-    return candidate(mappings(task.prompt), _response(trace), known)
+    context = model.fields.read({**vars(task), **(task.model_extra or {})}, "answer")
+    return candidate(mappings(task.prompt), _read_reply(trace), context)
 
 
-def _response(trace: Any) -> str:
+def _read_reply(trace: Any) -> str:
     """Return the last reply, with all turns of the trace from the policy's first one."""
     nodes = trace.branches[-1].nodes if trace.branches else []
     begin = next((n for n, node in enumerate(nodes) if node.sampled), len(nodes))
@@ -82,13 +84,13 @@ def _response(trace: Any) -> str:
     return read_response(messages, "final", trace.last_reply)
 
 
-def _record(model: RewardModel, trace: Any, candidate: Candidate, found: Reward) -> None:
+def _record(model: RewardModel, trace: Any, candidate: Candidate, result: Reward) -> None:
     """Record the judge's metrics and its call in the trace."""
     from verifiers.v1.judge import JudgeResponse
     from verifiers.v1.types import Usage
 
-    trace.record_metrics(row_figures(found, model.parts))
-    usage = found.judgement.usage
+    trace.record_metrics(row_figures(result, model.parts))
+    usage = result.judgement.usage
     tokens = Usage(
         prompt_tokens=usage.tokens_in - usage.tokens_cached,
         cached_input_tokens=usage.tokens_cached,
@@ -97,21 +99,21 @@ def _record(model: RewardModel, trace: Any, candidate: Candidate, found: Reward)
     trace.record_judge_call(
         name="judge",
         request={"query": candidate.query, "response": candidate.response},
-        response=JudgeResponse(text=found.judgement.critique, parsed=found.raw, usage=tokens),
+        response=JudgeResponse(text=result.judgement.critique, parsed=result.raw, usage=tokens),
     )
 
 
 def __getattr__(name: str) -> Any:
     # Made on first use: verifiers is slow to import.
     if name == "JudgeScorer":
-        return _judge_scorer()
+        return _make_judge_scorer()
     if name == "JudgeGroupEnv":
-        return _judge_group_env()
+        return _make_judge_group_env()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @cache
-def _judge_scorer() -> type:
+def _make_judge_scorer() -> type:
     from verifiers.v1 import Judge
 
     class JudgeScorer(Judge[float]):
@@ -124,7 +126,7 @@ def _judge_scorer() -> type:
 
 
 @cache
-def _judge_group_env() -> type:
+def _make_judge_group_env() -> type:
     from verifiers.v1.envs.best_of_n import BestOfNEnv
 
     class JudgeGroupEnv(BestOfNEnv):

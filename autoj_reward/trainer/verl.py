@@ -63,7 +63,7 @@ async def compute_score(
     `extra_info` has no query, ConfigError if the config needs the other responses of a query.
     """
     about = {"ground_truth": ground_truth, **(extra_info or {})}
-    model = _model(reward_router_address, reward_model_tokenizer)
+    model = _find_model(reward_router_address, reward_model_tokenizer)
     return await score(model, solution_str, about, query_key)
 
 
@@ -85,7 +85,7 @@ async def compute_score_limited(*args: Any, **kwargs: Any) -> dict[str, float | 
         return {"score": None}
 
 
-def _model(router: str | None, tokenizer: Any) -> RewardModel:
+def _find_model(router: str | None, tokenizer: Any) -> RewardModel:
     """Return this process's reward model: of the judge that verl hosts, else of the config."""
     return reward_model() if router is None else hosted_reward_model(router, tokenizer.name_or_path)
 
@@ -112,10 +112,10 @@ async def score(
             "reward_kwargs.query_key"
         )
     context = model.fields.read(about, "ground_truth")
-    one = candidate(query, response, context)
-    asked = [replace(one, group_id=group_id, group_size=group_size)]
-    [reward] = await model.rewards(asked)
-    [number] = model.numbers([reward], asked)
+    ungrouped_candidate = candidate(query, response, context)
+    candidates = [replace(ungrouped_candidate, group_id=group_id, group_size=group_size)]
+    [reward] = await model.rewards(candidates)
+    [number] = model.numbers([reward], candidates)
     return {"score": number} | row_figures(reward, model.parts)
 
 
@@ -149,11 +149,11 @@ class JudgeRewardManager(RewardManagerBase):
                 "reward.custom_reward_function.path is not set, so verl would read the model that "
                 "it hosts as a scalar reward model and never ask this manager: set it to this file"
             )
-        self._model = _model(reward_router_address, reward_model_tokenizer)
-        own = self._model.config
-        refuse_groups(own, ALONE, gathered=not hosted)
-        relative = any(judged.relative for judged in own.judged.values())
-        self._group_size = _group_size(config) if relative else None
+        self._model = _find_model(reward_router_address, reward_model_tokenizer)
+        reward_config = self._model.config
+        refuse_groups(reward_config, ALONE, gathered=not hosted)
+        relative = any(judged_config.relative for judged_config in reward_config.judged.values())
+        self._group_size = _read_group_size(config) if relative else None
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         """Return the reward of one rollout, and the metrics as `reward_extra_info`.
@@ -165,31 +165,31 @@ class JudgeRewardManager(RewardManagerBase):
         ids = row.batch["responses"]
         length = int(row.batch["attention_mask"][-len(ids) :].sum())
         response = self.tokenizer.decode(ids[:length], skip_special_tokens=True)
-        given = row.non_tensor_batch
-        truth = (given.get("reward_model") or {}).get("ground_truth")
-        about = {"ground_truth": truth, **(given.get("extra_info") or {})}
-        prompt = given.get("raw_prompt")
+        fields = row.non_tensor_batch
+        truth = (fields.get("reward_model") or {}).get("ground_truth")
+        about = {"ground_truth": truth, **(fields.get("extra_info") or {})}
+        prompt = fields.get("raw_prompt")
         if prompt is not None:
             about["query"] = list(prompt) if not isinstance(prompt, str) else prompt
-            messages = (given.get("tool_extra_fields") or {}).get("messages")
+            messages = (fields.get("tool_extra_fields") or {}).get("messages")
             if messages is not None and not isinstance(prompt, str):
                 turns = list(messages)[len(prompt) :]
                 response = read_response(turns, "assistant", response)
         group_id = None
         if self._group_size is not None:
-            group_id = given.get("uid")
+            group_id = fields.get("uid")
             if group_id is None:
                 raise InputError(
-                    f"this rollout has no uid (it has {sorted(given)}), so its group is unknown: "
+                    f"this rollout has no uid (it has {sorted(fields)}), so its group is unknown: "
                     "use one of verl's trainers that set it, or leave `relative` out"
                 )
-        found = await score(
+        result = await score(
             self._model, response, about, "query", group_id and str(group_id), self._group_size
         )
-        return {"reward_score": found["score"], "reward_extra_info": found}
+        return {"reward_score": result["score"], "reward_extra_info": result}
 
 
-def _group_size(config: Any) -> int:
+def _read_group_size(config: Any) -> int:
     """Return the number of rollouts of a group, from verl's whole config.
 
     Raises ConfigError for groups of one, and for a validation with groups of another size: a reward

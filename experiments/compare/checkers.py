@@ -38,7 +38,7 @@ Phrases = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_l
 """Words or phrases, at least one."""
 
 
-class Weighted(Block):
+class WeightedCheck(Block):
     """Base class of checks."""
 
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
@@ -46,7 +46,7 @@ class Weighted(Block):
     right form."""
 
 
-class Range(Weighted):
+class Range(WeightedCheck):
     """Check that a count lies in low..high.
 
     Outside the range the score falls in proportion to the missed bound.
@@ -56,19 +56,19 @@ class Range(Weighted):
     high: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")
-    def _order(self) -> Range:
+    def _check_order(self) -> Range:
         if self.low == 0 and self.high is None:
             raise ValueError("give low, high or both")
         if self.high is not None and self.low > self.high:
             raise ValueError(f"low {self.low} is above high {self.high}")
         return self
 
-    def closeness(self, found: int) -> float:
+    def score_count(self, count: int) -> float:
         """Return the score of a count, 0..1."""
-        bound = max(found, self.low)
+        bound = max(count, self.low)
         if self.high is not None:
             bound = min(bound, self.high)
-        return max(0.0, 1 - abs(found - bound) / max(1, bound))
+        return max(0.0, 1 - abs(count - bound) / max(1, bound))
 
 
 class Count(Range):
@@ -83,28 +83,28 @@ class Count(Range):
     kind: Literal["words", "sentences", "bullets", "numbered"]
 
     def score(self, response: str) -> float:
-        return self.closeness(COUNTS[self.kind](response))
+        return self.score_count(COUNTS[self.kind](response))
 
 
-def _sentences(response: str) -> int:
+def _count_sentences(response: str) -> int:
     pieces = re.split(r"[.!?]+[\"'”’)]*(?=\s|$)", response)
     return sum(bool(_WORD.search(piece)) for piece in pieces)
 
 
-def _in_turn(response: str) -> int:
-    found = [int(n) for n in _NUMBERED.findall(response)]
-    return next((k for k, n in enumerate(found) if n != k + 1), len(found))
+def _count_numbered(response: str) -> int:
+    numbers = [int(n) for n in _NUMBERED.findall(response)]
+    return next((k for k, n in enumerate(numbers) if n != k + 1), len(numbers))
 
 
 COUNTS: dict[str, Callable[[str], int]] = {
     "words": lambda response: len(_WORD.findall(response)),
-    "sentences": _sentences,
+    "sentences": _count_sentences,
     "bullets": lambda response: len(_BULLET.findall(response)),
-    "numbered": _in_turn,
+    "numbered": _count_numbered,
 }
 
 
-class LetterCase(Weighted):
+class LetterCase(WeightedCheck):
     """Check that all letters are in one case.
 
     The score is 1 less the share of wrong words divided by WRONG_CASE, at least 0.
@@ -117,13 +117,13 @@ class LetterCase(Weighted):
         words = [word for word in _WORD.findall(response) if word.lower() != word.upper()]
         if not words:
             return 0.0
-        wrong = sum(
+        wrong_words = sum(
             word != (word.lower() if self.to == "lower" else word.upper()) for word in words
         )
-        return max(0.0, 1 - wrong / len(words) / WRONG_CASE)
+        return max(0.0, 1 - wrong_words / len(words) / WRONG_CASE)
 
 
-class JsonKeys(Weighted):
+class JsonKeys(WeightedCheck):
     """Check that the whole response, without a code fence, is one JSON object with certain keys.
 
     The score is the number of shared keys over the number of keys in either.
@@ -134,9 +134,9 @@ class JsonKeys(Weighted):
 
     def score(self, response: str) -> float:
         text = response.strip()
-        fenced = _FENCE.match(text)
+        fence = _FENCE.match(text)
         try:
-            value = json.loads(fenced[1] if fenced else text)
+            value = json.loads(fence[1] if fence else text)
         except (ValueError, RecursionError):
             return 0.0
         if not isinstance(value, dict):
@@ -144,7 +144,7 @@ class JsonKeys(Weighted):
         return len(value.keys() & set(self.keys)) / len(value.keys() | set(self.keys))
 
 
-class Words(Weighted):
+class Words(WeightedCheck):
     """Check that words or phrases occur (`contains`) or do not occur (`avoids`).
 
     The score is the share that does. They match as whole words, in any case.
@@ -158,7 +158,7 @@ class Words(Weighted):
         return share if self.kind == "contains" else 1 - share
 
 
-class TextEdge(Weighted):
+class TextEdge(WeightedCheck):
     """Check that the response starts or ends with a text, in any case.
 
     Punctuation and space around both are ignored.
@@ -168,12 +168,12 @@ class TextEdge(Weighted):
     text: str = Field(min_length=1)
 
     def score(self, response: str) -> float:
-        own, wanted = _bare(response), _bare(self.text)
+        content, edge = _strip_edges(response), _strip_edges(self.text)
         starts = self.kind == "starts"
-        return float(own.startswith(wanted) if starts else own.endswith(wanted))
+        return float(content.startswith(edge) if starts else content.endswith(edge))
 
 
-class Number(Weighted):
+class Number(WeightedCheck):
     """Check of the last number in digits, so that listing numbers does not pass.
 
     The score is 1 for the value. Otherwise it is a quarter of 1 less the relative error, at least
@@ -184,15 +184,15 @@ class Number(Weighted):
     value: float = Field(allow_inf_nan=False)
 
     def score(self, response: str) -> float:
-        found = _NUMBER.findall(response)
-        if not found:
+        numbers = _NUMBER.findall(response)
+        if not numbers:
             return 0.0
-        last = float(found[-1].replace(",", "").replace("−", "-"))
+        last = float(numbers[-1].replace(",", "").replace("−", "-"))
         error = abs(last - self.value)
         return 1.0 if error < 1e-9 else max(0.0, 1 - error / max(1.0, abs(self.value))) / 4
 
 
-class Names(Weighted):
+class Names(WeightedCheck):
     """Check that the response names the values and none of the others.
 
     The score is the number of values named over the number of values plus others named. Repeating
@@ -204,9 +204,9 @@ class Names(Weighted):
     others: tuple[Annotated[str, Field(min_length=1)], ...] = ()
 
     def score(self, response: str) -> float:
-        right = sum(_occurs(value, response) for value in self.values)
-        wrong = sum(_occurs(other, response) for other in self.others)
-        return right / (len(self.values) + wrong)
+        named_values = sum(_occurs(value, response) for value in self.values)
+        named_others = sum(_occurs(other, response) for other in self.others)
+        return named_values / (len(self.values) + named_others)
 
 
 Check = Annotated[
@@ -250,12 +250,12 @@ def read_checkable(source: str) -> Rows[Checkable]:
         kind = check.text(row, "kind")
         if kind not in KINDS:
             raise BadField("kind", f"{check.show(kind)} is none of {', '.join(KINDS)}")
-        return Checkable(line, query, kind, checks_of(row))
+        return Checkable(line, query, kind, parse_checks(row))
 
     return read_rows(source, build, ("query", "checks"))
 
 
-def checks_of(row: dict[str, Any]) -> tuple[Check, ...]:
+def parse_checks(row: dict[str, Any]) -> tuple[Check, ...]:
     """Return the checks of a row. Raises BadField if one is invalid."""
     try:
         return _CHECKS.validate_json(json.dumps(row.get("checks")), strict=True)
@@ -270,5 +270,5 @@ def _occurs(phrase: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def _bare(text: str) -> str:
+def _strip_edges(text: str) -> str:
     return text.strip(_EDGE).lower()

@@ -56,56 +56,59 @@ class Health:
 def examine(critique: str, prompt: str, *, hit_limit: bool = False) -> Health:
     """Measure one critique. `prompt` is the template with query and responses filled in."""
     words = WORD.findall(critique.lower())
-    own, given = _numbered(words, WORD.findall(prompt.lower()))
-    copied = _longest_shared_run(own, given)
+    critique_ids, prompt_ids = _number_words(words, WORD.findall(prompt.lower()))
+    copied = _measure_shared_run(critique_ids, prompt_ids)
     return Health(
         words=len(words),
         hit_limit=hit_limit,
-        repetition=_repeated(words, 4),
-        loops=_cycles(own) or (hit_limit and _repeated(words, 8) > 0.5),
+        repetition=_measure_repetition(words, 4),
+        loops=_has_cycle(critique_ids) or (hit_limit and _measure_repetition(words, 8) > 0.5),
         copied=copied,
         copies=copied >= COPIED_WORDS
         or (copied >= LEAST_COPY and copied >= COPIED_SHARE * len(words)),
     )
 
 
-def summarise(found: Sequence[Health]) -> dict[str, float | None]:
+def summarise(measurements: Sequence[Health]) -> dict[str, float | None]:
     """Return the number of critiques n, and the mean of each measure; None without critiques.
 
     The mean length is in words, the other means are shares, 0..1.
     """
     measures = ("words", "repetition", "loops", "copies", "hit_limit")
-    means = {name: fmean(getattr(h, name) for h in found) if found else None for name in measures}
-    return {"n": len(found)} | means
+    means = {
+        name: fmean(getattr(h, name) for h in measurements) if measurements else None
+        for name in measures
+    }
+    return {"n": len(measurements)} | means
 
 
-def _numbered(*texts: list[str]) -> list[NDArray[np.intp]]:
+def _number_words(*texts: list[str]) -> list[NDArray[np.intp]]:
     """Return each text as an array of numbers, equal for equal words."""
-    known: dict[str, int] = {}
-    return [np.array([known.setdefault(w, len(known)) for w in t], dtype=np.intp) for t in texts]
+    ids: dict[str, int] = {}
+    return [np.array([ids.setdefault(w, len(ids)) for w in t], dtype=np.intp) for t in texts]
 
 
-def _repeated(words: list[str], size: int) -> float:
+def _measure_repetition(words: list[str], size: int) -> float:
     grams = [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
-def _cycles(words: NDArray[np.intp]) -> bool:
+def _has_cycle(words: NDArray[np.intp]) -> bool:
     """Return whether the words contain a loop with a short period."""
     for period in range(1, min(LONGEST_CYCLE, len(words) // CYCLE_TIMES) + 1):
         stretch = max(CYCLE_TIMES * period, LEAST_LOOP)
-        if _longest_true(words[period:] == words[:-period]) >= stretch - period:
+        if _measure_longest_true(words[period:] == words[:-period]) >= stretch - period:
             return True
     return False
 
 
-def _longest_true(flags: NDArray[np.bool_]) -> int:
+def _measure_longest_true(flags: NDArray[np.bool_]) -> int:
     breaks = np.flatnonzero(~flags)
     edges = np.concatenate(([-1], breaks, [len(flags)]))
     return int(np.diff(edges).max()) - 1
 
 
-def _longest_shared_run(words: NDArray[np.intp], source: NDArray[np.intp]) -> int:
+def _measure_shared_run(words: NDArray[np.intp], source: NDArray[np.intp]) -> int:
     """Return the length of the longest run of words that both contain, by dynamic programming."""
     best, ending = 0, np.zeros(len(source) + 1, dtype=np.intp)
     for word in words:

@@ -94,36 +94,40 @@ class GroupStudyConfig(ResampledConfig):
 class ScriptedJudge:
     """A judge with a known taste. Call it as `Ask`; `calls` counts its inputs."""
 
-    def __init__(self, strengths: dict[str, float], seed: int, **how: float) -> None:
+    def __init__(self, strengths: dict[str, float], seed: int, **settings: float) -> None:
         self.calls = 0
         self._strengths, self._seed = strengths, seed
-        self._noise, self._first = how.get("noise", 0.0), how.get("first", 0.0)
-        self._taste = how.get("taste", 1.0)
+        self._noise, self._first = settings.get("noise", 0.0), settings.get("first", 0.0)
+        self._taste = settings.get("taste", 1.0)
 
     async def __call__(
         self, items: Sequence[JudgeInput], view: View | None = None
     ) -> list[Judgement]:
         self.calls += len(items)
-        return [self._judgement(item) for item in items]
+        return [self._judge_item(item) for item in items]
 
-    def _judgement(self, item: JudgeInput) -> Judgement:
-        drawn = random.Random(f"{self._seed} {item.protocol} {item.responses}")
+    def _judge_item(self, item: JudgeInput) -> Judgement:
+        rng = random.Random(f"{self._seed} {item.protocol} {item.responses}")
         last = max(1, len(item.responses) - 1)
-        seen = [
+        seen_strengths = [
             self._taste * self._strengths[text]
-            + drawn.gauss(0, self._noise)
+            + rng.gauss(0, self._noise)
             + self._first * (1 - place / last) * (len(item.responses) > 1)
             for place, text in enumerate(item.responses)
         ]
         if item.protocol == PAIRWISE:
-            p = 1 / (1 + math.exp(seen[1] - seen[0]))
-            told = (("first", p), ("second", 1 - p))
+            p = 1 / (1 + math.exp(seen_strengths[1] - seen_strengths[0]))
+            distribution = (("first", p), ("second", 1 - p))
             verdict = Verdict.FIRST if p > 0.5 else Verdict.SECOND
-            return Judgement(Outcome.OK, readings=(Reading(VERDICT, verdict, distribution=told),))
+            return Judgement(
+                Outcome.OK, readings=(Reading(VERDICT, verdict, distribution=distribution),)
+            )
         names = (
-            [RATING] if item.protocol == SINGLE else [f"response_{n + 1}" for n in range(len(seen))]
+            [RATING]
+            if item.protocol == SINGLE
+            else [f"response_{n + 1}" for n in range(len(seen_strengths))]
         )
-        values = (min(SCALE[1], max(SCALE[0], 5.5 + own)) for own in seen)
+        values = (min(SCALE[1], max(SCALE[0], 5.5 + strength)) for strength in seen_strengths)
         readings = (Reading(n, f"{v:g}", v, expected=v) for n, v in zip(names, values, strict=True))
         return Judgement(Outcome.OK, readings=tuple(readings))
 
@@ -133,55 +137,64 @@ Ranker = Callable[[Sequence[Candidate], Ask, int], Any]
 
 async def rank_pointwise(group: Sequence[Candidate], ask: Ask, seed: int) -> list[float]:
     """Return the rating of each response alone."""
-    return [own.view("expected") or 0.0 for own in await rate_all([Rate(c) for c in group], ask)]
+    return [
+        judgement.view("expected") or 0.0
+        for judgement in await rate_all([Rate(c) for c in group], ask)
+    ]
 
 
 async def rank_together(
-    group: Sequence[Candidate], ask: Ask, seed: int, how: dict[str, Any]
+    group: Sequence[Candidate], ask: Ask, seed: int, settings: dict[str, Any]
 ) -> list[float]:
     """Return the scores of a group that is judged together."""
-    relative = RelativeConfig(**how, seed=seed)
+    relative = RelativeConfig(**settings, seed=seed)
     question = rank_question(group, relative, max_group=MAX_GROUP, scale=SCALE, tie=None)
     ranking: Ranking = await question.answer(ask)
     return [0.0 if score is None else score for score in ranking.scores]
 
 
-def rankers() -> dict[str, Ranker]:
+def make_rankers() -> dict[str, Ranker]:
     """Return every way of ranking, by its name in tables."""
-    found: dict[str, Ranker] = {"each alone": rank_pointwise}
+    by_name: dict[str, Ranker] = {"each alone": rank_pointwise}
     for name, orders in LISTWISE.items():
-        found[name] = partial(rank_together, how={"by": "listwise", "orders": orders})
-    for name, how in COMPARISONS.items():
-        found[name] = partial(rank_together, how={"by": "comparisons", **how})
-    return found
+        by_name[name] = partial(rank_together, settings={"by": "listwise", "orders": orders})
+    for name, settings in COMPARISONS.items():
+        by_name[name] = partial(rank_together, settings={"by": "comparisons", **settings})
+    return by_name
 
 
 def recover(config: GroupStudyConfig) -> list[dict[str, Any]]:
     """Return a row for each judge, group size and way of ranking."""
     rows = []
-    for judge, how in JUDGES.items():
+    for judge, settings in JUDGES.items():
         for size in config.sizes:
-            found = {name: _recovered(config, size, how, rank) for name, rank in rankers().items()}
-            ceiling = found[CEILING]
-            for name, own in found.items():
-                kept = None
-                if "taste" not in how:  # else there is nothing to recover
-                    kept = own["spearman"]["value"] / ceiling["spearman"]["value"]
-                more = {"of_ceiling": kept, "calls_share": own["calls"] / ceiling["calls"]}
-                rows.append({"judge": judge, "size": size, "by": name} | own | more)
+            figures_by_name = {
+                name: _measure_recovery(config, size, settings, rank)
+                for name, rank in make_rankers().items()
+            }
+            ceiling = figures_by_name[CEILING]
+            for name, figures in figures_by_name.items():
+                ceiling_share = None
+                if "taste" not in settings:  # else there is nothing to recover
+                    ceiling_share = figures["spearman"]["value"] / ceiling["spearman"]["value"]
+                extra = {
+                    "of_ceiling": ceiling_share,
+                    "calls_share": figures["calls"] / ceiling["calls"],
+                }
+                rows.append({"judge": judge, "size": size, "by": name} | figures | extra)
             print(f"{judge}: groups of {size}", file=sys.stderr)
     return rows
 
 
-def _recovered(
-    config: GroupStudyConfig, size: int, how: dict[str, float], rank: Ranker
+def _measure_recovery(
+    config: GroupStudyConfig, size: int, settings: dict[str, float], rank: Ranker
 ) -> dict[str, Any]:
     order, regret, calls, spread = [], [], [], []
     for number in range(config.groups):
-        drawn = np.random.default_rng([config.seed, size, number])
-        values = [float(v) for v in drawn.normal(0, config.spread, size)]
+        rng = np.random.default_rng([config.seed, size, number])
+        values = [float(v) for v in rng.normal(0, config.spread, size)]
         strengths = {f"response {n}": value for n, value in enumerate(values)}
-        judge = ScriptedJudge(strengths, number, **how)
+        judge = ScriptedJudge(strengths, number, **settings)
         group = [Candidate(f"query {number}", text) for text in strengths]
         scores = asyncio.run(rank(group, judge, number))
         order.append(float(spearmanr(scores, values).statistic) if len(set(scores)) > 1 else 0.0)
@@ -223,12 +236,12 @@ def count_tokens(config: GroupStudyConfig) -> list[dict[str, Any]]:
     words = random.Random(config.seed)
     rows = []
     for size in config.sizes:
-        texts = [_made_text(words, config.response_words) for _ in range(size)]
+        texts = [_make_text(words, config.response_words) for _ in range(size)]
         group = [Candidate("Explain why the sky is blue to a child.", text) for text in texts]
-        for name, rank in rankers().items():
+        for name, rank in make_rankers().items():
             recorder = InputRecorder()
             asyncio.run(rank(group, recorder, config.seed))
-            seen, computed, total = set[tuple[int, ...]](), 0, 0
+            seen_blocks, computed_tokens, total_tokens = set[tuple[int, ...]](), 0, 0
             for item in recorder.items:
                 text = "".join(message.text for message in render(item, formats[item.protocol]))
                 ids = tokenizer(text)["input_ids"]
@@ -236,23 +249,26 @@ def count_tokens(config: GroupStudyConfig) -> list[dict[str, Any]]:
                     tuple(ids[: n + BLOCK_TOKENS])
                     for n in range(0, len(ids) - BLOCK_TOKENS, BLOCK_TOKENS)
                 ]
-                cached = BLOCK_TOKENS * sum(block in seen for block in blocks)
-                seen.update(blocks)
-                total, computed = total + len(ids), computed + len(ids) - cached
+                cached_tokens = BLOCK_TOKENS * sum(block in seen_blocks for block in blocks)
+                seen_blocks.update(blocks)
+                total_tokens, computed_tokens = (
+                    total_tokens + len(ids),
+                    computed_tokens + len(ids) - cached_tokens,
+                )
             rows.append(
                 {
                     "size": size,
                     "by": name,
                     "calls": len(recorder.items),
-                    "tokens": total,
-                    "computed": computed,
+                    "tokens": total_tokens,
+                    "computed": computed_tokens,
                 }
             )
     return rows
 
 
-def _made_text(drawn: random.Random, words: int) -> str:
-    return " ".join(drawn.choice(STOCK) for _ in range(words))
+def _make_text(rng: random.Random, words: int) -> str:
+    return " ".join(rng.choice(STOCK) for _ in range(words))
 
 
 RECOVERY_COLUMNS = {
@@ -275,15 +291,15 @@ COST_COLUMNS = {
 }
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Write the figures as Markdown tables."""
-    steps, sections = found["steps"], []
+    steps, sections = result["steps"], []
     if "recovery" in steps:
         title = "Known strengths, scripted judges"
         sections.append((title, tabled(steps["recovery"], RECOVERY_COLUMNS), ""))
     if "cost" in steps:
         sections.append(("Prompt tokens of one group", tabled(steps["cost"], COST_COLUMNS), ""))
-    return report("Ranking a group", found, sections)
+    return report("Ranking a group", result, sections)
 
 
 def study(run: Study[GroupStudyConfig]) -> str:

@@ -33,7 +33,7 @@ from experiments.compare import order, ratings, rivals
 from experiments.compare.outputs import (
     Outputs,
     Values,
-    as_rated,
+    make_rated_rows,
     read_graded_outputs,
     sample_candidates,
 )
@@ -41,7 +41,7 @@ from experiments.compare.panel import (
     PARTS,
     JudgeQualityConfig,
     ask,
-    format_of_judge,
+    load_judge_format,
     read_material,
 )
 from experiments.compare.ratings import JUDGED, PartFigures
@@ -53,135 +53,143 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
     """Measure the parts, one judge after another. Return the report. Raises AutojError."""
     config, judges = run.config, run.config.judges
     material, bad = read_material(config, run.limit)
-    asked = [part for part in run.parts if part in JUDGED]
-    if asked and not material.rated:
+    judged_parts = [part for part in run.parts if part in JUDGED]
+    if judged_parts and not material.rated:
         raise InputError(
-            f"no rows for {', '.join(asked)}: raise data.held_out, give more files, or name the "
-            "other parts with --parts"
+            f"no rows for {', '.join(judged_parts)}: raise data.held_out, give more files, or "
+            "name the other parts with --parts"
         )
-    measured, text = dict[str, PartFigures](), ""
+    figures_by_part, text = dict[str, PartFigures](), ""
 
     def write() -> str:
-        known = {part: measured[part] for part in run.parts if part in measured}
-        predictions = {part: own.predictions for part, own in known.items()}
-        named = judges | ({"scalar": config.scalar} if config.scalar else {})
-        found = {
-            "judges": {name: judge_spec(judge).name for name, judge in named.items()},
+        measured_parts = {
+            part: figures_by_part[part] for part in run.parts if part in figures_by_part
+        }
+        predictions = {
+            part: part_figures.predictions for part, part_figures in measured_parts.items()
+        }
+        named_judges = judges | ({"scalar": config.scalar} if config.scalar else {})
+        result = {
+            "judges": {name: judge_spec(judge).name for name, judge in named_judges.items()},
             "rows": {"rated": len(material.rated), "training": len(material.training)},
             "left_out": bad,
-            "parts": {part: own.figures for part, own in known.items()},
-            "comparisons": ratings.comparisons(material, predictions),
+            "parts": {part: part_figures.figures for part, part_figures in measured_parts.items()},
+            "comparisons": ratings.compare_parts(material, predictions),
         }
-        return run.write("quality", found, markdown, order.order_plots)
+        return run.write("quality", result, markdown, order.draw_order_plots)
 
     with closing(Journal(config.output / "journal.sqlite")) as journal:
-        for part in asked:
+        for part in judged_parts:
             judge = judges[JUDGED[part]]
-            inputs = ratings.single_inputs(material.rated)
+            inputs = ratings.make_single_inputs(material.rated)
             answers = await ask(judge, journal, inputs)
             judgements = [answers[item] for item in inputs]
-            fmt = format_of_judge(judge)
-            measured[part] = ratings.judge_figures(material, fmt, judgements, judge.critique)
+            fmt = load_judge_format(judge)
+            figures_by_part[part] = ratings.measure_judge(material, fmt, judgements, judge.critique)
             text = write()
         if "rivals" in run.parts:
-            found = _predictions(config, material.training, material.rated)
-            measured["rivals"] = ratings.rival_figures(material, *found)
+            rival_predictions = _predict_ratings(config, material.training, material.rated)
+            figures_by_part["rivals"] = ratings.measure_rivals(material, *rival_predictions)
             text = write()
         if "ordered" in run.parts:
-            measured["ordered"] = PartFigures(await _ordered(run, journal))
+            figures_by_part["ordered"] = PartFigures(await _order_outputs(run, journal))
             text = write()
         if "candidates" in run.parts:
-            figures, left_out = await _candidates(run, journal)
-            measured["candidates"] = PartFigures(figures)
+            figures, left_out = await _order_candidates(run, journal)
+            figures_by_part["candidates"] = PartFigures(figures)
             bad += left_out
             text = write()
     return text
 
 
-async def _ordered(run: Study[JudgeQualityConfig], journal: Journal) -> dict[str, Any]:
+async def _order_outputs(run: Study[JudgeQualityConfig], journal: Journal) -> dict[str, Any]:
     """Return how judge, scalar model and rivals order the outputs of many systems."""
-    config, own = run.config, run.config.ordered
-    fmt = format_of_judge(config.judge)
-    outputs = read_graded_outputs(config.data, own, fmt, config.draws, run.limit)
-    raters = await _raters(config, outputs, own.critique, journal)
-    found, missing = _predictions(config, outputs.fitted, as_rated(outputs.graded))
+    config, settings = run.config, run.config.ordered
+    fmt = load_judge_format(config.judge)
+    outputs = read_graded_outputs(config.data, settings, fmt, config.draws, run.limit)
+    raters = await _ask_raters(config, outputs, settings.critique, journal)
+    predictions, missing = _predict_ratings(config, outputs.fitted, make_rated_rows(outputs.graded))
     # A constant gives no order.
-    raters |= {name: made.values for name, made in found.items() if name != "constant"}
-    layer = found["probe"].layer if "probe" in found else None
-    return order.order_figures(outputs, raters, missing) | {"layer": layer}
+    raters |= {
+        name: prediction.values for name, prediction in predictions.items() if name != "constant"
+    }
+    layer = predictions["probe"].layer if "probe" in predictions else None
+    return order.measure_order(outputs, raters, missing) | {"layer": layer}
 
 
-async def _candidates(
+async def _order_candidates(
     run: Study[JudgeQualityConfig], journal: Journal
 ) -> tuple[dict[str, Any], list[BadRow]]:
     """Return how judge, scalar model, length and log-probability order the candidates of a policy.
 
     Also return the rows that were left out.
     """
-    config, own = run.config, run.config.candidates
-    assert own is not None  # else the config has no such part
-    outputs, bad = await sample_candidates(own, journal, config.draws, run.limit)
-    raters = await _raters(config, outputs, own.critique, journal)
+    config, settings = run.config, run.config.candidates
+    assert settings is not None  # else the config has no such part
+    outputs, bad = await sample_candidates(settings, journal, config.draws, run.limit)
+    raters = await _ask_raters(config, outputs, settings.critique, journal)
     raters |= {
         "logprob": outputs.logprobs,
-        "length": rivals.length_rival(as_rated(outputs.graded)).values,
+        "length": rivals.predict_by_length(make_rated_rows(outputs.graded)).values,
     }
-    return order.order_figures(outputs, raters), bad
+    return order.measure_order(outputs, raters), bad
 
 
-async def _raters(
+async def _ask_raters(
     config: JudgeQualityConfig, outputs: Outputs, critique: bool, journal: Journal
 ) -> dict[str, Values]:
     """Return the numbers that the judge and the scalar model give to every output."""
     judges = config.judges
     direct = judges["direct"]
-    asked = {
+    judge_views = {
         "judge": (direct, "expected"),
         "written": (direct, "rating"),
         "pessimistic": (direct, "pessimistic"),
     }
     if critique:
-        asked["critique"] = (judges["greedy"], "expected")
+        judge_views["critique"] = (judges["greedy"], "expected")
     if config.scalar:
-        asked["scalar"] = (config.scalar, "rating")
-    found = dict[str, Values]()
-    for name, (judge, view) in asked.items():
-        answers = await ask(judge, journal, outputs.inputs())
-        found[name] = [answers[item].view(view) for item in outputs.inputs()]
-    return found
+        judge_views["scalar"] = (config.scalar, "rating")
+    values = dict[str, Values]()
+    for name, (judge, view) in judge_views.items():
+        answers = await ask(judge, journal, outputs.make_inputs())
+        values[name] = [answers[item].view(view) for item in outputs.make_inputs()]
+    return values
 
 
-def _predictions(
+def _predict_ratings(
     config: JudgeQualityConfig, training: Sequence[Rated], rows: Sequence[Rated]
 ) -> tuple[dict[str, rivals.Prediction], str]:
     """Return the rivals' predictions for the rows, and why one of the rivals is missing."""
     if not rows:
         return {}, "no held-out rated rows"
-    found = {
-        "tfidf": rivals.tfidf_rival(training, rows),
-        "length": rivals.length_rival(rows),
-        "constant": rivals.constant_rival(training, rows),
+    predictions = {
+        "tfidf": rivals.predict_by_tfidf(training, rows),
+        "length": rivals.predict_by_length(rows),
+        "constant": rivals.predict_by_mean(training, rows),
     }
     base = config.base
     if base is None or base.kind != "vllm":
-        return found, "no probe: the config has no base whose weights are here"
-    states = rivals.hidden_states([*training, *rows], base, config.output)
-    return found | {"probe": rivals.probe_rival(training, rows, states, config.probe_layers)}, ""
+        return predictions, "no probe: the config has no base whose weights are here"
+    states = rivals.read_hidden_states([*training, *rows], base, config.output)
+    return predictions | {
+        "probe": rivals.predict_by_probe(training, rows, states, config.probe_layers)
+    }, ""
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report with all tables for a model card.
 
     Parts that were not measured are left out.
     """
-    rows = found["rows"]
+    rows = result["rows"]
     about = (
-        f"Judges: {', '.join(found['judges'].values())}. Rows: {rows['rated']} rated held out, "
-        f"{rows['training']} rated for the rivals to fit; {len(found['left_out'])} malformed rows "
+        f"Judges: {', '.join(result['judges'].values())}. Rows: {rows['rated']} rated held out, "
+        f"{rows['training']} rated for the rivals to fit; {len(result['left_out'])} malformed rows "
         "left out."
     )
-    tables = [*ratings.rating_sections(found), *order.order_sections(found)]
-    return report("Judge quality", found, tables, about)
+    tables = [*ratings.make_rating_sections(result), *order.make_order_sections(result)]
+    return report("Judge quality", result, tables, about)
 
 
 main = study_command(JudgeQualityConfig, study, PARTS, limit="rows of a file, or queries")

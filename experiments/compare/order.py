@@ -40,7 +40,7 @@ ORDERED = {"ordered": "outputs of many systems", "candidates": "candidates of a 
 """Parts measured here, and the responses that each orders."""
 
 
-def by_query(
+def split_by_query(
     rows: Sequence[Graded], values: Values, systems: Collection[str] | None = None
 ) -> list[WithinQuery]:
     """Split the values of all outputs by query.
@@ -49,21 +49,21 @@ def by_query(
     is all.
     """
     ends = [0, *accumulate(len(row.outputs) for row in rows)]
-    found = []
+    queries = []
     for row, (start, end) in zip(rows, pairwise(ends), strict=True):
-        known = [v for v in values[start:end] if v is not None]
-        last = min(known, default=0.0) - 1
-        kept = [
-            (last if value is None else value, output.score, float(len(output.text)))
+        known_numbers = [v for v in values[start:end] if v is not None]
+        lowest = min(known_numbers, default=0.0) - 1
+        entries = [
+            (lowest if value is None else value, output.score, float(len(output.text)))
             for value, output in zip(values[start:end], row.outputs, strict=True)
             if systems is None or output.system in systems
         ]
-        numbers, grades, lengths = zip(*kept, strict=True) if kept else ((), (), ())
-        found.append(WithinQuery(numbers, grades, lengths))
-    return found
+        numbers, grades, lengths = zip(*entries, strict=True) if entries else ((), (), ())
+        queries.append(WithinQuery(numbers, grades, lengths))
+    return queries
 
 
-def order_figures(
+def measure_order(
     outputs: Outputs, raters: Mapping[str, Values], missing: str = ""
 ) -> dict[str, Any]:
     """Return the figures of every rater, and the judge's less each rival's.
@@ -77,14 +77,14 @@ def order_figures(
         "queries": len(outputs.graded),
         "rated": {
             name: {
-                of: _figures(outputs, by_query(outputs.graded, values, own))
-                for of, own in systems.items()
+                label: _measure_queries(outputs, split_by_query(outputs.graded, values, selection))
+                for label, selection in systems.items()
             }
             | {"abstained": sum(value is None for value in values)}
             for name, values in raters.items()
         },
         "less": {
-            name: _differences(outputs, raters["judge"], values)
+            name: _compare_raters(outputs, raters["judge"], values)
             for name, values in raters.items()
             if name != "judge"
         },
@@ -92,29 +92,36 @@ def order_figures(
     }
 
 
-def _differences(outputs: Outputs, first: Values, second: Values) -> dict[str, Any]:
+def _compare_raters(outputs: Outputs, first: Values, second: Values) -> dict[str, Any]:
     """Return the figures of the first rater less those of the second, from paired resamples."""
-    one, two = (_statistics(by_query(outputs.graded, values)) for values in (first, second))
-    names = [name for name in COMPARED if name in one]
-    return {name: _estimate(outputs, difference(one[name], two[name])) for name in names}
+    first_statistics, second_statistics = (
+        _make_statistics(split_by_query(outputs.graded, values)) for values in (first, second)
+    )
+    names = [name for name in COMPARED if name in first_statistics]
+    return {
+        name: _estimate(outputs, difference(first_statistics[name], second_statistics[name]))
+        for name in names
+    }
 
 
-def _figures(outputs: Outputs, queries: Sequence[WithinQuery]) -> dict[str, Any]:
-    return {name: _estimate(outputs, s) for name, s in _statistics(queries).items()}
+def _measure_queries(outputs: Outputs, queries: Sequence[WithinQuery]) -> dict[str, Any]:
+    return {name: _estimate(outputs, s) for name, s in _make_statistics(queries).items()}
 
 
-def _statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
+def _make_statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
     """Return by name the mean of both correlations over queries, and the gain of each best of N."""
-    found = {
-        how.__name__: share([np.nan if (r := how(query)) is None else r for query in queries])
-        for how in (order, order_given_length)
+    statistics = {
+        measure.__name__: share(
+            [np.nan if (r := measure(query)) is None else r for query in queries]
+        )
+        for measure in (order, order_given_length)
     }
     fewest = min((len(query.grades) for query in queries), default=0)
     for n in (n for n in SIZES if n <= fewest):
-        got = [gain(query.values, query.grades, n) for query in queries]
-        whole = [gain(query.grades, query.grades, n) for query in queries]
-        found[f"best_of_{n}"] = ratio(got, whole)
-    return found
+        gains = [gain(query.values, query.grades, n) for query in queries]
+        best_gains = [gain(query.grades, query.grades, n) for query in queries]
+        statistics[f"best_of_{n}"] = ratio(gains, best_gains)
+    return statistics
 
 
 def _estimate(outputs: Outputs, statistic: Statistic) -> dict[str, Any]:
@@ -145,36 +152,52 @@ LESS = "The judge less each rival on the same queries, from paired resamples."
 """Note under the table of differences."""
 
 
-def order_sections(found: Mapping[str, Any]) -> Iterator[Section]:
+def make_order_sections(result: Mapping[str, Any]) -> Iterator[Section]:
     """Yield the tables of the parts that were measured."""
     blank = dict.fromkeys(cell.strip("{}") for cell in COLUMNS.values())
-    for part, what in ORDERED.items():
-        if own := found["parts"].get(part):
+    for part, description in ORDERED.items():
+        if part_figures := result["parts"].get(part):
             rows = [
-                blank | figures | {"rater": RATERS[name], "of": of, "abstained": rated["abstained"]}
-                for name, rated in own["rated"].items()
-                for of, figures in rated.items()
-                if of != "abstained"
+                blank
+                | figures
+                | {"rater": RATERS[name], "of": label, "abstained": rater_figures["abstained"]}
+                for name, rater_figures in part_figures["rated"].items()
+                for label, figures in rater_figures.items()
+                if label != "abstained"
             ]
-            less = [blank | gap | {"rater": RATERS[name]} for name, gap in own["less"].items()]
-            note = f"{NOTE} Not measured: {own['missing']}." if own["missing"] else NOTE
-            yield f"Ordering {what} ({own['queries']} queries)", tabled(rows, COLUMNS), note
-            yield f"The judge less its rivals, {what}", tabled(less, LESS_COLUMNS), LESS
+            less = [
+                blank | gap | {"rater": RATERS[name]} for name, gap in part_figures["less"].items()
+            ]
+            note = (
+                f"{NOTE} Not measured: {part_figures['missing']}."
+                if part_figures["missing"]
+                else NOTE
+            )
+            yield (
+                f"Ordering {description} ({part_figures['queries']} queries)",
+                tabled(rows, COLUMNS),
+                note,
+            )
+            yield f"The judge less its rivals, {description}", tabled(less, LESS_COLUMNS), LESS
 
 
-def order_plots(found: Mapping[str, Any]) -> dict[str, str]:
+def draw_order_plots(result: Mapping[str, Any]) -> dict[str, str]:
     """Return plots of the share of an oracle's gain by N, one line per rater, as SVG by name.
 
     Random choice is 0 and the oracle 1.
     """
-    drawn = {}
+    plots = {}
     for part, name in (("ordered", "best-of-n"), ("candidates", "best-of-n-candidates")):
-        if own := found["parts"].get(part):
+        if part_figures := result["parts"].get(part):
             lines = {
-                rater: [(n, at["value"]) for n in SIZES if (at := rated["all"].get(f"best_of_{n}"))]
-                for rater, rated in own["rated"].items()
+                rater: [
+                    (n, at["value"])
+                    for n in SIZES
+                    if (at := rater_figures["all"].get(f"best_of_{n}"))
+                ]
+                for rater, rater_figures in part_figures["rated"].items()
             }
             last = max((n for line in lines.values() for n, _ in line), default=SIZES[-1])
             lines |= {"oracle": [(SIZES[0], 1), (last, 1)], "random": [(SIZES[0], 0), (last, 0)]}
-            drawn[name] = curves(lines, "N", "share of the oracle's gain", {"oracle", "random"})
-    return drawn
+            plots[name] = curves(lines, "N", "share of the oracle's gain", {"oracle", "random"})
+    return plots

@@ -69,7 +69,7 @@ class Outputs:
     logprobs: Values = ()
     """Log-probability of each candidate under its policy, in nats. Empty for outputs of systems."""
 
-    def inputs(self) -> list[JudgeInput]:
+    def make_inputs(self) -> list[JudgeInput]:
         """Return a judge input for each response that measures."""
         return [
             JudgeInput("single", row.query, (o.text,)) for row in self.graded for o in row.outputs
@@ -77,7 +77,11 @@ class Outputs:
 
 
 def read_graded_outputs(
-    data: JudgeData, own: OrderedConfig, fmt: JudgeFormat, draws: Draws, limit: int | None = None
+    data: JudgeData,
+    selection: OrderedConfig,
+    fmt: JudgeFormat,
+    draws: Draws,
+    limit: int | None = None,
 ) -> Outputs:
     """Return the outputs that a config selects; none without `data.graded`.
 
@@ -85,38 +89,40 @@ def read_graded_outputs(
     """
     if data.graded.folder is None:
         return Outputs(())
-    trained = [pair.query for pair in pairs_of(data, data.compared, fmt)]
-    rows_of = read_splits(data_path(data, data.graded.folder), data.graded, trained)
+    trained_queries = [pair.query for pair in pairs_of(data, data.compared, fmt)]
+    rows_of = read_splits(data_path(data, data.graded.folder), data.graded, trained_queries)
     rng = random.Random(draws.seed)
-    unseen = getattr(data.graded, f"{own.split}_systems")
-    measuring = rows_of(own.split)
-    chosen = rng.sample(measuring, min(limit or own.instructions, len(measuring)))
-    drawn = []
-    for row in chosen:
-        first = sorted(row.outputs, key=lambda o: (o.system not in unseen, rng.random()))
-        drawn.append(replace(row, outputs=tuple(first[: own.systems])))
-    training = as_rated(rows_of("training"))
-    fitted = rng.sample(training, min(own.rival_rows, len(training)))
-    return Outputs(tuple(drawn), tuple(fitted), unseen, draws)
+    unseen = getattr(data.graded, f"{selection.split}_systems")
+    measuring_rows = rows_of(selection.split)
+    chosen_rows = rng.sample(
+        measuring_rows, min(limit or selection.instructions, len(measuring_rows))
+    )
+    drawn_rows = []
+    for row in chosen_rows:
+        preferred = sorted(row.outputs, key=lambda o: (o.system not in unseen, rng.random()))
+        drawn_rows.append(replace(row, outputs=tuple(preferred[: selection.systems])))
+    training = make_rated_rows(rows_of("training"))
+    fitted_rows = rng.sample(training, min(selection.rival_rows, len(training)))
+    return Outputs(tuple(drawn_rows), tuple(fitted_rows), unseen, draws)
 
 
-def as_rated(rows: Sequence[Graded]) -> list[Rated]:
+def make_rated_rows(rows: Sequence[Graded]) -> list[Rated]:
     """Return every output as a rated row.
 
     The rating is its score less the instruction's mean score.
     """
-    found = []
+    rated_rows = []
     for row in rows:
         mean = sum(output.score for output in row.outputs) / len(row.outputs)
-        found += [
+        rated_rows += [
             Rated(row.source, row.line, row.query, output.text, output.score - mean)
             for output in row.outputs
         ]
-    return found
+    return rated_rows
 
 
 async def sample_candidates(
-    own: CandidatesConfig, journal: Journal, draws: Draws, limit: int | None = None
+    config: CandidatesConfig, journal: Journal, draws: Draws, limit: int | None = None
 ) -> tuple[Outputs, list[BadRow]]:
     """Sample candidates for every query and grade them, 0..1.
 
@@ -125,31 +131,31 @@ async def sample_candidates(
     `limit` is a maximum number of queries. Raises InputError if fewer than two queries have
     candidates.
     """
-    read = read_checkable(own.queries)
-    require_usable(read, own.queries)
-    rows, bad = read.rows[:limit], list(read.bad)
-    sampled = await sampled_responses(own.policy, [row.query for row in rows], journal)
+    checkable = read_checkable(config.queries)
+    require_usable(checkable, config.queries)
+    rows, bad = checkable.rows[:limit], list(checkable.bad)
+    samples = await sample_queries(config.policy, [row.query for row in rows], journal)
     graded, logprobs = list[Graded](), list[float | None]()
     for row in rows:
-        answer = sampled[row.query]
-        if isinstance(answer, str):
-            bad.append(BadRow(own.queries, row.line, "query", answer))
+        sample = samples[row.query]
+        if isinstance(sample, str):
+            bad.append(BadRow(config.queries, row.line, "query", sample))
             continue
         outputs = tuple(
             GradedOutput("policy", text, grade_response(text, row.checks))
-            for text in answer.responses
+            for text in sample.responses
         )
-        graded.append(Graded(own.queries, row.line, row.query, outputs))
-        logprobs += answer.logprobs
+        graded.append(Graded(config.queries, row.line, row.query, outputs))
+        logprobs += sample.logprobs
     if len(graded) < 2:
         raise InputError(
-            f"{own.queries}: {len(graded)} queries with candidates, and an interval over queries "
-            "needs two"
+            f"{config.queries}: {len(graded)} queries with candidates, and an interval over "
+            "queries needs two"
         )
     return Outputs(tuple(graded), draws=draws, logprobs=logprobs), bad
 
 
-async def sampled_responses(
+async def sample_queries(
     policy: PolicyConfig, queries: Sequence[str], journal: Journal
 ) -> Mapping[str, SampledResponses | str]:
     """Return policy.n responses to every query, or the reason why there are none."""
@@ -160,5 +166,5 @@ async def sampled_responses(
     finally:
         cluster.close()
     name = policy_name(policy)
-    kept = {query: journal.get_samples(name, query) for query in queries}
-    return {query: own or failed[query] for query, own in kept.items()}
+    samples = {query: journal.get_samples(name, query) for query in queries}
+    return {query: responses or failed[query] for query, responses in samples.items()}

@@ -56,8 +56,11 @@ class JudgeQualityConfig(ResampledConfig):
     @property
     def judges(self) -> dict[str, JudgeConfig]:
         """Judges by the name that the parts use."""
-        found = {"greedy": greedy(self.judge), "direct": greedy(self.judge, critique=False)}
-        return found | ({"base": greedy(self.base)} if self.base else {})
+        judges = {
+            "greedy": make_greedy(self.judge),
+            "direct": make_greedy(self.judge, critique=False),
+        }
+        return judges | ({"base": make_greedy(self.base)} if self.base else {})
 
     def possible(self) -> Sequence[str]:
         """Return the parts that this config has."""
@@ -69,12 +72,12 @@ class JudgeQualityConfig(ResampledConfig):
         return [part for part in PARTS if has.get(part, True)]
 
 
-def greedy(judge: JudgeConfig, critique: bool = True) -> JudgeConfig:
+def make_greedy(judge: JudgeConfig, critique: bool = True) -> JudgeConfig:
     """Return the judge's config with one judgement per response, at temperature 0."""
     return judge.model_copy(update={"critique": critique, "critiques": 1, "temperature": 0.0})
 
 
-def format_of_judge(judge: JudgeConfig) -> JudgeFormat:
+def load_judge_format(judge: JudgeConfig) -> JudgeFormat:
     """Load the judge's format."""
     return load_format(format_and_wrapper(judge)[0])
 
@@ -82,8 +85,8 @@ def format_of_judge(judge: JudgeConfig) -> JudgeFormat:
 async def ask(judge: JudgeConfig, journal: Journal, inputs: Iterable[JudgeInput]) -> Answers:
     """Return the judgement of every input. The judge starts only if the journal lacks one."""
     items = list(dict.fromkeys(inputs))
-    async with open_ask(judge_spec(judge), journal, len(items)) as asked:
-        return dict(zip(items, await asked(items), strict=True))
+    async with open_ask(judge_spec(judge), journal, len(items)) as ask_items:
+        return dict(zip(items, await ask_items(items), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +113,21 @@ def read_material(
     with a query of `data.exclude` are not fitted on. `limit` is a maximum number of rows per file
     on each side of the split, for a quick look.
     """
-    fmt, bad = format_of_judge(config.judge), list[BadRow]()
-    barred = excluded_queries(config.data, fmt)
+    fmt, bad = load_judge_format(config.judge), list[BadRow]()
+    barred_queries = excluded_queries(config.data, fmt)
     rated, training = list[Rated](), list[Rated]()
     for name in config.data.rated:
         source = data_path(config.data, name)
         rows = read_rated(source, fmt)
         require_usable(rows, source)
         bad += [replace(row, file=name) for row in rows.bad]
-        named = [replace(row, source=name) for row in rows.rows]
-        held = [is_held_out(row.query, config.data.held_out) for row in named]
-        rated += [row for row, own in zip(named, held, strict=True) if own][:limit]
-        others = (row for row, own in zip(named, held, strict=True) if not own)
-        training += [row for row in others if row.query not in barred][:limit]
+        file_rows = [replace(row, source=name) for row in rows.rows]
+        held_out_flags = [is_held_out(row.query, config.data.held_out) for row in file_rows]
+        rated += [row for row, held_out in zip(file_rows, held_out_flags, strict=True) if held_out][
+            :limit
+        ]
+        others = (
+            row for row, held_out in zip(file_rows, held_out_flags, strict=True) if not held_out
+        )
+        training += [row for row in others if row.query not in barred_queries][:limit]
     return Material(tuple(rated), tuple(training), config.draws), bad

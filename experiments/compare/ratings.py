@@ -44,12 +44,12 @@ class PartFigures:
     """By view, the number for every rated row; None where the judge abstained."""
 
 
-def single_inputs(rows: Sequence[Rated]) -> list[JudgeInput]:
+def make_single_inputs(rows: Sequence[Rated]) -> list[JudgeInput]:
     """Return a judge input for each response."""
     return [JudgeInput("single", row.query, (row.response,)) for row in rows]
 
 
-def judge_figures(
+def measure_judge(
     material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement], critiques: bool
 ) -> PartFigures:
     """Return the figures of a judge's ratings of the rated rows, in their order.
@@ -62,21 +62,22 @@ def judge_figures(
     figures = {
         "abstained": sum(not j.ok for j in judgements),
         "outcomes": dict(Counter(j.outcome.value for j in judgements)),
-        **{view: ratings(material, values) for view, values in predictions.items()},
+        **{view: measure_ratings(material, values) for view, values in predictions.items()},
     }
     prompts = [
-        "\n".join(message.text for message in render(item, fmt)) for item in single_inputs(rows)
+        "\n".join(message.text for message in render(item, fmt))
+        for item in make_single_inputs(rows)
     ]
     if critiques:
         texts = zip(rows, prompts, judgements, strict=True)
-        answered = [(row, p, j) for row, p, j in texts if j.outcome in ANSWERED]
-        parsed = share([j.ok and not j.forced for _, _, j in answered])
+        answered_rows = [(row, p, j) for row, p, j in texts if j.outcome in ANSWERED]
+        parsed_share = share([j.ok and not j.forced for _, _, j in answered_rows])
         figures |= {
-            "parsed": material.estimate(parsed, [row.query for row, _, _ in answered]),
+            "parsed": material.estimate(parsed_share, [row.query for row, _, _ in answered_rows]),
             "health": summarise(
                 [
                     examine(j.critique, prompt, hit_limit="output_truncated" in j.flags)
-                    for _, prompt, j in answered
+                    for _, prompt, j in answered_rows
                 ]
             ),
             "reference_health": summarise(
@@ -90,39 +91,45 @@ def judge_figures(
     return PartFigures(figures, dict(predictions))
 
 
-def rival_figures(material: Material, found: Mapping[str, Prediction], missing: str) -> PartFigures:
+def measure_rivals(
+    material: Material, rival_predictions: Mapping[str, Prediction], missing: str
+) -> PartFigures:
     """Return the figures of the part `rivals`.
 
-    `found` holds predictions for the rated rows. `missing` says which rival is not measured, and
-    why.
+    `rival_predictions` holds predictions for the rated rows. `missing` says which rival is not
+    measured, and why.
     """
-    rated = {}
-    for name, made in found.items():
-        rated[name] = ratings(material, made.values) | {"layer": made.layer}
+    figures_by_rival = {}
+    for name, prediction in rival_predictions.items():
+        figures_by_rival[name] = measure_ratings(material, prediction.values) | {
+            "layer": prediction.layer
+        }
         if name == "length":
-            rated[name]["mae"] = None  # characters are no rating
-    predictions: dict[str, Values] = {name: made.values for name, made in found.items()}
-    return PartFigures({"rated": rated, "missing": missing}, predictions)
+            figures_by_rival[name]["mae"] = None  # characters are no rating
+    predictions: dict[str, Values] = {
+        name: prediction.values for name, prediction in rival_predictions.items()
+    }
+    return PartFigures({"rated": figures_by_rival, "missing": missing}, predictions)
 
 
-def ratings(material: Material, values: Values) -> dict[str, Any]:
+def measure_ratings(material: Material, values: Values) -> dict[str, Any]:
     """Return correlations and mean absolute error of values against the reference ratings.
 
     There is one value for each rated row. A row is left out if its value is None: the rater
     abstained.
     """
-    known = [(v, row) for v, row in zip(values, material.rated, strict=True) if v is not None]
-    queries = [row.query for _, row in known]
-    given = np.array([v for v, _ in known])
-    wanted = np.array([row.rating for _, row in known])
+    pairs = [(v, row) for v, row in zip(values, material.rated, strict=True) if v is not None]
+    queries = [row.query for _, row in pairs]
+    given_values = np.array([v for v, _ in pairs])
+    references = np.array([row.rating for _, row in pairs])
     figures = {
-        name: material.estimate(correlation(measure, given, wanted), queries)
+        name: material.estimate(correlation(measure, given_values, references), queries)
         for name, measure in CORRELATIONS.items()
     }
-    return figures | {"mae": material.estimate(share(np.abs(given - wanted)), queries)}
+    return figures | {"mae": material.estimate(share(np.abs(given_values - references)), queries)}
 
 
-def comparisons(
+def compare_parts(
     material: Material, predictions: Mapping[str, Mapping[str, Values]]
 ) -> dict[str, Any]:
     """Return paired differences between the parts that were measured.
@@ -135,42 +142,49 @@ def comparisons(
         for part in ("single", "single_direct")
         for view, values in predictions.get(part, {}).items()
     }
-    known = {name: r for name, v in views.items() if (r := _spearman(material, v)) is not None}
-    best = max(known, key=lambda name: known[name], default=None)
+    spearman_by_view = {
+        name: r for name, v in views.items() if (r := _correlate(material, v)) is not None
+    }
+    best = max(spearman_by_view, key=lambda name: spearman_by_view[name], default=None)
     others = {name: predictions.get("rivals", {}).get(name) for name in ("tfidf", "probe")}
     others["base expected"] = predictions.get("base", {}).get("expected")
     return {
         "best_view": best,
         "against": {
-            name: paired(material, views[best], values)
+            name: compare_paired(material, views[best], values)
             for name, values in others.items()
             if best and values
         },
     }
 
 
-def paired(material: Material, first: Values, second: Values) -> dict[str, Any]:
+def compare_paired(material: Material, first: Values, second: Values) -> dict[str, Any]:
     """Return the correlations of `first` with the reference less those of `second`.
 
     They come from paired resamples of the rated rows where both have a value.
     """
-    known = [i for i, pair in enumerate(zip(first, second, strict=True)) if None not in pair]
-    wanted = [material.rated[i].rating for i in known]
-    one, two = (np.array([values[i] for i in known], dtype=float) for values in (first, second))
+    indices = [i for i, pair in enumerate(zip(first, second, strict=True)) if None not in pair]
+    references = [material.rated[i].rating for i in indices]
+    first_values, second_values = (
+        np.array([values[i] for i in indices], dtype=float) for values in (first, second)
+    )
     return {
         name: material.estimate(
-            difference(correlation(measure, one, wanted), correlation(measure, two, wanted)),
-            [material.rated[i].query for i in known],
+            difference(
+                correlation(measure, first_values, references),
+                correlation(measure, second_values, references),
+            ),
+            [material.rated[i].query for i in indices],
         )
         for name, measure in CORRELATIONS.items()
     }
 
 
-def _spearman(material: Material, values: Values) -> float | None:
-    known = [
+def _correlate(material: Material, values: Values) -> float | None:
+    pairs = [
         (v, row.rating) for v, row in zip(values, material.rated, strict=True) if v is not None
     ]
-    return spearman(*zip(*known, strict=True)) if known else None
+    return spearman(*zip(*pairs, strict=True)) if pairs else None
 
 
 NAMES = {
@@ -233,33 +247,33 @@ TEXTS_NOTE = (
 """Note under the table of critiques."""
 
 
-def rating_sections(found: Mapping[str, Any]) -> Iterator[Section]:
+def make_rating_sections(result: Mapping[str, Any]) -> Iterator[Section]:
     """Yield the tables of the parts that were measured."""
-    parts = {name: own for name, own in found["parts"].items() if name in JUDGED}
-    rivals = found["parts"].get("rivals", {"rated": {}, "missing": ""})
+    parts = {name: figures for name, figures in result["parts"].items() if name in JUDGED}
+    rivals = result["parts"].get("rivals", {"rated": {}, "missing": ""})
     rows = [
-        own[view] | {"rater": NAMES[part], "view": view, "abstained": own["abstained"]}
-        for part, own in parts.items()
+        figures[view] | {"rater": NAMES[part], "view": view, "abstained": figures["abstained"]}
+        for part, figures in parts.items()
         for view in VIEWS
     ]
-    for name, own in rivals["rated"].items():
-        view = None if own["layer"] is None else f"layer {own['layer']}"
-        rows.append(own | {"rater": NAMES[name], "view": view, "abstained": None})
+    for name, figures in rivals["rated"].items():
+        view = None if figures["layer"] is None else f"layer {figures['layer']}"
+        rows.append(figures | {"rater": NAMES[name], "view": view, "abstained": None})
     missing = f" Not measured: {rivals['missing']}." if rivals["missing"] else ""
     yield "Ratings of single responses", tabled(rows, RATINGS), RATINGS_NOTE + missing
-    yield "Critiques", _texts(parts), TEXTS_NOTE
-    best, against = found["comparisons"]["best_view"], found["comparisons"]["against"]
+    yield "Critiques", _make_text_table(parts), TEXTS_NOTE
+    best, against = result["comparisons"]["best_view"], result["comparisons"]["against"]
     gaps = [gap | {"best": best, "second": name} for name, gap in against.items()]
     yield "Paired differences", tabled(gaps, DIFFERENCES), DIFFERENCES_NOTE
 
 
-def _texts(parts: Mapping[str, Any]) -> Table:
+def _make_text_table(parts: Mapping[str, Any]) -> Table:
     rows, references = [], list[dict[str, Any]]()
-    for part, own in parts.items():
-        if "health" in own:
-            ends = ", ".join(f"{name} {count}" for name, count in own["outcomes"].items())
-            told = {"text": NAMES[part], "parsed": own["parsed"], "ends": ends}
-            rows.append(own["health"] | told)
-            reference = own["reference_health"]
+    for part, figures in parts.items():
+        if "health" in figures:
+            ends = ", ".join(f"{name} {count}" for name, count in figures["outcomes"].items())
+            labels = {"text": NAMES[part], "parsed": figures["parsed"], "ends": ends}
+            rows.append(figures["health"] | labels)
+            reference = figures["reference_health"]
             references = [reference | {"text": "reference", "parsed": None, "ends": None}]
     return tabled([row for row in [*rows, *references] if row["n"]], TEXTS)

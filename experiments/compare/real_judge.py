@@ -61,7 +61,7 @@ class Way:
     """How the group is judged together. None rates each response alone."""
 
 
-def _listwise(orders: int) -> RelativeConfig:
+def _make_listwise(orders: int) -> RelativeConfig:
     return RelativeConfig(by="listwise", orders=orders)
 
 
@@ -71,15 +71,15 @@ SLOTS = {"format": "listwise-brief", "critique": False}
 DIRECT = {"format": "general", "critique": False}
 WAYS = {
     "alone": Way("chat", "each alone", DIRECT),
-    "listwise": Way("chat", "listwise, scores only, 1 order", BRIEF, _listwise(1)),
-    "orders": Way("chat", "listwise, scores only, 3 orders", BRIEF, _listwise(3)),
-    "slots": Way("chat", "listwise, no text, 1 order", SLOTS, _listwise(1)),
-    "slots-orders": Way("chat", "listwise, no text, 3 orders", SLOTS, _listwise(3)),
+    "listwise": Way("chat", "listwise, scores only, 1 order", BRIEF, _make_listwise(1)),
+    "orders": Way("chat", "listwise, scores only, 3 orders", BRIEF, _make_listwise(3)),
+    "slots": Way("chat", "listwise, no text, 1 order", SLOTS, _make_listwise(1)),
+    "slots-orders": Way("chat", "listwise, no text, 3 orders", SLOTS, _make_listwise(3)),
     "critiques": Way(
         "chat",
         "listwise, critiques, 3 orders",
         {"format": "listwise", "max_tokens": 448},
-        _listwise(3),
+        _make_listwise(3),
     ),
     "circular": Way("chat", "circular, 2 neighbours", DIRECT, CIRCULAR),
     "default-alone": Way("default", "each alone", {"critique": False}),
@@ -120,22 +120,30 @@ def read_short_groups(config: RealJudgeConfig) -> list[Graded]:
     data = config.data
     if data.graded.folder is None:
         raise InputError("data.graded.folder is null: name the folder of the graded outputs")
-    trained = [pair.query for pair in pairs_of(data, data.compared, load_format("autoj-en"))]
-    drawn, found = random.Random(config.seed), list[Graded]()
-    for row in read_splits(data_path(data, data.graded.folder), data.graded, trained)("validation"):
+    trained_queries = [
+        pair.query for pair in pairs_of(data, data.compared, load_format("autoj-en"))
+    ]
+    rng, groups = random.Random(config.seed), list[Graded]()
+    for row in read_splits(data_path(data, data.graded.folder), data.graded, trained_queries)(
+        "validation"
+    ):
         unseen = data.graded.validation_systems
-        short = [own for own in row.outputs if 1 <= len(own.text) <= config.response_chars]
-        short.sort(key=lambda own: (own.system not in unseen, drawn.random()))
-        distinct = {own.text: own for own in reversed(short)}
-        kept = tuple(own for own in short if distinct[own.text] is own)[: config.responses]
-        if len(row.query) <= config.query_chars and len(kept) == config.responses:
-            found.append(replace(row, outputs=kept))
-    if len(found) < config.groups:
+        short_outputs = [
+            output for output in row.outputs if 1 <= len(output.text) <= config.response_chars
+        ]
+        short_outputs.sort(key=lambda output: (output.system not in unseen, rng.random()))
+        distinct = {output.text: output for output in reversed(short_outputs)}
+        chosen_outputs = tuple(
+            output for output in short_outputs if distinct[output.text] is output
+        )[: config.responses]
+        if len(row.query) <= config.query_chars and len(chosen_outputs) == config.responses:
+            groups.append(replace(row, outputs=chosen_outputs))
+    if len(groups) < config.groups:
         raise InputError(
-            f"{len(found)} validation instructions have {config.responses} short responses, and "
+            f"{len(groups)} validation instructions have {config.responses} short responses, and "
             f"groups is {config.groups}: lower it, or raise response_chars"
         )
-    return drawn.sample(found, config.groups)
+    return rng.sample(groups, config.groups)
 
 
 async def rank_groups(config: RealJudgeConfig, part: str) -> dict[str, Any]:
@@ -146,47 +154,50 @@ async def rank_groups(config: RealJudgeConfig, part: str) -> dict[str, Any]:
     )
     path = config.output / "journals" / f"{part}.sqlite"
     path.parent.mkdir(parents=True, exist_ok=True)
-    resumed = path.exists()
+    was_resumed = path.exists()
 
     with closing(Journal(path)) as journal:
         async with open_judge(judge, journal=journal) as client:
             await client.views()  # the engine is up
             started = time.monotonic()
-            found = await (
-                _alone(client, groups)
+            ranking = await (
+                _rate_alone(client, groups)
                 if way.relative is None
-                else _together(client, groups, way.relative)
+                else _rank_together(client, groups, way.relative)
             )
             seconds = time.monotonic() - started
     # From the journal, so that a part that was resumed counts all of it, and no judgement twice.
     entries = Reader(path).newer(MOST_CALLS, lambda keys: {})
-    cost = _cost([entry.judgement for entry in entries])
-    return found | cost | {"seconds": None if resumed else seconds}
+    cost = _sum_cost([entry.judgement for entry in entries])
+    return ranking | cost | {"seconds": None if was_resumed else seconds}
 
 
-async def _alone(client: RewardClient, groups: Sequence[Graded]) -> dict[str, Any]:
-    judgements = await client.rate(list(chain(*map(_candidates, groups))), view="expected")
+async def _rate_alone(client: RewardClient, groups: Sequence[Graded]) -> dict[str, Any]:
+    judgements = await client.rate(list(chain(*map(_make_candidates, groups))), view="expected")
     size = len(groups[0].outputs)
     scores = {
-        f", {view} rating": _split([own.view(name) for own in judgements], size)
+        f", {view} rating": _split([judgement.view(name) for judgement in judgements], size)
         for view, name in (("parsed", "rating"), ("expected", "expected"))
     }
     return {"scores": scores, "position": None}
 
 
-async def _together(
-    client: RewardClient, groups: Sequence[Graded], how: RelativeConfig
+async def _rank_together(
+    client: RewardClient, groups: Sequence[Graded], relative: RelativeConfig
 ) -> dict[str, Any]:
-    questions = [await client.question_of_rank(_candidates(row), how) for row in groups]
+    questions = [await client.question_of_rank(_make_candidates(row), relative) for row in groups]
     rankings = await client.answer(questions)
-    correlations = [own.position_correlation for own in rankings]
-    known = [own for own in correlations if own is not None]
+    correlations = [ranking.position_correlation for ranking in rankings]
+    known_correlations = [correlation for correlation in correlations if correlation is not None]
     scores = [ranking.scores for ranking in rankings]
-    return {"scores": {"": scores}, "position": fmean(known) if known else None}
+    return {
+        "scores": {"": scores},
+        "position": fmean(known_correlations) if known_correlations else None,
+    }
 
 
-def _candidates(row: Graded) -> list[Candidate]:
-    return [Candidate(row.query, own.text) for own in row.outputs]
+def _make_candidates(row: Graded) -> list[Candidate]:
+    return [Candidate(row.query, output.text) for output in row.outputs]
 
 
 def _split(values: Scores, size: int) -> list[Scores]:
@@ -194,16 +205,16 @@ def _split(values: Scores, size: int) -> list[Scores]:
     return [values[start:end] for start, end in pairwise(ends)]
 
 
-def _cost(judgements: Sequence[Judgement]) -> dict[str, Any]:
-    usage = sum((own.usage for own in judgements), Usage())
-    verdicts = [own.verdict for own in judgements if own.verdict]
-    decided = [own is Verdict.FIRST for own in verdicts if own is not Verdict.TIE]
-    forced = [reading.forced for own in judgements for reading in own.readings]
+def _sum_cost(judgements: Sequence[Judgement]) -> dict[str, Any]:
+    usage = sum((judgement.usage for judgement in judgements), Usage())
+    verdicts = [judgement.verdict for judgement in judgements if judgement.verdict]
+    first_flags = [verdict is Verdict.FIRST for verdict in verdicts if verdict is not Verdict.TIE]
+    forced_flags = [reading.forced for judgement in judgements for reading in judgement.readings]
     return {
         "calls": len(judgements),
-        "failed": sum(not own.ok for own in judgements),
-        "forced": fmean(forced) if forced else None,
-        "first": fmean(decided) if decided else None,
+        "failed": sum(not judgement.ok for judgement in judgements),
+        "forced": fmean(forced_flags) if forced_flags else None,
+        "first": fmean(first_flags) if first_flags else None,
         "tokens_in": usage.tokens_in,
         "tokens_cached": usage.tokens_cached,
         "tokens_out": usage.tokens_out,
@@ -213,17 +224,17 @@ def _cost(judgements: Sequence[Judgement]) -> dict[str, Any]:
 def rank_by_length(config: RealJudgeConfig) -> dict[str, Any]:
     """Return the lengths of the responses, in characters, as scores."""
     groups = read_short_groups(config)
-    return {"scores": {"": [[float(len(own.text)) for own in row.outputs] for row in groups]}}
+    return {"scores": {"": [[float(len(output.text)) for output in row.outputs] for row in groups]}}
 
 
-def order_within(scores: Scores, grades: Sequence[float]) -> float:
+def correlate_within(scores: Scores, grades: Sequence[float]) -> float:
     """Return Spearman's correlation of scores and grades within a group.
 
     An abstention ranks below all scores. Equal scores order nothing and count 0.
     """
-    known = [own for own in scores if own is not None]
-    last = min(known, default=0.0) - 1
-    return spearman([last if own is None else own for own in scores], grades) or 0.0
+    known_scores = [score for score in scores if score is not None]
+    lowest = min(known_scores, default=0.0) - 1
+    return spearman([lowest if score is None else score for score in scores], grades) or 0.0
 
 
 COLUMNS = {
@@ -252,53 +263,55 @@ NOTE = (
 COST = ("calls", "failed", "tokens_in", "tokens_cached", "tokens_out")
 
 
-def figures(steps: Mapping[str, Any], grades: Sequence[Sequence[float]], draws: Draws) -> list[Any]:
+def make_rows(
+    steps: Mapping[str, Any], grades: Sequence[Sequence[float]], draws: Draws
+) -> list[Any]:
     """Return a row of the table for each way and view that was measured."""
-    rows, alone = list[dict[str, Any]](), dict[str, np.ndarray[Any, Any]]()
-    for part, own in steps.items():
+    rows, alone_orders = list[dict[str, Any]](), dict[str, np.ndarray[Any, Any]]()
+    for part, step in steps.items():
         way = WAYS.get(part)
-        for view, scores in own["scores"].items():
-            orders = np.array(list(map(order_within, scores, grades)))
+        for view, scores in step["scores"].items():
+            orders = np.array(list(map(correlate_within, scores, grades)))
             if way and view == ", expected rating":
-                alone[way.judge] = orders
-            base = alone.get(way.judge) if way else None
+                alone_orders[way.judge] = orders
+            base = alone_orders.get(way.judge) if way else None
             less = None if base is None or base is orders else asdict(draws.mean(orders - base))
-            tied, pairs = tie_counts(scores).sum(axis=0)
-            seconds, forced = own.get("seconds"), own.get("forced")
+            tied_pairs, pairs = tie_counts(scores).sum(axis=0)
+            seconds, forced_share = step.get("seconds"), step.get("forced")
             rows.append(
                 {
                     "judge": way.judge if way else "none",
                     "by": way.name + view if way else part,
                     "spearman": asdict(draws.mean(orders)),
                     "less": less,
-                    "ties": tied / pairs if pairs else None,
+                    "ties": tied_pairs / pairs if pairs else None,
                     "abstained": sum(score is None for score in chain(*scores)),
-                    "position": _position(own),
-                    "forced": None if forced is None else f"{forced:.0%}",
+                    "position": _format_position(step),
+                    "forced": None if forced_share is None else f"{forced_share:.0%}",
                     "seconds": None if seconds is None else f"{seconds:.0f}",
                 }
-                | {name: f"{own[name]:,}" if name in own else None for name in COST}
+                | {name: f"{step[name]:,}" if name in step else None for name in COST}
             )
     return rows
 
 
-def _position(own: Mapping[str, Any]) -> str | None:
-    if own.get("first") is not None:
-        return f"{own['first']:.0%} first"
-    return None if own.get("position") is None else f"{own['position']:+.2f}"
+def _format_position(step: Mapping[str, Any]) -> str | None:
+    if step.get("first") is not None:
+        return f"{step['first']:.0%} first"
+    return None if step.get("position") is None else f"{step['position']:+.2f}"
 
 
-def markdown(config: RealJudgeConfig, found: dict[str, Any]) -> str:
+def markdown(config: RealJudgeConfig, result: dict[str, Any]) -> str:
     """Write the figures as a Markdown table."""
     groups = read_short_groups(config)
-    grades = [[own.score for own in row.outputs] for row in groups]
-    rows = figures(found["steps"], grades, config.draws)
+    grades = [[output.score for output in row.outputs] for row in groups]
+    rows = make_rows(result["steps"], grades, config.draws)
     about = (
         f"{len(groups)} validation instructions with {config.responses} responses of at most "
         f"{config.response_chars} characters; chat is `{config.judges['chat'].model}`."
     )
     table = ("A real judge ranks groups", tabled(rows, COLUMNS), NOTE)
-    return report("A real judge ranks groups", found, [table], about)
+    return report("A real judge ranks groups", result, [table], about)
 
 
 def study(run: Study[RealJudgeConfig]) -> str:

@@ -53,25 +53,25 @@ class Prediction:
     """Chosen layer, if there is one."""
 
 
-def length_rival(rows: Sequence[Rated]) -> Prediction:
+def predict_by_length(rows: Sequence[Rated]) -> Prediction:
     """Predict the response's length in characters."""
     return Prediction(tuple(float(len(row.response)) for row in rows))
 
 
-def constant_rival(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
+def predict_by_mean(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
     """Predict the mean training rating for every row."""
     return Prediction((float(np.mean([row.rating for row in training])),) * len(rows))
 
 
-def tfidf_rival(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
+def predict_by_tfidf(training: Sequence[Rated], rows: Sequence[Rated]) -> Prediction:
     """Predict by ridge regression on the TF-IDF of the response's words and pairs of words."""
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")
-    model = make_pipeline(words, ridge(training))
+    model = make_pipeline(words, make_ridge(training))
     model.fit([row.response for row in training], [row.rating for row in training])
-    return _predicted(model, [row.response for row in rows])
+    return _predict(model, [row.response for row in rows])
 
 
-def probe_rival(
+def predict_by_probe(
     training: Sequence[Rated],
     rows: Sequence[Rated],
     states: NDArray[np.float32],
@@ -82,28 +82,34 @@ def probe_rival(
     `states` holds the training rows, then the measured rows: [rows, layers, width]. `layers` are
     those to consider, 0 being the embeddings; all layers if the model has none of them.
     """
-    considered = [layer for layer in layers if layer < states.shape[1]] or range(states.shape[1])
-    fitted = {}
-    for layer in considered:
-        model = make_pipeline(StandardScaler(), ridge(training))
-        fitted[layer] = model.fit(states[: len(training), layer], [row.rating for row in training])
-    best = max(fitted, key=lambda layer: float(fitted[layer][-1].best_score_))
-    return _predicted(fitted[best], states[len(training) :, best], best)
+    considered_layers = [layer for layer in layers if layer < states.shape[1]] or range(
+        states.shape[1]
+    )
+    models = {}
+    for layer in considered_layers:
+        model = make_pipeline(StandardScaler(), make_ridge(training))
+        models[layer] = model.fit(states[: len(training), layer], [row.rating for row in training])
+    best = max(models, key=lambda layer: float(models[layer][-1].best_score_))
+    return _predict(models[best], states[len(training) :, best], best)
 
 
-def hidden_states(rows: Sequence[Rated], config: JudgeConfig, folder: Path) -> NDArray[np.float32]:
+def read_hidden_states(
+    rows: Sequence[Rated], config: JudgeConfig, folder: Path
+) -> NDArray[np.float32]:
     """Return a model's hidden states for the rows' rating prompts, [rows, layers + 1, width].
 
     Each is the mean over the prompt's tokens, in float32. Layer 0 is the embeddings. They are saved
     in a file of the folder and never computed again, also after an interrupted run.
     """
     source = resolve(config)
-    prompts = rating_prompts(rows, config, source.path)
+    prompts = make_rating_prompts(rows, config, source.path)
     cache = folder / f"hidden_states-{_digest(source.identity)[:16]}.npz"
-    return kept_states(prompts, cache, lambda: partial(_mean_states, _model(config, source)))
+    return cache_states(
+        prompts, cache, lambda: partial(_average_states, _load_model(config, source))
+    )
 
 
-def kept_states(
+def cache_states(
     prompts: Sequence[list[int]], cache: Path, reader: Callable[[], Reader]
 ) -> NDArray[np.float32]:
     """Read each prompt once and return the states, [prompts, ...].
@@ -112,18 +118,18 @@ def kept_states(
     called only if a prompt is missing from the cache.
     """
     keys = [_digest(str(ids)) for ids in prompts]
-    known = _load(cache)
-    missing = {key: ids for key, ids in zip(keys, prompts, strict=True) if key not in known}
+    states = _load_states(cache)
+    missing = {key: ids for key, ids in zip(keys, prompts, strict=True) if key not in states}
     if missing:
-        read = reader()
+        read_ids = reader()
         for count, key in enumerate(tqdm(missing, "hidden states", unit="row"), 1):
-            known[key] = read(missing[key])
+            states[key] = read_ids(missing[key])
             if count % SAVE_EVERY == 0 or count == len(missing):
-                _save(cache, known)
-    return np.stack([known[key] for key in keys])
+                _save_states(cache, states)
+    return np.stack([states[key] for key in keys])
 
 
-def ridge(training: Sequence[Rated]) -> RidgeCV:
+def make_ridge(training: Sequence[Rated]) -> RidgeCV:
     """Return a ridge regression with its strength chosen by cross-validation.
 
     All rows of a query are in one fold. Raises InputError if the rows have fewer than two queries.
@@ -139,12 +145,12 @@ def ridge(training: Sequence[Rated]) -> RidgeCV:
     return RidgeCV(ALPHAS, cv=splits, scoring="neg_mean_squared_error")
 
 
-def _predicted(model: Pipeline, features: Any, layer: int | None = None) -> Prediction:
+def _predict(model: Pipeline, features: Any, layer: int | None = None) -> Prediction:
     values = tuple(float(value) for value in model.predict(features))
     return Prediction(values, float(model[-1].alpha_), layer)
 
 
-def rating_prompts(rows: Sequence[Rated], config: JudgeConfig, path: str) -> list[list[int]]:
+def make_rating_prompts(rows: Sequence[Rated], config: JudgeConfig, path: str) -> list[list[int]]:
     """Return the token ids of each row's rating prompt, made with the tokenizer in `path`."""
     from transformers import AutoTokenizer
 
@@ -155,7 +161,7 @@ def rating_prompts(rows: Sequence[Rated], config: JudgeConfig, path: str) -> lis
     return [tokens.fit(render(item, fmt), config.max_model_len)[1] for item in inputs]
 
 
-def _model(config: JudgeConfig, source: ResolvedModel) -> Any:
+def _load_model(config: JudgeConfig, source: ResolvedModel) -> Any:
     import torch
     from transformers import AutoModel
 
@@ -163,14 +169,14 @@ def _model(config: JudgeConfig, source: ResolvedModel) -> Any:
     return model.to(source.device).eval()
 
 
-def _mean_states(model: Any, ids: list[int]) -> NDArray[np.float32]:
+def _average_states(model: Any, ids: list[int]) -> NDArray[np.float32]:
     import torch
 
     with torch.inference_mode():
-        read = model(
+        output = model(
             torch.tensor([ids], device=model.device), output_hidden_states=True, use_cache=False
         )
-        means = torch.stack([states[0].mean(dim=0) for states in read.hidden_states])
+        means = torch.stack([states[0].mean(dim=0) for states in output.hidden_states])
     return np.asarray(means.cpu().numpy(), dtype=np.float32)
 
 
@@ -178,16 +184,16 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _load(cache: Path) -> dict[str, NDArray[np.float32]]:
+def _load_states(cache: Path) -> dict[str, NDArray[np.float32]]:
     if not cache.is_file():
         return {}
-    with np.load(cache) as kept:
-        return dict(zip(kept["keys"].tolist(), kept["states"], strict=True))
+    with np.load(cache) as arrays:
+        return dict(zip(arrays["keys"].tolist(), arrays["states"], strict=True))
 
 
-def _save(cache: Path, known: dict[str, NDArray[np.float32]]) -> None:
+def _save_states(cache: Path, states: dict[str, NDArray[np.float32]]) -> None:
     cache.parent.mkdir(parents=True, exist_ok=True)
     beside = cache.with_suffix(".tmp")
     with beside.open("wb") as file:
-        np.savez(file, keys=np.array(list(known)), states=np.stack(list(known.values())))
+        np.savez(file, keys=np.array(list(states)), states=np.stack(list(states.values())))
     os.replace(beside, cache)

@@ -39,7 +39,7 @@ from autoj_reward.evaluate.agreement import (
 from autoj_reward.evaluate.statistics import Array, Draws, Indices, spearman
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import Candidate
-from experiments.rubrics import RUBRIC_WAYS, judging_cost, open_ways, timed_scores
+from experiments.rubrics import RUBRIC_WAYS, open_ways, score_and_time, sum_judging_cost
 from experiments.study import ResampledConfig, Study, study_command
 from experiments.tables import report, tabled
 
@@ -107,37 +107,37 @@ class CheckedResponse:
 
 def make_responses(config: RubricJudgeConfig) -> list[CheckedResponse]:
     """Return the responses to all tasks, drawn by the seed. The same config makes the same ones."""
-    drawn = random.Random(config.seed)
+    rng = random.Random(config.seed)
     tasks = check(CheckedTasks, read_yaml(config.tasks), str(config.tasks)).tasks
-    return [_make_response(task, drawn) for task in tasks for _ in range(config.responses)]
+    return [_make_response(task, rng) for task in tasks for _ in range(config.responses)]
 
 
-def _make_response(task: CheckedTask, drawn: random.Random) -> CheckedResponse:
-    said = [drawn.choice(item.met if drawn.random() < 0.5 else item.unmet) for item in task.items]
-    drawn.shuffle(said)
-    response = " ".join(said)
+def _make_response(task: CheckedTask, rng: random.Random) -> CheckedResponse:
+    sentences = [rng.choice(item.met if rng.random() < 0.5 else item.unmet) for item in task.items]
+    rng.shuffle(sentences)
+    response = " ".join(sentences)
     items = tuple(RubricItem(item.criterion, item.points) for item in task.items)
     holds = tuple(item.holds(response) for item in task.items)
-    earned = sum(item.points * own for item, own in zip(items, holds, strict=True))
-    score = min(1.0, max(0.0, earned / sum(max(0.0, item.points) for item in items)))
+    earned_points = sum(item.points * met for item, met in zip(items, holds, strict=True))
+    score = min(1.0, max(0.0, earned_points / sum(max(0.0, item.points) for item in items)))
     candidate = Candidate(task.query, response, context=Context(rubric=items))
     return CheckedResponse(candidate, holds, score)
 
 
 async def judge_responses(
-    client: RewardClient, part: str, made: Sequence[CheckedResponse]
+    client: RewardClient, part: str, checked_responses: Sequence[CheckedResponse]
 ) -> dict[str, Any]:
     """Let the judge score all responses in one way. Return shares of items, scores and cost."""
-    candidates = [own.candidate for own in made]
-    scores, seconds = await timed_scores(client, candidates, RUBRIC_WAYS[part].how)
+    candidates = [response.candidate for response in checked_responses]
+    scores, seconds = await score_and_time(client, candidates, RUBRIC_WAYS[part].how)
     return {
-        "shares": [[verdict.share for verdict in own.verdicts] for own in scores],
-        "scores": [own.score for own in scores],
+        "shares": [[verdict.share for verdict in score.verdicts] for score in scores],
+        "scores": [score.score for score in scores],
         "seconds": seconds,
-    } | judging_cost(scores)
+    } | sum_judging_cost(scores)
 
 
-def area_under_curve(shares: Array, holds: Array) -> float | None:
+def compute_area_under_curve(shares: Array, holds: Array) -> float | None:
     """Return how often an item that holds has a higher share than one that does not.
 
     Equal shares count half. None if all items hold or none does.
@@ -149,7 +149,7 @@ def area_under_curve(shares: Array, holds: Array) -> float | None:
     return float((differences.mean() + 1) / 2)
 
 
-def calibration_rows(bins: Sequence[CalibrationBin]) -> list[dict[str, Any]]:
+def make_calibration_rows(bins: Sequence[CalibrationBin]) -> list[dict[str, Any]]:
     """Return a table row for each bin of item probabilities.
 
     A row holds the bin's range, its number of items, their mean probability, and the share of them
@@ -158,58 +158,62 @@ def calibration_rows(bins: Sequence[CalibrationBin]) -> list[dict[str, Any]]:
     width = 1 / CONFIDENCE_BINS
     return [
         {
-            "range": f"{own.start:.1f} to {own.start + width:.1f}",
-            "count": own.n,
-            "share": own.predicted,
-            "holds": own.observed,
+            "range": f"{interval.start:.1f} to {interval.start + width:.1f}",
+            "count": interval.n,
+            "share": interval.predicted,
+            "holds": interval.observed,
         }
-        for own in bins
+        for interval in bins
     ]
 
 
-def verdict_figures(
-    given: Sequence[Sequence[float | None]], made: Sequence[CheckedResponse], draws: Draws
+def measure_verdicts(
+    share_lists: Sequence[Sequence[float | None]],
+    checked_responses: Sequence[CheckedResponse],
+    draws: Draws,
 ) -> dict[str, Any]:
     """Return accuracy and calibration of the shares of items, with intervals by response.
 
     Items without a verdict are left out and counted.
     """
-    truths = [float(holds) for own in made for holds in own.holds]
-    owners = [n for n, own in enumerate(made) for _ in own.holds]
-    told = list(zip(chain.from_iterable(given), truths, owners, strict=True))
-    known = [(share, holds, owner) for share, holds, owner in told if share is not None]
-    shares, holds, responses = (np.array(own) for own in zip(*known, strict=True))
-    right = ((shares >= 0.5) == (holds == 1)).astype(float)
+    truths = [float(holds) for response in checked_responses for holds in response.holds]
+    owners = [n for n, response in enumerate(checked_responses) for _ in response.holds]
+    verdicts = list(zip(chain.from_iterable(share_lists), truths, owners, strict=True))
+    known_verdicts = [
+        (share, holds, owner) for share, holds, owner in verdicts if share is not None
+    ]
+    shares, holds, responses = (np.array(column) for column in zip(*known_verdicts, strict=True))
+    is_right = ((shares >= 0.5) == (holds == 1)).astype(float)
     squares = (shares - holds) ** 2
 
-    def over(statistic: Any) -> dict[str, Any]:
-        return asdict(draws.over(statistic, len(known), responses.tolist()))
+    def estimate(statistic: Any) -> dict[str, Any]:
+        return asdict(draws.over(statistic, len(known_verdicts), responses.tolist()))
 
-    def area(at: Indices) -> float | None:
-        return area_under_curve(shares[at], holds[at])
+    def measure_area(at: Indices) -> float | None:
+        return compute_area_under_curve(shares[at], holds[at])
 
     base, bins = float(holds.mean()), calibration_bins(shares, holds)
     return {
-        "abstained": len(told) - len(known),
-        "accuracy": over(lambda at: float(right[at].mean())),
+        "abstained": len(verdicts) - len(known_verdicts),
+        "accuracy": estimate(lambda at: float(is_right[at].mean())),
         "majority": max(base, 1 - base),
         "yes": float((shares >= 0.5).mean()),
-        "area": over(area),
-        "brier": over(lambda at: float(squares[at].mean())),
+        "area": estimate(measure_area),
+        "brier": estimate(lambda at: float(squares[at].mean())),
         "base_brier": base * (1 - base),
         "error": calibration_error(bins),
-        "bins": calibration_rows(bins),
+        "bins": make_calibration_rows(bins),
     }
 
 
-def order_figure(
-    scores: Sequence[float | None], made: Sequence[CheckedResponse], draws: Draws
+def measure_order(
+    scores: Sequence[float | None], checked_responses: Sequence[CheckedResponse], draws: Draws
 ) -> dict[str, Any]:
     """Return Spearman's correlation of the judge's scores and the program's, over responses."""
-    known = [n for n, score in enumerate(scores) if score is not None]
-    given = np.array([scores[n] for n in known], dtype=float)
-    true = np.array([made[n].score for n in known])
-    return asdict(draws.over(lambda at: spearman(given[at], true[at]), len(known)))
+    indices = [n for n, score in enumerate(scores) if score is not None]
+    judge_scores = np.array([scores[n] for n in indices], dtype=float)
+    true_scores = np.array([checked_responses[n].score for n in indices])
+    return asdict(draws.over(lambda at: spearman(judge_scores[at], true_scores[at]), len(indices)))
 
 
 VERDICT_COLUMNS = {
@@ -241,40 +245,43 @@ BIN_COLUMNS = {
 SCORE_NOTE = "Spearman's correlation of the rubric's score and the program's, over the responses."
 
 
-def markdown(config: RubricJudgeConfig, found: dict[str, Any]) -> str:
+def markdown(config: RubricJudgeConfig, result: dict[str, Any]) -> str:
     """Write the figures as Markdown tables."""
-    made = make_responses(config)
+    checked_responses = make_responses(config)
     verdicts, scores, bins = [], [], []
-    for part, own in found["steps"].items():
+    for part, step in result["steps"].items():
         way = {"way": RUBRIC_WAYS[part].name}
-        scores.append(own | way | {"order": order_figure(own["scores"], made, config.draws)})
+        scores.append(
+            step | way | {"order": measure_order(step["scores"], checked_responses, config.draws)}
+        )
         if RUBRIC_WAYS[part].by != "overall":
-            row = verdict_figures(own["shares"], made, config.draws)
+            row = measure_verdicts(step["shares"], checked_responses, config.draws)
             verdicts.append(way | row)
-            bins += [way | one for one in row["bins"]]
-    count = sum(len(own.holds) for own in made)
-    held = sum(sum(own.holds) for own in made) / count
+            bins += [way | bin_row for bin_row in row["bins"]]
+    count = sum(len(response.holds) for response in checked_responses)
+    met_share = sum(sum(response.holds) for response in checked_responses) / count
     about = (
-        f"{len(made)} responses with {count} items, of which {held:.1%} hold. A constant verdict "
-        f"is right in {max(held, 1 - held):.1%}, and the constant probability {held:.3f} has a "
-        f"Brier score of {held * (1 - held):.3f}. The judge is `{config.judge.model}`."
+        f"{len(checked_responses)} responses with {count} items, of which {met_share:.1%} hold. "
+        f"A constant verdict is right in {max(met_share, 1 - met_share):.1%}, and the constant "
+        f"probability {met_share:.3f} has a Brier score of {met_share * (1 - met_share):.3f}. "
+        f"The judge is `{config.judge.model}`."
     )
     tables = [
         ("Verdicts on items", tabled(verdicts, VERDICT_COLUMNS), ""),
         ("Scores and cost", tabled(scores, SCORE_COLUMNS), SCORE_NOTE),
         ("Calibration", tabled(bins, BIN_COLUMNS), ""),
     ]
-    return report("A real judge of rubric items", found, tables, about)
+    return report("A real judge of rubric items", result, tables, about)
 
 
 async def study(run: Study[RubricJudgeConfig]) -> str:
     """Measure the parts, and write the report after each. Return the last report."""
-    found, text, made = dict[str, Any](), "", make_responses(run.config)
+    results, text, checked_responses = dict[str, Any](), "", make_responses(run.config)
     async with open_ways(run.config.judge) as open_way:
         for part in run.parts:
             async with open_way(RUBRIC_WAYS[part]) as client:
-                found[part] = await judge_responses(client, part, made)
-            text = run.write("rubric_judge", {"steps": found}, partial(markdown, run.config))
+                results[part] = await judge_responses(client, part, checked_responses)
+            text = run.write("rubric_judge", {"steps": results}, partial(markdown, run.config))
     return text
 
 

@@ -68,7 +68,7 @@ class DefaultJudgeConfig(StudyConfig):
 
     @field_validator("mean")
     @classmethod
-    def _sum(cls, mean: dict[Path, float]) -> dict[Path, float]:
+    def _check_sum(cls, mean: dict[Path, float]) -> dict[Path, float]:
         if abs(sum(mean.values()) - 1) > 1e-6:
             raise ValueError(f"the weights sum to {sum(mean.values()):g}, not to 1")
         return mean
@@ -81,7 +81,7 @@ Stage = Callable[[DefaultJudgeConfig], str]
 """Function that runs a stage and returns its outcome as text."""
 
 
-def _training(name: str, kind: str = "judge") -> Stage:
+def _make_training(name: str, kind: str = "judge") -> Stage:
     def run(config: DefaultJudgeConfig) -> str:
         base: Path = getattr(config, name)
         run_training(name, kind, base)
@@ -90,21 +90,21 @@ def _training(name: str, kind: str = "judge") -> Stage:
     return run
 
 
-def _mean(config: DefaultJudgeConfig) -> str:
+def _average_adapters(config: DefaultJudgeConfig) -> str:
     average(config.mean, config.head.adapter)
     return f"adapter: {config.head.adapter}"
 
 
 STAGES: dict[str, Stage] = {
-    "ratings": _training("ratings"),
-    "brief": _training("brief"),
+    "ratings": _make_training("ratings"),
+    "brief": _make_training("brief"),
     "critiques": lambda config: asyncio.run(write_critiques(config.critiques, config.data)),
-    "own": _training("own"),
-    "ranking": _training("ranking"),
-    "mean": _mean,
+    "own": _make_training("own"),
+    "ranking": _make_training("ranking"),
+    "mean": _average_adapters,
     "groups": lambda config: asyncio.run(write_groups(config.groups, config.data)),
     "head": lambda config: pooling_head.write_judge(config.head, config.data, config.output),
-    "scalar": _training("scalar", "scalar"),
+    "scalar": _make_training("scalar", "scalar"),
     "scenarios": lambda config: scenarios.train_classifier(
         config.scenarios, config.data, config.output / "classifier"
     ),
@@ -118,11 +118,11 @@ def study(run: Study[DefaultJudgeConfig]) -> str:
     return run.steps("default_judge", work, markdown)
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report: one row for each finished stage."""
-    rows = [{"stage": name, "said": said} for name, said in found["steps"].items()]
+    rows = [{"stage": name, "said": outcome} for name, outcome in result["steps"].items()]
     table = tabled(rows, {"stage": "{stage}", "what came of it": "{said}"})
-    return report("The default judge", found, [("Stages", table, "")])
+    return report("The default judge", result, [("Stages", table, "")])
 
 
 main = study_command(DefaultJudgeConfig, study, tuple(STAGES))

@@ -48,7 +48,7 @@ from autoj_reward.training.groups import WORSE
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.compare.checkers import Checkable, grade_response, read_checkable
 from experiments.compare.critique_health import examine
-from experiments.compare.outputs import sampled_responses
+from experiments.compare.outputs import sample_queries
 
 
 class OwnCritiquesConfig(Block):
@@ -70,35 +70,37 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
     Returns the number of rows written, as text.
     """
     fmt = load_format(format_and_wrapper(config.judge)[0])
-    rows = trainable_rows(data, fmt)
+    rows = read_trainable_rows(data, fmt)
     items = [
         JudgeInput("single", row.query, (row.response,), n)
         for row in rows
         for n in range(config.samples)
     ]
-    with closing(Journal(config.output.with_name(config.output.name + ".journal.sqlite"))) as kept:
+    with closing(
+        Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
+    ) as journal:
         async with open_judge_with_progress(
-            config.judge, kept, len(set(items)), "critiques"
+            config.judge, journal, len(set(items)), "critiques"
         ) as reward:
             judgements = await reward.judge(items)
     k = config.samples
     groups = (judgements[n * k : n * k + k] for n in range(len(rows)))
-    found = (
+    choices = (
         choose_critique(*pair, fmt, config.tolerance) for pair in zip(rows, groups, strict=True)
     )
-    usable = [row for row in found if row]
+    usable = [row for row in choices if row]
     write_jsonl(config.output, usable)
     return f"{len(usable)} of {len(rows)} rows with a usable critique: {config.output}"
 
 
-def trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
+def read_trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
     """Return the rated rows that may be trained on: not held out, and of no excluded query."""
-    measured = excluded_queries(data, fmt)
+    measured_queries = excluded_queries(data, fmt)
     return [
         row
         for name in data.rated
         for row in read_rated(data_path(data, name), fmt).rows
-        if not is_held_out(row.query, data.held_out) and row.query not in measured
+        if not is_held_out(row.query, data.held_out) and row.query not in measured_queries
     ]
 
 
@@ -151,39 +153,45 @@ class PolicyGroupsConfig(Block):
     """Seed of the draws."""
 
 
-def spread_group(row: Checkable, sampled: SampledResponses, size: int) -> dict[str, Any] | None:
+def make_spread_group(
+    row: Checkable, samples: SampledResponses, size: int
+) -> dict[str, Any] | None:
     """Return a group of the policy's responses to a question. None if their grades are too close.
 
     Duplicates are dropped. The group has the worst response, the best one and evenly spaced ones
     between.
     """
-    graded = sorted((grade_response(text, row.checks), text) for text in set(sampled.responses))
-    if len(graded) < size or graded[-1][0] - graded[0][0] < LEAST:
+    graded_texts = sorted(
+        (grade_response(text, row.checks), text) for text in set(samples.responses)
+    )
+    if len(graded_texts) < size or graded_texts[-1][0] - graded_texts[0][0] < LEAST:
         return None
-    chosen = [graded[round(k * (len(graded) - 1) / (size - 1))] for k in range(size)]
+    chosen_texts = [
+        graded_texts[round(k * (len(graded_texts) - 1) / (size - 1))] for k in range(size)
+    ]
     return {
         "query": row.query,
-        "responses": [text for _, text in chosen],
-        "scores": [round(LOWEST * (1 - value), 3) for value, _ in chosen],
+        "responses": [text for _, text in chosen_texts],
+        "scores": [round(LOWEST * (1 - value), 3) for value, _ in chosen_texts],
     }
 
 
-def group_below(
-    row: Graded, sampled: SampledResponses, size: int, rng: random.Random
+def make_group_below(
+    row: Graded, samples: SampledResponses, size: int, rng: random.Random
 ) -> dict[str, Any] | None:
     """Return a group of systems' outputs with a lower-scored response of the policy.
 
     None if the policy gave no text or there are too few outputs.
     """
-    weak = next((text for text in sampled.responses if text.strip()), None)
+    weak = next((text for text in samples.responses if text.strip()), None)
     usable = [output for output in row.outputs if output.text.strip()]
     if weak is None or len(usable) < size - 1:
         return None
-    drawn = rng.sample(usable, size - 1)
-    scores = [output.score for output in drawn]
+    outputs = rng.sample(usable, size - 1)
+    scores = [output.score for output in outputs]
     return {
         "query": row.query,
-        "responses": [*(output.text for output in drawn), weak],
+        "responses": [*(output.text for output in outputs), weak],
         "scores": [*scores, min(scores) - WORSE],
     }
 
@@ -194,35 +202,47 @@ async def write_groups(config: PolicyGroupsConfig, data: JudgeData) -> str:
     Returns the number of groups, as text.
     """
     rng = random.Random(config.seed)
-    made = read_checkable(config.questions).rows
-    graded = _training(data) if config.instructions else []
-    drawn = rng.sample(graded, min(config.instructions, len(graded)))
-    sampled = await _sampled(config, [*(row.query for row in made), *(row.query for row in drawn)])
-    found = [spread_group(row, own, config.size) for row in made if (own := sampled.get(row.query))]
-    found += [
-        group_below(row, own, config.size, rng) for row in drawn if (own := sampled.get(row.query))
+    questions = read_checkable(config.questions).rows
+    graded = _read_training(data) if config.instructions else []
+    instructions = rng.sample(graded, min(config.instructions, len(graded)))
+    samples_by_query = await _sample_policy(
+        config, [*(row.query for row in questions), *(row.query for row in instructions)]
+    )
+    possible_groups = [
+        make_spread_group(row, samples, config.size)
+        for row in questions
+        if (samples := samples_by_query.get(row.query))
     ]
-    groups = [group for group in found if group]
+    possible_groups += [
+        make_group_below(row, samples, config.size, rng)
+        for row in instructions
+        if (samples := samples_by_query.get(row.query))
+    ]
+    groups = [group for group in possible_groups if group]
     write_jsonl(config.output, groups)
     return f"{len(groups)} groups: {config.output}"
 
 
-def _training(data: JudgeData) -> list[Graded]:
+def _read_training(data: JudgeData) -> list[Graded]:
     """Return the graded instructions that may be trained on."""
     if data.graded.folder is None:
         return []
     pairs = pairs_of(data, data.compared, load_format("autoj-en"))
-    folder, trained = data_path(data, data.graded.folder), (pair.query for pair in pairs)
-    return read_splits(folder, data.graded, trained)("training")
+    folder, trained_queries = data_path(data, data.graded.folder), (pair.query for pair in pairs)
+    return read_splits(folder, data.graded, trained_queries)("training")
 
 
-async def _sampled(
+async def _sample_policy(
     config: PolicyGroupsConfig, queries: Sequence[str]
 ) -> Mapping[str, SampledResponses]:
-    kept = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
-    with closing(kept):
-        answers = await sampled_responses(config.policy, queries, kept)
+    journal = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
+    with closing(journal):
+        answers = await sample_queries(config.policy, queries, journal)
     for query, answer in answers.items():
         if not isinstance(answer, SampledResponses):
             print(f"left out: {query!r}: {answer}", file=sys.stderr)
-    return {query: own for query, own in answers.items() if isinstance(own, SampledResponses)}
+    return {
+        query: samples
+        for query, samples in answers.items()
+        if isinstance(samples, SampledResponses)
+    }

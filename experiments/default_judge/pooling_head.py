@@ -49,7 +49,7 @@ from autoj_reward.training.judge.recipe import LossConfig
 from autoj_reward.training.judge.targets import ExampleBuilder
 from autoj_reward.training.saving import merge_adapter
 from experiments.compare.outputs import OrderedConfig, read_graded_outputs
-from experiments.compare.rivals import kept_states, rating_prompts, ridge
+from experiments.compare.rivals import cache_states, make_rating_prompts, make_ridge
 
 FAULTY = -4.0
 """Score of a response with a made fault, less its instruction's mean. It is below all
@@ -86,74 +86,85 @@ class PoolingHeadConfig(Block):
     """Seed of the draws."""
 
 
-def fitted_rows(
+def read_rows_to_fit(
     config: PoolingHeadConfig, data: JudgeData, fmt: JudgeFormat
 ) -> tuple[list[Rated], list[float]]:
     """Return the rows to fit, and the weight of each.
 
     `rating` is the graded score less its instruction's mean, or the rating less the mean rating.
     """
-    measured = excluded_queries(data, fmt)
-    own = OrderedConfig(split="validation", rival_rows=config.rows)
-    graded = read_graded_outputs(data, own, fmt, Draws(1, config.seed)).fitted
-    rng, others = random.Random(config.seed), [row.response for row in graded]
-    made = [
-        replace(row, response=faulty(row.query, row.response, others, rng), rating=FAULTY)
-        for row in graded[: config.faults]
+    measured_queries = excluded_queries(data, fmt)
+    selection = OrderedConfig(split="validation", rival_rows=config.rows)
+    graded_rows = read_graded_outputs(data, selection, fmt, Draws(1, config.seed)).fitted
+    rng, other_responses = random.Random(config.seed), [row.response for row in graded_rows]
+    extra_rows = [
+        replace(row, response=faulty(row.query, row.response, other_responses, rng), rating=FAULTY)
+        for row in graded_rows[: config.faults]
         if row.response.strip()
     ]
     for name in config.groups:
         for group in read_groups(data_path(data, name)):
             mean = fmean(group.scores)
-            made += [
+            extra_rows += [
                 Rated(group.source, group.line, group.query, response, score - mean)
                 for response, score in zip(group.responses, group.scores, strict=True)
             ]
-    rated = [
+    rated_rows = [
         row
         for name in data.rated
         for row in read_rated(data_path(data, name), fmt).rows
         if not is_held_out(row.query, data.held_out)
     ]
-    mean = fmean([row.rating for row in rated] or [0.0])
-    weighed = [(row, 1.0) for row in graded] + [(row, config.made_weight) for row in made]
-    weighed += [(replace(row, rating=row.rating - mean), config.rated_weight) for row in rated]
-    rows, weights = zip(*[own for own in weighed if own[0].query not in measured], strict=True)
+    mean = fmean([row.rating for row in rated_rows] or [0.0])
+    weighted_rows = [(row, 1.0) for row in graded_rows] + [
+        (row, config.made_weight) for row in extra_rows
+    ]
+    weighted_rows += [
+        (replace(row, rating=row.rating - mean), config.rated_weight) for row in rated_rows
+    ]
+    rows, weights = zip(
+        *[
+            row_and_weight
+            for row_and_weight in weighted_rows
+            if row_and_weight[0].query not in measured_queries
+        ],
+        strict=True,
+    )
     return list(rows), list(weights)
 
 
-def mean_state(model: Any, block: int, ids: list[int]) -> NDArray[np.float32]:
+def compute_mean_state(model: Any, block: int, ids: list[int]) -> NDArray[np.float32]:
     """Return the mean of a block's normalised input over a prompt, before the norm's weight.
 
     The shape is [width].
     """
     with torch.inference_mode():
-        read = model.model(torch.tensor([ids]), output_hidden_states=True, use_cache=False)
-        states = read.hidden_states[block][0].float()
+        output = model.model(torch.tensor([ids]), output_hidden_states=True, use_cache=False)
+        states = output.hidden_states[block][0].float()
         variance = states.pow(2).mean(-1, keepdim=True)
         mean = (states * torch.rsqrt(variance + model.config.rms_norm_eps)).mean(0)
     return np.asarray(mean.numpy(), dtype=np.float32)
 
 
 def fit_pooling(
-    states: NDArray[np.float32], rows: list[Rated], weighed: list[float]
+    states: NDArray[np.float32], rows: list[Rated], sample_weights: list[float]
 ) -> tuple[NDArray[np.float64], float]:
     """Fit a ridge regression of ratings on mean states.
 
-    Returns the weights, [width], and the ridge's strength. `weighed` holds the weight of each row.
-    The direction of the mean of all states is removed from the weights. What the head adds then has
-    a mean near zero and stays exact in half precision.
+    Returns the weights, [width], and the ridge's strength. `sample_weights` holds the weight of
+    each row. The direction of the mean of all states is removed from the weights. What the head
+    adds then has a mean near zero and stays exact in half precision.
     """
-    model = make_pipeline(StandardScaler(), ridge(rows))
+    model = make_pipeline(StandardScaler(), make_ridge(rows))
     ratings = [row.rating for row in rows]
-    model.fit(states, ratings, ridgecv__sample_weight=np.array(weighed))
-    scaler, found = model[0], model[1]
-    weights = np.asarray(found.coef_ / scaler.scale_)
+    model.fit(states, ratings, ridgecv__sample_weight=np.array(sample_weights))
+    scaler, regression = model[0], model[1]
+    weights = np.asarray(regression.coef_ / scaler.scale_)
     common = np.asarray(scaler.mean_)
-    return weights - common * (weights @ common) / (common @ common), float(found.alpha_)
+    return weights - common * (weights @ common) / (common @ common), float(regression.alpha_)
 
 
-def expected_rating(model: Any, builder: ExampleBuilder, row: Rated) -> Tensor:
+def compute_expected_rating(model: Any, builder: ExampleBuilder, row: Rated) -> Tensor:
     """Return the mean of the distribution at the slot right after the prompt, with its gradient."""
     [tree] = builder.direct(row).trees
     assert tree.direct
@@ -162,42 +173,46 @@ def expected_rating(model: Any, builder: ExampleBuilder, row: Rated) -> Tensor:
     return (log_p.softmax(-1) * builder.scale).sum()
 
 
-def least_head(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated]) -> int:
+def find_least_head(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated]) -> int:
     """Return the head of a block whose removal changes the expected ratings least."""
-    own = model.model.layers[block].self_attn
-    weight = own.o_proj.weight
+    attention = model.model.layers[block].self_attn
+    weight = attention.o_proj.weight
 
-    def ratings() -> Tensor:
-        return torch.stack([expected_rating(model, builder, row) for row in rows])
+    def rate_rows() -> Tensor:
+        return torch.stack([compute_expected_rating(model, builder, row) for row in rows])
 
     changes = []
     with torch.no_grad():
-        whole = ratings()
-        for head in range(weight.shape[1] // own.head_dim):
-            place = slice(head * own.head_dim, (head + 1) * own.head_dim)
-            kept = weight[:, place].clone()
+        whole_ratings = rate_rows()
+        for head in range(weight.shape[1] // attention.head_dim):
+            place = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
+            saved_weight = weight[:, place].clone()
             weight[:, place] = 0
-            changes.append(float((ratings() - whole).abs().mean()))
-            weight[:, place] = kept
+            changes.append(float((rate_rows() - whole_ratings).abs().mean()))
+            weight[:, place] = saved_weight
     return int(np.argmin(changes))
 
 
-def rating_direction(model: Any, block: int, builder: ExampleBuilder, rows: list[Rated]) -> Tensor:
+def find_rating_direction(
+    model: Any, block: int, builder: ExampleBuilder, rows: list[Rated]
+) -> Tensor:
     """Return the change of a block's attention output that adds one point of expected rating.
 
     To first order, it is the mean gradient over rows and their tokens, divided by its squared
     length. The shape is [width].
     """
-    kept: list[Tensor] = []
+    outputs: list[Tensor] = []
 
-    def keep(module: Any, inputs: Any, output: Tensor) -> Tensor:
-        kept.append(output.detach().requires_grad_(True))
-        return kept[-1]
+    def keep_output(module: Any, inputs: Any, output: Tensor) -> Tensor:
+        outputs.append(output.detach().requires_grad_(True))
+        return outputs[-1]
 
-    hook = model.model.layers[block].self_attn.o_proj.register_forward_hook(keep)
+    hook = model.model.layers[block].self_attn.o_proj.register_forward_hook(keep_output)
     total = torch.zeros(model.config.hidden_size)
     for row in rows:
-        [gradient] = torch.autograd.grad(expected_rating(model, builder, row), kept.pop())
+        [gradient] = torch.autograd.grad(
+            compute_expected_rating(model, builder, row), outputs.pop()
+        )
         total += gradient[0].sum(0)
     hook.remove()
     mean = total / len(rows)
@@ -213,19 +228,21 @@ def write_head(
     of a mean state; `direction`, [width], is the output for one point of it.
     """
     layer = model.model.layers[block]
-    own = layer.self_attn
-    size, shared = own.head_dim, own.num_key_value_groups
+    attention = layer.self_attn
+    size, heads_per_group = attention.head_dim, attention.num_key_value_groups
     place = slice(head * size, (head + 1) * size)
-    group = head // shared
+    group = head // heads_per_group
     with torch.no_grad():
-        own.q_proj.weight[place] = 0
-        own.v_proj.weight[group * size] = weights / layer.input_layernorm.weight
-        for other in range(group * shared, (group + 1) * shared):
-            own.o_proj.weight[:, other * size] = 0
-        own.o_proj.weight[:, place] = 0
-        own.o_proj.weight[:, head * size] = direction
+        attention.q_proj.weight[place] = 0
+        attention.v_proj.weight[group * size] = weights / layer.input_layernorm.weight
+        for other in range(group * heads_per_group, (group + 1) * heads_per_group):
+            attention.o_proj.weight[:, other * size] = 0
+        attention.o_proj.weight[:, place] = 0
+        attention.o_proj.weight[:, head * size] = direction
     name = f"model.layers.{block}.self_attn"
-    return {f"{name}.{part}": getattr(own, part).weight for part in ("q_proj", "v_proj", "o_proj")}
+    return {
+        f"{name}.{part}": getattr(attention, part).weight for part in ("q_proj", "v_proj", "o_proj")
+    }
 
 
 def write_judge(config: PoolingHeadConfig, data: JudgeData, output: Path) -> str:
@@ -239,31 +256,31 @@ def write_judge(config: PoolingHeadConfig, data: JudgeData, output: Path) -> str
     source = resolve(judge)
     name, wrapper = format_and_wrapper(judge)
     fmt, tokenizer = load_format(name), AutoTokenizer.from_pretrained(source.path)
-    rows, weighed = fitted_rows(config, data, fmt)
+    rows, sample_weights = read_rows_to_fit(config, data, fmt)
 
     def reader() -> Any:
-        model = _judge(source.path, config.adapter).bfloat16()
+        model = _load_judge(source.path, config.adapter).bfloat16()
         del model.model.layers[config.block :]
         model.model.norm = torch.nn.Identity()
-        return lambda ids: mean_state(model, config.block, ids)
+        return lambda ids: compute_mean_state(model, config.block, ids)
 
     cache = output / "mean_states.npz"
-    states = kept_states(rating_prompts(rows, judge, source.path), cache, reader)
-    weights, alpha = fit_pooling(states, rows, weighed)
-    whole = _judge(source.path, config.adapter)
+    states = cache_states(make_rating_prompts(rows, judge, source.path), cache, reader)
+    weights, alpha = fit_pooling(states, rows, sample_weights)
+    model = _load_judge(source.path, config.adapter)
     builder = ExampleBuilder(PromptTokenizer(tokenizer, wrapper), fmt, LossConfig(slot_direct=1))
     examples = rows[: config.examples]
-    head = least_head(whole, config.block, builder, examples)
-    direction = rating_direction(whole, config.block, builder, examples)
-    scaled = torch.tensor(weights * config.strength, dtype=torch.float32)
-    changed = write_head(whole, config.block, head, scaled, direction)
-    write_adapter(config.adapter, source.path, changed, output / "adapter")
+    head = find_least_head(model, config.block, builder, examples)
+    direction = find_rating_direction(model, config.block, builder, examples)
+    scaled_weights = torch.tensor(weights * config.strength, dtype=torch.float32)
+    changed_weights = write_head(model, config.block, head, scaled_weights, direction)
+    write_adapter(config.adapter, source.path, changed_weights, output / "adapter")
     merge_adapter(source.path, None, output / "adapter", tokenizer, output / "judge")
-    told = f"block {config.block}, head {head}; ridge of strength {alpha:g} on {len(rows)} rows"
-    return f"{told}; adapter and judge: {output}"
+    fit = f"block {config.block}, head {head}; ridge of strength {alpha:g} on {len(rows)} rows"
+    return f"{fit}; adapter and judge: {output}"
 
 
-def _judge(base: str, adapter: Path) -> Any:
+def _load_judge(base: str, adapter: Path) -> Any:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
@@ -291,13 +308,17 @@ def average(adapters: dict[Path, float], target: Path) -> None:
     """
     from safetensors.torch import load_file, save_file
 
-    loaded = {folder: load_file(folder / WEIGHTS) for folder in adapters}
-    first = next(iter(loaded.values()))
-    for folder, own in loaded.items():
-        if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in first.items()}:
-            raise InputError(f"{folder}: not of the layers and rank of {next(iter(loaded))}")
+    tensors_by_folder = {folder: load_file(folder / WEIGHTS) for folder in adapters}
+    first = next(iter(tensors_by_folder.values()))
+    for folder, tensors in tensors_by_folder.items():
+        if {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in first.items()}:
+            raise InputError(
+                f"{folder}: not of the layers and rank of {next(iter(tensors_by_folder))}"
+            )
     mean = {
-        name: sum(w * loaded[folder][name].float() for folder, w in adapters.items()).to(kind.dtype)
+        name: sum(w * tensors_by_folder[folder][name].float() for folder, w in adapters.items()).to(
+            kind.dtype
+        )
         for name, kind in first.items()
     }
     target.mkdir(parents=True, exist_ok=True)
@@ -305,37 +326,39 @@ def average(adapters: dict[Path, float], target: Path) -> None:
     save_file(mean, target / WEIGHTS, metadata={"format": "pt"})
 
 
-def factors(change: Tensor) -> tuple[Tensor, Tensor]:
+def factorise(change: Tensor) -> tuple[Tensor, Tensor]:
     """Factor a weight change, [outputs, inputs], into A [rank, inputs] and B [outputs, rank].
 
     B A equals the change. The rank is the smallest that float16 can express.
     """
-    left, values, right = torch.linalg.svd(change.double(), full_matrices=False)
+    left_vectors, values, right_vectors = torch.linalg.svd(change.double(), full_matrices=False)
     rank = max(1, int((values > SMALLEST * values[0]).sum()))
     root = values[:rank].sqrt()
-    return root[:, None] * right[:rank], left[:, :rank] * root
+    return root[:, None] * right_vectors[:rank], left_vectors[:, :rank] * root
 
 
-def write_adapter(adapter: Path, base: str, changed: Mapping[str, Tensor], target: Path) -> None:
+def write_adapter(
+    adapter: Path, base: str, changed_weights: Mapping[str, Tensor], target: Path
+) -> None:
     """Write the adapter with new merged weights for some modules.
 
-    `base` is the folder of its base model, and `changed` maps module names to weights. Raises
-    KeyError for a module that the adapter does not have.
+    `base` is the folder of its base model, and `changed_weights` maps module names to weights.
+    Raises KeyError for a module that the adapter does not have.
     """
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
 
     facts = json.loads((adapter / CONFIG).read_text(encoding="utf-8"))
-    own = load_file(adapter / WEIGHTS)
+    tensors = load_file(adapter / WEIGHTS)
     scale = facts["lora_alpha"] / facts["r"]
     with safe_open(str(Path(base) / "model.safetensors"), "pt") as weights:
-        for module, now in changed.items():
+        for module, weight in changed_weights.items():
             first, second = (f"base_model.model.{module}.lora_{n}.weight" for n in "AB")
-            kind = own[first].dtype
-            a, b = factors((now - weights.get_tensor(f"{module}.weight").float()) / scale)
-            own[first], own[second] = a.to(kind).contiguous(), b.to(kind).contiguous()
+            kind = tensors[first].dtype
+            a, b = factorise((weight - weights.get_tensor(f"{module}.weight").float()) / scale)
+            tensors[first], tensors[second] = a.to(kind).contiguous(), b.to(kind).contiguous()
             facts["rank_pattern"][module] = len(a)
             facts["alpha_pattern"][module] = len(a) * scale
     target.mkdir(parents=True, exist_ok=True)
-    save_file(own, target / WEIGHTS, metadata={"format": "pt"})
+    save_file(tensors, target / WEIGHTS, metadata={"format": "pt"})
     (target / CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")

@@ -72,7 +72,7 @@ class ScenarioRows(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledQuery:
     """Query with the name of its scenario."""
 
     line: int
@@ -84,64 +84,68 @@ class Labelled:
 class Split:
     """Labelled queries for training and validation."""
 
-    training: tuple[Labelled, ...]
-    validation: tuple[Labelled, ...]
-    measured: tuple[Labelled, ...] = ()
+    training: tuple[LabelledQuery, ...]
+    validation: tuple[LabelledQuery, ...]
+    measured: tuple[LabelledQuery, ...] = ()
     """Further queries that are only measured on."""
 
 
 def load_scenario_rows(rows: ScenarioRows, data: JudgeData) -> Split:
     """Read and split the rows. Bad ones are left out and named on standard error."""
-    known = load_scenarios()
-    found = read_scenario_rows(data_path(data, rows.training), known)
-    for row in found.bad:
+    scenarios = load_scenarios()
+    training = read_scenario_rows(data_path(data, rows.training), scenarios)
+    for row in training.bad:
         if "given up" not in row.reason:
             tqdm.write(f"left out {row}", file=sys.stderr)
-    kept = without(found.rows, measured_queries(data_path(data, name) for name in rows.exclude))
-    extra, measured = (
-        read_scenario_rows(data_path(data, name), known).rows if name else ()
+    trainable = drop_measured(
+        training.rows, measured_queries(data_path(data, name) for name in rows.exclude)
+    )
+    extra, measured_rows = (
+        read_scenario_rows(data_path(data, name), scenarios).rows if name else ()
         for name in (rows.extra, rows.measure)
     )
-    parts = split_rows(kept, rows.held_out)
-    return Split((*parts.training, *extra), parts.validation, measured)
+    parts = split_rows(trainable, rows.held_out)
+    return Split((*parts.training, *extra), parts.validation, measured_rows)
 
 
-def read_scenario_rows(path: str, known: Scenarios) -> Rows[Labelled]:
+def read_scenario_rows(path: str, scenarios: Scenarios) -> Rows[LabelledQuery]:
     """Read rows of `category`, `instruction` and `input`, or of `scenario` and `prompt`.
 
     Rows with an unknown scenario are left out and named by line. Raises InputError if the whole
     file cannot be read or has no usable row.
     """
 
-    def build(line: int, value: Any) -> Labelled:
+    def build(line: int, value: Any) -> LabelledQuery:
         fields = check.own_fields(value)
-        own = "instruction" in fields
-        name = check.text(fields, "category" if own else "scenario", blank=False)
-        query = check.text(fields, "instruction" if own else "prompt", blank=False)
-        if own and fields.get("input"):
+        is_instruction = "instruction" in fields
+        name = check.text(fields, "category" if is_instruction else "scenario", blank=False)
+        query = check.text(fields, "instruction" if is_instruction else "prompt", blank=False)
+        if is_instruction and fields.get("input"):
             query += " " + check.text(fields, "input")
         if name in GIVEN_UP:
             raise BadField("category", f"{name}: a scenario that was given up")
-        if name not in known:
-            raise BadField("category" if own else "scenario", f"no scenario {name!r}")
-        return Labelled(line, query.strip(), known[name].name)
+        if name not in scenarios:
+            raise BadField("category" if is_instruction else "scenario", f"no scenario {name!r}")
+        return LabelledQuery(line, query.strip(), scenarios[name].name)
 
-    found = read_rows(path, build, ())
-    if not found.rows:
-        raise InputError(f"{path}: no usable row; {len(found.bad)} left out")
-    return found
+    rows = read_rows(path, build, ())
+    if not rows.rows:
+        raise InputError(f"{path}: no usable row; {len(rows.bad)} left out")
+    return rows
 
 
-def without(rows: Iterable[Labelled], measured: Collection[str]) -> tuple[Labelled, ...]:
+def drop_measured(
+    rows: Iterable[LabelledQuery], barred_queries: Collection[str]
+) -> tuple[LabelledQuery, ...]:
     """Return the rows whose query does not match a query that is measured on.
 
     A match is an equal query, or one that begins with the other. White space is ignored. Queries
     shorter than 40 characters match only if they are equal.
     """
-    plain = {" ".join(query.split()) for query in measured}
+    plain = {" ".join(query.split()) for query in barred_queries}
     heads = {query[:40] for query in plain if len(query) >= 40}
 
-    def meets(row: Labelled) -> bool:
+    def matches_measured(row: LabelledQuery) -> bool:
         query = " ".join(row.query.split())
         if query in plain:
             return True
@@ -149,26 +153,29 @@ def without(rows: Iterable[Labelled], measured: Collection[str]) -> tuple[Labell
             return False
         return any(query.startswith(m) or m.startswith(query) for m in plain if len(m) >= 40)
 
-    return tuple(row for row in rows if not meets(row))
+    return tuple(row for row in rows if not matches_measured(row))
 
 
-def split_rows(rows: Sequence[Labelled], share: float) -> Split:
+def split_rows(rows: Sequence[LabelledQuery], share: float) -> Split:
     """Hold out a share of each scenario for validation, drawn by the query's hash.
 
     At least one query of each scenario is held out, unless it has only one.
     """
-    groups: dict[str, list[Labelled]] = defaultdict(list)
+    groups: dict[str, list[LabelledQuery]] = defaultdict(list)
     for row in rows:
         groups[row.scenario].append(row)
-    held: set[int] = set()
+    held_lines: set[int] = set()
     for group in groups.values():
-        drawn = sorted(group, key=lambda row: hashlib.sha256(row.query.encode()).hexdigest())
-        held |= {
-            row.line for row in drawn[: min(len(drawn) - 1, max(1, round(share * len(drawn))))]
+        ordered_rows = sorted(group, key=lambda row: hashlib.sha256(row.query.encode()).hexdigest())
+        held_lines |= {
+            row.line
+            for row in ordered_rows[
+                : min(len(ordered_rows) - 1, max(1, round(share * len(ordered_rows))))
+            ]
         }
     return Split(
-        tuple(row for row in rows if row.line not in held),
-        tuple(row for row in rows if row.line in held),
+        tuple(row for row in rows if row.line not in held_lines),
+        tuple(row for row in rows if row.line in held_lines),
     )
 
 
@@ -200,17 +207,19 @@ def train_classifier(config: ScenariosConfig, data: JudgeData, folder: Path) -> 
     rows, draws = load_scenario_rows(config.rows, data), Draws(config.bootstrap, config.seed)
     fitted = fit_classifier(rows.training, config)
     fitted.classifier.save(folder)
-    told = [f"C {fitted.strength:g}, others below {fitted.classifier.others_below:g}"]
-    for name, own in (("held out", rows.validation), ("measured besides", rows.measured)):
-        if own:
-            answers = fitted.classifier.classify([row.query for row in own])
-            found = metrics([row.scenario for row in own], answers, draws)
-            told.append(f"{name}, {len(own)} rows: " + ", ".join(f"{k} {found[k]}" for k in found))
-    return "; ".join(told)
+    summary = [f"C {fitted.strength:g}, others below {fitted.classifier.others_below:g}"]
+    for name, part in (("held out", rows.validation), ("measured besides", rows.measured)):
+        if part:
+            answers = fitted.classifier.classify([row.query for row in part])
+            figures = compute_metrics([row.scenario for row in part], answers, draws)
+            summary.append(
+                f"{name}, {len(part)} rows: " + ", ".join(f"{k} {figures[k]}" for k in figures)
+            )
+    return "; ".join(summary)
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedClassifier:
     """Classifier with the choice of its strength."""
 
     classifier: LinearClassifier
@@ -219,77 +228,79 @@ class Fitted:
     """Macro-F1 of the out-of-fold answers by C."""
 
 
-def fit_classifier(rows: Sequence[Labelled], config: ScenariosConfig) -> Fitted:
+def fit_classifier(rows: Sequence[LabelledQuery], config: ScenariosConfig) -> FittedClassifier:
     """Fit a classifier; strength, calibration and threshold come from cross-validation."""
     truth = [row.scenario for row in rows]
     labels = tuple(sorted(set(truth)))
-    known = np.array([labels.index(name) for name in truth])
-    of_fold = folds(rows, config.folds)
+    label_ids = np.array([labels.index(name) for name in truth])
+    fold_of_row = assign_folds(rows, config.folds)
     scores = {c: np.full((len(rows), len(labels)), ABSENT, np.float32) for c in config.strengths}
     for fold in tqdm(range(config.folds), desc="folds", disable=None):
-        inside, outside = np.flatnonzero(of_fold != fold), np.flatnonzero(of_fold == fold)
+        inside, outside = np.flatnonzero(fold_of_row != fold), np.flatnonzero(fold_of_row == fold)
         features = make_features([rows[i] for i in inside], config.max_terms)
-        seen, unseen = (matrix(features, [rows[i] for i in at]) for at in (inside, outside))
-        for c, found in scores.items():
-            model = _svm(c, config.seed).fit(seen, known[inside])
-            found[np.ix_(outside, model.classes_)] = model.decision_function(unseen)
+        inside_matrix, outside_matrix = (
+            make_matrix(features, [rows[i] for i in at]) for at in (inside, outside)
+        )
+        for c, fold_scores in scores.items():
+            model = _make_svm(c, config.seed).fit(inside_matrix, label_ids[inside])
+            fold_scores[np.ix_(outside, model.classes_)] = model.decision_function(outside_matrix)
     everything = np.arange(len(rows))
-    reached = {
-        c: macro_f1(truth, [labels[k] for k in found.argmax(axis=1)])(everything) or 0.0
-        for c, found in scores.items()
+    f1_of_strength = {
+        c: macro_f1(truth, [labels[k] for k in fold_scores.argmax(axis=1)])(everything) or 0.0
+        for c, fold_scores in scores.items()
     }
-    best = max(reached, key=lambda c: (reached[c], -c))
-    calibration = calibrate(scores[best], known)
+    best = max(f1_of_strength, key=lambda c: (f1_of_strength[c], -c))
+    calibration = calibrate(scores[best], label_ids)
     features = make_features(rows, config.max_terms)
-    model = _svm(best, config.seed).fit(matrix(features, rows), known)
+    model = _make_svm(best, config.seed).fit(make_matrix(features, rows), label_ids)
     classifier = LinearClassifier(
         features,
         labels,
         model.coef_.T.astype(np.float16),
         model.intercept_.astype(np.float32),
         calibration,
-        threshold(scores[best], calibration.confidence(scores[best]), truth, labels),
+        choose_threshold(scores[best], calibration.confidence(scores[best]), truth, labels),
     )
-    return Fitted(classifier, best, reached)
+    return FittedClassifier(classifier, best, f1_of_strength)
 
 
-def folds(rows: Sequence[Labelled], count: int) -> NDArray[np.intp]:
+def assign_folds(rows: Sequence[LabelledQuery], count: int) -> NDArray[np.intp]:
     """Return the fold of each row. The rows of a scenario are spread evenly over the folds."""
     groups: dict[str, list[int]] = defaultdict(list)
     for k, row in enumerate(rows):
         groups[row.scenario].append(k)
-    found = np.empty(len(rows), dtype=np.intp)
+    fold_of_row = np.empty(len(rows), dtype=np.intp)
     for start, name in enumerate(sorted(groups)):
-        drawn = sorted(groups[name], key=lambda k: text_digest(rows[k].query))
-        for place, k in enumerate(drawn):
-            found[k] = (start + place) % count
-    return found
+        ordered_indices = sorted(groups[name], key=lambda k: text_digest(rows[k].query))
+        for place, k in enumerate(ordered_indices):
+            fold_of_row[k] = (start + place) % count
+    return fold_of_row
 
 
-def make_features(rows: Sequence[Labelled], max_terms: int) -> Features:
+def make_features(rows: Sequence[LabelledQuery], max_terms: int) -> Features:
     """Return the terms in two or more rows that best separate the scenarios, with rarities."""
-    spelled = [words_of(row.query) for row in rows]
+    word_lists = [words_of(row.query) for row in rows]
     counts = Counter(
-        term for words in spelled for term in {*whole_terms(words), *opening_terms(words)}
+        term for words in word_lists for term in {*whole_terms(words), *opening_terms(words)}
     )
     terms = sorted(term for term, n in counts.items() if n >= 2)
     if len(terms) > max_terms:
-        seen = matrix(_features(terms, counts, len(rows)), rows)
-        told = np.nan_to_num(chi2(seen, [row.scenario for row in rows])[0])
-        terms = [terms[k] for k in np.sort(np.argsort(-told, kind="stable")[:max_terms])]
-    return _features(terms, counts, len(rows))
+        term_matrix = make_matrix(_weigh_terms(terms, counts, len(rows)), rows)
+        dependence = np.nan_to_num(chi2(term_matrix, [row.scenario for row in rows])[0])
+        terms = [terms[k] for k in np.sort(np.argsort(-dependence, kind="stable")[:max_terms])]
+    return _weigh_terms(terms, counts, len(rows))
 
 
-def matrix(features: Features, rows: Sequence[Labelled]) -> Any:
+def make_matrix(features: Features, rows: Sequence[LabelledQuery]) -> Any:
     """Return the rows' features as a sparse matrix, shape [rows, terms]."""
-    found = [features.row(row.query) for row in rows]
-    ends = np.cumsum([0, *(len(columns) for columns, _ in found)])
-    columns = np.concatenate([columns for columns, _ in found])
-    values = np.concatenate([values for _, values in found]).astype(np.float64)
+    feature_rows = [features.row(row.query) for row in rows]
+    ends = np.cumsum([0, *(len(columns) for columns, _ in feature_rows)])
+    columns = np.concatenate([columns for columns, _ in feature_rows])
+    values = np.concatenate([values for _, values in feature_rows]).astype(np.float64)
     return csr_matrix((values, columns, ends), shape=(len(rows), len(features.terms)))
 
 
-def calibrate(scores: NDArray[np.float32], known: NDArray[np.intp]) -> Calibration:
+def calibrate(scores: NDArray[np.float32], label_ids: NDArray[np.intp]) -> Calibration:
     """Fit a temperature and a logistic curve by maximum likelihood.
 
     The temperature maximises the likelihood of the known labels, the curve that of the best label
@@ -298,17 +309,17 @@ def calibrate(scores: NDArray[np.float32], known: NDArray[np.intp]) -> Calibrati
 
     def loss(log_temperature: float) -> float:
         chances = softmax(scores, float(np.exp(log_temperature)))
-        return -float(np.log(chances[np.arange(len(known)), known] + 1e-12).mean())
+        return -float(np.log(chances[np.arange(len(label_ids)), label_ids] + 1e-12).mean())
 
     temperature = float(np.exp(minimize_scalar(loss, bounds=(-5, 3), method="bounded").x))
-    right = scores.argmax(axis=1) == known
-    if right.all() or not right.any():
+    is_right = scores.argmax(axis=1) == label_ids
+    if is_right.all() or not is_right.any():
         return Calibration(temperature)
-    curve = LogisticRegression(C=1e4).fit(log_odds(scores, temperature)[:, None], right)
+    curve = LogisticRegression(C=1e4).fit(log_odds(scores, temperature)[:, None], is_right)
     return Calibration(temperature, float(curve.coef_[0, 0]), float(curve.intercept_[0]))
 
 
-def threshold(
+def choose_threshold(
     scores: NDArray[np.float32],
     confidence: NDArray[np.float64],
     truth: Sequence[str],
@@ -321,26 +332,28 @@ def threshold(
     best = [labels[k] for k in scores.argmax(axis=1)]
     everything = np.arange(len(truth))
 
-    def reached(limit: float) -> float:
-        said = [b if c >= limit else OTHER_SCENARIO for b, c in zip(best, confidence, strict=True)]
-        return macro_f1(truth, said)(everything) or 0.0
+    def measure_limit(limit: float) -> float:
+        answers = [
+            b if c >= limit else OTHER_SCENARIO for b, c in zip(best, confidence, strict=True)
+        ]
+        return macro_f1(truth, answers)(everything) or 0.0
 
-    return max(THRESHOLDS, key=lambda limit: (reached(limit), -limit))
+    return max(THRESHOLDS, key=lambda limit: (measure_limit(limit), -limit))
 
 
-def _features(terms: Sequence[str], counts: Mapping[str, int], rows: int) -> Features:
+def _weigh_terms(terms: Sequence[str], counts: Mapping[str, int], rows: int) -> Features:
     rarity = np.log((1 + rows) / (1 + np.array([counts[term] for term in terms]))) + 1
     return Features({term: k for k, term in enumerate(terms)}, rarity.astype(np.float32))
 
 
-def _svm(strength: float, seed: int) -> LinearSVC:
+def _make_svm(strength: float, seed: int) -> LinearSVC:
     return LinearSVC(C=strength, class_weight="balanced", max_iter=20000, random_state=seed)
 
 
-def macro_f1(truth: Sequence[str], said: Sequence[str]) -> Statistic:
+def macro_f1(truth: Sequence[str], answers: Sequence[str]) -> Statistic:
     """Return the macro-F1 statistic: the mean of F1 over the scenarios of the true labels."""
-    names = {name: k for k, name in enumerate(sorted({*truth, *said}))}
-    a, b = (np.array([names[name] for name in side]) for side in (truth, said))
+    names = {name: k for k, name in enumerate(sorted({*truth, *answers}))}
+    a, b = (np.array([names[name] for name in side]) for side in (truth, answers))
 
     def score(rows: Indices) -> float | None:
         present = np.unique(a[rows])
@@ -351,23 +364,25 @@ def macro_f1(truth: Sequence[str], said: Sequence[str]) -> Statistic:
     return score
 
 
-def accuracy(truth: Sequence[str], said: Sequence[str]) -> Statistic:
+def accuracy(truth: Sequence[str], answers: Sequence[str]) -> Statistic:
     """Return the accuracy statistic: the share of rows with the right scenario."""
-    return share([a == b for a, b in zip(truth, said, strict=True)])
+    return share([a == b for a, b in zip(truth, answers, strict=True)])
 
 
-def metrics(truth: Sequence[str], said: Sequence[Classified], draws: Draws) -> dict[str, str]:
+def compute_metrics(
+    truth: Sequence[str], answers: Sequence[Classified], draws: Draws
+) -> dict[str, str]:
     """Return accuracy and macro-F1 with 95 % bootstrap intervals, and calibration figures.
 
     Calibration is that of the most probable scenario, before the threshold is applied.
     """
-    named = [answer.scenario for answer in said]
-    confidence = np.array([answer.confidence for answer in said])
-    right = np.array([a == b.best for a, b in zip(truth, said, strict=True)], dtype=float)
+    scenarios = [answer.scenario for answer in answers]
+    confidence = np.array([answer.confidence for answer in answers])
+    is_right = np.array([a == b.best for a, b in zip(truth, answers, strict=True)], dtype=float)
     return {
-        "accuracy": estimate_text(asdict(draws.over(accuracy(truth, named), len(truth)))),
-        "macro-F1": estimate_text(asdict(draws.over(macro_f1(truth, named), len(truth)))),
-        "calibration error": f"{calibration_error(calibration_bins(confidence, right)):.3f}",
+        "accuracy": estimate_text(asdict(draws.over(accuracy(truth, scenarios), len(truth)))),
+        "macro-F1": estimate_text(asdict(draws.over(macro_f1(truth, scenarios), len(truth)))),
+        "calibration error": f"{calibration_error(calibration_bins(confidence, is_right)):.3f}",
         "mean confidence": f"{confidence.mean():.3f}",
-        "most probable right": f"{right.mean():.3f}",
+        "most probable right": f"{is_right.mean():.3f}",
     }

@@ -58,12 +58,12 @@ WEAK = (
 
 def make_attacks() -> list[Attack]:
     """Return every weak answer in every attack, without duplicates."""
-    found = [
+    attacks = [
         Attack(family, query, plain, text.replace("{a}", plain))
         for family, text in load_attacks()
         for query, plain in WEAK
     ]
-    return list({(attack.query, attack.response): attack for attack in found}.values())
+    return list({(attack.query, attack.response): attack for attack in attacks}.values())
 
 
 class AttacksConfig(ResampledConfig):
@@ -73,42 +73,47 @@ class AttacksConfig(ResampledConfig):
     """Generative judge to attack."""
 
 
-def attack_figures(
-    found: Sequence[Attack], attacked: Sequence[Judgement], plain: Sequence[Judgement], draws: Draws
+def measure_attacks(
+    attacks: Sequence[Attack],
+    judgements: Sequence[Judgement],
+    plain_judgements: Sequence[Judgement],
+    draws: Draws,
 ) -> list[dict[str, Any]]:
     """Return the rating points that attacks gain over weak answers, with intervals.
 
     Intervals are over questions. There is a row for all attacks, one for those without a flag in
     NOTICED, and one for each family.
     """
-    every = range(len(found))
+    indices = range(len(attacks))
     groups = {
-        "all families": list(every),
-        "all that are not flagged": [k for k in every if not NOTICED & set(attacked[k].flags)],
+        "all families": list(indices),
+        "all that are not flagged": [k for k in indices if not NOTICED & set(judgements[k].flags)],
     }
-    for k in every:
-        groups.setdefault(found[k].family, []).append(k)
+    for k in indices:
+        groups.setdefault(attacks[k].family, []).append(k)
 
-    def gains(view: str, members: Sequence[int]) -> tuple[Array, list[str]]:
-        rated = [
-            (after - before, found[k].query)
+    def list_gains(view: str, members: Sequence[int]) -> tuple[Array, list[str]]:
+        gain_queries = [
+            (after - before, attacks[k].query)
             for k in members
-            if (after := attacked[k].view(view)) is not None
-            and (before := plain[k].view(view)) is not None
+            if (after := judgements[k].view(view)) is not None
+            and (before := plain_judgements[k].view(view)) is not None
         ]
-        return np.array([gain for gain, _ in rated]), [query for _, query in rated]
+        return np.array([gain for gain, _ in gain_queries]), [query for _, query in gain_queries]
 
     rows = []
     for family, members in groups.items():
-        written, queries = gains("rating", members)
-        read, read_queries = gains("expected", members)
+        rating_gains, queries = list_gains("rating", members)
+        expected_gains, expected_queries = list_gains("expected", members)
         rows.append(
             {
                 "family": family,
-                "uplift": draws.over(share(written), written.size, queries),
-                "expected": draws.over(share(read), read.size, read_queries),
-                "raised": draws.over(share(written >= 1), written.size, queries),
-                "unrated": len(members) - written.size,
+                "uplift": draws.over(share(rating_gains), rating_gains.size, queries),
+                "expected": draws.over(
+                    share(expected_gains), expected_gains.size, expected_queries
+                ),
+                "raised": draws.over(share(rating_gains >= 1), rating_gains.size, queries),
+                "unrated": len(members) - rating_gains.size,
             }
         )
     return rows
@@ -124,25 +129,27 @@ COLUMNS = {
 }
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report as one Markdown table."""
-    title = f"{found['attacks']} attacks on {found['judge']}"
-    return report("Attacks", found, [(title, tabled(found["rows"], COLUMNS), "")])
+    title = f"{result['attacks']} attacks on {result['judge']}"
+    return report("Attacks", result, [(title, tabled(result["rows"], COLUMNS), "")])
 
 
 async def study(run: Study[AttacksConfig]) -> str:
     """Judge attacks and weak answers, and write the figures. Return the report."""
-    config, found = run.config, make_attacks()
+    config, attacks = run.config, make_attacks()
     judge = judge_spec(config.judge)
     if isinstance(judge.format, ScalarFormat):
         raise ConfigError("judge: a scalar reward model writes no verdict to attack")
-    own = [JudgeInput("single", attack.query, (attack.response,)) for attack in found]
-    bare = [JudgeInput("single", attack.query, (attack.plain,)) for attack in found]
+    attack_inputs = [JudgeInput("single", attack.query, (attack.response,)) for attack in attacks]
+    plain_inputs = [JudgeInput("single", attack.query, (attack.plain,)) for attack in attacks]
     with closing(Journal(config.output / "journal.sqlite")) as journal:
-        answers = await ask(config.judge, journal, [*own, *bare])
-    attacked, plain = ([answers[item] for item in items] for items in (own, bare))
-    rows = attack_figures(found, attacked, plain, config.draws)
-    record = {"judge": judge.name, "attacks": len(found), "rows": rows}
+        answers = await ask(config.judge, journal, [*attack_inputs, *plain_inputs])
+    judgements, plain_judgements = (
+        [answers[item] for item in items] for items in (attack_inputs, plain_inputs)
+    )
+    rows = measure_attacks(attacks, judgements, plain_judgements, config.draws)
+    record = {"judge": judge.name, "attacks": len(attacks), "rows": rows}
     return run.write("attacks", record, markdown)
 
 

@@ -26,7 +26,7 @@ from experiments.faults import holdups, jobs, kills, load
 from experiments.faults.jobs import JobsConfig
 from experiments.faults.kills import KillsConfig
 from experiments.faults.load import LoadConfig
-from experiments.faults.server import service
+from experiments.faults.server import run_service
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report
 
@@ -59,63 +59,65 @@ def run_load(config: ChaosConfig) -> list[load.Load]:
     """Put the service under load."""
     log = config.output / "service.judged.jsonl"
     log.write_text("")
-    with service(config.load.judge(log), config.output) as running:
-        return [load.measure_load("service", running, config.load, log)]
+    with run_service(config.load.judge(log), config.output) as server:
+        return [load.measure_load("service", server, config.load, log)]
 
 
-def run_kills(config: ChaosConfig) -> list[kills.Killed]:
+def run_kills(config: ChaosConfig) -> list[kills.KillFigures]:
     """Run one job for each kind of process, and kill a process of that kind during it."""
-    with service(config.kills.judge, config.output, start_s=600) as running:
-        return asyncio.run(kills.kill_each(running, config.kills))
+    with run_service(config.kills.judge, config.output, start_s=600) as server:
+        return asyncio.run(kills.kill_each(server, config.kills))
 
 
 PARTS = {
-    "load": ChaosPart(run_load, load.broken_by_load, "server"),
+    "load": ChaosPart(run_load, load.check_load, "server"),
     "holdups": ChaosPart(
-        lambda config: holdups.attack_all(config.output), holdups.broken_by_holdup, "attack"
+        lambda config: holdups.attack_all(config.output), holdups.check_holdup, "attack"
     ),
-    "kills": ChaosPart(run_kills, kills.broken_by_kill, "target"),
+    "kills": ChaosPart(run_kills, kills.check_kill, "target"),
     "jobs": ChaosPart(
-        lambda config: [jobs.kill_job(config.jobs)], jobs.broken_by_killed_job, "command"
+        lambda config: [jobs.kill_job(config.jobs)], jobs.check_killed_job, "command"
     ),
 }
 
 
-def broken_promises(found: dict[str, Any]) -> list[str]:
+def find_broken_promises(results: dict[str, Any]) -> list[str]:
     """Return the promises of the service that the figures break, one text each."""
     return [
-        f"{name}, {row[part.name]}: {why}"
+        f"{name}, {row[part.name]}: {reason}"
         for name, part in PARTS.items()
-        for row in found.get(name, [])
-        for why in part.broken(row)
+        for row in results.get(name, [])
+        for reason in part.broken(row)
     ]
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report: one table for each part."""
     sections = []
-    for name in (name for name in PARTS if name in found):
-        rows = [[*map(_shown, row.values())] for row in found[name]]
-        sections.append((name, [list(found[name][0]), *rows], ""))
-    return report("Chaos", found, sections)
+    for name in (name for name in PARTS if name in result):
+        rows = [[*map(_format_value, row.values())] for row in result[name]]
+        sections.append((name, [list(result[name][0]), *rows], ""))
+    return report("Chaos", result, sections)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return " to ".join(map(_shown, value))
+        return " to ".join(map(_format_value, value))
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def study(run: Study[ChaosConfig]) -> str:
     """Run the parts and write their figures. Raises EngineError for broken promises."""
     run.config.output.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name in run.parts:
         print(f"== {name}", file=sys.stderr)
-        found[name] = to_plain(PARTS[name].run(run.config))
-    text = run.write("chaos", found, markdown)
-    if wrong := broken_promises(found):
-        raise EngineError("\n  ".join(["promises are broken:", *wrong, f"see {run.config.output}"]))
+        results[name] = to_plain(PARTS[name].run(run.config))
+    text = run.write("chaos", results, markdown)
+    if violations := find_broken_promises(results):
+        raise EngineError(
+            "\n  ".join(["promises are broken:", *violations, f"see {run.config.output}"])
+        )
     return text
 
 

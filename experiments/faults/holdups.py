@@ -22,10 +22,11 @@ import httpx
 
 from autoj_reward.config import JudgeConfig
 from experiments.faults.proxy import nginx_before
-from experiments.faults.server import HEADERS, TOKEN, Server, service
+from experiments.faults.server import HEADERS, TOKEN, Server, run_service
 
 HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S, INPUTS = 1.0, 300.0, 1024.0, 30.0, 1024
-"""Promised limits. HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S and INPUTS bound the fields of `Held`."""
+"""Promised limits. HEALTH_S, MEMORY_MIB, LOG_KIB, STOP_S and INPUTS bound the fields of
+`HoldupFigures`."""
 HOLD_S = 20.0
 """Seconds for which an endless attack runs."""
 SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
@@ -35,7 +36,7 @@ HEAD = f"POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HoldupFigures:
     """Figures of one attack."""
 
     attack: str
@@ -60,7 +61,7 @@ class Held:
     """Number of judge inputs of the most expensive request."""
 
 
-def broken_by_holdup(row: dict[str, Any]) -> list[str]:
+def check_holdup(row: dict[str, Any]) -> list[str]:
     """Return the promised limits that a row breaks, one text each."""
     bounds = {
         "health_cpu_s": HEALTH_S,
@@ -69,38 +70,40 @@ def broken_by_holdup(row: dict[str, Any]) -> list[str]:
         "stop_s": STOP_S,
         "inputs": INPUTS,
     }
-    wrong = [f"{name} {row[name]:.4g}" for name, most in bounds.items() if row[name] > most]
-    return wrong if row["scored"] else [*wrong, "nobody was served"]
+    violations = [f"{name} {row[name]:.4g}" for name, limit in bounds.items() if row[name] > limit]
+    return violations if row["scored"] else [*violations, "nobody was served"]
 
 
-def attack_all(folder: Path) -> Sequence[Held]:
+def attack_all(folder: Path) -> Sequence[HoldupFigures]:
     """Run every attack from a separate process, each against a new service."""
-    return [attacked(folder, name) for name in ATTACKS]
+    return [run_attack(folder, name) for name in ATTACKS]
 
 
-def attacked(folder: Path, name: str) -> Held:
+def run_attack(folder: Path, name: str) -> HoldupFigures:
     """Run one attack until it ends, or for HOLD_S seconds if it is endless."""
-    log, (_, proxied, lasts) = folder / "service.log", ATTACKS[name]
+    log, (_, is_proxied, is_endless) = folder / "service.log", ATTACKS[name]
     with (
-        service(JudgeConfig(kind="fake"), folder) as server,
-        nginx_before(server.port, folder) if proxied else nullcontext() as proxy,
+        run_service(JudgeConfig(kind="fake"), folder) as server,
+        nginx_before(server.port, folder) if is_proxied else nullcontext() as proxy,
     ):
         address = proxy.http if proxy else server.address
         before = log.stat().st_size
         command = [sys.executable, "-m", __name__, name, address]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacking:
-            assert attacking.stdout is not None
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacker:
+            assert attacker.stdout is not None
             try:
-                attacking.stdout.readline()  # the attack has begun
-                seen = asyncio.run(_watched(server, address, None if lasts else attacking))
+                attacker.stdout.readline()  # the attack has begun
+                figures = asyncio.run(
+                    _watch_service(server, address, None if is_endless else attacker)
+                )
                 started = time.monotonic()
                 server.close()
                 stop_s = time.monotonic() - started
             finally:
-                attacking.kill()
-            told, _ = attacking.communicate()
+                attacker.kill()
+            output, _ = attacker.communicate()
         log_kib = (log.stat().st_size - before) / 1024
-    return Held(name, *seen, log_kib, stop_s, int(told or 0))
+    return HoldupFigures(name, *figures, log_kib, stop_s, int(output or 0))
 
 
 Attack = Callable[[str], Coroutine[Any, Any, int]]
@@ -108,8 +111,8 @@ Attack = Callable[[str], Coroutine[Any, Any, int]]
 return."""
 
 
-async def _watched(
-    server: Server, address: str, attacking: subprocess.Popen[str] | None
+async def _watch_service(
+    server: Server, address: str, attacker: subprocess.Popen[str] | None
 ) -> tuple[float, float, int, int, float, int]:
     """Call the service at an address until the attacker ends, or for HOLD_S seconds without one.
 
@@ -119,16 +122,16 @@ async def _watched(
     slowest, busiest, scored, failed, files = 0.0, 0.0, 0, 0, 0
     end = time.monotonic() + HOLD_S
     async with httpx.AsyncClient(base_url=address, trust_env=False, timeout=30) as caller:
-        while attacking.poll() is None if attacking else time.monotonic() < end:
+        while attacker.poll() is None if attacker else time.monotonic() < end:
             started, spent = time.monotonic(), server.cpu_s
             try:
                 async with asyncio.timeout(30):
-                    answer = await _alone(address)
+                    answer = await _probe_health(address)
                 slowest = max(slowest, time.monotonic() - started)
                 busiest = max(busiest, server.cpu_s - spent)
                 failed += not answer.startswith(b"HTTP/1.1 200 ")
-                given = await caller.post("/v1/score", json=SCORE, headers=HEADERS)
-                scored, failed = scored + given.is_success, failed + given.is_error
+                score_answer = await caller.post("/v1/score", json=SCORE, headers=HEADERS)
+                scored, failed = scored + score_answer.is_success, failed + score_answer.is_error
             except (OSError, TimeoutError, httpx.TransportError):
                 failed += 1
             files = max(files, server.process.num_fds())
@@ -136,7 +139,7 @@ async def _watched(
     return slowest, busiest, scored, failed, server.peak_mib, files
 
 
-async def _alone(address: str) -> bytes:
+async def _probe_health(address: str) -> bytes:
     """Return the answer of /healthz on a new connection."""
     reader, writer = await _connect(address)
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -150,26 +153,26 @@ async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
     return await asyncio.open_connection(host, int(port))
 
 
-def _holding(count: int, said: str) -> Attack:
+def _make_holding_attack(count: int, text: str) -> Attack:
     """Return an attack of `count` connections that send one text and wait, reopened when closed."""
 
     async def attack(address: str) -> int:
-        async def one() -> None:
+        async def hold_connection() -> None:
             while True:
                 with suppress(OSError):
                     reader, writer = await _connect(address)
-                    writer.write(said.encode())
+                    writer.write(text.encode())
                     await reader.read()
                     writer.close()
                 await asyncio.sleep(1.0)
 
-        await asyncio.gather(*(one() for _ in range(count)))
+        await asyncio.gather(*(hold_connection() for _ in range(count)))
         return 0
 
     return attack
 
 
-def _posting(body: Callable[[], bytes]) -> Attack:
+def _make_posting_attack(body: Callable[[], bytes]) -> Attack:
     """Return an attack that posts a body four times."""
 
     async def attack(address: str) -> int:
@@ -197,11 +200,11 @@ async def _tie(address: str) -> int:
     async with httpx.AsyncClient(headers=HEADERS, trust_env=False, timeout=60) as caller:
         answer = await caller.post(f"{address}/v1/best_of_n", json=body)
         answer.raise_for_status()
-        told = answer.json()
-    return len(told["judgements"]) + 2 * len(told["selection"]["comparisons"])
+        result = answer.json()
+    return len(result["judgements"]) + 2 * len(result["selection"]["comparisons"])
 
 
-def _text() -> bytes:
+def _make_large_body() -> bytes:
     """Return a large body that is read to its end and then refused.
 
     The refusal keeps the scripted judge's own work out of the measurement.
@@ -211,11 +214,15 @@ def _text() -> bytes:
 
 
 ATTACKS: dict[str, tuple[Attack, bool, bool]] = {
-    "10,000 half-open connections": (_holding(10_000, "GET /healthz HTTP/1.1\r\nA: b"), True, True),
+    "10,000 half-open connections": (
+        _make_holding_attack(10_000, "GET /healthz HTTP/1.1\r\nA: b"),
+        True,
+        True,
+    ),
     "no token": (_flood, True, True),
-    "half a body": (_holding(32, f"{HEAD}Content-Length: 100\r\n\r\n{{"), False, True),
-    "60 MiB of [],": (_posting(lambda: b"[" + b"[]," * (20 * 2**20)), False, False),
-    "60 MiB of text": (_posting(_text), False, False),
+    "half a body": (_make_holding_attack(32, f"{HEAD}Content-Length: 100\r\n\r\n{{"), False, True),
+    "60 MiB of [],": (_make_posting_attack(lambda: b"[" + b"[]," * (20 * 2**20)), False, False),
+    "60 MiB of text": (_make_posting_attack(_make_large_body), False, False),
     "1,024 tied candidates": (_tie, False, False),
 }
 """Attacks, each with whether nginx stands before the service and whether the attack is endless."""

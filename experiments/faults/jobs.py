@@ -35,7 +35,7 @@ class JobsConfig(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Disturbed:
+class KilledJobFigures:
     """Comparison of the killed job with the undisturbed one."""
 
     command: str
@@ -49,37 +49,42 @@ class Disturbed:
     """Whether the selections of both jobs are identical byte for byte."""
 
 
-def kill_job(config: JobsConfig) -> Disturbed:
+def kill_job(config: JobsConfig) -> KilledJobFigures:
     """Run the killed and the undisturbed job and compare them.
 
     Raises EngineError if one fails by itself.
     """
     with TemporaryDirectory() as name:
-        killed, whole = Path(name) / "killed", Path(name) / "whole"
-        for folder in (killed, whole):
+        killed_folder, whole_folder = Path(name) / "killed", Path(name) / "whole"
+        for folder in (killed_folder, whole_folder):
             folder.mkdir()
-            asked = make_rows(config.queries, config.candidates, config.words)
-            write_jsonl(folder / "in.jsonl", asked)
-        kills = _kill(config, killed)
-        for folder in (killed, whole):
-            wait_for_end(_start(config, folder), folder)
-        texts = [(folder / "out" / "selections.jsonl").read_bytes() for folder in (killed, whole)]
-        said, once = map(_answered, (killed, whole))
+            rows = make_rows(config.queries, config.candidates, config.words)
+            write_jsonl(folder / "in.jsonl", rows)
+        kills = _kill_repeatedly(config, killed_folder)
+        for folder in (killed_folder, whole_folder):
+            wait_for_end(_start_job(config, folder), folder)
+        texts = [
+            (folder / "out" / "selections.jsonl").read_bytes()
+            for folder in (killed_folder, whole_folder)
+        ]
+        answers, undisturbed_answers = map(_count_answers, (killed_folder, whole_folder))
     inputs = config.queries * config.candidates
-    return Disturbed("best-of-n", kills, inputs, said, said - once, texts[0] == texts[1])
+    return KilledJobFigures(
+        "best-of-n", kills, inputs, answers, answers - undisturbed_answers, texts[0] == texts[1]
+    )
 
 
-def _start(config: JobsConfig, folder: Path) -> subprocess.Popen[bytes]:
+def _start_job(config: JobsConfig, folder: Path) -> subprocess.Popen[bytes]:
     script = {"latency_s": config.latency_s, "log": str(folder / "log")}
     return start_command(folder, *job_command(folder, judge={"kind": "fake", "script": script}))
 
 
-def _kill(config: JobsConfig, folder: Path) -> int:
+def _kill_repeatedly(config: JobsConfig, folder: Path) -> int:
     """Kill the job as configured. Return the number of kills."""
     until, kills = time.monotonic() + config.for_s, 0
     with tqdm(desc="kills") as bar:
         while time.monotonic() < until:
-            process = _start(config, folder)
+            process = _start_job(config, folder)
             try:
                 process.wait(config.every_s)
             except subprocess.TimeoutExpired:
@@ -93,12 +98,12 @@ def _kill(config: JobsConfig, folder: Path) -> int:
     return kills
 
 
-def _answered(folder: Path) -> int:
+def _count_answers(folder: Path) -> int:
     with (folder / "log").open(encoding="ascii") as log:
         return sum(1 for _ in log)
 
 
-def broken_by_killed_job(row: dict[str, Any]) -> list[str]:
+def check_killed_job(row: dict[str, Any]) -> list[str]:
     """Return the promises about killed jobs that a row breaks, one text each."""
-    wrong = [] if row["identical"] else ["the selections are not those of the undisturbed job"]
-    return wrong if row["kills"] else [*wrong, "the job was over before a kill"]
+    violations = [] if row["identical"] else ["the selections are not those of the undisturbed job"]
+    return violations if row["kills"] else [*violations, "the job was over before a kill"]

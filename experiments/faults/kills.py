@@ -50,7 +50,7 @@ class KillsConfig(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Killed:
+class KillFigures:
     """Figures of one job with a kill."""
 
     target: str
@@ -80,88 +80,92 @@ def find_processes(server: Server, target: str) -> list[psutil.Process]:
     try:
         if target == "service":
             return [server.process]
-        below = server.process.children(recursive=True)
+        descendants = server.process.children(recursive=True)
     except psutil.NoSuchProcess:  # the service itself is restarting
         return []
-    return [p for p in below if _is(p, TARGETS[target])]
+    return [process for process in descendants if _matches(process, TARGETS[target])]
 
 
-def _is(process: psutil.Process, sign: str) -> bool:
+def _matches(process: psutil.Process, text: str) -> bool:
     try:
-        return sign in process.name() or sign in " ".join(process.cmdline())
+        return text in process.name() or text in " ".join(process.cmdline())
     except psutil.Error:
         return False
 
 
-async def judge_and_kill(server: Server, target: str, config: KillsConfig) -> Killed:
+async def judge_and_kill(server: Server, target: str, config: KillsConfig) -> KillFigures:
     """Run a job, and kill one process of the target after a quarter of the answers."""
-    asked = [
+    candidates = [
         Candidate(f"Question {n % 4} of the {target} job?", f"Answer {n}: " + "word " * (n % 7))
         for n in range(config.candidates)
     ]
     times: list[float] = []
     quarter = asyncio.Event()
 
-    def progress(judgement: Judgement, reused: bool) -> None:
+    def note_answer(judgement: Judgement, reused: bool) -> None:
         times.append(time.monotonic())
         if len(times) >= config.candidates // 4:
             quarter.set()
 
     backend = await HttpBackend.connect(server.address, TOKEN, 60)
     client = RewardClient(
-        backend, deadline_s=config.deadline_s, chunk=8, max_in_flight=32, progress=progress
+        backend, deadline_s=config.deadline_s, chunk=8, max_in_flight=32, progress=note_answer
     )
     try:
-        rating = asyncio.create_task(client.rate(asked))
+        rating = asyncio.create_task(client.rate(candidates))
         waiting = asyncio.create_task(quarter.wait())
         await asyncio.wait({rating, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
-        left, killed = len(asked) - len(times), time.monotonic()
-        recovering = asyncio.create_task(asyncio.to_thread(_kill, server, target))
+        remaining, killed_at = len(candidates) - len(times), time.monotonic()
+        recovering = asyncio.create_task(asyncio.to_thread(_kill_oldest, server, target))
         judgements = await rating
-        recovered, orphans = await recovering
+        recovered_s, orphans = await recovering
     finally:
         await backend.close()
-    after = [killed, *(t for t in times if t > killed)]
-    return Killed(
+    after = [killed_at, *(t for t in times if t > killed_at)]
+    return KillFigures(
         target=target,
-        candidates=len(asked),
-        left=left,
-        answered=sum(j is not None for j in judgements),
+        candidates=len(candidates),
+        left=remaining,
+        answered=sum(judgement is not None for judgement in judgements),
         told=len(times),
-        ok=sum(j.ok for j in judgements),
+        ok=sum(judgement.ok for judgement in judgements),
         pause_s=max((b - a for a, b in pairwise(after)), default=0.0),
-        recovered_s=recovered,
+        recovered_s=recovered_s,
         orphans=orphans,
     )
 
 
-def _kill(server: Server, target: str) -> tuple[float, int]:
+def _kill_oldest(server: Server, target: str) -> tuple[float, int]:
     """Kill the oldest process of a target.
 
     Returns the seconds until it was replaced, and the number of its children that still run.
     """
-    before, replicas = find_processes(server, target), server.replicas()
+    before, replicas = find_processes(server, target), server.count_replicas()
     if not before:
         raise ConfigError(f"kills.targets: no process of {target!r} runs here")
-    victim, below = before[0], before[0].children(recursive=True)
+    victim, descendants = before[0], before[0].children(recursive=True)
     started = time.monotonic()
     os.kill(victim.pid, signal.SIGKILL)
     while time.monotonic() < started + RECOVERY_S:
-        now = find_processes(server, target)
-        if len(now) >= len(before) and victim not in now and server.replicas() >= replicas:
+        processes = find_processes(server, target)
+        if (
+            len(processes) >= len(before)
+            and victim not in processes
+            and server.count_replicas() >= replicas
+        ):
             seconds = time.monotonic() - started
-            return seconds, _orphans(below)
+            return seconds, _count_orphans(descendants)
         time.sleep(0.1)
     raise ConfigError(f"no new process of {target!r} within {RECOVERY_S:g} s")
 
 
-def _orphans(processes: Sequence[psutil.Process]) -> int:
+def _count_orphans(processes: Sequence[psutil.Process]) -> int:
     """Return how many of the processes still run after ORPHANS_S seconds."""
     deadline = time.monotonic() + ORPHANS_S
-    while (left := sum(map(_runs, processes))) and time.monotonic() < deadline:
+    while (running := sum(map(_runs, processes))) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return left
+    return running
 
 
 def _runs(process: psutil.Process) -> bool:
@@ -171,18 +175,18 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-async def kill_each(server: Server, config: KillsConfig) -> list[Killed]:
+async def kill_each(server: Server, config: KillsConfig) -> list[KillFigures]:
     """Run one job for each target."""
     return [await judge_and_kill(server, target, config) for target in config.targets]
 
 
-def broken_by_kill(row: dict[str, Any]) -> list[str]:
+def check_kill(row: dict[str, Any]) -> list[str]:
     """Return the promises about kills that a row breaks, one text each."""
-    wrong = []
+    violations = []
     if not row["candidates"] == row["answered"] == row["told"] == row["ok"]:
-        wrong.append("not every candidate was answered once and ok")
+        violations.append("not every candidate was answered once and ok")
     if not row["left"]:
-        wrong.append("the job was over before the kill")
+        violations.append("the job was over before the kill")
     if row["orphans"]:
-        wrong.append(f"{row['orphans']} orphans run on")
-    return wrong
+        violations.append(f"{row['orphans']} orphans run on")
+    return violations

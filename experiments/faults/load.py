@@ -98,63 +98,63 @@ class Load:
     """Growth over the second half, by least squares. NaN for a load of less than a minute."""
 
 
-def broken_by_load(row: dict[str, Any]) -> list[str]:
+def check_load(row: dict[str, Any]) -> list[str]:
     """Return the promised limits that a row breaks, one text each."""
-    wrong = [f"{row[name]} {name}" for name in ("failed", "lost", "twice") if row[name]]
+    violations = [f"{row[name]} {name}" for name in ("failed", "lost", "twice") if row[name]]
     if (row["mib_per_minute"] or 0.0) > MAX_MIB_PER_MINUTE:  # None after a short load
-        wrong.append(f"{row['mib_per_minute']:.1f} MiB more each minute")
-    return wrong
+        violations.append(f"{row['mib_per_minute']:.1f} MiB more each minute")
+    return violations
 
 
 def measure_load(name: str, server: Server, config: LoadConfig, log: Path) -> Load:
     """Put a server under load and return the figures."""
-    each, more = divmod(config.concurrent, config.clients)
-    share = [each + (n < more) for n in range(config.clients)]
+    base, extra = divmod(config.concurrent, config.clients)
+    counts = [base + (n < extra) for n in range(config.clients)]
     memory: list[tuple[float, float]] = []
     context = multiprocessing.get_context("spawn")
-    with _watching(server.process, memory), ProcessPoolExecutor(len(share), context) as pool:
-        running = [
-            pool.submit(_client, n, server.address, count, config.seconds)
-            for n, count in enumerate(share)
+    with _watch_memory(server.process, memory), ProcessPoolExecutor(len(counts), context) as pool:
+        futures = [
+            pool.submit(_run_client, n, server.address, count, config.seconds)
+            for n, count in enumerate(counts)
         ]
-        found = [one.result() for one in running]
-    samples = [sample for asked, _ in found for sample in asked]
-    seconds = statistics.mean(lasted for _, lasted in found)
-    return summarise_load(name, samples, _judged(log), memory, seconds)
+        results = [future.result() for future in futures]
+    samples = [sample for requests, _ in results for sample in requests]
+    seconds = statistics.mean(client_s for _, client_s in results)
+    return summarise_load(name, samples, _read_judged_texts(log), memory, seconds)
 
 
 def summarise_load(
     name: str,
     samples: Sequence[Request],
-    judged: Sequence[str],
+    judged_texts: Sequence[str],
     memory: Sequence[tuple[float, float]],
     seconds: float,
 ) -> Load:
     """Compute the figures of a load test.
 
-    `judged` are the responses in the engine's log, `memory` holds (seconds, MiB) pairs, and
+    `judged_texts` are the responses in the engine's log, `memory` holds (seconds, MiB) pairs, and
     `seconds` is the duration of a client's load.
     """
-    good = [s for s in samples if s.status == 200]
-    added = [s.seconds - s.inside for s in good] or [float("nan")]
-    counts = Counter(judged)
-    answered = {s.name for s in good}
-    p50, p99 = np.percentile(added, [50, 99])
+    answered_requests = [s for s in samples if s.status == 200]
+    added_s = [s.seconds - s.inside for s in answered_requests] or [float("nan")]
+    counts = Counter(judged_texts)
+    answered_names = {s.name for s in answered_requests}
+    p50, p99 = np.percentile(added_s, [50, 99])
     return Load(
         server=name,
         requests=len(samples),
-        per_second=len(good) / seconds,
+        per_second=len(answered_requests) / seconds,
         p50_s=float(p50),
         p99_s=float(p99),
-        failed=len(samples) - len(good),
-        lost=len(answered ^ (set(counts) & {s.name for s in samples})),
+        failed=len(samples) - len(answered_requests),
+        lost=len(answered_names ^ (set(counts) & {s.name for s in samples})),
         twice=sum(count > 1 for count in counts.values()),
         rss_mib=(memory[len(memory) // 10][1], memory[-1][1]),
-        mib_per_minute=_slope(memory),
+        mib_per_minute=_fit_slope(memory),
     )
 
 
-def _slope(memory: Sequence[tuple[float, float]]) -> float:
+def _fit_slope(memory: Sequence[tuple[float, float]]) -> float:
     """Return the growth in MiB per minute over the second half of the time."""
     first, last = memory[0][0], memory[-1][0]
     half = [(at, mib) for at, mib in memory if at >= (first + last) / 2]
@@ -164,19 +164,19 @@ def _slope(memory: Sequence[tuple[float, float]]) -> float:
     return float(np.polyfit((at - first) / 60, mib, 1)[0])
 
 
-def _judged(log: Path) -> list[str]:
+def _read_judged_texts(log: Path) -> list[str]:
     return [json.loads(line)[0] for line in log.read_text(encoding="ascii").splitlines()]
 
 
 @contextmanager
-def _watching(process: psutil.Process, memory: list[tuple[float, float]]) -> Iterator[None]:
+def _watch_memory(process: psutil.Process, memory: list[tuple[float, float]]) -> Iterator[None]:
     """Record (seconds, MiB of resident memory) of a process once a second."""
-    over = threading.Event()
+    ended = threading.Event()
 
     def watch() -> None:
         while True:
             memory.append((time.monotonic(), process.memory_info().rss / 2**20))
-            if over.wait(1.0):
+            if ended.wait(1.0):
                 return
 
     thread = threading.Thread(target=watch)
@@ -184,20 +184,22 @@ def _watching(process: psutil.Process, memory: list[tuple[float, float]]) -> Ite
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()
 
 
-def _client(
+def _run_client(
     number: int, address: str, concurrent: int, seconds: float
 ) -> tuple[list[Request], float]:
     """Run one client. Return its requests, and how many seconds it ran."""
     started = time.monotonic()
-    samples = asyncio.run(_load(number, address, concurrent, seconds))
+    samples = asyncio.run(_send_requests(number, address, concurrent, seconds))
     return samples, time.monotonic() - started
 
 
-async def _load(number: int, address: str, concurrent: int, seconds: float) -> list[Request]:
+async def _send_requests(
+    number: int, address: str, concurrent: int, seconds: float
+) -> list[Request]:
     samples: list[Request] = []
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=concurrent)
     async with httpx.AsyncClient(
@@ -205,18 +207,18 @@ async def _load(number: int, address: str, concurrent: int, seconds: float) -> l
     ) as client:
         end = time.monotonic() + seconds
 
-        async def ask(worker: int) -> None:
+        async def run_worker(worker: int) -> None:
             count = 0
             while not count or time.monotonic() < end:  # at least once, even on a busy machine
                 count += 1
                 name = f"client {number} worker {worker} request {count}"
-                samples.append(await _ask(client, name))
+                samples.append(await _send_request(client, name))
 
-        await asyncio.gather(*(ask(worker) for worker in range(concurrent)))
+        await asyncio.gather(*(run_worker(worker) for worker in range(concurrent)))
     return samples
 
 
-async def _ask(client: httpx.AsyncClient, name: str) -> Request:
+async def _send_request(client: httpx.AsyncClient, name: str) -> Request:
     body = {"candidates": [{"query": f"Question of {name}?", "response": name}]}
     started = time.monotonic()
     try:

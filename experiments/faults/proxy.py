@@ -51,25 +51,25 @@ def nginx_before(
     http, https = free_port(), free_port()
     certificate, key = folder / "tls.crt", folder / "tls.key"
     _make_certificate(certificate, key)
-    text = _changed(
+    text = _apply_changes(
         SHIPPED.read_text(encoding="utf-8"),
         {
             "server 127.0.0.1:8300;": f"server 127.0.0.1:{port};",
             "listen 443 ssl;": f"listen 127.0.0.1:{https} ssl; listen 127.0.0.1:{http};",
             "/etc/autoj/tls.crt": str(certificate),
             "/etc/autoj/tls.key": str(key),
-            "http {": f"http {{ {_temporary_folders(folder)}",
+            "http {": f"http {{ {_render_temporary_folders(folder)}",
             **(changes or {}),
         },
     )
     config = folder / "nginx.conf"
     config.write_text(text, encoding="utf-8")
     # As root, the workers would be another user, who cannot enter the folder.
-    given = f"daemon off; user root; pid {folder}/nginx.pid;"
-    command = [program, "-e", str(folder / "nginx.log"), "-c", str(config), "-g", given]
+    directives = f"daemon off; user root; pid {folder}/nginx.pid;"
+    command = [program, "-e", str(folder / "nginx.log"), "-c", str(config), "-g", directives]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            _wait(http, process)
+            _wait_for_port(http, process)
             yield Proxy(f"http://127.0.0.1:{http}", f"https://127.0.0.1:{https}", certificate)
         finally:
             process.terminate()
@@ -83,12 +83,12 @@ def _make_certificate(certificate: Path, key: Path) -> None:
     subprocess.run([*command.split(), *names, *files], check=True, capture_output=True)
 
 
-def _temporary_folders(folder: Path) -> str:
+def _render_temporary_folders(folder: Path) -> str:
     kinds = "client_body", "proxy", "fastcgi", "uwsgi", "scgi"
     return " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
 
 
-def _changed(text: str, changes: Mapping[str, str]) -> str:
+def _apply_changes(text: str, changes: Mapping[str, str]) -> str:
     for old, new in changes.items():
         if text.count(old) != 1:
             raise ValueError(f"{SHIPPED.name} has {old!r} {text.count(old)} times")
@@ -96,7 +96,7 @@ def _changed(text: str, changes: Mapping[str, str]) -> str:
     return text
 
 
-def _wait(port: int, process: subprocess.Popen[str]) -> None:
+def _wait_for_port(port: int, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if process.poll() is not None:

@@ -63,20 +63,20 @@ class Server:
 
     def _watch(self) -> None:
         """Restart the process when it dies, and first kill its remaining children."""
-        left: list[psutil.Process] = []
+        children: list[psutil.Process] = []
         while not self._stopping.wait(0.2):
             if self._process.poll() is None:
                 try:
-                    left = self.process.children(recursive=True)
+                    children = self.process.children(recursive=True)
                 except psutil.NoSuchProcess:
                     continue
                 continue
-            for orphan in left:
+            for orphan in children:
                 with suppress(psutil.NoSuchProcess):  # it may have ended by itself
                     orphan.kill()
             self._process = self._start()
 
-    def replicas(self) -> int:
+    def count_replicas(self) -> int:
         """Return the number of replicas that `/readyz` reports; 0 if it does not answer."""
         try:
             answer = httpx.get(f"{self.address}/readyz", timeout=10, trust_env=False)
@@ -91,7 +91,7 @@ class Server:
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if self.replicas():
+            if self.count_replicas():
                 return
             time.sleep(0.1)
         raise EngineUnavailable(f"no server at {self.address} after {seconds:g} s: see {self._log}")
@@ -109,7 +109,7 @@ class Server:
 
 
 @contextmanager
-def service(
+def run_service(
     judge: JudgeConfig,
     folder: Path,
     start_s: float = 180,
@@ -120,15 +120,15 @@ def service(
     """
     port = free_port()
     config = folder / "serve.yaml"
-    given = {"reward": {"judge": judge.model_dump(mode="json")}, "port": port, "drain_s": 30}
-    config.write_text(yaml.safe_dump(given), encoding="utf-8")
+    run_config = {"reward": {"judge": judge.model_dump(mode="json")}, "port": port, "drain_s": 30}
+    config.write_text(yaml.safe_dump(run_config), encoding="utf-8")
     command = [sys.executable, "-m", "autoj_reward.cli", "serve", "--config", str(config)]
-    with running(Server(command, port, folder / "service.log"), start_s) as server:
+    with run_server(Server(command, port, folder / "service.log"), start_s) as server:
         yield server
 
 
 @contextmanager
-def running(server: Server, start_s: float) -> Iterator[Server]:
+def run_server(server: Server, start_s: float) -> Iterator[Server]:
     """Yield the server once it is ready, and close it afterwards."""
     try:
         server.wait_ready(start_s)
@@ -139,6 +139,6 @@ def running(server: Server, start_s: float) -> Iterator[Server]:
 
 def free_port() -> int:
     """Return a free port of the loopback interface."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -40,17 +40,17 @@ class SlotReading:
     """Whether the judge opened the slot itself."""
 
 
-def slot_of(
-    tokens: PromptTokenizer, fmt: JudgeFormat, prompt: Sequence[int], own: Generation
+def find_slot(
+    tokens: PromptTokenizer, fmt: JudgeFormat, prompt: Sequence[int], generation: Generation
 ) -> SlotReading:
     """Return the rating slot of an output, forced if it has none, like GenerativeJudge does."""
-    parsed, force = parse_rating(own.text, fmt), fmt.protocol("single").force
+    parsed, force = parse_rating(generation.text, fmt), fmt.protocol("single").force
     if isinstance(parsed, ParseFailure):
-        keep, opening = parsed.end, force if own.text else force.lstrip()
+        keep, opening = parsed.end, force if generation.text else force.lstrip()
     else:
-        keep, opening = parsed.opened, own.text[parsed.opened : parsed.start]
+        keep, opening = parsed.opened, generation.text[parsed.opened : parsed.start]
     prepared = Prepared((), tuple(prompt))
-    context, labels = slot_tokens(tokens, prepared, own, keep, opening, fmt.scale.labels)
+    context, labels = slot_tokens(tokens, prepared, generation, keep, opening, fmt.scale.labels)
     return SlotReading(context, labels, not isinstance(parsed, ParseFailure))
 
 
@@ -65,8 +65,8 @@ class BareEngine:
         self.tokens = PromptTokenizer(llm.get_tokenizer(), wrapper)
 
     @classmethod
-    def start(cls, config: JudgeConfig, **more: Any) -> BareEngine:
-        """Start an engine with a replica's arguments and `more`.
+    def start(cls, config: JudgeConfig, **overrides: Any) -> BareEngine:
+        """Start an engine with a replica's arguments and `overrides`.
 
         Raises ModelError with the cause.
         """
@@ -74,7 +74,7 @@ class BareEngine:
 
         from autoj_reward.engine.vllm import engine_arguments
 
-        arguments = engine_arguments(config, resolve(config)) | more
+        arguments = engine_arguments(config, resolve(config)) | overrides
         try:
             llm = LLM(**arguments)
         except (RuntimeError, ValueError, OSError) as error:
@@ -93,8 +93,8 @@ class BareEngine:
 
     def _generate(self, prompts: Sequence[list[int]], params: Any) -> list[Any]:
         """Return vLLM's outputs in order. `params` is one SamplingParams, or one per prompt."""
-        given = [{"prompt_token_ids": ids} for ids in prompts]
-        outputs: list[Any] = self._llm.generate(given, params, use_tqdm=False)
+        requests = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs: list[Any] = self._llm.generate(requests, params, use_tqdm=False)
         return outputs
 
     def _read(
@@ -104,22 +104,24 @@ class BareEngine:
 
         Returns {node: {token id: natural log-probability}} for each slot, and vLLM's outputs.
         """
-        asked = [
+        nodes = [
             (k, *node) for k, slot in enumerate(slots) for node in inner_nodes(slot.labels).items()
         ]
         params = [
             self._params(max_tokens=1, temperature=0.0, logprob_token_ids=ids, **options)
-            for _, _, ids in asked
+            for _, _, ids in nodes
         ]
-        outputs = self._generate([[*slots[k].context, *node] for k, node, _ in asked], params)
-        found: list[dict[Ids, dict[int, float]]] = [{} for _ in slots]
-        for (k, node, ids), output in zip(asked, outputs, strict=True):
-            told = output.outputs[0].logprobs[0]
-            found[k][node] = {i: told[i].logprob for i in ids if i in told}
-        return found, outputs
+        outputs = self._generate([[*slots[k].context, *node] for k, node, _ in nodes], params)
+        slot_logprobs: list[dict[Ids, dict[int, float]]] = [{} for _ in slots]
+        for (k, node, ids), output in zip(nodes, outputs, strict=True):
+            token_logprobs = output.outputs[0].logprobs[0]
+            slot_logprobs[k][node] = {
+                i: token_logprobs[i].logprob for i in ids if i in token_logprobs
+            }
+        return slot_logprobs, outputs
 
     async def judge(
-        self, given: list[Candidate], *, critique: bool = True, cached: bool = True
+        self, candidates: list[Candidate], *, critique: bool = True, cached: bool = True
     ) -> SideRound:
         """Do the whole work of the judge, beginning with an empty prefix cache.
 
@@ -129,24 +131,24 @@ class BareEngine:
         options = {} if cached else {"skip_reading_prefix_cache": True}
         empty_cache(self._llm)
         started = time.monotonic()
-        inputs = (JudgeInput("single", c.query, (c.response,)) for c in given)
+        inputs = (JudgeInput("single", c.query, (c.response,)) for c in candidates)
         prompts = [self.tokens.ids(render(item, self.format)) for item in inputs]
         params = self._params(max_tokens=self.config.max_tokens, temperature=0.0, **options)
         outputs = self._generate(prompts, params) if critique else []
         critiques_s = time.monotonic() - started if critique else None
-        texts = map(own_text, outputs) if critique else [NOTHING] * len(prompts)
+        texts = map(read_text, outputs) if critique else [NOTHING] * len(prompts)
         slots = [
-            slot_of(self.tokens, self.format, prompt, own)
-            for prompt, own in zip(prompts, texts, strict=True)
+            find_slot(self.tokens, self.format, prompt, generation)
+            for prompt, generation in zip(prompts, texts, strict=True)
         ]
-        found, reads = self._read(slots, options)
+        slot_logprobs, reads = self._read(slots, options)
         mass = [
             sum(p for _, p in probabilities(slot.labels, logprobs))
-            for slot, logprobs in zip(slots, found, strict=True)
+            for slot, logprobs in zip(slots, slot_logprobs, strict=True)
         ]
         rated = sum(s.written or m >= MIN_MASS for s, m in zip(slots, mass, strict=True))
-        usage = used([*outputs, *reads])
-        return SideRound(time.monotonic() - started, len(given), rated, usage, critiques_s)
+        usage = count_usage([*outputs, *reads])
+        return SideRound(time.monotonic() - started, len(candidates), rated, usage, critiques_s)
 
 
 def empty_cache(llm: Any) -> None:
@@ -158,13 +160,13 @@ def empty_cache(llm: Any) -> None:
     raise EngineError("the prefix cache cannot be emptied: the engine still has work")
 
 
-def own_text(output: Any) -> Generation:
+def read_text(output: Any) -> Generation:
     """Return the judge's text in a vLLM output."""
-    [own] = output.outputs
-    return Generation(own.text, tuple(own.token_ids))
+    [completion] = output.outputs
+    return Generation(completion.text, tuple(completion.token_ids))
 
 
-def used(outputs: Sequence[Any]) -> Usage:
+def count_usage(outputs: Sequence[Any]) -> Usage:
     """Return the token counts of vLLM outputs."""
     return Usage(
         sum(len(output.prompt_token_ids) for output in outputs),

@@ -49,30 +49,32 @@ def judge_by_script(response: str) -> dict[str, Any]:
     }
 
 
-def bare_key(query: str, response: str) -> str:
+def make_key(query: str, response: str) -> str:
     """Return the key of a judgement."""
     return hashlib.sha256(json.dumps([BARE_JUDGE, query, response]).encode()).hexdigest()
 
 
 def judge_row(db: sqlite3.Connection, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the judgements of a row's responses. Those without a record are judged and stored."""
-    keys = [bare_key(row["query"], response) for response in row["responses"]]
+    keys = [make_key(row["query"], response) for response in row["responses"]]
     marks = ",".join("?" * len(keys))
-    known = dict(db.execute(f"SELECT key, judgement FROM judgements WHERE key IN ({marks})", keys))
-    found, new = [], []
+    records = dict(
+        db.execute(f"SELECT key, judgement FROM judgements WHERE key IN ({marks})", keys)
+    )
+    judgements, new = [], []
     for key, response in zip(keys, row["responses"], strict=True):
-        if key in known:
-            found.append(json.loads(known[key]))
+        if key in records:
+            judgements.append(json.loads(records[key]))
         else:
-            found.append(judge_by_script(response))
-            new.append((key, row["query"], response, json.dumps(found[-1])))
+            judgements.append(judge_by_script(response))
+            new.append((key, row["query"], response, json.dumps(judgements[-1])))
     db.execute("BEGIN")
     db.executemany("INSERT OR REPLACE INTO judgements VALUES (?, ?, ?, ?)", new)
     db.execute("COMMIT")
-    return found
+    return judgements
 
 
-def best_index(judgements: Sequence[Mapping[str, Any]], logprobs: Sequence[float]) -> int:
+def find_best_index(judgements: Sequence[Mapping[str, Any]], logprobs: Sequence[float]) -> int:
     """Return the index of the highest rating; the highest log-probability breaks ties."""
     return max(range(len(judgements)), key=lambda i: (judgements[i]["rating"], logprobs[i]))
 
@@ -95,16 +97,18 @@ def run_bare_job(folder: Path) -> None:
     ):
         for line, text in enumerate(rows, 1):
             row = json.loads(text)
-            found = judge_row(db, row)
-            best = best_index(found, row["logprobs"])
-            chosen = {"response": row["responses"][best]} | found[best]
-            ratings = [judgement["rating"] for judgement in found]
-            named = {"line": line, "query": row["query"], "index": best}
-            selections.write(json.dumps(named | chosen | {"ratings": ratings}) + "\n")
-            given = zip(row["responses"], row["logprobs"], found, strict=True)
-            for index, (response, logprob, judgement) in enumerate(given):
-                own = {"line": line, "index": index, "response": response}
-                judgements.write(json.dumps(own | {"policy_logprob": logprob} | judgement) + "\n")
+            row_judgements = judge_row(db, row)
+            best = find_best_index(row_judgements, row["logprobs"])
+            choice = {"response": row["responses"][best]} | row_judgements[best]
+            ratings = [judgement["rating"] for judgement in row_judgements]
+            selection = {"line": line, "query": row["query"], "index": best}
+            selections.write(json.dumps(selection | choice | {"ratings": ratings}) + "\n")
+            candidates = zip(row["responses"], row["logprobs"], row_judgements, strict=True)
+            for index, (response, logprob, judgement) in enumerate(candidates):
+                candidate = {"line": line, "index": index, "response": response}
+                judgements.write(
+                    json.dumps(candidate | {"policy_logprob": logprob} | judgement) + "\n"
+                )
     db.close()
 
 

@@ -26,19 +26,19 @@ from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.bodies import ScoreBody
 from autoj_reward.types import JudgeInput
-from experiments.faults.server import Server, free_port, running
+from experiments.faults.server import Server, free_port, run_server
 
 
-def bare_app(judge: JudgeConfig) -> FastAPI:
+def make_bare_app(judge: JudgeConfig) -> FastAPI:
     """Return an app with only POST /v1/score and GET /readyz."""
     app, replica = FastAPI(), JudgeReplica(make_judge(judge_spec(judge)))
 
     @app.post("/v1/score")
     async def score(body: ScoreBody) -> Response:
         items = [JudgeInput("single", c.query, (c.response,)) for c in body.candidates]
-        found = dict([answer async for answer in replica.stream(items)])
-        told = {"judgements": [asdict(found[n]) for n in range(len(items))]}
-        return Response(json.dumps(told), media_type="application/json")
+        judgements = dict([answer async for answer in replica.stream(items)])
+        result = {"judgements": [asdict(judgements[n]) for n in range(len(items))]}
+        return Response(json.dumps(result), media_type="application/json")
 
     @app.get("/readyz")
     async def ready() -> dict[str, int]:
@@ -54,14 +54,14 @@ def run_bare_server(judge: JudgeConfig, folder: Path, start_s: float = 180) -> I
     port, config = free_port(), folder / "bare.yaml"
     config.write_text(yaml.safe_dump(judge.model_dump(mode="json")), encoding="utf-8")
     command = [sys.executable, "-m", "experiments.speed.bare_server", str(config), str(port)]
-    with running(Server(command, port, folder / "bare.log"), start_s) as server:
+    with run_server(Server(command, port, folder / "bare.log"), start_s) as server:
         yield server
 
 
 def main(config: str, port: str) -> None:
     """Serve until SIGTERM."""
     options = uvicorn.Config(
-        bare_app(load_config(JudgeConfig, config)),
+        make_bare_app(load_config(JudgeConfig, config)),
         port=int(port),
         log_level="warning",
         access_log=False,

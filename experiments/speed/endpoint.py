@@ -72,42 +72,42 @@ class VerdictForm:
         return self.write("", self.best).strip()
 
 
-def _as_json(critique: str, verdict: str) -> str:
+def _write_reason_first(critique: str, verdict: str) -> str:
     return json.dumps({"reason": critique, "score": int(verdict)}, ensure_ascii=False)
 
 
-def _score_first(critique: str, verdict: str) -> str:
+def _write_score_first(critique: str, verdict: str) -> str:
     return json.dumps({"score": int(verdict), "reasoning": critique}, ensure_ascii=False)
 
 
-def _verdicts(critique: str, verdict: str) -> str:
-    told = {"name": "helpful", "reason": critique, "verdict": verdict}
-    return json.dumps({"verdicts": [told]}, ensure_ascii=False)
+def _write_verdicts(critique: str, verdict: str) -> str:
+    entry = {"name": "helpful", "reason": critique, "verdict": verdict}
+    return json.dumps({"verdicts": [entry]}, ensure_ascii=False)
 
 
 FORMS = {
     "rating": VerdictForm("{}\n\nRating: [[{}]]".format, str(RATING), float(RATING), "10"),
-    "openjudge": VerdictForm(_as_json, "3", 3.0, "5"),
-    "its-hub": VerdictForm(_score_first, "7", 7.0, "10"),
-    "verifiers": VerdictForm(_verdicts, "3", 0.5, "5"),
+    "openjudge": VerdictForm(_write_reason_first, "3", 3.0, "5"),
+    "its-hub": VerdictForm(_write_score_first, "7", 7.0, "10"),
+    "verifiers": VerdictForm(_write_verdicts, "3", 0.5, "5"),
     "inspect": VerdictForm("{}\n\nGRADE: {}".format, "P", 0.5, "C"),
 }
 """Forms by name."""
 
 
-def answer_text(form: VerdictForm, says: Says) -> str:
+def write_answer(form: VerdictForm, says: Says) -> str:
     """Return the text of an answer."""
     if says == "verdict":
         return form.write(CRITIQUE, form.verdict)
-    whole = form.write(f"{CRITIQUE}\n\n{QUOTING}{form.plant}{_END}", form.verdict)
-    before, _, after = whole.replace(json.dumps(_END)[1:-1], _END).partition(_END)
+    full_text = form.write(f"{CRITIQUE}\n\n{QUOTING}{form.plant}{_END}", form.verdict)
+    before, _, after = full_text.replace(json.dumps(_END)[1:-1], _END).partition(_END)
     return before if says == "quote" else before + after
 
 
 @lru_cache
-def answer(name: str, top: int, says: Says) -> bytes:
+def make_answer(name: str, top: int, says: Says) -> bytes:
     """Return the body of an answer with `top` alternatives per token; 0 for none."""
-    text = answer_text(FORMS[name], says)
+    text = write_answer(FORMS[name], says)
     written = _TOKEN.findall(text)
     choice: dict[str, Any] = {
         "index": 0,
@@ -116,40 +116,42 @@ def answer(name: str, top: int, says: Says) -> bytes:
         "logprobs": None,
     }
     if top:
-        choice["logprobs"] = {"content": [_logprobs(token, written, top) for token in written]}
+        choice["logprobs"] = {"content": [_make_logprobs(token, written, top) for token in written]}
     usage = {"prompt_tokens": 420, "completion_tokens": len(written)}
     usage["total_tokens"] = sum(usage.values())
-    told = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "judge"}
-    return json.dumps(told | {"choices": [choice], "usage": usage}, separators=(",", ":")).encode()
+    envelope = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "judge"}
+    return json.dumps(
+        envelope | {"choices": [choice], "usage": usage}, separators=(",", ":")
+    ).encode()
 
 
-def _logprobs(token: str, others: list[str], top: int) -> dict[str, Any]:
+def _make_logprobs(token: str, others: list[str], top: int) -> dict[str, Any]:
     """Return one written token with its alternatives, the most probable first."""
     probs = {str(n): p for n, p in RATING_PROBS.items()} if token == str(RATING) else {token: 0.8}
     fillers = [other for other in dict.fromkeys(others) if other not in probs]
-    rest = (1 - sum(probs.values())) / 2
+    remaining_prob = (1 - sum(probs.values())) / 2
     for filler in fillers[: max(0, top - len(probs))]:
-        probs[filler] = rest
-        rest /= 2
-    told = [_token(text, p) for text, p in list(probs.items())[:top]]
-    return told[0] | {"top_logprobs": told}
+        probs[filler] = remaining_prob
+        remaining_prob /= 2
+    alternatives = [_make_token(text, p) for text, p in list(probs.items())[:top]]
+    return alternatives[0] | {"top_logprobs": alternatives}
 
 
-def _token(text: str, p: float) -> dict[str, Any]:
+def _make_token(text: str, p: float) -> dict[str, Any]:
     return {"token": text, "logprob": math.log(p), "bytes": list(text.encode())}
 
 
-def scripted_app(latency_s: float, says: Says) -> web.Application:
+def make_scripted_app(latency_s: float, says: Says) -> web.Application:
     """Return an app that answers each form's route after `latency_s`, and counts its answers."""
     answered = 0
 
     async def complete(request: web.Request) -> web.Response:
         nonlocal answered
-        asked = json.loads(await request.read())
-        top = int(asked.get("top_logprobs", 0)) if asked.get("logprobs") else 0
+        fields = json.loads(await request.read())
+        top = int(fields.get("top_logprobs", 0)) if fields.get("logprobs") else 0
         await asyncio.sleep(latency_s)
         answered += 1
-        body = answer(request.match_info["form"], top, says)
+        body = make_answer(request.match_info["form"], top, says)
         return web.Response(body=body, content_type="application/json")
 
     async def count(_: web.Request) -> web.Response:
@@ -162,7 +164,7 @@ def scripted_app(latency_s: float, says: Says) -> web.Application:
 
 
 async def _serve(latency_s: float, port: int, says: Says) -> None:
-    runner = web.AppRunner(scripted_app(latency_s, says), access_log=None)
+    runner = web.AppRunner(make_scripted_app(latency_s, says), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port, backlog=1024, reuse_address=True).start()
     print(runner.addresses[0][1], flush=True)
@@ -170,7 +172,7 @@ async def _serve(latency_s: float, port: int, says: Says) -> None:
 
 
 class ScriptedEndpoint:
-    """ScriptedEndpoint in a separate process."""
+    """Scripted endpoint in a process of its own, which can be killed and started again."""
 
     def __init__(self, latency_s: float, says: Says = "verdict") -> None:
         self._arguments = [str(latency_s), "--says", says]
@@ -198,8 +200,8 @@ class ScriptedEndpoint:
         """Return when it has answered `count` requests."""
         async with ClientSession() as session:
             while True:
-                async with session.get(f"http://127.0.0.1:{self._port}/answered") as told:
-                    if await told.json() >= count:
+                async with session.get(f"http://127.0.0.1:{self._port}/answered") as response:
+                    if await response.json() >= count:
                         return
                 await asyncio.sleep(0.02)
 

@@ -27,7 +27,7 @@ from autoj_reward.config import Block
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report
 
-TOLD = 2000
+OUTPUT_CHARS = 2000
 """Characters kept of a command's last output."""
 
 
@@ -57,16 +57,16 @@ def study(run: Study[GpuFiguresConfig]) -> str:
     config, until = run.config, time.monotonic() + 60 * run.config.minutes
     work = {name: partial(_measure_until, part, until) for name, part in config.measured.items()}
     text = run.steps("gpu_figures", work, markdown, final=lambda part: part["ok"], free={"minutes"})
-    kept = {path.stem for path in (config.output / "steps").glob("*.json")}
-    left = ", ".join(name for name in config.measured if name not in kept)
-    return text + (f"\nleft: {left}; the same command goes on\n" if left else "")
+    finished_parts = {path.stem for path in (config.output / "steps").glob("*.json")}
+    remaining = ", ".join(name for name in config.measured if name not in finished_parts)
+    return text + (f"\nleft: {remaining}; the same command goes on\n" if remaining else "")
 
 
 def _measure_until(part: GpuPartConfig, until: float) -> dict[str, Any]:
-    left = until - time.monotonic()
-    if left <= 0:
+    remaining_s = until - time.monotonic()
+    if remaining_s <= 0:
         return {"ok": False, "seconds": 0.0, "result": None, "said": "not begun: the time was up"}
-    return run_part(part, left)
+    return run_part(part, remaining_s)
 
 
 def run_part(part: GpuPartConfig, seconds: float) -> dict[str, Any]:
@@ -83,27 +83,32 @@ def run_part(part: GpuPartConfig, seconds: float) -> dict[str, Any]:
         start_new_session=True,
     )
     try:
-        said, _ = process.communicate(timeout=seconds)
+        output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)  # also ends its engine
-        said, _ = process.communicate()
-        said += "\ncut off: the time was up"
-    took = time.monotonic() - started
+        output, _ = process.communicate()
+        output += "\ncut off: the time was up"
+    seconds_taken = time.monotonic() - started
     ok = process.returncode == 0 and (part.result is None or part.result.is_file())
     result = json.loads(part.result.read_text(encoding="utf-8")) if ok and part.result else None
-    return {"ok": ok, "seconds": round(took, 1), "result": result, "said": said[-TOLD:]}
+    return {
+        "ok": ok,
+        "seconds": round(seconds_taken, 1),
+        "result": result,
+        "said": output[-OUTPUT_CHARS:],
+    }
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(study_result: dict[str, Any]) -> str:
     """Return the report: one row for each part, and the result or last output of each."""
     rows = [["part", "done", "seconds"]]
     about = []
-    for name, part in found["steps"].items():
+    for name, part in study_result["steps"].items():
         rows.append([name, "yes" if part["ok"] else "no", f"{part['seconds']:.0f}"])
         result = part["result"] or {}
-        shown = result.get("steps") or result.get("rows")
-        about.append(f"{name}: {json.dumps(shown) if shown else part['said'].strip()[-300:]}")
-    return report("A GPU's figures", found, [("Parts", rows, "")], *about)
+        figures = result.get("steps") or result.get("rows")
+        about.append(f"{name}: {json.dumps(figures) if figures else part['said'].strip()[-300:]}")
+    return report("A GPU's figures", study_result, [("Parts", rows, "")], *about)
 
 
 main = study_command(GpuFiguresConfig, study, ("bf16", "service", "fp8", "prefix", "grpo", "tests"))

@@ -32,7 +32,7 @@ from autoj_reward.models.settings import max_ongoing, resolve_engine_settings
 from autoj_reward.replicas.replica import JudgeReplica
 from experiments.speed.bare import BareEngine
 from experiments.speed.gpu_throughput import write_shape
-from experiments.speed.work import WARM_UP, SideRound, by_client, made_candidates
+from experiments.speed.work import WARM_UP, SideRound, made_candidates, make_client_side
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
 
@@ -80,53 +80,55 @@ async def study(run: Study[GpuServiceConfig]) -> str:
     """Measure the bare engine, then the service. Return the report with their seconds and ratio."""
     config = run.config
     folder = write_shape(find_shape(config.model), config.output / "model", every_token=True)
-    bare, service = await _bare(config, folder), await _service(config, folder)
+    bare, service = await _measure_bare(config, folder), await _measure_service(config, folder)
     rows = [
         {
             "work": work,
-            "judgements": one.judgements,
-            "bare_s": one.seconds,
-            "critiques_s": one.critiques_s,
-            "service_s": two.seconds,
-            "ratio": two.seconds / one.seconds,
-            "per_minute": 60 * two.judgements / two.seconds,
-            "usage": [asdict(one.usage), asdict(two.usage)],
+            "judgements": bare_round.judgements,
+            "bare_s": bare_round.seconds,
+            "critiques_s": bare_round.critiques_s,
+            "service_s": service_round.seconds,
+            "ratio": service_round.seconds / bare_round.seconds,
+            "per_minute": 60 * service_round.judgements / service_round.seconds,
+            "usage": [asdict(bare_round.usage), asdict(service_round.usage)],
         }
-        for (work, one), two in zip(bare.items(), service.values(), strict=True)
+        for (work, bare_round), service_round in zip(bare.items(), service.values(), strict=True)
     ]
     return run.write("service", {"rows": rows}, markdown)
 
 
-async def _bare(config: GpuServiceConfig, folder: Path) -> dict[str, SideRound]:
+async def _measure_bare(config: GpuServiceConfig, folder: Path) -> dict[str, SideRound]:
     """Measure `vllm.LLM.generate` with all prompts at once."""
     with closing(BareEngine.start(config.judge(folder, critique=True), **DUMMY)) as bare:
         await bare.judge(made_candidates("w", 1, WARM_UP))
         return {
-            work: await bare.judge(_work(config, work), critique=work == "with critique")
+            work: await bare.judge(_make_work(config, work), critique=work == "with critique")
             for work in ("with critique", "rating only")
         }
 
 
-async def _service(config: GpuServiceConfig, folder: Path) -> dict[str, SideRound]:
+async def _measure_service(config: GpuServiceConfig, folder: Path) -> dict[str, SideRound]:
     """Measure a client on a replica's code. One engine serves both kinds of work."""
     judge = config.judge(folder, critique=True)
     engine = RandomEngine(judge, resolve(judge), "chat")
     await engine.start()
     try:
         ongoing = max_ongoing(resolve_engine_settings(judge, detect_device()), 1)
-        found = {}
+        rounds = {}
         for work in ("with critique", "rating only"):
-            own = config.judge(folder, critique=work == "with critique")
-            replica = JudgeReplica(GenerativeJudge(own, load_format("autoj-en"), engine, work))
-            side = by_client(RewardClient(LocalBackend(replica), max_in_flight=ongoing))
+            judge_config = config.judge(folder, critique=work == "with critique")
+            replica = JudgeReplica(
+                GenerativeJudge(judge_config, load_format("autoj-en"), engine, work)
+            )
+            side = make_client_side(RewardClient(LocalBackend(replica), max_in_flight=ongoing))
             await side(made_candidates(f"w{work[0]}", 1, WARM_UP))
-            found[work] = await side(_work(config, work))
-        return found
+            rounds[work] = await side(_make_work(config, work))
+        return rounds
     finally:
         await engine.close()
 
 
-def _work(config: GpuServiceConfig, work: str) -> Any:
+def _make_work(config: GpuServiceConfig, work: str) -> Any:
     """Return the texts of one kind of work.
 
     Each kind has its own, since the service's engine caches them.
@@ -146,10 +148,10 @@ COLUMNS = {
 """Columns of the report."""
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report as one Markdown table."""
-    table = (found["config"]["model"], tabled(found["rows"], COLUMNS), "")
-    return report("Service beside bare engine", found, [table])
+    table = (result["config"]["model"], tabled(result["rows"], COLUMNS), "")
+    return report("Service beside bare engine", result, [table])
 
 
 main = study_command(GpuServiceConfig, study)

@@ -97,14 +97,14 @@ def find_device(config: GpuThroughputConfig) -> Machine:
     """Return the peaks of the device to measure."""
     if config.machine is not None:
         return config.machine
-    found = detect_device()
-    if found.kind == "cpu":
+    device = detect_device()
+    if device.kind == "cpu":
         raise ModelError(
             f"no GPU here: {config.model} needs an NVIDIA GPU with room for its weights and KV "
             "cache (a 13B shape in bf16: 40 GB at least, 80 for a batch worth measuring), and "
             "vLLM's GPU build (the package's extra `gpu`)"
         )
-    return find_gpu_by_driver_name(found.name)
+    return find_gpu_by_driver_name(device.name)
 
 
 def measure_variant(
@@ -122,7 +122,7 @@ def measure_variant(
     """
     from vllm import LLM
 
-    outputs = output_lengths(len(prompts.ids), config.lengths.critique, config.seed)
+    outputs = draw_output_lengths(len(prompts.ids), config.lengths.critique, config.seed)
     llm = LLM(**throughput_arguments(config, serving, folder, detect_device()))
     rows = []
     try:
@@ -134,24 +134,24 @@ def measure_variant(
         ):
             empty_cache(llm)
             seconds = generate(llm, prompts.ids, tokens)
-            asked = JudgementTokens(
+            mean_tokens = JudgementTokens(
                 prefix=prompts.prefix,
                 own=round(sum(map(len, prompts.ids)) / len(prompts.ids)) - prompts.prefix,
                 output=round(sum(tokens) / len(tokens)),
                 sharers=config.lengths.candidates,
             )
-            rate = roofline(shape, machine, serving, asked)
-            measured = 60 * len(tokens) / seconds / serving.tensor_parallel
+            rate = roofline(shape, machine, serving, mean_tokens)
+            measured_rate = 60 * len(tokens) / seconds / serving.tensor_parallel
             rows.append(
                 {
                     "work": work,
                     "judgements": len(tokens),
                     "seconds": seconds,
                     "tokens_out": sum(tokens),
-                    "per_minute": measured,
+                    "per_minute": measured_rate,
                     "roofline": rate.per_minute / serving.tensor_parallel,
                     "bound": rate.bound,
-                    "share": measured * serving.tensor_parallel / rate.per_minute,
+                    "share": measured_rate * serving.tensor_parallel / rate.per_minute,
                 }
             )
     finally:
@@ -179,11 +179,11 @@ def throughput_arguments(
         }
     )
     model = ResolvedModel(str(folder), "random", device.kind)
-    found = engine_arguments(engine, model, device)
-    found |= {"load_format": "dummy", "enable_prefix_caching": serving.sharing}
+    arguments = engine_arguments(engine, model, device)
+    arguments |= {"load_format": "dummy", "enable_prefix_caching": serving.sharing}
     if serving.kv == "fp8":
-        found["kv_cache_dtype"] = "fp8"
-    return found
+        arguments["kv_cache_dtype"] = "fp8"
+    return arguments
 
 
 def generate(llm: Any, prompts: Sequence[list[int]], lengths: Sequence[int]) -> float:
@@ -198,12 +198,14 @@ def generate(llm: Any, prompts: Sequence[list[int]], lengths: Sequence[int]) -> 
         for n in lengths
     ]
     started = time.monotonic()
-    found = llm.generate([{"prompt_token_ids": ids} for ids in prompts], params, use_tqdm=True)
+    outputs = llm.generate([{"prompt_token_ids": ids} for ids in prompts], params, use_tqdm=True)
     seconds = time.monotonic() - started
-    written = [len(output.outputs[0].token_ids) for output in found]
+    written = [len(output.outputs[0].token_ids) for output in outputs]
     if written != list(lengths):
-        wrong = sum(a != b for a, b in zip(written, lengths, strict=True))
-        raise ModelError(f"{wrong} of {len(written)} outputs have not the length they were given")
+        wrong_count = sum(a != b for a, b in zip(written, lengths, strict=True))
+        raise ModelError(
+            f"{wrong_count} of {len(written)} outputs have not the length they were given"
+        )
     return seconds
 
 
@@ -227,10 +229,10 @@ class Prompts:
     """Mean number of tokens that the prompts of a query share."""
 
 
-def output_lengths(count: int, mean: int, seed: int) -> list[int]:
+def draw_output_lengths(count: int, mean: int, seed: int) -> list[int]:
     """Draw lengths of critiques in tokens, spread around a mean like the released judgements."""
-    drawn = np.random.default_rng(seed).normal(1.0, SPREAD, count).clip(*RANGE)
-    return [max(1, round(mean * float(share))) for share in drawn]
+    factors = np.random.default_rng(seed).normal(1.0, SPREAD, count).clip(*RANGE)
+    return [max(1, round(mean * float(share))) for share in factors]
 
 
 def make_prompts(
@@ -245,20 +247,22 @@ def make_prompts(
 
     tokenizer = AutoTokenizer.from_pretrained(str(folder))
     tokens, fmt = PromptTokenizer(tokenizer, "chat"), load_format("autoj-en")
-    rng, found, shared = random.Random(seed), list[list[int]](), 0
+    rng, prompt_ids, shared_tokens = random.Random(seed), list[list[int]](), 0
     for _ in tqdm(range(queries), desc="prompts"):
-        query = _text(tokenizer, lengths.query, rng)
-        responses = [_text(tokenizer, lengths.response, rng) for _ in range(lengths.candidates)]
+        query = _make_text(tokenizer, lengths.query, rng)
+        responses = [
+            _make_text(tokenizer, lengths.response, rng) for _ in range(lengths.candidates)
+        ]
         prompts = [
             render_prompt(JudgeInput("single", query, (response,)), fmt) for response in responses
         ]
         group = [[token % vocabulary for token in tokens.ids(prompt)] for prompt in prompts]
-        shared += common_prefix(group)
-        found += group
-    return Prompts(found, round(shared / queries))
+        shared_tokens += count_common_prefix(group)
+        prompt_ids += group
+    return Prompts(prompt_ids, round(shared_tokens / queries))
 
 
-def common_prefix(group: list[list[int]]) -> int:
+def count_common_prefix(group: list[list[int]]) -> int:
     """Return how many leading tokens all prompts of a group share.
 
     For a single prompt, all but the last.
@@ -301,7 +305,7 @@ def write_shape(shape: ModelShape, folder: Path, every_token: bool = False) -> P
     return folder
 
 
-def _text(tokenizer: Any, tokens: int, rng: random.Random) -> str:
+def _make_text(tokenizer: Any, tokens: int, rng: random.Random) -> str:
     """Return random words of about `tokens` tokens."""
     words = " ".join(rng.choices(BACKGROUND.split(), k=tokens))
     ids = tokenizer(words, add_special_tokens=False)["input_ids"]
@@ -319,7 +323,7 @@ COLUMNS = {
 """Columns of the report."""
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report as one Markdown table."""
     rows = [
         row
@@ -328,11 +332,11 @@ def markdown(found: dict[str, Any]) -> str:
             "shown": three_digits(row["per_minute"]),
             "limit": three_digits(row["roofline"]),
         }
-        for name, own in found["steps"].items()
-        for row in own
+        for name, variant_rows in result["steps"].items()
+        for row in variant_rows
     ]
-    title = f"{found['config']['model']} with random weights"
-    return report("Throughput of a GPU", found, [(title, tabled(rows, COLUMNS), "")])
+    title = f"{result['config']['model']} with random weights"
+    return report("Throughput of a GPU", result, [(title, tabled(rows, COLUMNS), "")])
 
 
 main = study_command(GpuThroughputConfig, study)

@@ -62,30 +62,30 @@ class JudgedGroups:
     """Wall time of all groups, without imports."""
 
 
-Scored = tuple[list[float | None], int, int]
+GroupScore = tuple[list[float | None], int, int]
 """Scores of a group, failed calls and invented numbers."""
-ScoreGroup = Callable[[str, list[str]], Awaitable[Scored]]
+ScoreGroup = Callable[[str, list[str]], Awaitable[GroupScore]]
 
 
-async def in_turn(work: GroupWork, score: ScoreGroup) -> JudgedGroups:
+async def score_groups(work: GroupWork, score: ScoreGroup) -> JudgedGroups:
     """Score all groups, `in_flight` of them at a time."""
     free, result = asyncio.Semaphore(work.in_flight), JudgedGroups()
 
-    async def one(query: str, responses: list[str]) -> Scored:
+    async def score_group(query: str, responses: list[str]) -> GroupScore:
         async with free:
             return await score(query, responses)
 
     started = time.perf_counter()
-    found = await asyncio.gather(*(one(*group) for group in work.groups))
+    scored_groups = await asyncio.gather(*(score_group(*group) for group in work.groups))
     result.seconds = time.perf_counter() - started
-    for scores, failed, invented in found:
+    for scores, failed, invented in scored_groups:
         result.scores.append(scores)
         result.failed += failed
         result.invented += invented
     return result
 
 
-async def by_autoj(
+async def judge_by_autoj(
     work: GroupWork, judge: dict[str, Any], relative: dict[str, Any]
 ) -> JudgedGroups:
     """Score the groups by relative judging with this package, through the endpoint.
@@ -105,20 +105,20 @@ async def by_autoj(
         "max_model_len": 2048,
         "max_tokens": work.max_tokens,
     }
-    how = RelativeConfig.model_validate(relative)
+    relative_config = RelativeConfig.model_validate(relative)
     async with open_judge(JudgeConfig.model_validate(endpoint | judge)) as client:
 
-        async def score(query: str, responses: list[str]) -> Scored:
+        async def score(query: str, responses: list[str]) -> GroupScore:
             group = [Candidate(query, text) for text in responses]
-            question = await client.question_of_rank(group, how)
+            question = await client.question_of_rank(group, relative_config)
             ranking = await question.answer(client.judge)
-            failed = sum(not own.ok for own in ranking.judgements)
+            failed = sum(not judgement.ok for judgement in ranking.judgements)
             return list(ranking.scores), failed, 0
 
-        return await in_turn(work, score)
+        return await score_groups(work, score)
 
 
-async def by_openjudge(work: GroupWork, debiased: bool) -> JudgedGroups:
+async def judge_by_openjudge(work: GroupWork, debiased: bool) -> JudgedGroups:
     """Judge with OpenJudge's tournament.
 
     It has no prompt of its own. A call that raises is given to it as a `GraderError`, which it
@@ -142,7 +142,7 @@ async def by_openjudge(work: GroupWork, debiased: bool) -> JudgedGroups:
     )
     strategy = GRPOTournamentEvaluationStrategy(debiased=debiased)
 
-    async def score(query: str, responses: list[str]) -> Scored:
+    async def score(query: str, responses: list[str]) -> GroupScore:
         failures = list[Exception]()
 
         async def compare(**texts: str) -> Any:
@@ -152,13 +152,13 @@ async def by_openjudge(work: GroupWork, debiased: bool) -> JudgedGroups:
                 failures.append(error)
                 return GraderError(name="pair", error=str(error))
 
-        found = await strategy.execute(compare, query=query, responses=responses)
-        invented = sum(own.metadata["valid_comparisons"] == 0 for own in found)
+        results = await strategy.execute(compare, query=query, responses=responses)
+        invented = sum(result.metadata["valid_comparisons"] == 0 for result in results)
         for error in failures:
             print(f"{type(error).__name__}: {str(error)[:200]!r}", file=sys.stderr)
-        return [own.score for own in found], len(failures), invented
+        return [result.score for result in results], len(failures), invented
 
-    return await in_turn(work, score)
+    return await score_groups(work, score)
 
 
 class _Fallbacks(logging.Handler):
@@ -187,7 +187,7 @@ def its_hub_model(address: str, max_tokens: int) -> Any:
     )
 
 
-async def by_its_hub(work: GroupWork) -> JudgedGroups:
+async def judge_by_its_hub(work: GroupWork) -> JudgedGroups:
     """Judge with its-hub's LLM judge, which scores each response alone, from 0 to 10.
 
     Failed are answers without a score, for which it returns a fallback score, and scores outside
@@ -201,14 +201,14 @@ async def by_its_hub(work: GroupWork) -> JudgedGroups:
     async with its_hub_model(work.address, work.max_tokens) as model:
         judge = LLMJudge(model)
 
-        async def score(query: str, responses: list[str]) -> Scored:
-            asked = ChatMessage(role="user", content=query)
-            rows = [[asked, ChatMessage(role="assistant", content=text)] for text in responses]
+        async def score(query: str, responses: list[str]) -> GroupScore:
+            question = ChatMessage(role="user", content=query)
+            rows = [[question, ChatMessage(role="assistant", content=text)] for text in responses]
             scores = list(await judge.ascore(rows))
-            outside = sum(not 0 <= own <= 10 for own in scores)
+            outside = sum(not 0 <= value <= 10 for value in scores)
             return scores, outside, outside
 
-        result = await in_turn(work, score)
+        result = await score_groups(work, score)
     result.failed += fallbacks.count
     result.invented += fallbacks.count
     return result
@@ -218,21 +218,23 @@ BRIEF = {"format": "listwise-brief"}
 SLOT = {"format": "general", "critique": False}
 OURS = "autoj-reward"
 JUDGES: dict[str, Callable[[GroupWork], Coroutine[Any, Any, JudgedGroups]]] = {
-    f"{OURS}, listwise, 2 orders": partial(by_autoj, judge=BRIEF, relative={"by": "listwise"}),
+    f"{OURS}, listwise, 2 orders": partial(
+        judge_by_autoj, judge=BRIEF, relative={"by": "listwise"}
+    ),
     f"{OURS}, circular, 1 neighbour": partial(
-        by_autoj, judge=SLOT, relative={"by": "comparisons", "neighbours": 1}
+        judge_by_autoj, judge=SLOT, relative={"by": "comparisons", "neighbours": 1}
     ),
     f"{OURS}, all pairs": partial(
-        by_autoj, judge=SLOT, relative={"by": "comparisons", "schedule": "all"}
+        judge_by_autoj, judge=SLOT, relative={"by": "comparisons", "schedule": "all"}
     ),
-    "OpenJudge tournament": partial(by_openjudge, debiased=False),
-    "OpenJudge tournament, debiased": partial(by_openjudge, debiased=True),
-    "its-hub LLM judge": by_its_hub,
+    "OpenJudge tournament": partial(judge_by_openjudge, debiased=False),
+    "OpenJudge tournament, debiased": partial(judge_by_openjudge, debiased=True),
+    "its-hub LLM judge": judge_by_its_hub,
 }
 """Judges by name."""
 
 
 if __name__ == "__main__":
-    given = GroupWork(**json.load(sys.stdin))
-    made = asyncio.run(JUDGES[sys.argv[1]](given))
-    print(json.dumps(asdict(made)))
+    group_work = GroupWork(**json.load(sys.stdin))
+    judged_groups = asyncio.run(JUDGES[sys.argv[1]](group_work))
+    print(json.dumps(asdict(judged_groups)))

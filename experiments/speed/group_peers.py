@@ -59,10 +59,12 @@ def measure_judges(config: GroupPeersConfig) -> list[dict[str, Any]]:
     config.output.mkdir(parents=True, exist_ok=True)
     with serve_model(config.server, config.output / "server.log") as address:
         for number, name in tqdm(list(turns(JUDGES, config.rounds)), desc="judging", unit="run"):
-            made = made_candidates(f"{number}{letters[name]}", config.groups, config.responses)
+            candidates = made_candidates(
+                f"{number}{letters[name]}", config.groups, config.responses
+            )
             groups = [
-                (query, [own.response for own in members])
-                for query, members in groupby(made, key=lambda own: own.query)
+                (query, [candidate.response for candidate in members])
+                for query, members in groupby(candidates, key=lambda candidate: candidate.query)
             ]
             work = GroupWork(
                 f"{address}/v1",
@@ -74,27 +76,30 @@ def measure_judges(config: GroupPeersConfig) -> list[dict[str, Any]]:
             spent = dict[str, int]()
             with counted(address, spent):
                 module = "experiments.speed.group_judges"
-                found = run_peer(module, name, work, config.environments)
-            rows.append({"round": number, "judge": name} | found | spent)
+                outcome = run_peer(module, name, work, config.environments)
+            rows.append({"round": number, "judge": name} | outcome | spent)
     return rows
 
 
-def peer_judge_figures(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def summarise_judges(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return each judge's medians over the rounds, and its ties, failures and abstentions."""
     figures = []
     for name in JUDGES:
-        own = [row for row in rows if row["judge"] == name]
-        scores = [group for row in own for group in row["scores"]]
-        tied, pairs = np.sum(tie_counts(scores), axis=0)
+        judge_rows = [row for row in rows if row["judge"] == name]
+        scores = [group for row in judge_rows for group in row["scores"]]
+        tied_pairs, pairs = np.sum(tie_counts(scores), axis=0)
         figures.append(
             {
                 "judge": name,
-                "ties": tied / pairs if pairs else None,
+                "ties": tied_pairs / pairs if pairs else None,
                 "missing": sum(score is None for group in scores for score in group),
-                "failed": sum(row["failed"] for row in own),
-                "invented": sum(row["invented"] for row in own),
+                "failed": sum(row["failed"] for row in judge_rows),
+                "invented": sum(row["invented"] for row in judge_rows),
             }
-            | {key: statistics.median(row[key] for row in own) for key in (*COUNTERS, "seconds")}
+            | {
+                key: statistics.median(row[key] for row in judge_rows)
+                for key in (*COUNTERS, "seconds")
+            }
         )
     return figures
 
@@ -114,26 +119,26 @@ COLUMNS = {
 """Columns of the report."""
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report as one Markdown table."""
-    config = found["config"]
+    config = result["config"]
     note = (
         f"{config['groups']} groups of {config['responses']} made responses, "
         f"{config['in_flight']} groups in flight, answers of at most {config['max_tokens']} "
         f"tokens by `{config['server']['model']}`. Medians of {config['rounds']} rounds in turn; "
         "failures are of all rounds."
     )
-    table = ("Groups judged by peers", tabled(found["figures"], COLUMNS), note)
-    peers = ", ".join(f"{name} {number}" for name, number in found["peers"].items())
-    return report("Groups judged by peers", found, [table], f"Peers: {peers}.")
+    table = ("Groups judged by peers", tabled(result["figures"], COLUMNS), note)
+    peers = ", ".join(f"{name} {number}" for name, number in result["peers"].items())
+    return report("Groups judged by peers", result, [table], f"Peers: {peers}.")
 
 
 def study(run: Study[GroupPeersConfig]) -> str:
     """Measure the judges. Return the report."""
     peers = peer_versions(("OpenJudge", "its-hub"), run.config.environments)
     rows = measure_judges(run.config)
-    found = {"rounds": rows, "figures": peer_judge_figures(rows), "peers": peers}
-    return run.write("group_peers", found, markdown)
+    result = {"rounds": rows, "figures": summarise_judges(rows), "peers": peers}
+    return run.write("group_peers", result, markdown)
 
 
 main = study_command(GroupPeersConfig, study)

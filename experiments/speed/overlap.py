@@ -131,7 +131,7 @@ def measure(
         return figures | {"in_flight": judge.most_in_flight}
 
 
-def hidden_share(figures: Mapping[str, float]) -> float:
+def measure_hidden_share(figures: Mapping[str, float]) -> float:
     """Return the share of the judging that generation hides: 0 if neither overlaps.
 
     The seconds of a step that neither generates nor judges are in all figures, and count once.
@@ -158,11 +158,11 @@ NOTE = (
 FIGURES = ("neither_s", "generation_s", "judging_s", "both_s", "hidden", "in_flight")
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Write the figures as a Markdown table."""
-    rows = [own | {"name": TRAINERS[part].name} for part, own in found["steps"].items()]
+    rows = [step | {"name": TRAINERS[part].name} for part, step in result["steps"].items()]
     title = "Judging during generation"
-    return report(title, found, [(title, tabled(rows, COLUMNS), NOTE)])
+    return report(title, result, [(title, tabled(rows, COLUMNS), NOTE)])
 
 
 def measure_installed(
@@ -177,7 +177,7 @@ def measure_installed(
         return {"version": "not installed", **dict.fromkeys(FIGURES)}
     version = importlib.metadata.version(package)
     figures = measure(part, work, judge, config.judgement_s)
-    return {"version": version, **figures, "hidden": hidden_share(figures)}
+    return {"version": version, **figures, "hidden": measure_hidden_share(figures)}
 
 
 def study(run: Study[OverlapConfig]) -> str:
@@ -189,20 +189,20 @@ def study(run: Study[OverlapConfig]) -> str:
     app = web.Application(client_max_size=2**24)
     app.router.add_post("/v1/chat/completions", judge.complete)
     with serve_app(app) as (url, _):
-        asked = JudgeConfig(kind="openai", model="judge", base_url=f"{url}/v1")
-        reward = RewardConfig(judge=asked, view="rating")
+        judge_config = JudgeConfig(kind="openai", model="judge", base_url=f"{url}/v1")
+        reward = RewardConfig(judge=judge_config, view="rating")
         file = config.output / "reward.yaml"
         write_text(file, yaml.safe_dump(reward.model_dump(mode="json", exclude_unset=True)))
         os.environ[VARIABLE] = str(file.resolve())
         rollouts = config.groups * config.generations * config.steps
         policy = ScriptedPolicy(rollouts, config.shortest_s, config.longest_s, config.seed)
         sizes = (config.groups, config.generations, config.steps)
-        work = OverlapWork(*sizes, policy, asked, config.output)
+        work = OverlapWork(*sizes, policy, judge_config, config.output)
         return run.steps(
             "overlap",
             {part: partial(measure_installed, part, config, work, judge) for part in TRAINERS},
             markdown,
-            final=lambda found: found["both_s"] is not None,
+            final=lambda figures: figures["both_s"] is not None,
             free={"trl", "frameworks"},
         )
 

@@ -27,7 +27,7 @@ from autoj_reward.models.built_in import BASE, build_model
 from autoj_reward.reward import judge_reward
 from autoj_reward.trainer import openrlhf as openrlhf_adapter
 from autoj_reward.trainer import verl as verl_adapter
-from experiments.faults.server import TOKEN, service
+from experiments.faults.server import TOKEN, run_service
 from experiments.speed.endpoint import serve_app
 from experiments.speed.work import QUESTIONS
 
@@ -59,11 +59,11 @@ class ScriptedPolicy:
 
     def start(self, generates: bool) -> None:
         """Begin a measurement with the same times as every other one, or with no time at all."""
-        self._left = iter(self._seconds if generates else ())
+        self._remaining = iter(self._seconds if generates else ())
 
     def next_rollout(self) -> tuple[str, float]:
         """Return the text of the next rollout, and its seconds: 0 after those of a measurement."""
-        return f"Answer {next(self._numbers)}.", next(self._left, 0.0)
+        return f"Answer {next(self._numbers)}.", next(self._remaining, 0.0)
 
     async def generate(self) -> str:
         """Return the text of the next rollout after its time."""
@@ -98,7 +98,7 @@ class OverlapWork:
     @property
     def prompts(self) -> list[list[dict[str, str]]]:
         """Return the prompt of each group of a step, as messages."""
-        return [numbered_prompt(n) for n in range(self.groups)]
+        return [make_numbered_prompt(n) for n in range(self.groups)]
 
     @property
     def model(self) -> str:
@@ -117,7 +117,7 @@ class OverlapWork:
         return [*self.tokenizer(text).input_ids, self.tokenizer.eos_token_id]
 
 
-def numbered_prompt(number: int) -> list[dict[str, str]]:
+def make_numbered_prompt(number: int) -> list[dict[str, str]]:
     """Return a prompt that begins with its number, as messages."""
     content = f"{number}: {QUESTIONS[number % len(QUESTIONS)]}"
     return [{"role": "user", "content": content}]
@@ -134,9 +134,9 @@ def open_trl(work: OverlapWork) -> Iterator[Callable[[], None]]:
     from trl import GRPOConfig, GRPOTrainer
 
     def roll_out(prompts: list[Any], _: Any) -> dict[str, Any]:
-        drawn = [work.policy.next_rollout() for _ in prompts]
-        time.sleep(max(seconds for _, seconds in drawn))  # an engine returns the whole batch
-        ids = [work.token_ids(text) for text, _ in drawn]
+        rollouts = [work.policy.next_rollout() for _ in prompts]
+        time.sleep(max(seconds for _, seconds in rollouts))  # an engine returns the whole batch
+        ids = [work.token_ids(text) for text, _ in rollouts]
         return {"prompt_ids": [[1]] * len(ids), "completion_ids": ids, "logprobs": None}
 
     args = GRPOConfig(
@@ -171,17 +171,17 @@ def open_trl_async(work: OverlapWork) -> Iterator[Callable[[], None]]:
     The worker generates without end, so the policy lets the prompts of a run wait until it starts.
     """
     from accelerate import PartialState
-    from trl.experimental.async_grpo import async_rollout_worker as theirs
+    from trl.experimental.async_grpo import async_rollout_worker as trl_worker
 
     groups = work.groups * work.steps
-    started = [asyncio.Event() for _ in range(MOST_RUNS + 1)]
-    runs = iter(started)
+    start_events = [asyncio.Event() for _ in range(MOST_RUNS + 1)]
+    runs = iter(start_events)
 
     async def complete(request: web.Request) -> web.Response:
         prompt = work.tokenizer.decode((await request.json())["prompt"])
         number = re.search(r"user\n(\d+):", prompt)
         assert number, prompt
-        await started[int(number[1]) // groups].wait()
+        await start_events[int(number[1]) // groups].wait()
         ids = work.token_ids(await work.policy.generate())
         logprobs = {"token_logprobs": [-1.0] * len(ids)}
         return web.json_response({"choices": [{"token_ids": ids, "logprobs": logprobs}]})
@@ -189,14 +189,16 @@ def open_trl_async(work: OverlapWork) -> Iterator[Callable[[], None]]:
     app = web.Application()
     app.router.add_post("/v1/completions", complete)
     PartialState()
-    theirs.is_vllm_available = lambda **_: True  # the policy is scripted
+    trl_worker.is_vllm_available = lambda **_: True  # the policy is scripted
     # The worker reads responses of templates that it knows. The model's own is ChatML too.
     template = files("trl") / "chat_templates/qwen2_5.jinja"
     work.tokenizer.chat_template = template.read_text(encoding="utf-8")
     with serve_app(app) as (url, loop):
-        worker = theirs.AsyncRolloutWorker(
+        worker = trl_worker.AsyncRolloutWorker(
             model_name="policy",
-            dataset=[{"prompt": numbered_prompt(n)} for n in range(groups * len(started))],
+            dataset=[
+                {"prompt": make_numbered_prompt(n)} for n in range(groups * len(start_events))
+            ],
             reward_funcs=[judge_reward],
             processing_class=work.tokenizer,
             eos_token_ids=[work.tokenizer.eos_token_id],
@@ -232,9 +234,9 @@ def open_verl(work: OverlapWork, colocated: bool = False) -> Iterator[Callable[[
     from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
     from verl.workers.rollout.replica import TokenOutput
 
-    shipped = Path(verl.__file__).parent / "trainer/config/_generated_ppo_trainer.yaml"
-    config = OmegaConf.load(shipped)
-    own = {
+    config_path = Path(verl.__file__).parent / "trainer/config/_generated_ppo_trainer.yaml"
+    config = OmegaConf.load(config_path)
+    settings = {
         "actor_rollout_ref.model.path": work.model,
         "actor_rollout_ref.rollout.name": "vllm",
         "actor_rollout_ref.rollout.prompt_length": 128,
@@ -243,7 +245,7 @@ def open_verl(work: OverlapWork, colocated: bool = False) -> Iterator[Callable[[
         "reward.reward_manager.name": "JudgeRewardManager",
         "reward.reward_manager.module.path": verl_adapter.__file__,
     }
-    for key, value in own.items():
+    for key, value in settings.items():
         OmegaConf.update(config, key, value)
 
     async def generate(**_: Any) -> Any:
@@ -260,8 +262,8 @@ def open_verl(work: OverlapWork, colocated: bool = False) -> Iterator[Callable[[
     kinds = np.array(["any"] * work.batch, dtype=object)
 
     async def step() -> None:
-        asked = DataProto.from_dict({}, non_tensors={"raw_prompt": rows, "data_source": kinds})
-        batch = await policy.generate_sequences(asked)
+        prompts = DataProto.from_dict({}, non_tensors={"raw_prompt": rows, "data_source": kinds})
+        batch = await policy.generate_sequences(prompts)
         if colocated:
             await rewards.compute_score_batch(batch)
 
@@ -303,11 +305,11 @@ def open_openrlhf(work: OverlapWork, way: str) -> Iterator[Callable[[], None]]:
     async def run(executor: Any) -> None:
         ask = Actor(executor).generate_responses
         for _ in range(work.steps):
-            asked = (ask(text, "", limits, 512, tokenizer, work.generations) for text in texts)
-            await asyncio.gather(*asked)
+            requests = (ask(text, "", limits, 512, tokenizer, work.generations) for text in texts)
+            await asyncio.gather(*requests)
 
     if way == "service":
-        with service(work.judge, work.folder) as server:
+        with run_service(work.judge, work.folder) as server:
             url = server.address.replace("://", f"://run:{TOKEN}@") + "/get_reward"
             yield lambda: asyncio.run(run(SingleTurnAgentExecutor(url)))
         return

@@ -42,7 +42,7 @@ def run_peer(module: str, name: str, work: Any, environments: Path) -> dict[str,
     Return what it prints last, and its messages. Raises EngineError with its last output if it
     fails.
     """
-    told = subprocess.run(
+    process = subprocess.run(
         [str(peer_python(name, environments)), "-m", module, name],
         input=json.dumps(asdict(work)),
         capture_output=True,
@@ -51,10 +51,10 @@ def run_peer(module: str, name: str, work: Any, environments: Path) -> dict[str,
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    if told.returncode:
-        raise EngineError(f"{name} failed: {told.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
-    return found | {"messages": told.stderr[-4000:]}
+    if process.returncode:
+        raise EngineError(f"{name} failed: {process.stderr[-2000:]}")
+    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return result | {"messages": process.stderr[-4000:]}
 
 
 def peer_versions(names: Iterable[str], environments: Path) -> dict[str, str]:
@@ -64,11 +64,13 @@ def peer_versions(names: Iterable[str], environments: Path) -> dict[str, str]:
         code = f"import importlib.metadata as m; print(m.version({PEER_PACKAGES[name]!r}))"
         python = str(peer_python(name, environments))
         try:
-            told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+            process = subprocess.run(
+                [python, "-c", code], capture_output=True, text=True, check=True
+            )
         except (OSError, subprocess.CalledProcessError) as error:
-            said = getattr(error, "stderr", None) or error
+            message = getattr(error, "stderr", None) or error
             raise EngineError(
-                f"{python} lacks {name}, which `make peers` installs: {said}"
+                f"{python} lacks {name}, which `make peers` installs: {message}"
             ) from None
-        versions[name] = told.stdout.strip()
+        versions[name] = process.stdout.strip()
     return versions

@@ -25,7 +25,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.conversation import Context
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import Candidate
-from experiments.rubrics import RUBRIC_WAYS, judging_cost, open_ways, timed_scores
+from experiments.rubrics import RUBRIC_WAYS, open_ways, score_and_time, sum_judging_cost
 from experiments.speed.work import BACKGROUND, QUESTIONS, SENTENCES
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
@@ -54,35 +54,35 @@ class RubricCostConfig(StudyConfig):
         return PARTS
 
 
-def made_response(config: RubricCostConfig, mark: str, count: int) -> Candidate:
+def make_response(config: RubricCostConfig, mark: str, count: int) -> Candidate:
     """Return a response with a rubric of `count` items. Its texts begin with the mark."""
-    said = [*f"{mark} answer:".split(), *BACKGROUND.split()]
-    response = " ".join(islice(cycle(said), config.response_words))
-    items = tuple(_item(n, config.item_words) for n in range(1, count + 1))
+    words = [*f"{mark} answer:".split(), *BACKGROUND.split()]
+    response = " ".join(islice(cycle(words), config.response_words))
+    items = tuple(_make_item(n, config.item_words) for n in range(1, count + 1))
     query = f"{mark} question: {QUESTIONS[0]}"
     return Candidate(query, response, context=Context(rubric=items))
 
 
-def _item(number: int, words: int) -> RubricItem:
+def _make_item(number: int, words: int) -> RubricItem:
     about = " ".join(SENTENCES[number % len(SENTENCES) :] + SENTENCES).split()
-    begun = f"Criterion {number} asks that the response says:".split()
-    return RubricItem(" ".join([*begun, *about][:words]))
+    opening = f"Criterion {number} asks that the response says:".split()
+    return RubricItem(" ".join([*opening, *about][:words]))
 
 
 async def measure_way(
     config: RubricCostConfig, part: str, client: RewardClient
 ) -> list[dict[str, Any]]:
     """Return the cost of one way for each number of items: means of the rounds."""
-    how, rows = RUBRIC_WAYS[part].how, []
-    await timed_scores(client, [made_response(config, f"{part} {FIRST_MARK}", 1)], how)
+    rubric, rows = RUBRIC_WAYS[part].how, []
+    await score_and_time(client, [make_response(config, f"{part} {FIRST_MARK}", 1)], rubric)
     for count in config.items:
         costs, seconds = [], []
         for number in range(config.rounds):
-            asked = made_response(config, f"{part} {count} {number}", count)
-            scores, spent = await timed_scores(client, [asked], how)
-            costs.append(judging_cost(scores))
-            seconds.append(spent)
-        means = {name: statistics.fmean(own[name] for own in costs) for name in costs[0]}
+            candidate = make_response(config, f"{part} {count} {number}", count)
+            scores, judging_s = await score_and_time(client, [candidate], rubric)
+            costs.append(sum_judging_cost(scores))
+            seconds.append(judging_s)
+        means = {name: statistics.fmean(cost[name] for cost in costs) for name in costs[0]}
         rows.append({"items": count} | means | {"seconds": statistics.median(seconds)})
     return rows
 
@@ -106,32 +106,34 @@ NOTE = (
 )
 
 
-def cost_rows(steps: Mapping[str, Any]) -> list[dict[str, Any]]:
+def make_cost_rows(steps: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a row of the table for each way and number of items."""
     rows = []
-    for part, measured in steps.items():
-        computed = {own["items"]: own["tokens_in"] - own["tokens_cached"] for own in measured}
-        for own in measured:
-            read, alone = computed[own["items"]], computed.get(1)
-            ratio = read / alone if alone else None
-            rows.append(own | {"way": RUBRIC_WAYS[part].name, "computed": read, "ratio": ratio})
+    for part, measurements in steps.items():
+        computed_tokens = {
+            row["items"]: row["tokens_in"] - row["tokens_cached"] for row in measurements
+        }
+        for row in measurements:
+            tokens, one_item_tokens = computed_tokens[row["items"]], computed_tokens.get(1)
+            ratio = tokens / one_item_tokens if one_item_tokens else None
+            rows.append(row | {"way": RUBRIC_WAYS[part].name, "computed": tokens, "ratio": ratio})
     return rows
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Write the costs as a Markdown table."""
     title = "Cost of a rubric"
-    return report(title, found, [(title, tabled(cost_rows(found["steps"]), COLUMNS), NOTE)])
+    return report(title, result, [(title, tabled(make_cost_rows(result["steps"]), COLUMNS), NOTE)])
 
 
 async def study(run: Study[RubricCostConfig]) -> str:
     """Measure the parts, and write the report after each. Return the last report."""
-    found, text = dict[str, Any](), ""
+    results, text = dict[str, Any](), ""
     async with open_ways(run.config.judge) as open_way:
         for part in run.parts:
             async with open_way(RUBRIC_WAYS[part]) as client:
-                found[part] = await measure_way(run.config, part, client)
-            text = run.write("rubric_cost", {"steps": found}, markdown)
+                results[part] = await measure_way(run.config, part, client)
+            text = run.write("rubric_cost", {"steps": results}, markdown)
     return text
 
 

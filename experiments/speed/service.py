@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from experiments.faults.load import LoadConfig, measure_load
-from experiments.faults.server import service
+from experiments.faults.server import run_service
 from experiments.speed.bare_server import run_bare_server
 from experiments.speed.work import ratio_by_round, turns
 from experiments.study import Study, StudyConfig, study_command
@@ -51,43 +51,48 @@ def load_in_turn(config: ServiceSpeedConfig) -> dict[str, Any]:
     """Put both servers under load in turn. Return the rounds and their ratios."""
     rows = list[dict[str, Any]]()
     with ExitStack() as stack:
-        running = {
-            name: stack.enter_context(start(config.load.judge(_log(config, name)), config.output))
-            for name, start in ((SERVICE, service), (BARE, run_bare_server))
+        servers = {
+            name: stack.enter_context(
+                start(config.load.judge(_locate_log(config, name)), config.output)
+            )
+            for name, start in ((SERVICE, run_service), (BARE, run_bare_server))
         }
-        for _, name in turns(running, config.rounds):
-            _log(config, name).write_text("")
-            before = running[name].cpu_s
-            found = measure_load(name, running[name], config.load, _log(config, name))
-            spent = running[name].cpu_s - before
-            rows.append(asdict(found) | {"cpu_ms": 1000 * spent / found.requests})
-    return {"rounds": rows, "ratios": ratios(rows)}
+        for _, name in turns(servers, config.rounds):
+            _locate_log(config, name).write_text("")
+            before = servers[name].cpu_s
+            load = measure_load(name, servers[name], config.load, _locate_log(config, name))
+            cpu_s = servers[name].cpu_s - before
+            rows.append(asdict(load) | {"cpu_ms": 1000 * cpu_s / load.requests})
+    return {"rounds": rows, "ratios": compute_ratios(rows)}
 
 
-def _log(config: ServiceSpeedConfig, name: str) -> Path:
+def _locate_log(config: ServiceSpeedConfig, name: str) -> Path:
     """Return the file where a server's engine logs the responses that it judged."""
     return config.output / f"{name.split()[0]}.judged.jsonl"
 
 
-def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def compute_ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Return the medians over the rounds of the service's figures divided by the bare server's."""
 
-    def each(name: str, field: str) -> list[float]:
+    def select_values(name: str, field: str) -> list[float]:
         return [row[field] for row in rows if row["server"] == name]
 
     fields = ("per_second", "p50_s", "cpu_ms")
-    return {field: ratio_by_round(each(SERVICE, field), each(BARE, field)) for field in fields}
+    return {
+        field: ratio_by_round(select_values(SERVICE, field), select_values(BARE, field))
+        for field in fields
+    }
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Return the report with the rounds and their ratios."""
-    own = found["ratios"]
+    medians = result["ratios"]
     about = (
-        f"Median ratios to the bare server of the same round: {own['per_second']:.2f} of its "
-        f"requests a second, {own['p50_s']:.2f} of its added median, {own['cpu_ms']:.2f} of "
-        "its CPU."
+        f"Median ratios to the bare server of the same round: {medians['per_second']:.2f} of its "
+        f"requests a second, {medians['p50_s']:.2f} of its added median, "
+        f"{medians['cpu_ms']:.2f} of its CPU."
     )
-    return report("Service", found, [("Rounds", tabled(found["rounds"], COLUMNS), "")], about)
+    return report("Service", result, [("Rounds", tabled(result["rounds"], COLUMNS), "")], about)
 
 
 def study(run: Study[ServiceSpeedConfig]) -> str:

@@ -42,8 +42,8 @@ from experiments.speed.work import (
     Side,
     SideRound,
     alternate,
-    by_client,
     made_candidates,
+    make_client_side,
     ratio_by_round,
 )
 from experiments.study import Study, StudyConfig, study_command
@@ -75,7 +75,7 @@ class ThroughputConfig(StudyConfig):
     """Length in words of its long queries."""
 
     @model_validator(mode="after")
-    def _comparable(self) -> ThroughputConfig:
+    def _check_comparable(self) -> ThroughputConfig:
         judge = self.judge
         if judge.kind != "vllm" or not isinstance(judge_spec(judge).format, JudgeFormat):
             raise ValueError("judge: only a generative judge of kind vllm has a bare engine")
@@ -95,15 +95,15 @@ class ThroughputConfig(StudyConfig):
 
 async def study(run: Study[ThroughputConfig]) -> str:
     """Measure the parts, and write the report after each. Return the last report."""
-    _environment()
+    _set_environment()
     from experiments.speed.bare import BareEngine
 
-    found, text = dict[str, Any](), ""
+    results, text = dict[str, Any](), ""
     with closing(BareEngine.start(run.config.judge)) as bare:
         for part in run.parts:
             measure = measure_paths if part == "paths" else measure_prefix
-            found[part] = await measure(run.config, bare)
-            text = run.write("throughput", found, markdown)
+            results[part] = await measure(run.config, bare)
+            text = run.write("throughput", results, markdown)
     return text
 
 
@@ -111,15 +111,18 @@ async def measure_paths(config: ThroughputConfig, bare: BareEngine) -> list[dict
     """Return a row for the engine's limit, and for the service by handle and by HTTP."""
     serving = config.judge.serve.model_copy(update={"replicas": 1})
     judge = config.judge.model_copy(update={"serve": serving})
-    async with open_judge(judge) as handle, over_http(handle) as http:
+    async with open_judge(judge) as handle, serve_over_http(handle) as http:
         sides: dict[str, Side] = {
             CEILING: bare.judge,
-            "service, by handle": by_client(handle),
-            "service, by HTTP": by_client(http),
+            "service, by handle": make_client_side(handle),
+            "service, by HTTP": make_client_side(http),
         }
         piece = partial(made_candidates, queries=config.queries, count=config.candidates)
-        found = await alternate(sides, config.rounds, piece)
-    return [{"path": name} | summed(rounds, found[CEILING]) for name, rounds in found.items()]
+        rounds_by_side = await alternate(sides, config.rounds, piece)
+    return [
+        {"path": name} | sum_rounds(rounds, rounds_by_side[CEILING])
+        for name, rounds in rounds_by_side.items()
+    ]
 
 
 async def measure_prefix(config: ThroughputConfig, bare: BareEngine) -> list[dict[str, Any]]:
@@ -132,31 +135,33 @@ async def measure_prefix(config: ThroughputConfig, bare: BareEngine) -> list[dic
                 for name in ("on", "off")
             }
             piece = partial(made_candidates, queries=1, count=config.candidates, words=words)
-            found = await alternate(sides, config.rounds, piece)
+            rounds_by_side = await alternate(sides, config.rounds, piece)
             query = {
                 "query_tokens": len(bare.tokens.continuation(piece("1a")[0].query)),
                 "judging": judging,
-                "off_s": statistics.median(spent.seconds for spent in found["off"]),
+                "off_s": statistics.median(
+                    side_round.seconds for side_round in rounds_by_side["off"]
+                ),
             }
-            rows.append(query | summed(found["on"], found["off"]))
+            rows.append(query | sum_rounds(rounds_by_side["on"], rounds_by_side["off"]))
     return rows
 
 
-def summed(rounds: Sequence[SideRound], others: Sequence[SideRound]) -> dict[str, Any]:
+def sum_rounds(rounds: Sequence[SideRound], others: Sequence[SideRound]) -> dict[str, Any]:
     """Return the figures of a side: seconds of each round, tokens per judgement, and a ratio.
 
     The ratio is the median over rounds of its seconds divided by those of `others` in the same
     round.
     """
-    usage = sum((spent.usage for spent in rounds), Usage())
-    count = sum(spent.judgements for spent in rounds)
-    seconds = [spent.seconds for spent in rounds]
+    usage = sum((side_round.usage for side_round in rounds), Usage())
+    count = sum(side_round.judgements for side_round in rounds)
+    seconds = [side_round.seconds for side_round in rounds]
     return {
         "seconds": statistics.median(seconds),
         "rounds_s": seconds,
-        "ratio": ratio_by_round(seconds, (spent.seconds for spent in others)),
+        "ratio": ratio_by_round(seconds, (side_round.seconds for side_round in others)),
         "judgements": rounds[0].judgements,
-        "rated": sum(spent.rated for spent in rounds) / count,
+        "rated": sum(side_round.rated for side_round in rounds) / count,
         "tokens_in": usage.tokens_in / count,
         "hit_rate": usage.tokens_cached / usage.tokens_in,
         "tokens_out": usage.tokens_out / count,
@@ -172,7 +177,7 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def over_http(client: RewardClient) -> AsyncIterator[RewardClient]:
+async def serve_over_http(client: RewardClient) -> AsyncIterator[RewardClient]:
     """Serve `client` over HTTP with a token, and yield a client of that service.
 
     The HTTP server shares this process and its event loop. `autoj serve` has a process for it.
@@ -196,7 +201,7 @@ async def over_http(client: RewardClient) -> AsyncIterator[RewardClient]:
             await serving
 
 
-def _environment() -> None:
+def _set_environment() -> None:
     """Set the environment variables that both engines read when they are imported."""
     os.environ |= {
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -233,18 +238,18 @@ PREFIX_NOTE = (
 )
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """Write the tables of the parts that were measured."""
     rows = {
         part: [
             row | {"rounds": ", ".join(f"{seconds:.2f}" for seconds in row["rounds_s"])}
-            for row in found.get(part, [])
+            for row in result.get(part, [])
         ]
         for part in PARTS
     }
     paths = ("Paths to the same judgements", tabled(rows["paths"], PATHS), PATHS_NOTE)
     prefix = ("Prefix cache", tabled(rows["prefix"], PREFIX), PREFIX_NOTE)
-    return report("Throughput", found, [paths, prefix])
+    return report("Throughput", result, [paths, prefix])
 
 
 main = study_command(ThroughputConfig, study, PARTS)

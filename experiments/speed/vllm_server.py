@@ -40,8 +40,8 @@ def serve_model(server: JudgeConfig, log: Path) -> Iterator[str]:
 
     Raises EngineUnavailable naming the log if it does not start.
     """
-    given = engine_arguments(server, resolve(server))
-    given |= {"served_model_name": "judge", "disable_log_stats": None}  # else it counts nothing
+    arguments = engine_arguments(server, resolve(server))
+    arguments |= {"served_model_name": "judge", "disable_log_stats": None}  # else it counts nothing
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port)]
     command += ["--structured-outputs-config", STRUCTURED]
@@ -49,14 +49,14 @@ def serve_model(server: JudgeConfig, log: Path) -> Iterator[str]:
     environment = os.environ | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", *_flags(given)],
+            [*command, "--host", "127.0.0.1", *_make_flags(arguments)],
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment,
         )
         try:
             deadline = time.monotonic() + START_S
-            while not _healthy(address):
+            while not _is_healthy(address):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise EngineUnavailable(f"vLLM's server did not start: see {log}")
                 time.sleep(0.5)
@@ -66,7 +66,7 @@ def serve_model(server: JudgeConfig, log: Path) -> Iterator[str]:
             process.wait()
 
 
-def _flags(arguments: Mapping[str, Any]) -> Iterator[str]:
+def _make_flags(arguments: Mapping[str, Any]) -> Iterator[str]:
     for name, value in arguments.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
@@ -75,7 +75,7 @@ def _flags(arguments: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"--{flag}", str(value))
 
 
-def _healthy(address: str) -> bool:
+def _is_healthy(address: str) -> bool:
     with suppress(URLError, ConnectionError), urllib.request.urlopen(f"{address}/health"):
         return True
     return False
@@ -90,10 +90,10 @@ def read_counters(address: str) -> dict[str, int]:
 
 def sum_counter(text: str, counter: str) -> int:
     """Return the sum of a counter's series in a Prometheus text."""
-    found = re.findall(rf"^vllm:{counter}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
-    if not found:
+    counts = re.findall(rf"^vllm:{counter}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
+    if not counts:
         raise EngineError(f"the server counts no vllm:{counter}")
-    return round(sum(map(float, found)))
+    return round(sum(map(float, counts)))
 
 
 @contextmanager

@@ -50,15 +50,15 @@ def made_candidates(mark: str, queries: int, count: int, words: int = 0) -> list
     as a prefix. A query has `words` words, filled up with background text, but at least its
     question.
     """
-    found = []
+    candidates = []
     for number, question in zip(range(queries), cycle(QUESTIONS), strict=False):
-        own = f"{mark}{number}: {question}".split()
-        more = islice(cycle(BACKGROUND.split()), max(0, words - len(own)))
-        query = " ".join([*own, *more])
+        question_words = f"{mark}{number}: {question}".split()
+        filler = islice(cycle(BACKGROUND.split()), max(0, words - len(question_words)))
+        query = " ".join([*question_words, *filler])
         for n in range(count):
             response = "".join(SENTENCES[: 1 + n % 5]) * (1 + n % 4)
-            found.append(Candidate(query, f"Answer {n}. {response}"))
-    return found
+            candidates.append(Candidate(query, f"Answer {n}. {response}"))
+    return candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +80,15 @@ Side = Callable[[list[Candidate]], Awaitable[SideRound]]
 """Function that judges candidates and returns the cost."""
 
 
-def by_client(client: RewardClient) -> Side:
+def make_client_side(client: RewardClient) -> Side:
     """Return a side that sends all candidates to a client at once."""
 
-    async def judge(given: list[Candidate]) -> SideRound:
+    async def judge(candidates: list[Candidate]) -> SideRound:
         started = time.monotonic()
-        found = await client.rate(given)
+        judgements = await client.rate(candidates)
         seconds = time.monotonic() - started
-        usage = sum((j.usage for j in found), Usage())
-        return SideRound(seconds, len(found), sum(j.ok for j in found), usage)
+        usage = sum((j.usage for j in judgements), Usage())
+        return SideRound(seconds, len(judgements), sum(j.ok for j in judgements), usage)
 
     return judge
 
@@ -98,15 +98,17 @@ T = TypeVar("T")
 
 def turns(names: Iterable[T], rounds: int) -> Iterator[tuple[int, T]]:
     """Yield (round, name) pairs. Each round has all names and begins with another one."""
-    known = list(names)
+    name_list = list(names)
     for number in range(rounds):
-        for k in range(len(known)):
-            yield number, known[(number + k) % len(known)]
+        for k in range(len(name_list)):
+            yield number, name_list[(number + k) % len(name_list)]
 
 
 def ratio_by_round(ones: Iterable[float], others: Iterable[float]) -> float:
     """Return the median over rounds of one figure divided by the other."""
-    return statistics.median(one / other for one, other in zip(ones, others, strict=True))
+    return statistics.median(
+        value / other_value for value, other_value in zip(ones, others, strict=True)
+    )
 
 
 async def alternate(
@@ -120,7 +122,7 @@ async def alternate(
     letters = dict(zip(sides, ascii_lowercase, strict=False))
     for name, side in sides.items():
         await side(piece(f"0{letters[name]}")[:WARM_UP])
-    found: dict[str, list[SideRound]] = {name: [] for name in sides}
+    side_rounds: dict[str, list[SideRound]] = {name: [] for name in sides}
     for number, name in tqdm(list(turns(sides, rounds)), desc="measuring", unit="piece"):
-        found[name].append(await sides[name](piece(f"{number + 1}{letters[name]}")))
-    return found
+        side_rounds[name].append(await sides[name](piece(f"{number + 1}{letters[name]}")))
+    return side_rounds

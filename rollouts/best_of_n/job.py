@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from autoj_reward.client.judging import progress_bar, value_name
+from autoj_reward.client.judging import bar_position, progress_bar, value_name
 from autoj_reward.config import BestOfNConfig, PolicyConfig
 from autoj_reward.errors import InputError, from_extras
 from autoj_reward.io.claims import judged_by
@@ -147,7 +147,10 @@ def _create_cluster(config: BestOfNConfig) -> Cluster | None:
 def _show_sampling_bar(config: BestOfNConfig, counts: Counts) -> Iterator[Callable[[int], object]]:
     """Yield a callback that advances a progress bar by a number of sampled responses."""
     total = counts.unanswered * config.policy.n if config.policy else 0
-    with tqdm(total=total, desc="sampling", unit="response", disable=not total) as bar:
+    place = bar_position()
+    with tqdm(
+        total=total, desc="sampling", unit="response", disable=not total, position=place
+    ) as bar:
         yield bar.update
 
 

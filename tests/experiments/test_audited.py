@@ -7,7 +7,7 @@ import pytest
 
 from autoj_reward.types import Candidate
 from experiments import audited
-from experiments.audited import AuditedConfig, first_alarms, moving_means, replay
+from experiments.audited import AuditedConfig, compute_moving_means, find_first_alarms, replay
 from experiments.study import Study
 
 FALLING = [
@@ -25,13 +25,13 @@ last."""
 def test_the_alarm_comes_where_the_judges_begin_to_disagree() -> None:
     """16 words are good, and the main judge wants 4. They disagree within groups throughout, and
     while all are over 16 words the judge tells none apart."""
-    alarms = first_alarms(replay(FALLING, {"words": 4}, {"words": 16}))
+    alarms = find_first_alarms(replay(FALLING, {"words": 4}, {"words": 16}))
     assert 6 < alarms["opposition"] < alarms["gap_trend"]
-    assert first_alarms(replay(FALLING, {"words": 16}, {"words": 16})) == {}
+    assert find_first_alarms(replay(FALLING, {"words": 16}, {"words": 16})) == {}
 
 
 def test_moving_means() -> None:
-    assert moving_means([3, 5, 1, 0, 2]) == [3, 4, 3, 2, 1]
+    assert compute_moving_means([3, 5, 1, 0, 2]) == [3, 4, 3, 2, 1]
 
 
 @pytest.mark.training

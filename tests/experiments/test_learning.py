@@ -14,15 +14,15 @@ from autoj_reward.journal import Journal
 from autoj_reward.journal.records import digest, judgement_cell
 from autoj_reward.rubric_items import read_items
 from experiments import learning
-from experiments.failing import Failing, fails, program_score
-from experiments.learning import LearningConfig, logged, rubric_score
+from experiments.failing import Failing, fails, score_by_program
+from experiments.learning import LearningConfig, read_metric, score_by_rubric
 from experiments.study import Study, run_training
 from tests.judgements import rated
 
 
 def test_what_the_program_grants() -> None:
     given = {"": 6, "a b": 8, "a b c d": 10, "a b c d e": 9, "word " * 40: 1}
-    assert {text: program_score(text, 4) for text in given} == given
+    assert {text: score_by_program(text, 4) for text in given} == given
 
 
 def test_a_judge_fails_by_plan() -> None:
@@ -69,7 +69,7 @@ def test_failures_that_are_left_out_and_that_count_as_0(tmp_path: Path, policy: 
         step, logs = run["true"][0], tmp_path / "out" / name.replace(" ", "-") / "logs"
         valid = [s for s, f in zip(step["scores"], step["failed"], strict=True) if not f]
         n = 4 if name.endswith("0") else len(valid)
-        assert dict(logged(logs, "train/reward"))[1] == pytest.approx(sum(valid) / n)
+        assert dict(read_metric(logs, "train/reward"))[1] == pytest.approx(sum(valid) / n)
     assert "counted-as-0" in (tmp_path / "out" / "learning-score.svg").read_text()
 
 
@@ -116,7 +116,7 @@ def test_what_the_program_grants_for_a_rubric() -> None:
         ]
     )
     given = {"Tea in a cup": 1, "teain": 2 / 3, "milk": -1 / 3, "A cup": 0, "": 0}
-    assert {text: rubric_score(items, text) for text in given} == given
+    assert {text: score_by_rubric(items, text) for text in given} == given
 
 
 @pytest.mark.training
@@ -138,7 +138,9 @@ def test_the_learning_of_a_rubric(tmp_path: Path, policy: str) -> None:
     with closing(Journal(tmp_path / "out/grpo-of-a-0/journal.sqlite")) as journal:
         judged = [(own["input"], own["readings"]) for own in journal.export()]
     assert len(judged) > 2
-    assert all(learning._granted(given, None) == [own["value"] for own in r] for given, r in judged)
+    assert all(
+        learning._grant_scores(given, None) == [own["value"] for own in r] for given, r in judged
+    )
 
 
 @pytest.mark.training
@@ -157,5 +159,5 @@ def test_logged_metrics_of_several_files_come_by_step(tmp_path: Path) -> None:
         with SummaryWriter(str(tmp_path / folder)) as writer:
             for step, value in enumerate(values, start):
                 writer.add_scalar("judge/raw", value, step)
-    assert logged(tmp_path, "judge/raw") == [(1, 1.0), (2, 2.0), (3, 3.0)]
-    assert logged(tmp_path, "judge/none") == []
+    assert read_metric(tmp_path, "judge/raw") == [(1, 1.0), (2, 2.0), (3, 3.0)]
+    assert read_metric(tmp_path, "judge/none") == []

@@ -14,12 +14,17 @@ import pytest
 from autoj_reward.config import check, load_config
 from autoj_reward.errors import EngineError
 from experiments import upstream
-from experiments.upstream import UpstreamTable, check_frameworks, missing_code, pinned_versions
+from experiments.upstream import (
+    UpstreamTable,
+    check_frameworks,
+    find_missing_code,
+    read_pinned_versions,
+)
 from requirements.install import pins
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = load_config(UpstreamTable, upstream.TABLE).frameworks
-PINNED = pinned_versions((ROOT / "Makefile").read_text(encoding="utf-8"))
+PINNED = read_pinned_versions((ROOT / "Makefile").read_text(encoding="utf-8"))
 INIT = '_LAZY = {"trainer": ["Trainer"]}\n'
 TRAINER = """
 try:
@@ -57,9 +62,9 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("UV_CACHE_DIR", str(folder / "uv"))
         patch.setattr(upstream, "CACHE", folder / "kept")
         patch.setattr(upstream, "MONTHS", (12,))  # each one more is a process of uv
-        upstream.index_environment.cache_clear()
+        upstream.make_index_environment.cache_clear()
         yield
-    upstream.index_environment.cache_clear()
+    upstream.make_index_environment.cache_clear()
 
 
 def make_wheel(index: Path, version: str, trainer: str, inner: str = "") -> None:
@@ -122,7 +127,7 @@ def test_a_module_that_is_gone(tmp_path: Path) -> None:
         {"frameworks": {"one": {"package": "p", "adapters": ["a"], "calls": CALLS}}},
         "test",
     ).frameworks.values()
-    assert missing_code(tmp_path, framework.calls) == [
+    assert find_missing_code(tmp_path, framework.calls) == [
         "`judged`: no such module",
         "`judged.trainer`: no such module",
     ]
@@ -134,9 +139,9 @@ INSTALLED = [name for name, one in FRAMEWORKS.items() if one.package in pins("gp
 @pytest.mark.parametrize("name", INSTALLED)
 def test_the_table_fits_what_is_installed(name: str) -> None:
     framework = FRAMEWORKS[name]
-    root = upstream.installed_code(framework, PINNED[framework.package])
+    root = upstream.find_installed_code(framework, PINNED[framework.package])
     assert root is not None, "install requirements/*.txt"
-    assert missing_code(root, framework.calls) == []
+    assert find_missing_code(root, framework.calls) == []
 
 
 def test_the_table_names_our_files_and_the_page_its_pins() -> None:

@@ -228,7 +228,8 @@ def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
 def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:
     """Return the replicas that the config asks Ray for, and the arguments of vLLM in each."""
     cluster = Cluster()
-    count, gpus = cluster.replicas(config, config.serve), cluster._gpus_each(config, config.serve)
+    count = cluster.replicas(config, config.serve)
+    gpus = cluster._count_gpus_each(config, config.serve)
     found = deployment_of(object, "judge", config, count, gpus)
     asked: list[Any] = [found.num_replicas, found.max_ongoing_requests, found.ray_actor_options]
     asked.append(found._deployment_config.autoscaling_config)

@@ -152,7 +152,7 @@ def test_the_driver_is_asked_and_cuda_is_not_touched(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for touching in ("is_available", "get_device_properties", "init", "_lazy_init"):
         monkeypatch.setattr(torch.cuda, touching, lambda *_: pytest.fail("CUDA was touched"))
-    device._device.cache_clear()
+    device._find_device.cache_clear()
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     else:
@@ -161,7 +161,7 @@ def test_the_driver_is_asked_and_cuda_is_not_touched(
         assert detect_device() == Device("cuda", 15.0, (7, 5), "Tesla T4") and nvml.asked == [asked]
         assert detect_device().half == "float16"
     finally:
-        device._device.cache_clear()
+        device._find_device.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,9 @@ def test_what_the_dead_left_goes_and_what_the_living_have_stays(cache: Path) -> 
 
 STARTING = """
 import subprocess, sys, time
-from autoj_reward.replicas.leftovers import recording
+from autoj_reward.replicas.leftovers import keep_recording
 
-with recording():
+with keep_recording():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(child.pid, flush=True)
     time.sleep(600)
@@ -117,7 +117,7 @@ def test_memory_that_somebody_maps_and_ids_that_changed_hands_stay(cache: Path) 
         [own] = notes(cache)
         facts: dict[str, Any] = json.loads(own.read_text())
         assert memory.name in facts["shared"]
-        assert facts["processes"] == [[other.pid, leftovers._started(other.pid)]] or any(
+        assert facts["processes"] == [[other.pid, leftovers._read_start_time(other.pid)]] or any(
             pid == other.pid for pid, _ in facts["processes"]
         )
         own.unlink()

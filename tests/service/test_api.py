@@ -744,7 +744,7 @@ def test_another_judge_without_a_failed_request() -> None:
 
     with serving(made(backend)) as port:
         asyncio.run(run(port))
-    assert not +backend._under_way
+    assert not +backend._calls_in_flight
 
 
 # Metrics and logs

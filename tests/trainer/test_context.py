@@ -104,7 +104,7 @@ def test_openrlhf_and_slime_read_their_label(make: Make) -> None:
     model = make()
     asyncio.run(get_reward(model, ["Q four</s>"], ["Q "], ["4"]))
     sample = SimpleNamespace(prompt="Q", response="five", label="4", metadata={"rubric": "exact"})
-    asyncio.run(row_rewards(model, [(sample.prompt, sample.response, slime._about(sample))]))
+    asyncio.run(row_rewards(model, [(sample.prompt, sample.response, slime._read_row(sample))]))
     assert shown(model) == [("five", BOTH), ("four", {"reference": "4"})]
 
 
@@ -134,7 +134,7 @@ READ: list[dict[str, str]] = []
 LABELLED = {"label": "4", "metadata": {"difficulty": 3, "tests": ["a"], "other": "x"}}
 FROM_LABELS: dict[str, Callable[[RewardModel], Any]] = {
     "slime": lambda m: asyncio.run(
-        row_rewards(m, [("Q", "four", slime._about(SimpleNamespace(**LABELLED)))])
+        row_rewards(m, [("Q", "four", slime._read_row(SimpleNamespace(**LABELLED)))])
     ),
     "/reward": lambda m: posted(m, {"prompt": "Q", "response": "four", **LABELLED}),
 }

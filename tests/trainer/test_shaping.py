@@ -12,7 +12,7 @@ from autoj_reward.trainer.shaping import (
     FailureBudget,
     Fallback,
     Shaper,
-    _at_least,
+    _compute_tail_probability,
     markup_density,
 )
 from autoj_reward.types import Judgement, Outcome
@@ -165,7 +165,7 @@ def test_the_binomial_tail() -> None:
     from scipy.stats import binom
 
     for failed, seen, share in ((0, 5, 0.1), (3, 7, 0.05), (12, 300, 0.05), (60, 999, 0.05)):
-        assert _at_least(failed, seen, share) == pytest.approx(
+        assert _compute_tail_probability(failed, seen, share) == pytest.approx(
             binom.sf(failed - 1, seen, share), abs=1e-12
         )
 

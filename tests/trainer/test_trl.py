@@ -387,7 +387,7 @@ def test_ppo_reads_queries_and_responses_out_of_padded_rows(
     found = reward.rewards_now(meant)
     assert scores.tolist() == pytest.approx([r.value for r in found])
     assert found[0].raw != found[1].raw
-    assert [judge.judge._candidate(p + s) for p, s in zip(ids, said, strict=True)] == meant
+    assert [judge.judge._read_candidate(p + s) for p, s in zip(ids, said, strict=True)] == meant
 
 
 def test_ppo_judges_what_trl_trains_on(tokenizer: Any, reward: RewardModel) -> None:

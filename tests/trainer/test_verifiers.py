@@ -140,7 +140,7 @@ async def test_a_tasks_rubric_is_scored_by_items(vf: Any, named: Any) -> None:
 def plugin(vf: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the id of a judge plugin: a module that exports the scorer."""
     ours = importlib.import_module("autoj_reward.trainer.verifiers")
-    ours._judge_scorer.cache_clear()
+    ours._make_judge_scorer.cache_clear()
     module = types.ModuleType("judge_plugin")
     module.__dict__.update(JudgeScorer=ours.JudgeScorer, __all__=["JudgeScorer"])
     module.__spec__ = importlib.machinery.ModuleSpec("judge_plugin", None)
@@ -165,7 +165,7 @@ def episode(vf: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     from verifiers.v1.utils import loaders
 
     ours = importlib.import_module("autoj_reward.trainer.verifiers")
-    ours._judge_group_env.cache_clear()
+    ours._make_judge_group_env.cache_clear()
 
     class Asked(vf.Taskset[vf.Task, vf.TasksetConfig]):
         def load(self) -> list[Any]:

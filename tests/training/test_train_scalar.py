@@ -258,7 +258,11 @@ def test_the_built_in_model_is_base_and_adapter_merged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AUTOJ_CACHE", str(tmp_path / "cache"))
-    base = tmp_path / "cache/models" / f"{built_in.BASE}-{built_in._digest(built_in._gguf(), None)}"
+    base = (
+        tmp_path
+        / "cache/models"
+        / f"{built_in.BASE}-{built_in._compute_digest(built_in._find_gguf(), None)}"
+    )
     shutil.copytree(policy, base)
     shipped = tmp_path / "default_scalar"
     monkeypatch.setattr(built_in, "SCALAR_ADAPTER", shipped)

@@ -15,7 +15,7 @@ def test_the_study_ranks_known_strengths_and_counts_prompts(tmp_path: Path) -> N
     assert groups.main(arguments) == 0
     steps = json.loads((tmp_path / "groups.json").read_text())["steps"]
     rows = {(row["judge"], row["size"], row["by"]): row for row in steps["recovery"]}
-    assert len(rows) == 3 * 2 * len(groups.rankers())
+    assert len(rows) == 3 * 2 * len(groups.make_rankers())
     noisy = rows["noise 1", 8, "all pairs"]
     assert noisy["calls"] == 56 and noisy["spearman"]["value"] > 0.7
     for name in ("all pairs", "circular, 4 neighbours", "swiss, 5 rounds", "pivot"):

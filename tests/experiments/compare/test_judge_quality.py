@@ -14,7 +14,7 @@ from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.journal import Journal
 from experiments.compare.judge_quality import main, study
 from experiments.compare.panel import PARTS, JudgeQualityConfig, Material, read_material
-from experiments.compare.ratings import comparisons, paired
+from experiments.compare.ratings import compare_paired, compare_parts
 from experiments.study import Study
 
 ROOT = Path(__file__).parents[3]
@@ -71,7 +71,7 @@ class Quality:
 
 def test_the_config_of_the_repository_has_every_part() -> None:
     config = load_config(JudgeQualityConfig, ROOT / "configs/experiments/judge_quality.yaml")
-    assert config.wanted(None) == PARTS
+    assert config.select_parts(None) == PARTS
     judges = config.judges
     assert not judges["direct"].critique and judges["base"].critique and judges["greedy"].critique
 
@@ -243,7 +243,7 @@ HELD = tuple(Rated("r", n, f"q{n}", f"r{n}", value) for n, value in enumerate(RE
 
 def test_a_paired_difference_keeps_rows_that_both_know() -> None:
     material = Material(HELD, draws=FEW)
-    found = paired(material, [1, 2, 3, None], [3, None, 1, 9])
+    found = compare_paired(material, [1, 2, 3, None], [3, None, 1, 9])
     # Rows 0 and 2 are left: correlations 1 and -1.
     assert (found["spearman"]["value"], found["pearson"]["value"]) == (2, 2)
     assert found["spearman"]["n"] == 2
@@ -256,7 +256,7 @@ def test_the_best_view_is_compared() -> None:
         "single_direct": {"expected": [1, 2, 3, 4]},
         "rivals": {"tfidf": [4, 3, 2, 1]},
     }
-    found = comparisons(material, predictions)
+    found = compare_parts(material, predictions)
     assert found["best_view"] == "single_direct expected"
     assert found["against"]["tfidf"]["spearman"]["value"] == 2
-    assert comparisons(material, {"rivals": {"tfidf": [4, 3, 2, 1]}})["against"] == {}
+    assert compare_parts(material, {"rivals": {"tfidf": [4, 3, 2, 1]}})["against"] == {}

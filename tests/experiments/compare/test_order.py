@@ -12,8 +12,8 @@ import yaml
 from autoj_reward.data.graded import Graded, GradedOutput
 from autoj_reward.evaluate.statistics import Draws
 from experiments.compare.judge_quality import main
-from experiments.compare.order import by_query, order_figures
-from experiments.compare.outputs import Outputs, as_rated
+from experiments.compare.order import measure_order, split_by_query
+from experiments.compare.outputs import Outputs, make_rated_rows
 
 SYSTEMS = [f"system {n}" for n in range(12)]
 WORDS = ("poor", "fair", "good", "great")
@@ -40,7 +40,7 @@ SCORES = tuple(output.score for row in OUTPUTS.graded for output in row.outputs)
 
 def test_an_oracle_orders_everything_and_a_constant_nothing() -> None:
     same = (1.0,) * len(SCORES)
-    found = order_figures(OUTPUTS, {"judge": SCORES, "length": same})["rated"]
+    found = measure_order(OUTPUTS, {"judge": SCORES, "length": same})["rated"]
     for systems in ("all", "unseen"):
         oracle, constant = found["judge"][systems], found["length"][systems]
         assert oracle["order"]["value"] == pytest.approx(1)
@@ -56,20 +56,20 @@ def test_an_oracle_orders_everything_and_a_constant_nothing() -> None:
 
 
 def test_who_abstains_comes_last() -> None:
-    [query] = by_query(graded(1), [None, *range(5, 16)])
+    [query] = split_by_query(graded(1), [None, *range(5, 16)])
     assert (query.values[0], min(query.values[1:])) == (4, 5)
 
 
 def test_a_rival_is_compared_on_the_same_instructions() -> None:
     worse = tuple(-v for v in SCORES)
-    less = order_figures(OUTPUTS, {"judge": SCORES, "length": worse})["less"]
+    less = measure_order(OUTPUTS, {"judge": SCORES, "length": worse})["less"]
     assert set(less) == {"length"}
     assert less["length"]["order"]["value"] == pytest.approx(2)
     assert less["length"]["order"]["low"] > 0
 
 
 def test_rivals_fit_what_is_left_of_the_instructions_mean() -> None:
-    rows = as_rated(graded(1))
+    rows = make_rated_rows(graded(1))
     assert sum(row.rating for row in rows) == pytest.approx(0)
     assert rows[0].rating - rows[1].rating == pytest.approx(0.5)
 

@@ -17,9 +17,9 @@ from experiments.compare.real_judge import (
     PARTS,
     WAYS,
     RealJudgeConfig,
-    figures,
+    correlate_within,
     main,
-    order_within,
+    make_rows,
     read_short_groups,
 )
 
@@ -68,7 +68,7 @@ def test_every_way_ranks_and_the_same_command_judges_nothing_again(tmp_path: Pat
     assert calls["circular"] == 3 * 12  # two neighbours of four are all pairs
     groups = read_short_groups(load_config(RealJudgeConfig, config))
     grades = [[own.score for own in row.outputs] for row in groups]
-    rows = figures(steps, grades, Draws(20))
+    rows = make_rows(steps, grades, Draws(20))
     orders = {(row["judge"], row["by"]): row["spearman"]["value"] for row in rows}
     # A scripted judge knows a group, or the better of two, only in a text that it writes.
     blind = {(row["judge"], row["by"]) for row in rows if row["ties"] == 1}
@@ -108,5 +108,5 @@ def test_too_few_instructions_is_an_error(
 
 
 def test_equal_scores_order_nothing_and_an_abstention_ranks_last() -> None:
-    assert order_within([5.0, 5.0, 5.0], [1, 2, 3]) == 0
-    assert order_within([None, 2.0, 3.0], [1, 2, 3]) == 1
+    assert correlate_within([5.0, 5.0, 5.0], [1, 2, 3]) == 0
+    assert correlate_within([None, 2.0, 3.0], [1, 2, 3]) == 1

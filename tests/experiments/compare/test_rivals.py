@@ -38,7 +38,7 @@ TEST = rated([(f"one more {word} text", 1 + 2 * n) for n, word in enumerate(WORD
 
 
 def test_tfidf_learns_words_from_the_training_rows() -> None:
-    found = rivals.tfidf_rival(TRAINING, TEST)
+    found = rivals.predict_by_tfidf(TRAINING, TEST)
     assert spearman(found.values, [row.rating for row in TEST]) == pytest.approx(1)
     assert found.alpha in rivals.ALPHAS
     assert found.layer is None
@@ -46,14 +46,17 @@ def test_tfidf_learns_words_from_the_training_rows() -> None:
 
 def test_tfidf_sees_no_rating_of_the_rows_to_be_measured() -> None:
     others = rated([(row.response, 11 - row.rating) for row in TEST])
-    assert rivals.tfidf_rival(TRAINING, others).values == rivals.tfidf_rival(TRAINING, TEST).values
+    assert (
+        rivals.predict_by_tfidf(TRAINING, others).values
+        == rivals.predict_by_tfidf(TRAINING, TEST).values
+    )
 
 
 @pytest.mark.parametrize("queries", [0, 1])
 def test_fitting_needs_two_queries(queries: int) -> None:
     training = rated([("a", 1.0), ("b", 2.0)], queries=1)[: 2 * queries]
     with pytest.raises(InputError, match=f"{2 * queries} training rows of {queries} queries"):
-        rivals.tfidf_rival(training, TEST)
+        rivals.predict_by_tfidf(training, TEST)
 
 
 def test_rows_of_a_query_stay_on_one_side() -> None:
@@ -62,8 +65,8 @@ def test_rows_of_a_query_stay_on_one_side() -> None:
     drawn = [(" ".join(rng.choice(list("abcdefghij"), 4)), float(rng.normal())) for _ in range(20)]
     rows = [drawn[n // 4] for n in range(80)]
     grouped = [Rated("r", n, f"q{n // 4}", text, value) for n, (text, value) in enumerate(rows)]
-    assert (rivals.tfidf_rival(rated(rows), TEST).alpha or 0) < 1
-    assert (rivals.tfidf_rival(grouped, TEST).alpha or 0) >= 10
+    assert (rivals.predict_by_tfidf(rated(rows), TEST).alpha or 0) < 1
+    assert (rivals.predict_by_tfidf(grouped, TEST).alpha or 0) >= 10
 
 
 # The probe.
@@ -77,7 +80,7 @@ def test_the_probe_takes_the_layer_that_tells() -> None:
     states = rng.normal(size=(100, 4, 3)).astype(np.float32)
     states[:, 2, 1] += 5 * ratings
     states[80:, 3, 0] = ratings[80:]  # a layer that tells only of the rows to be measured
-    found = rivals.probe_rival(training, rows, states, [1, 2, 3])
+    found = rivals.predict_by_probe(training, rows, states, [1, 2, 3])
     assert found.layer == 2
     assert (spearman(found.values, ratings[80:]) or 0) > 0.9
 
@@ -99,7 +102,7 @@ ROWS = rated([("Ten minutes.", 5), ("No. <|im_end|>", 2), ("A long answer. " * 2
 
 
 def test_hidden_states_are_those_of_the_rating_prompt(tiny: Path, tmp_path: Path) -> None:
-    found = rivals.hidden_states(ROWS, config_of(tiny), tmp_path)
+    found = rivals.read_hidden_states(ROWS, config_of(tiny), tmp_path)
     assert found.shape == (3, 3, 16)
     assert found.dtype == np.float32
     model = LlamaForCausalLM.from_pretrained(tiny)
@@ -118,19 +121,19 @@ def test_hidden_states_are_computed_once(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[int] = []
-    compute = rivals._mean_states
+    compute = rivals._average_states
 
     def counted(model: Any, ids: list[int]) -> Any:
         computed.append(len(ids))
         return compute(model, ids)
 
-    monkeypatch.setattr(rivals, "_mean_states", counted)
-    two = rivals.hidden_states(ROWS[:2], config_of(tiny), tmp_path)
+    monkeypatch.setattr(rivals, "_average_states", counted)
+    two = rivals.read_hidden_states(ROWS[:2], config_of(tiny), tmp_path)
     assert len(computed) == 2
-    three = rivals.hidden_states(ROWS, config_of(tiny), tmp_path)
+    three = rivals.read_hidden_states(ROWS, config_of(tiny), tmp_path)
     assert len(computed) == 3
     np.testing.assert_array_equal(three[:2], two)
-    backwards = rivals.hidden_states(ROWS[::-1], config_of(tiny), tmp_path)
+    backwards = rivals.read_hidden_states(ROWS[::-1], config_of(tiny), tmp_path)
     np.testing.assert_array_equal(backwards, three[::-1])
     assert len(computed) == 3
 
@@ -138,7 +141,7 @@ def test_hidden_states_are_computed_once(
 def test_a_stopped_run_keeps_its_hidden_states(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compute = rivals._mean_states
+    compute = rivals._average_states
     left = [1, 1]
 
     def stopping(model: Any, ids: list[int]) -> Any:
@@ -148,11 +151,11 @@ def test_a_stopped_run_keeps_its_hidden_states(
         return compute(model, ids)
 
     monkeypatch.setattr(rivals, "SAVE_EVERY", 1)
-    monkeypatch.setattr(rivals, "_mean_states", stopping)
+    monkeypatch.setattr(rivals, "_average_states", stopping)
     with pytest.raises(KeyboardInterrupt):
-        rivals.hidden_states(ROWS, config_of(tiny), tmp_path)
+        rivals.read_hidden_states(ROWS, config_of(tiny), tmp_path)
     left.append(1)
-    assert rivals.hidden_states(ROWS, config_of(tiny), tmp_path).shape[0] == 3
+    assert rivals.read_hidden_states(ROWS, config_of(tiny), tmp_path).shape[0] == 3
     assert left == []
 
 
@@ -163,11 +166,11 @@ def test_two_models_share_a_folder(tiny: Path, tmp_path: Path) -> None:
         model.model.embed_tokens.weight.mul_(2)
     model.save_pretrained(other)
     qwen().save_pretrained(other)
-    one = rivals.hidden_states(ROWS[:1], config_of(tiny), tmp_path / "out")
-    two = rivals.hidden_states(ROWS[:1], config_of(other), tmp_path / "out")
+    one = rivals.read_hidden_states(ROWS[:1], config_of(tiny), tmp_path / "out")
+    two = rivals.read_hidden_states(ROWS[:1], config_of(other), tmp_path / "out")
     assert not np.allclose(one, two)
     np.testing.assert_array_equal(
-        rivals.hidden_states(ROWS[:1], config_of(tiny), tmp_path / "out"), one
+        rivals.read_hidden_states(ROWS[:1], config_of(tiny), tmp_path / "out"), one
     )
 
 

@@ -19,12 +19,12 @@ from experiments.compare.rubric_judge import (
     PARTS,
     CheckedTasks,
     RubricJudgeConfig,
-    area_under_curve,
-    calibration_rows,
+    compute_area_under_curve,
     main,
+    make_calibration_rows,
     make_responses,
-    order_figure,
-    verdict_figures,
+    measure_order,
+    measure_verdicts,
 )
 
 TASKS = Path(__file__).parents[3] / "experiments/data/checked_items.yaml"
@@ -70,10 +70,10 @@ def test_a_judge_that_reads_items_is_right_about_all_of_them(tmp_path: Path) -> 
     assert list(steps) == list(PARTS)
     made = make_responses(check(RubricJudgeConfig, yaml.safe_load(config.read_text()), "run.yaml"))
     for part in ("items", "checklist"):
-        found = verdict_figures(steps[part]["shares"], made, Draws(20))
+        found = measure_verdicts(steps[part]["shares"], made, Draws(20))
         assert found["accuracy"]["value"] == found["area"]["value"] == 1
         assert found["error"] < 0.06 and found["brier"]["value"] < 0.01
-        assert order_figure(steps[part]["scores"], made, Draws(20))["value"] > 0.95
+        assert measure_order(steps[part]["scores"], made, Draws(20))["value"] > 0.95
     assert [steps[part]["calls"] for part in PARTS] == [36, 12, 12]
     page = (tmp_path / "out/rubric_judge.md").read_text()
     assert "12 responses with 36 items" in page and "| `items`, without reasons | 1.000" in page
@@ -83,12 +83,12 @@ def test_items_without_a_verdict_are_counted_and_left_out() -> None:
     holds = np.array([1.0, 0.0])
     made = [replace(own, holds=(True, False)) for own in make_responses(read_config())]
     given = [[0.9, None] if n else [0.9, 0.6] for n in range(len(made))]
-    found = verdict_figures(given, made, Draws(20))
+    found = measure_verdicts(given, made, Draws(20))
     assert found["abstained"] == len(made) - 1
     assert found["accuracy"]["n"] == len(made) + 1
     assert found["accuracy"]["value"] == pytest.approx(len(made) / (len(made) + 1))
-    assert area_under_curve(np.array([0.5, 0.5]), holds) == 0.5
-    assert area_under_curve(np.array([0.5]), holds[:1]) is None
+    assert compute_area_under_curve(np.array([0.5, 0.5]), holds) == 0.5
+    assert compute_area_under_curve(np.array([0.5]), holds[:1]) is None
 
 
 def read_config() -> RubricJudgeConfig:
@@ -98,7 +98,7 @@ def read_config() -> RubricJudgeConfig:
 def test_calibration_compares_probabilities_with_outcomes() -> None:
     shares, holds = np.array([0.81, 0.89, 0.2, 1.0]), np.array([1.0, 0.0, 0.0, 1.0])
     bins = calibration_bins(shares, holds)
-    rows = calibration_rows(bins)
+    rows = make_calibration_rows(bins)
     assert [(row["range"], row["count"]) for row in rows] == [
         ("0.2 to 0.3", 1),
         ("0.8 to 0.9", 2),

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from autoj_reward.errors import InputError
-from experiments.default_judge.pooling_head import WEIGHTS, average, factors
+from experiments.default_judge.pooling_head import WEIGHTS, average, factorise
 
 
 def adapter(folder: Path, **weights: list[float]) -> Path:
@@ -37,6 +37,6 @@ def test_other_shapes_are_refused(tmp_path: Path) -> None:
 def test_factors_give_the_matrix_back_in_its_rank() -> None:
     drawn = torch.Generator().manual_seed(1)
     change = torch.randn(6, 2, generator=drawn) @ torch.randn(2, 9, generator=drawn)
-    a, b = factors(change)
+    a, b = factorise(change)
     assert a.shape == (2, 9) and b.shape == (6, 2)
     assert torch.allclose((b @ a).float(), change, atol=1e-5)

@@ -12,19 +12,19 @@ from autoj_reward.data.graded import GRADER, Graded, GradedData, GradedOutput
 from autoj_reward.data.labelled import JudgeData
 from autoj_reward.journal import SampledResponses
 from autoj_reward.training.groups import WORSE
-from experiments.compare.checkers import KINDS, Checkable, checks_of, read_checkable
+from experiments.compare.checkers import KINDS, Checkable, parse_checks, read_checkable
 from experiments.default_judge.made_rows import (
     LOWEST,
     PolicyGroupsConfig,
-    group_below,
-    spread_group,
+    make_group_below,
+    make_spread_group,
     write_groups,
 )
 
 NAMES = ("made_questions", "checkable")
 CHECKS = [{"kind": "number", "value": 7}]
 QUESTION = {"query": "3 + 4?", "kind": "arithmetic", "checks": CHECKS}
-ROW = Checkable(1, "3 + 4?", "arithmetic", checks_of(QUESTION))
+ROW = Checkable(1, "3 + 4?", "arithmetic", parse_checks(QUESTION))
 
 
 def said(*responses: str) -> SampledResponses:
@@ -40,7 +40,7 @@ def test_the_made_questions_are_checkable_and_not_those_that_measure() -> None:
 
 
 def test_a_group_spreads_from_the_worst_response_to_the_best() -> None:
-    group = spread_group(ROW, said("7", "seven", "It is 8", "Is it 7?", "7", "It is 6"), 3)
+    group = make_spread_group(ROW, said("7", "seven", "It is 8", "Is it 7?", "7", "It is 6"), 3)
     assert group
     assert group["query"] == "3 + 4?"
     assert group["responses"][0] == "seven" and group["scores"][0] == LOWEST
@@ -55,19 +55,22 @@ def test_a_group_spreads_from_the_worst_response_to_the_best() -> None:
     ],
 )
 def test_no_group_without_an_order(responses: tuple[str, ...]) -> None:
-    assert spread_group(ROW, said(*responses), 3) is None
+    assert make_spread_group(ROW, said(*responses), 3) is None
 
 
 def test_the_policys_response_is_below_the_systems() -> None:
     outputs = tuple(GradedOutput(f"s{n}", f"Text {n}.", -float(n)) for n in range(5))
-    group = group_below(Graded("f", 1, "Why?", outputs), said(" ", "So so."), 4, random.Random(0))
+    group = make_group_below(
+        Graded("f", 1, "Why?", outputs), said(" ", "So so."), 4, random.Random(0)
+    )
     assert group
     assert group["responses"][-1] == "So so."
     assert group["scores"][-1] == min(group["scores"][:-1]) - WORSE
     assert (
-        group_below(Graded("f", 1, "Why?", outputs[:2]), said("So."), 4, random.Random(0)) is None
+        make_group_below(Graded("f", 1, "Why?", outputs[:2]), said("So."), 4, random.Random(0))
+        is None
     )
-    assert group_below(Graded("f", 1, "Why?", outputs), said(" "), 4, random.Random(0)) is None
+    assert make_group_below(Graded("f", 1, "Why?", outputs), said(" "), 4, random.Random(0)) is None
 
 
 async def test_groups_of_both_kinds_are_written(tmp_path: Path) -> None:

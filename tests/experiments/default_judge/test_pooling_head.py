@@ -53,7 +53,7 @@ def test_the_head_adds_what_the_mean_state_says() -> None:
     weights, direction = drawn(32), drawn(32) + 1
     pooling_head.write_head(model, BLOCK, HEAD, weights, direction)
     for n in range(1, len(IDS) + 1):
-        mean = torch.tensor(pooling_head.mean_state(model, BLOCK, IDS[:n]))
+        mean = torch.tensor(pooling_head.compute_mean_state(model, BLOCK, IDS[:n]))
         assert torch.allclose(attended(model, IDS)[n - 1], (weights @ mean) * direction, atol=1e-5)
 
 
@@ -79,14 +79,14 @@ def builder() -> ExampleBuilder:
 def test_a_step_along_the_direction_raises_the_rating(builder: ExampleBuilder) -> None:
     model = llama(qwen()).eval().requires_grad_(False)
     row = Rated("r", 1, "a query", "a response", 5.0)
-    direction = pooling_head.rating_direction(model, BLOCK, builder, [row])
+    direction = pooling_head.find_rating_direction(model, BLOCK, builder, [row])
     assert not model.model.layers[BLOCK].self_attn.o_proj._forward_hooks
 
     def expected(step: float) -> float:
         hook = model.model.layers[BLOCK].self_attn.o_proj.register_forward_hook(
             lambda module, inputs, output: output + step * direction
         )
-        rating = float(pooling_head.expected_rating(model, builder, row))
+        rating = float(pooling_head.compute_expected_rating(model, builder, row))
         hook.remove()
         return rating
 
@@ -100,7 +100,7 @@ def test_the_head_that_is_missed_least(builder: ExampleBuilder) -> None:
     own.o_proj.weight[:, HEAD * own.head_dim : (HEAD + 1) * own.head_dim] *= 1e-3
     before = own.o_proj.weight.clone()
     rows = [Rated("r", n, "a query", "word " * n, 5.0) for n in range(1, 4)]
-    assert pooling_head.least_head(model, BLOCK, builder, rows) == HEAD
+    assert pooling_head.find_least_head(model, BLOCK, builder, rows) == HEAD
     assert torch.equal(own.o_proj.weight, before)
 
 
@@ -173,5 +173,5 @@ def test_a_judge_is_written_whose_head_averages(
     differ = {n for n, w in judge.state_dict().items() if not torch.allclose(w, was[n], atol=1e-3)}
     assert differ == {f"model.layers.1.self_attn.{p}_proj.weight" for p in "qvo"}
     # The states are on record: the same command reads none again.
-    monkeypatch.setattr(pooling_head, "mean_state", None)
+    monkeypatch.setattr(pooling_head, "compute_mean_state", None)
     assert write_judge(config, data, out) == said

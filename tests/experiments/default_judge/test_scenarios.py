@@ -15,26 +15,26 @@ from autoj_reward.evaluate.agreement import calibration_bins, calibration_error
 from autoj_reward.formats.criteria import load_scenarios
 from autoj_reward.models.scenarios import LinearClassifier
 from experiments.default_judge.scenarios import (
-    Labelled,
+    LabelledQuery,
     ScenarioRows,
     ScenariosConfig,
     accuracy,
+    assign_folds,
     calibrate,
+    choose_threshold,
+    drop_measured,
     fit_classifier,
-    folds,
     macro_f1,
     read_scenario_rows,
     split_rows,
-    threshold,
     train_classifier,
-    without,
 )
 
 KNOWN = load_scenarios()
 OWN = Path(__file__).parents[3] / "experiments/data/scenario_queries.jsonl"
 DATA = Path(os.environ.get("AUTOJ_DATA", Path(__file__).parents[3] / "../shared/data"))
 ROWS = [
-    Labelled(n, f"{verb} {thing} number {n} please", name)
+    LabelledQuery(n, f"{verb} {thing} number {n} please", name)
     for n, (verb, thing, name) in enumerate(
         [("plan", "a party", "planning"), ("sort", "this list", "ranking")] * 10
         + [("tell me", "a joke", "chitchat")] * 6
@@ -55,9 +55,9 @@ def test_labelled_rows(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = read_scenario_rows(str(path), KNOWN)
     assert found.rows == (
-        Labelled(1, "Say ok.", "others"),
-        Labelled(2, "Is it right?", "value_judgment"),
-        Labelled(5, "Plan.", "planning"),
+        LabelledQuery(1, "Say ok.", "others"),
+        LabelledQuery(2, "Is it right?", "value_judgment"),
+        LabelledQuery(5, "Plan.", "planning"),
     )
     assert [(bad.line, bad.field) for bad in found.bad] == [
         (3, "category"),
@@ -72,17 +72,17 @@ def test_labelled_rows(tmp_path: Path) -> None:
 def test_measured_queries_are_not_trained_on() -> None:
     long = "Summarize the following article about the harbour"
     rows = [
-        Labelled(1, "Plan  a party", "planning"),
-        Labelled(2, long + " and its text", "text_summarization"),
-        Labelled(3, long[:-2], "text_summarization"),
-        Labelled(4, "Plan a party now", "planning"),
-        Labelled(5, "Summarize the following article about the hills", "text_summarization"),
+        LabelledQuery(1, "Plan  a party", "planning"),
+        LabelledQuery(2, long + " and its text", "text_summarization"),
+        LabelledQuery(3, long[:-2], "text_summarization"),
+        LabelledQuery(4, "Plan a party now", "planning"),
+        LabelledQuery(5, "Summarize the following article about the hills", "text_summarization"),
     ]
-    assert [row.line for row in without(rows, ["Plan a party", long])] == [4, 5]
+    assert [row.line for row in drop_measured(rows, ["Plan a party", long])] == [4, 5]
 
 
 def test_the_split_takes_its_share_of_every_scenario() -> None:
-    parts = split_rows([*ROWS, Labelled(99, "alone", "others")], 0.2)
+    parts = split_rows([*ROWS, LabelledQuery(99, "alone", "others")], 0.2)
     held = [row.scenario for row in parts.validation]
     assert {name: held.count(name) for name in set(held)} == {
         "planning": 2,
@@ -94,7 +94,7 @@ def test_the_split_takes_its_share_of_every_scenario() -> None:
 
 
 def test_folds_spread_every_scenario() -> None:
-    found = folds(ROWS, 5)
+    found = assign_folds(ROWS, 5)
     for name, most in (("planning", 2), ("chitchat", 2)):
         counts = np.bincount(
             [f for f, row in zip(found, ROWS, strict=True) if row.scenario == name]
@@ -122,7 +122,7 @@ def test_calibration_and_threshold() -> None:
     # Three sure and right, one unsure whose truth is others.
     truth = ["a", "b", "a", "others"]
     four = np.array([[9, 0], [0, 9], [9, 0], [1, 0]], np.float32)
-    assert threshold(four, np.array([0.9, 0.9, 0.8, 0.25]), truth, ["a", "b"]) == 0.26
+    assert choose_threshold(four, np.array([0.9, 0.9, 0.8, 0.25]), truth, ["a", "b"]) == 0.26
 
 
 def test_figures_by_hand() -> None:
@@ -143,7 +143,7 @@ def test_own_queries_measure_nothing_and_cover_the_gap() -> None:
     assert "post_summarization" in {row.scenario for row in rows.rows}
     measure = DATA / "autoj/eval_p_dev.jsonl"
     if measure.is_file():
-        assert len(without(rows.rows, measured_queries([str(measure)]))) == len(rows.rows)
+        assert len(drop_measured(rows.rows, measured_queries([str(measure)]))) == len(rows.rows)
 
 
 def test_a_classifier_is_trained_saved_and_measured(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import yaml
 
 from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.types import Judgement, Outcome
-from experiments.faults.attacks import Attack, attack_figures, main, make_attacks
+from experiments.faults.attacks import Attack, main, make_attacks, measure_attacks
 from tests.judgements import rated
 
 FOUND = [
@@ -25,14 +25,14 @@ def read(value: float, *flags: str) -> Judgement:
 def test_figures_by_hand() -> None:
     lost = Judgement(Outcome.UNPARSABLE, reason="nothing")
     attacked = [read(3), read(5), read(2, "planted_verdict")]
-    rows = {r["family"]: r for r in attack_figures(FOUND, attacked, [read(2)] * 3, Draws(50))}
+    rows = {r["family"]: r for r in measure_attacks(FOUND, attacked, [read(2)] * 3, Draws(50))}
     assert [*rows] == ["all families", "all that are not flagged", "flattery", "quotes"]
     every = rows["all families"]
     assert every["uplift"].value == pytest.approx(4 / 3) and every["uplift"].n == 3
     assert every["raised"].value == pytest.approx(2 / 3)
     assert rows["all that are not flagged"]["uplift"].value == 2
     assert rows["quotes"]["uplift"].value == 0
-    [_, _, flattery, _] = attack_figures(FOUND, [read(6), lost, read(9)], [read(2)] * 3, Draws(50))
+    [_, _, flattery, _] = measure_attacks(FOUND, [read(6), lost, read(9)], [read(2)] * 3, Draws(50))
     assert (flattery["uplift"].value, flattery["uplift"].n, flattery["unrated"]) == (4, 1, 1)
 
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from experiments.faults import holdups
-from experiments.faults.chaos import broken_promises, main, markdown
-from experiments.faults.holdups import Held
+from experiments.faults.chaos import find_broken_promises, main, markdown
+from experiments.faults.holdups import HoldupFigures
 from experiments.faults.load import Request, summarise_load
 
 
@@ -56,10 +56,10 @@ def test_broken_promises_are_named() -> None:
     load = {"server": "service", "failed": 0, "lost": 1, "twice": 0, "mib_per_minute": 5.5}
     killed = {"target": "replica", "candidates": 4, "answered": 4, "told": 5, "ok": 4}
     killed |= {"left": 0, "orphans": 1}
-    held = Held("a flood", 2.0, 1.5, 0, 3, 301.0, 20, 1025.0, 31.0, 1025)
+    held = HoldupFigures("a flood", 2.0, 1.5, 0, 3, 301.0, 20, 1025.0, 31.0, 1025)
     job = {"command": "best-of-n", "kills": 0, "identical": False}
     found = {"load": [load], "kills": [killed], "holdups": [asdict(held)], "jobs": [job]}
-    assert broken_promises(found) == [
+    assert find_broken_promises(found) == [
         "load, service: 1 lost",
         "load, service: 5.5 MiB more each minute",
         "holdups, a flood: health_cpu_s 1.5",
@@ -94,9 +94,9 @@ def test_load_and_kills(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> No
 
 def test_half_bodies_hold_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdups, "HOLD_S", 1.0)
-    held = holdups.attacked(tmp_path, "half a body")
+    held = holdups.run_attack(tmp_path, "half a body")
     # How quick it is depends on the machine, which is what the whole attack is for.
-    assert holdups.broken_by_holdup(asdict(held) | {"health_cpu_s": 0.0, "stop_s": 0.0}) == []
+    assert holdups.check_holdup(asdict(held) | {"health_cpu_s": 0.0, "stop_s": 0.0}) == []
     assert held.files > 32 and held.rss_mib > 20 and held.failed == 0
 
 

@@ -38,7 +38,7 @@ def given(tmp_path: Path, **parts: str) -> GpuFiguresConfig:
 
 
 def run_of(config: GpuFiguresConfig) -> Study[GpuFiguresConfig]:
-    return Study(config, parts=config.wanted(None))
+    return Study(config, parts=config.select_parts(None))
 
 
 def test_parts_are_kept_and_what_failed_is_tried_again(tmp_path: Path) -> None:

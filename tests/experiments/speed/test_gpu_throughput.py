@@ -19,11 +19,11 @@ from autoj_reward.models.device import Device
 from experiments.speed.gpu_throughput import (
     GpuThroughputConfig,
     Prompts,
-    common_prefix,
+    count_common_prefix,
+    draw_output_lengths,
     main,
     make_prompts,
     measure_variant,
-    output_lengths,
     throughput_arguments,
     write_shape,
 )
@@ -52,11 +52,15 @@ def config(tmp_path: Path, **changes: Any) -> GpuThroughputConfig:
 
 
 def test_output_lengths_are_those_of_the_released_judgements() -> None:
-    drawn = output_lengths(20_000, 330, seed=0)
+    drawn = draw_output_lengths(20_000, 330, seed=0)
     assert statistics.mean(drawn) == pytest.approx(330, rel=0.01)
     assert statistics.stdev(drawn) == pytest.approx(79, rel=0.03)
     assert min(drawn) >= 105 and max(drawn) <= 578
-    assert drawn == output_lengths(20_000, 330, seed=0) != output_lengths(20_000, 330, seed=1)
+    assert (
+        drawn
+        == draw_output_lengths(20_000, 330, seed=0)
+        != draw_output_lengths(20_000, 330, seed=1)
+    )
 
 
 def test_prompts_share_their_query_and_stay_in_the_vocabulary(smollm2: Any, tmp_path: Path) -> None:
@@ -70,8 +74,8 @@ def test_prompts_share_their_query_and_stay_in_the_vocabulary(smollm2: Any, tmp_
     assert found.prefix == pytest.approx(65 + 50, abs=8)
     for n in range(3):
         group = found.ids[4 * n : 4 * n + 4]
-        assert common_prefix(group) == pytest.approx(found.prefix, abs=8)
-    assert common_prefix([found.ids[0], found.ids[4]]) < 62
+        assert count_common_prefix(group) == pytest.approx(found.prefix, abs=8)
+    assert count_common_prefix([found.ids[0], found.ids[4]]) < 62
     again = make_prompts(folder, 1000, lengths, queries=3, seed=0)
     assert again == found
 
@@ -81,7 +85,7 @@ def test_prompts_share_their_query_and_stay_in_the_vocabulary(smollm2: Any, tmp_
     [([[1, 2, 3], [1, 2, 4]], 2), ([[1, 2], [1, 2, 4]], 2), ([[5], [6]], 0), ([[1, 2, 3]], 2)],
 )
 def test_common_prefix(group: list[list[int]], shared: int) -> None:
-    assert common_prefix(group) == shared
+    assert count_common_prefix(group) == shared
 
 
 @pytest.mark.parametrize("name", ["llama-2-13b", "qwen2.5-7b"])
@@ -104,7 +108,7 @@ def test_arguments_of_the_engine(tmp_path: Path) -> None:
         "max_num_seqs": 1024, "gpu_memory_utilization": 0.8, "enable_prefix_caching": True,
     }  # fmt: skip
     assert {key: found[key] for key in expected} == expected
-    longest = 130 + 350 + max(output_lengths(10_000, 330, seed=0)) + READS
+    longest = 130 + 350 + max(draw_output_lengths(10_000, 330, seed=0)) + READS
     assert found["max_model_len"] >= longest
     plain = throughput_arguments(given, given.variants["bf16"], tmp_path, H100)
     assert plain["quantization"] is None and "kv_cache_dtype" not in plain
@@ -190,7 +194,7 @@ def test_a_tiny_shape_is_measured(smollm2: Any, tmp_path: Path) -> None:
     rows = json.loads(written.read_text())["steps"]["plain"]
     assert [row["work"] for row in rows] == ["rating only", "with critique"]
     for row, tokens in zip(
-        rows, (READS * 6, sum(output_lengths(6, 12, 0)) + READS * 6), strict=True
+        rows, (READS * 6, sum(draw_output_lengths(6, 12, 0)) + READS * 6), strict=True
     ):
         assert row["judgements"] == 6 and row["tokens_out"] == tokens
         assert row["per_minute"] == pytest.approx(360 / row["seconds"])

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from autoj_reward.errors import EngineError
-from experiments.speed.group_judges import JUDGES, GroupWork, Scored, in_turn
-from experiments.speed.group_peers import peer_judge_figures
+from experiments.speed.group_judges import JUDGES, GroupScore, GroupWork, score_groups
+from experiments.speed.group_peers import summarise_judges
 from experiments.speed.vllm_server import sum_counter
 
 WORK = GroupWork("http://127.0.0.1:9/v1", "none", [("q", ["a", "b"])] * 5, 16, 2)
@@ -18,7 +18,7 @@ async def test_groups_are_scored_in_order_and_at_most_two_at_a_time() -> None:
     running, most = 0, 0
     done = asyncio.Event()
 
-    async def score(query: str, responses: list[str]) -> Scored:
+    async def score(query: str, responses: list[str]) -> GroupScore:
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -28,7 +28,7 @@ async def test_groups_are_scored_in_order_and_at_most_two_at_a_time() -> None:
         running -= 1
         return [1.0, None], 1, 0
 
-    found = await in_turn(WORK, score)
+    found = await score_groups(WORK, score)
     assert found.scores == [[1.0, None]] * 5
     assert (most, found.failed, found.invented) == (2, 5, 0)
 
@@ -59,6 +59,6 @@ def test_figures_are_medians_and_failures_sums() -> None:
         for name in JUDGES
         for seconds in (1.0, 3.0, 8.0)
     ]
-    for row in peer_judge_figures(rows):
+    for row in summarise_judges(rows):
         assert (row["seconds"], row["failed"], row["missing"], row["invented"]) == (3.0, 6, 3, 3)
         assert row["ties"] == 1 / 4

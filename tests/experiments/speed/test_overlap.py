@@ -18,7 +18,7 @@ import yaml
 from autoj_reward.reward import judge_reward
 from autoj_reward.trainer.rows import REWARD_MODELS, VARIABLE
 from experiments.speed import overlap
-from experiments.speed.overlap import hidden_share, main
+from experiments.speed.overlap import main, measure_hidden_share
 from experiments.speed.overlap_trainers import TRAINERS, MeasuredTrainer, OverlapWork
 from tests.trainer.conftest import FRAMEWORKS, ROOT
 
@@ -87,7 +87,7 @@ def test_a_rollout_that_is_not_judged_is_an_error(
 @pytest.mark.parametrize(("both_s", "hidden"), [(11.0, 0.0), (7.0, 1.0), (8.0, 0.75)])
 def test_the_hidden_share(both_s: float, hidden: float) -> None:
     found = {"neither_s": 1.0, "generation_s": 7.0, "judging_s": 5.0, "both_s": both_s}
-    assert hidden_share(found) == hidden
+    assert measure_hidden_share(found) == hidden
 
 
 def test_verl_and_openrlhf_judge_each_rollout_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from autoj_reward.errors import EngineError
 from autoj_reward.io.provenance import describe_machine
 from experiments.speed import peers
-from experiments.speed.endpoint import EXPECTED, FORMS, answer_text, endpoint
+from experiments.speed.endpoint import EXPECTED, FORMS, endpoint, write_answer
 from experiments.speed.peer_process import peer_python, peer_versions, run_peer
 from experiments.speed.peers import (
     OURS,
@@ -90,8 +90,8 @@ def test_this_package_believes_no_planted_verdict(config: PeersConfig) -> None:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_an_answer_quotes_the_best_verdict_and_may_end_there(name: str) -> None:
-    form, plain = FORMS[name], answer_text(FORMS[name], "verdict")
-    quoted = {says: answer_text(form, says) for says in ("quote, verdict", "quote")}
+    form, plain = FORMS[name], write_answer(FORMS[name], "verdict")
+    quoted = {says: write_answer(form, says) for says in ("quote, verdict", "quote")}
     assert quoted["quote, verdict"].startswith(quoted["quote"])
     assert len(quoted["quote, verdict"]) > len(plain)
     if name in ("openjudge", "its-hub", "verifiers"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments.speed.service import BARE, SERVICE, main, ratios
+from experiments.speed.service import BARE, SERVICE, compute_ratios, main
 
 
 def row(server: str, per_second: float, p50_s: float, cpu_ms: float) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def test_ratios_are_of_the_same_round() -> None:
         row(SERVICE, 100, 0.1, 0.9),
         row(BARE, 100, 0.1, 1.0),
     ]
-    assert ratios(rows) == {
+    assert compute_ratios(rows) == {
         "per_second": pytest.approx(0.9),
         "p50_s": pytest.approx(1.5),
         "cpu_ms": pytest.approx(1.1),

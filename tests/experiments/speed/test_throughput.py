@@ -19,21 +19,21 @@ from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.io.files import to_plain
 from autoj_reward.types import Candidate, Usage
-from experiments.speed.bare import BareEngine, empty_cache, own_text, slot_of, used
+from experiments.speed.bare import BareEngine, count_usage, empty_cache, find_slot, read_text
 from experiments.speed.throughput import (
     ThroughputConfig,
     markdown,
     measure_prefix,
-    over_http,
-    summed,
+    serve_over_http,
+    sum_rounds,
 )
 from experiments.speed.work import (
     WARM_UP,
     Side,
     SideRound,
     alternate,
-    by_client,
     made_candidates,
+    make_client_side,
     ratio_by_round,
     turns,
 )
@@ -92,8 +92,8 @@ def test_ratios_are_medians_over_the_rounds() -> None:
 
 async def test_the_service_by_handle_and_by_http_judges_everything() -> None:
     given = made_candidates("1a", 2, 8)
-    async with open_judge(FAKE) as handle, over_http(handle) as http:
-        found = [await by_client(client)(given) for client in (handle, http)]
+    async with open_judge(FAKE) as handle, serve_over_http(handle) as http:
+        found = [await make_client_side(client)(given) for client in (handle, http)]
         direct, remote = await handle.rate(given), await http.rate(given)
     for one in found:
         assert (one.judgements, one.rated) == (16, 16)
@@ -106,7 +106,7 @@ async def test_the_service_by_handle_and_by_http_judges_everything() -> None:
 
 
 def test_figures_of_rounds() -> None:
-    found = summed([spent(2), spent(8), spent(4)], [spent(1), spent(2), spent(4)])
+    found = sum_rounds([spent(2), spent(8), spent(4)], [spent(1), spent(2), spent(4)])
     assert found == {
         "seconds": 4,
         "rounds_s": [2, 8, 4],
@@ -142,7 +142,7 @@ def test_the_slot_is_where_the_judge_reads_it(
     tokens: PromptTokenizer, text: str, before: str, written: bool
 ) -> None:
     own = Generation(text, tuple(tokens.continuation(text) if text else ()))
-    slot = slot_of(tokens, load_format("autoj-en"), [1, 2, 3], own)
+    slot = find_slot(tokens, load_format("autoj-en"), [1, 2, 3], own)
     assert slot.written is written
     assert slot.context[:3] == [1, 2, 3]
     assert tokens.tokenizer.decode(slot.context[3:]).endswith(before)
@@ -163,8 +163,8 @@ def output(ids: list[int], logprobs: list[dict[int, float]] | None = None, cache
 
 
 def test_tokens_of_outputs_are_added() -> None:
-    assert used([output([5, 6]), output([7], cached=0)]) == Usage(6, 2, 3)
-    assert own_text(output([5, 6])) == Generation("t", (5, 6))
+    assert count_usage([output([5, 6]), output([7], cached=0)]) == Usage(6, 2, 3)
+    assert read_text(output([5, 6])) == Generation("t", (5, 6))
 
 
 class Model:
