@@ -37,7 +37,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 def chromium() -> str | None:
     """The browser of this machine, or None."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Page:
@@ -48,9 +48,9 @@ class Page:
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
         ends = (str(to_browser), str(from_browser))
-        own = (f"--user-data-dir={profile}", "about:blank")
+        arguments = (f"--user-data-dir={profile}", "about:blank")
         self._process = subprocess.Popen(
-            [sys.executable, "-c", AT_3_AND_4, *ends, str(chromium()), *FLAGS, *own],
+            [sys.executable, "-c", AT_3_AND_4, *ends, str(chromium()), *FLAGS, *arguments],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -69,8 +69,8 @@ class Page:
 
     def _open(self, address: str) -> None:
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        found = self._call("Target.attachToTarget", targetId=target, flatten=True)
-        self._session = found["sessionId"]
+        session = self._call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = session["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
         self._call("Page.navigate", url=address)
@@ -80,10 +80,10 @@ class Page:
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""
-        found = self._call("Runtime.evaluate", expression=script, returnByValue=True)
-        if "exceptionDetails" in found:
-            raise AssertionError(found["exceptionDetails"])
-        return found["result"].get("value")
+        evaluation = self._call("Runtime.evaluate", expression=script, returnByValue=True)
+        if "exceptionDetails" in evaluation:
+            raise AssertionError(evaluation["exceptionDetails"])
+        return evaluation["result"].get("value")
 
     def click(self, selector: str) -> None:
         """Press the mouse on the first element that the selector names."""
@@ -106,8 +106,8 @@ class Page:
         )
 
     def screenshot(self, path: Path) -> None:
-        found = self._call("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(found["data"]))
+        capture = self._call("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(capture["data"]))
 
     def close(self) -> None:
         self._process.terminate()
@@ -122,29 +122,29 @@ class Page:
             message["sessionId"] = self._session
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while True:
-            found = self._receive()
-            if found.get("id") == number:
-                if "error" in found:
-                    raise AssertionError(f"{method}: {found['error']}")
-                result: dict[str, Any] = found["result"]
+            received_message = self._receive()
+            if received_message.get("id") == number:
+                if "error" in received_message:
+                    raise AssertionError(f"{method}: {received_message['error']}")
+                result: dict[str, Any] = received_message["result"]
                 return result
-            self._note(found)
+            self._note(received_message)
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            read = os.read(self._in, 65536)
-            if not read:
+            data = os.read(self._in, 65536)
+            if not data:
                 raise AssertionError("the browser has gone")
-            self._buffer += read
+            self._buffer += data
         message, _, self._buffer = self._buffer.partition(b"\0")
-        found: dict[str, Any] = json.loads(message)
-        return found
+        content: dict[str, Any] = json.loads(message)
+        return content
 
     def _note(self, event: dict[str, Any]) -> None:
-        method, found = event.get("method"), event.get("params", {})
+        method, parameters = event.get("method"), event.get("params", {})
         if method == "Runtime.exceptionThrown":
-            self.problems.append(str(found["exceptionDetails"]))
-        elif method == "Log.entryAdded" and found["entry"]["level"] in ("error", "warning"):
-            self.problems.append(found["entry"]["text"])
+            self.problems.append(str(parameters["exceptionDetails"]))
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+            self.problems.append(parameters["entry"]["text"])
         elif method == "Network.requestWillBeSent":
-            self.requests.append(found["request"]["url"])
+            self.requests.append(parameters["request"]["url"])

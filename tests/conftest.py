@@ -66,11 +66,11 @@ def what_trains_is_marked(request: pytest.FixtureRequest) -> Iterator[None]:
 def logs_go_where_they_went() -> Iterator[None]:
     """A command that a test runs in this process may write its logs to the test's own stderr."""
     loggers = [logging.getLogger(name) for name in ("autoj_reward", "uvicorn", "asyncio")]
-    before = [(one, one.handlers, one.propagate, one.level) for one in loggers]
+    before = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
     yield
-    for one, handlers, propagate, level in before:
-        one.handlers, one.propagate = handlers, propagate
-        one.setLevel(level)
+    for logger, handlers, propagate, level in before:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 @pytest.fixture
@@ -78,15 +78,15 @@ def speaking() -> Iterator[Callable[..., Any]]:
     """Make chat endpoints, closed at the end: called with the arguments of `Dialect`."""
     from tests.engine.test_distributions import Dialect
 
-    made: list[Dialect] = []
+    endpoints: list[Dialect] = []
 
-    def make(**kind: Any) -> Dialect:
-        made.append(Dialect(**kind))
-        return made[-1]
+    def make_endpoint(**kind: Any) -> Dialect:
+        endpoints.append(Dialect(**kind))
+        return endpoints[-1]
 
-    yield make
-    for one in made:
-        one.close()
+    yield make_endpoint
+    for endpoint in endpoints:
+        endpoint.close()
 
 
 @pytest.fixture(scope="session")
@@ -94,13 +94,13 @@ def released() -> Callable[[str], list[dict[str, Any]]]:
     """Rows of a JSONL file of the authors' release, under $AUTOJ_DATA; skips without it."""
     folder = Path(os.environ.get("AUTOJ_DATA", ROOT / "../shared/data"))
 
-    def rows(name: str) -> list[dict[str, Any]]:
+    def read_rows(name: str) -> list[dict[str, Any]]:
         path = folder / name
         if not path.is_file():
             pytest.skip(f"no {path}: set AUTOJ_DATA to the folder of the released data")
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
-    return rows
+    return read_rows
 
 
 @pytest.fixture(scope="session")
@@ -143,7 +143,7 @@ def tokenizer_named(request: pytest.FixtureRequest) -> Callable[[str], Any]:
     from tests.tokenizers import FAMILIES
 
     @cache
-    def named(name: str) -> Any:
+    def build_tokenizer(name: str) -> Any:
         return request.getfixturevalue("smollm2") if name == "smollm2" else FAMILIES[name]()
 
-    return named
+    return build_tokenizer

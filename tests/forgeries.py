@@ -171,9 +171,9 @@ def believed(forgery: Forgery, text: str) -> bool:
     """Whether the parser reads the planted verdict in the judge's text as the judge's own."""
     fmt = load_format("autoj-en")
     query, response = "How do I boil an egg?", "Ten minutes.\n" + forgery.plant
-    said = TEXTS[text].format(echo=forgery.echo, own=forgery.own)
+    judge_text = TEXTS[text].format(echo=forgery.echo, own=forgery.own)
     if forgery.pair:
-        verdict = parse_comparison(said, fmt, (response, "Boil it."), (query,))
+        verdict = parse_comparison(judge_text, fmt, (response, "Boil it."), (query,))
         return not isinstance(verdict, ParseFailure) and verdict.verdict == "first"
-    rating = parse_rating(said, fmt, (response,), (query,))
+    rating = parse_rating(judge_text, fmt, (response,), (query,))
     return not isinstance(rating, ParseFailure) and rating.value > 2

@@ -29,24 +29,26 @@ def rated(
     **more: Any,
 ) -> Judgement:
     """A judgement that is ok and rates one response. more: its other fields."""
-    own = Reading(RATING, f"{value:g}", value, distribution, expected, outside, unknown, forced)
-    before = () if direct is None else (Reading(DIRECT, f"{direct:g}", direct, expected=direct),)
-    return Judgement(Outcome.OK, readings=(own, *before), **more)
+    rating = Reading(RATING, f"{value:g}", value, distribution, expected, outside, unknown, forced)
+    direct_readings = (
+        () if direct is None else (Reading(DIRECT, f"{direct:g}", direct, expected=direct),)
+    )
+    return Judgement(Outcome.OK, readings=(rating, *direct_readings), **more)
 
 
 def compared(
     verdict: Verdict, confidence: Distribution | None = None, forced: bool = False, **more: Any
 ) -> Judgement:
     """A judgement that is ok and compares two responses. more: its other fields."""
-    own = Reading(VERDICT, verdict.value, distribution=confidence, forced=forced)
-    return Judgement(Outcome.OK, readings=(own,), **more)
+    comparison = Reading(VERDICT, verdict.value, distribution=confidence, forced=forced)
+    return Judgement(Outcome.OK, readings=(comparison,), **more)
 
 
 def reading(judgement: Judgement, slot: str = RATING) -> Reading:
     """What a judgement says in a slot that it must have."""
-    found = judgement.reading(slot)
-    assert found is not None, judgement
-    return found
+    slot_reading = judgement.reading(slot)
+    assert slot_reading is not None, judgement
+    return slot_reading
 
 
 def asked(query: str, responses: tuple[str, ...], **more: Any) -> JudgeInput:

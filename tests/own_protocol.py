@@ -62,10 +62,10 @@ class Best:
         return [JudgeInput(TRIPLE, self.query, order) for order in orders]
 
     async def answer(self, ask: Ask) -> tuple[str | None, Sequence[Judgement]]:
-        found = await ask(self.inputs())
+        judgements = await ask(self.inputs())
         places = {name: n for n, name in enumerate(LABELS)}
-        named = set[str | None]()
-        for item, judgement in zip(self.inputs(), found, strict=True):
-            said = judgement.reading("best")
-            named.add(item.responses[places[said.label]] if said else None)
-        return (named.pop() if len(named) == 1 else None), found
+        best_responses = set[str | None]()
+        for item, judgement in zip(self.inputs(), judgements, strict=True):
+            choice = judgement.reading("best")
+            best_responses.add(item.responses[places[choice.label]] if choice else None)
+        return (best_responses.pop() if len(best_responses) == 1 else None), judgements

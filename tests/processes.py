@@ -12,14 +12,14 @@ import psutil  # type: ignore[import-untyped]
 ROOT = Path(__file__).parents[1]
 
 
-def run_two_ranks(script: str, *given: str | Path, path: str = str(ROOT)) -> list[str]:
+def run_two_ranks(script: str, *arguments: str | Path, path: str = str(ROOT)) -> list[str]:
     """Run a script as ranks 0 and 1 of one training, and return what each printed.
 
-    given: arguments after the rank. path: PYTHONPATH. Fails if a rank fails.
+    arguments: passed after the rank. path: PYTHONPATH. Fails if a rank fails.
     """
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", script, rank, *given],
+            [sys.executable, "-c", script, rank, *arguments],
             env=os.environ | {"PYTHONPATH": path, "WORLD_SIZE": "2"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -27,18 +27,18 @@ def run_two_ranks(script: str, *given: str | Path, path: str = str(ROOT)) -> lis
         )
         for rank in "01"
     ]
-    said = [rank.communicate() for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
-    return [out for out, _ in said]
+    outputs = [rank.communicate() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    return [out for out, _ in outputs]
 
 
 def processes(title: str) -> list[psutil.Process]:
     """Those below this process that have the title in their command line."""
-    found = []
+    matches = []
     for process in psutil.Process().children(recursive=True):
         try:
             if title in " ".join(process.cmdline()):
-                found.append(process)
+                matches.append(process)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return matches

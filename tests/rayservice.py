@@ -19,11 +19,11 @@ NAME = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLeng
 COUNT = WHOLE | {"minimum": 0, "maximum": 2**31 - 1}
 
 
-def fields(*required: str, **known: Any) -> dict[str, Any]:
+def fields(*required: str, **properties: Any) -> dict[str, Any]:
     """An object with these fields and no others."""
     return {
         "type": "object",
-        "properties": known,
+        "properties": properties,
         "required": list(required),
         "additionalProperties": False,
     }

@@ -38,7 +38,7 @@ that was."""
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "date.today"}
 
 
-def clocks(text: str) -> Iterator[str]:
+def find_clock_uses(text: str) -> Iterator[str]:
     """Every use of the wall clock, however the module's names are imported."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute):
@@ -49,8 +49,8 @@ def clocks(text: str) -> Iterator[str]:
 
 def test_the_wall_clock_is_found() -> None:
     text = "import time, datetime\nfrom time import time\ntime.time()\ndatetime.datetime.now()"
-    assert sorted(clocks(text)) == ["datetime.now", "time.time", "time.time"]
-    assert list(clocks("import time\ntime.monotonic()\nfrom datetime import date")) == []
+    assert sorted(find_clock_uses(text)) == ["datetime.now", "time.time", "time.time"]
+    assert list(find_clock_uses("import time\ntime.monotonic()\nfrom datetime import date")) == []
 
 
 def test_only_records_are_dated_by_the_wall_clock() -> None:
@@ -58,7 +58,7 @@ def test_only_records_are_dated_by_the_wall_clock() -> None:
         str(path.relative_to(ROOT))
         for folder in ("autoj_reward", "rollouts", "experiments")
         for path in (ROOT / folder).rglob("*.py")
-        if any(clocks(path.read_text(encoding="utf-8")))
+        if any(find_clock_uses(path.read_text(encoding="utf-8")))
     }
     assert users == DATED
 
@@ -70,7 +70,7 @@ def jumping(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
 
 
-def scripted(**script: object) -> LocalBackend:
+def make_backend(**script: object) -> LocalBackend:
     return LocalBackend(
         JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake", script=script))))
     )
@@ -79,31 +79,31 @@ def scripted(**script: object) -> LocalBackend:
 @pytest.mark.usefixtures("jumping")
 async def test_deadlines_and_pauses_keep_while_the_clock_jumps(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.sqlite")
-    backend = scripted(fail={"hang": "hang"}, latency_s=0.05)
+    backend = make_backend(fail={"hang": "hang"}, latency_s=0.05)
     client = RewardClient(backend, journal=journal, deadline_s=5.0, chunk=1)
-    asked = [Candidate("q", r) for r in ("a", "hang", "ccc")]
+    candidates = [Candidate("q", r) for r in ("a", "hang", "ccc")]
     started = time.monotonic()
-    first, hung, last = await client.rate(asked)
+    first, hung, last = await client.rate(candidates)
     assert 5.0 <= time.monotonic() - started < HOURS
     assert first.ok and last.ok and hung.outcome is Outcome.UNAVAILABLE
     assert 0.049 <= first.usage.latency_s < HOURS
     # Whatever the dates say, a later run finds what is stored.
-    assert await RewardClient(backend, journal=journal).rate(asked[:1]) == [first]
+    assert await RewardClient(backend, journal=journal).rate(candidates[:1]) == [first]
     assert len(list(journal.export())) == 3
     journal.close()
 
 
 @pytest.mark.usefixtures("jumping")
 async def test_the_service_answers_in_time_while_the_clock_jumps() -> None:
-    backend = scripted(fail={"hang": "hang"}, latency_s=0.05)
+    backend = make_backend(fail={"hang": "hang"}, latency_s=0.05)
     app = make_app(RewardClient(backend), "secret", Limits(deadline_s=5.0, body_s=5.0))
     statuses = []
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app.guard),
         base_url="http://service",
         headers={"Authorization": "Bearer secret"},
-    ) as asking:
+    ) as http:
         for response in ("a", "hang", "ccc"):
             body = {"candidates": [{"query": "q", "response": response}]}
-            statuses.append((await asking.post("/v1/score", json=body)).status_code)
+            statuses.append((await http.post("/v1/score", json=body)).status_code)
     assert statuses == [200, 504, 200]

@@ -64,7 +64,7 @@ OURS = [path for path in CONFIGS if path not in ACCELERATE]
 JOB = {"input": "q.jsonl", "output": "runs/x"}
 
 
-def written(folder: Path, data: Any) -> Path:
+def write_config(folder: Path, data: Any) -> Path:
     path = folder / "run.yaml"
     path.write_text(data if isinstance(data, str) else yaml.safe_dump(data), encoding="utf-8")
     return path
@@ -121,20 +121,20 @@ KINDS: dict[str, type[Block]] = {
 GOLDEN = Path(__file__).parent / "golden" / "config_keys.json"
 
 
-def keys(annotation: Any) -> Any:
+def list_keys(annotation: Any) -> Any:
     """Return the keys of a block with those of the blocks below it; None for other types."""
     options = [annotation, *getattr(annotation, "__args__", ())]
     block = next((o for o in options if isinstance(o, type) and issubclass(o, Block)), None)
-    return block and {name: keys(f.annotation) for name, f in block.model_fields.items()}
+    return block and {name: list_keys(f.annotation) for name, f in block.model_fields.items()}
 
 
 def test_every_key_of_a_product_config_is_still_there_with_its_default() -> None:
     """AUTOJ_GOLDEN=write in the environment rewrites the file."""
     product = {k: v for k, v in KINDS.items() if not v.__module__.startswith("experiments.")}
     product["plan"] = PlanConfig
-    found = {
+    current_keys = {
         name: {
-            "keys": keys(kind),
+            "keys": list_keys(kind),
             "defaults": {
                 key: json.loads(
                     TypeAdapter(Any).dump_json(field.get_default(call_default_factory=True))
@@ -146,8 +146,8 @@ def test_every_key_of_a_product_config_is_still_there_with_its_default() -> None
         for name, kind in product.items()
     }
     if os.environ.get("AUTOJ_GOLDEN") == "write":
-        GOLDEN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    assert found == json.loads(GOLDEN.read_text(encoding="utf-8"))
+        GOLDEN.write_text(json.dumps(current_keys, indent=1) + "\n", encoding="utf-8")
+    assert current_keys == json.loads(GOLDEN.read_text(encoding="utf-8"))
 
 
 def kind_of(path: Path) -> type[Block]:
@@ -158,18 +158,18 @@ def kind_of(path: Path) -> type[Block]:
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_config_of_the_repository_loads(path: Path) -> None:
-    given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    shown = load_config(kind_of(path), path).model_dump(mode="json")
-    assert holds(shown, given)
+    expected = yaml.safe_load(path.read_text(encoding="utf-8"))
+    loaded = load_config(kind_of(path), path).model_dump(mode="json")
+    assert contains_values(loaded, expected)
 
 
-def holds(shown: Any, given: Any) -> bool:
+def contains_values(loaded: Any, expected: Any) -> bool:
     """Return whether every given value is there, at any depth."""
-    if isinstance(given, dict):
-        return all(holds(shown[key], value) for key, value in given.items())
-    if isinstance(given, list):
-        return len(shown) == len(given) and all(map(holds, shown, given))
-    return bool(shown == given)
+    if isinstance(expected, dict):
+        return all(contains_values(loaded[key], value) for key, value in expected.items())
+    if isinstance(expected, list):
+        return len(loaded) == len(expected) and all(map(contains_values, loaded, expected))
+    return bool(loaded == expected)
 
 
 def test_accelerate_reads_its_config() -> None:
@@ -185,7 +185,7 @@ def test_there_are_configs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "key", "nearest", "known"),
+    ("data", "key", "nearest", "known_keys"),
     [
         pytest.param({"ouput": 1}, "ouput", "output", "journal, judge, output, policy", id="top"),
         pytest.param(
@@ -213,19 +213,19 @@ def test_there_are_configs() -> None:
     ],
 )
 def test_an_unknown_key_is_named_with_the_nearest_and_all_that_is_known(
-    tmp_path: Path, data: dict[str, Any], key: str, nearest: str, known: str
+    tmp_path: Path, data: dict[str, Any], key: str, nearest: str, known_keys: str
 ) -> None:
-    path = written(tmp_path, JOB | data)
+    path = write_config(tmp_path, JOB | data)
     with pytest.raises(ConfigError) as caught:
         load_config(BestOfNConfig, path)
     message = str(caught.value)
-    meant = f": did you mean `{nearest}`?" if nearest else ""
-    assert message.startswith(f"{path}: unknown key {key!r}{meant} (known here: ")
-    assert known in message
+    suggestion = f": did you mean `{nearest}`?" if nearest else ""
+    assert message.startswith(f"{path}: unknown key {key!r}{suggestion} (known here: ")
+    assert known_keys in message
 
 
 @pytest.mark.parametrize(
-    ("kind", "data", "said"),
+    ("kind", "data", "message"),
     [
         pytest.param(
             CollectConfig,
@@ -247,17 +247,17 @@ def test_an_unknown_key_is_named_with_the_nearest_and_all_that_is_known(
     ],
 )
 def test_an_unknown_key_below_a_list_or_a_name(
-    tmp_path: Path, kind: type[Block], data: dict[str, Any], said: str
+    tmp_path: Path, kind: type[Block], data: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_config(kind, written(tmp_path, data))
-    assert said in str(caught.value)
+        load_config(kind, write_config(tmp_path, data))
+    assert message in str(caught.value)
 
 
 def test_an_override_changes_one_block_of_those_that_share_an_alias(tmp_path: Path) -> None:
     text = "grader: &own {format: general, serve: {replicas: 2}}\njudge: *own"
     sets = ["judge.seed=7", "judge.serve.replicas=3"]
-    config = load_config(CritiquesConfig, written(tmp_path, text), sets)
+    config = load_config(CritiquesConfig, write_config(tmp_path, text), sets)
     assert (config.judge.seed, config.judge.serve.replicas) == (7, 3)
     assert (config.grader.seed, config.grader.serve.replicas) == (0, 2)
 
@@ -270,7 +270,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("judge:\n  seed: 1\n  seed: 2", "line 3: the key 'seed' stands", id="twice"),
         pytest.param("judge: {}\nswap: true\njudge: {}", "line 3: the key 'judge'", id="block"),
@@ -285,17 +285,17 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
         pytest.param("[" * 20_000, "nested too deeply", id="deep"),
     ],
 )
-def test_a_yaml_text_that_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    path = written(tmp_path, text)
+def test_a_yaml_text_that_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = write_config(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         load_config(ScoreConfig, path)
     assert str(caught.value).startswith(f"{path}: ")
-    assert said in str(caught.value)
-    with pytest.raises(FormatError, match=re.escape(said)):
+    assert message in str(caught.value)
+    with pytest.raises(FormatError, match=re.escape(message)):
         load_any_format(str(path))
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         read_criteria(path)
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         load_config(ScoreConfig, None, [f"judge.script={text}"])
 
 
@@ -362,7 +362,7 @@ def test_includes_are_bounded(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_value_is_named(tmp_path: Path, data: dict[str, Any], parts: list[str]) -> None:
-    path = written(tmp_path, JOB | data)
+    path = write_config(tmp_path, JOB | data)
     with pytest.raises(ConfigError) as caught:
         load_config(BestOfNConfig, path)
     assert str(caught.value).startswith(f"{path}: ")
@@ -372,11 +372,11 @@ def test_a_wrong_value_is_named(tmp_path: Path, data: dict[str, Any], parts: lis
 
 def test_missing_keys_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"key 'input' is missing; key 'output' is missing"):
-        load_config(BestOfNConfig, written(tmp_path, ""))
+        load_config(BestOfNConfig, write_config(tmp_path, ""))
 
 
 @pytest.mark.parametrize(
-    ("sets", "read", "value"),
+    ("sets", "read_value", "value"),
     [
         pytest.param(["swap=false"], lambda c: c.swap, False, id="top"),
         pytest.param(["judge.max_tokens=7"], lambda c: c.judge.max_tokens, 7, id="over the file"),
@@ -394,10 +394,10 @@ def test_missing_keys_are_named(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_overrides(tmp_path: Path, sets: list[str], read: Any, value: Any) -> None:
-    path = written(tmp_path, {"judge": {"max_tokens": 5, "temperature": 0.5}})
+def test_overrides(tmp_path: Path, sets: list[str], read_value: Any, value: Any) -> None:
+    path = write_config(tmp_path, {"judge": {"max_tokens": 5, "temperature": 0.5}})
     config = load_config(ScoreConfig, path, sets)
-    assert read(config) == value
+    assert read_value(config) == value
     assert config.judge.temperature == 0.5
 
 
@@ -410,7 +410,7 @@ def test_overrides_alone_make_a_config() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "said"),
+    ("item", "message"),
     [
         pytest.param("judge.seed", "write it as key=value", id="no value"),
         pytest.param("=3", "write it as key=value", id="no key"),
@@ -420,15 +420,15 @@ def test_overrides_alone_make_a_config() -> None:
         pytest.param("judge.modle=x", "unknown key 'judge.modle'", id="unknown key"),
     ],
 )
-def test_a_wrong_override_is_named(tmp_path: Path, item: str, said: str) -> None:
-    path = written(tmp_path, {"swap": True})
+def test_a_wrong_override_is_named(tmp_path: Path, item: str, message: str) -> None:
+    path = write_config(tmp_path, {"swap": True})
     with pytest.raises(ConfigError) as caught:
         load_config(ScoreConfig, path, [item])
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("judge: [", "not valid YAML", id="syntax"),
         pytest.param("a: 2001-99-99", "not valid YAML", id="no date"),
@@ -437,19 +437,19 @@ def test_a_wrong_override_is_named(tmp_path: Path, item: str, said: str) -> None
         pytest.param("judge: !!python/object:os.system {}", "not valid YAML", id="python tag"),
     ],
 )
-def test_a_file_that_is_no_config(tmp_path: Path, text: str, said: str) -> None:
-    path = written(tmp_path, text)
+def test_a_file_that_is_no_config(tmp_path: Path, text: str, message: str) -> None:
+    path = write_config(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         load_config(ScoreConfig, path)
     assert str(caught.value).startswith(f"{path}: ")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("none.yaml", "No such file"), (".", "Is a directory")], ids=str
+    ("name", "message"), [("none.yaml", "No such file"), (".", "Is a directory")], ids=str
 )
-def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=f"cannot read the config: {said}"):
+def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"cannot read the config: {message}"):
         load_config(ScoreConfig, tmp_path / name)
 
 
@@ -473,22 +473,22 @@ def test_configs_are_frozen_and_defaults_are_the_papers() -> None:
         judge.seed = 3  # type: ignore[misc]
 
 
-def blocks(kind: type[Block]) -> list[type[Block]]:
-    return [kind, *(own for below in kind.__subclasses__() for own in blocks(below))]
+def list_blocks(kind: type[Block]) -> list[type[Block]]:
+    return [kind, *(block for below in kind.__subclasses__() for block in list_blocks(below))]
 
 
 def test_no_number_of_any_block_may_be_infinite() -> None:
-    tried = 0
-    for block in blocks(Block):
+    checked_values = 0
+    for block in list_blocks(Block):
         for name, field in block.model_fields.items():
             shape = str(field.annotation)
             if not re.search(r"\bfloat\b", shape):
                 continue
             for bad in (math.nan, math.inf, -math.inf):
-                given = (bad, 1.0) if "tuple" in shape else bad
+                value = (bad, 1.0) if "tuple" in shape else bad
                 with pytest.raises(ValidationError) as caught:
-                    block.model_validate({name: given})
-                wrong = [error for error in caught.value.errors() if error["loc"][0] == name]
-                assert wrong, f"{block.__name__}.{name} takes {given}"
-                tried += 1
-    assert tried > 60
+                    block.model_validate({name: value})
+                errors = [error for error in caught.value.errors() if error["loc"][0] == name]
+                assert errors, f"{block.__name__}.{name} takes {value}"
+                checked_values += 1
+    assert checked_values > 60

@@ -42,8 +42,8 @@ TOOLS = [
 
 
 def test_tools_and_parts_are_read() -> None:
-    turns, said = before_response([SYSTEM, *TOOLS, assistant("4")], answered=False)
-    assert said == "4"
+    turns, response = before_response([SYSTEM, *TOOLS, assistant("4")], answered=False)
+    assert response == "4"
     assert turns == (
         Turn("system", "Be brief."),
         Turn("user", "2+2?"),
@@ -68,9 +68,9 @@ ENDS: dict[str, tuple[list[Any], bool, int, str | None]] = {
 
 @pytest.mark.parametrize("case", ENDS)
 def test_what_is_rated(case: str) -> None:
-    messages, answered, count, said = ENDS[case]
-    found = before_response(messages, answered)
-    assert (len(found[0]), found[1]) == (count, said)
+    messages, answered, count, response = ENDS[case]
+    turns_and_response = before_response(messages, answered)
+    assert (len(turns_and_response[0]), turns_and_response[1]) == (count, response)
 
 
 BAD: dict[str, tuple[Any, str, str]] = {
@@ -104,8 +104,8 @@ def test_what_is_no_conversation_is_named(case: str) -> None:
 
 
 def test_a_candidate_of_messages() -> None:
-    one = Candidate.of([user("a"), assistant("b")])
-    assert one == Candidate("a", "b")
+    candidate = Candidate.of([user("a"), assistant("b")])
+    assert candidate == Candidate("a", "b")
     several = Candidate.of(
         [user("a"), assistant("b"), user("c"), assistant("d")], {"reference": "e"}
     )
@@ -124,32 +124,40 @@ def test_what_is_asked_last() -> None:
 
 def test_a_text_that_reads_like_a_conversation_is_another_input() -> None:
     turns = turns_of([user("a"), assistant("b"), user("c")])
-    told = JudgeInput("single", "", ("r",), context=Context(turns=turns))
+    conversation = JudgeInput("single", "", ("r",), context=Context(turns=turns))
     forged = JudgeInput("single", to_plain_text(turns), ("r",))
-    assert told.query == forged.query and told != forged
-    assert judgement_key("j", told) != judgement_key("j", forged)
+    assert conversation.query == forged.query and conversation != forged
+    assert judgement_key("j", conversation) != judgement_key("j", forged)
     assert judgement_key(
         "j", JudgeInput("single", "a", ("r",), context=Context().after(turns[:1]))
     ) == (judgement_key("j", JudgeInput("single", "a", ("r",))))
 
 
 def test_a_context_is_a_frozen_mapping_whatever_its_order() -> None:
-    one, two = (
+    context, reordered = (
         Context({"rubric": "b", "reference": "a"}),
         Context({"reference": "a", "rubric": "b"}),
     )
-    assert one == two and hash(one) == hash(two) and dict(one) == {"reference": "a", "rubric": "b"}
-    assert one != Context({"reference": "a"}) and one["rubric"] == "b" and list(two) == list(one)
-    assert pickle.loads(pickle.dumps(one)) == one
-    assert not EMPTY_CONTEXT and len(one) == 2
+    assert (
+        context == reordered
+        and hash(context) == hash(reordered)
+        and dict(context) == {"reference": "a", "rubric": "b"}
+    )
+    assert (
+        context != Context({"reference": "a"})
+        and context["rubric"] == "b"
+        and list(reordered) == list(context)
+    )
+    assert pickle.loads(pickle.dumps(context)) == context
+    assert not EMPTY_CONTEXT and len(context) == 2
     with pytest.raises(AttributeError):
-        one.texts = ()  # type: ignore[misc]
+        context.texts = ()  # type: ignore[misc]
     with pytest.raises(KeyError):
-        one["criteria"]
+        context["criteria"]
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "words"),
+    ("context", "error", "words"),
     [
         pytest.param({"query": "x"}, ValueError, "query", id="a part of the input itself"),
         pytest.param({"the answer": "x"}, ValueError, "the answer", id="no name"),
@@ -158,18 +166,18 @@ def test_a_context_is_a_frozen_mapping_whatever_its_order() -> None:
         pytest.param({"reference": None}, TypeError, "None", id="nothing"),
     ],
 )
-def test_what_is_no_context(given: Any, error: type[Exception], words: str) -> None:
+def test_what_is_no_context(context: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        Candidate("q", "r", context=given)
+        Candidate("q", "r", context=context)
 
 
 def test_records_freeze_what_they_are_given() -> None:
-    given = {"reference": "a"}
+    context = {"reference": "a"}
     candidate, item = (
-        Candidate("q", "r", context=given),
-        JudgeInput("single", "q", ("r",), context=given),
+        Candidate("q", "r", context=context),
+        JudgeInput("single", "q", ("r",), context=context),
     )
-    given["reference"] = "b"
+    context["reference"] = "b"
     assert candidate.context == item.context == Context({"reference": "a"})
     assert len({item, JudgeInput("single", "q", ("r",), context={"reference": "a"})}) == 1
     assert item != JudgeInput("single", "q", ("r",))

@@ -32,7 +32,7 @@ each_page = pytest.mark.parametrize(
 
 
 @cache
-def anchors(page: Path) -> set[str]:
+def find_anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as MkDocs makes them."""
     text = FENCED.sub("", page.read_text(encoding="utf-8"))
     for name in re.findall(r"^<!-- generated: (\w+) -->$", text, re.MULTILINE):
@@ -53,7 +53,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         target = page.parent / link if link else page
         assert target.exists(), link
         if anchor and ".md" in target.suffix and target.name != "python.md":
-            assert anchor in anchors(target.resolve()), f"{link}#{anchor}"
+            assert anchor in find_anchors(target.resolve()), f"{link}#{anchor}"
 
 
 @each_page
@@ -61,20 +61,20 @@ def test_commands_that_are_named_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     pattern = r"(?:^|`|/)autoj ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?([^\n`#|]*)"
     for first, second, rest in re.findall(pattern, text, re.MULTILINE):
-        typed = f"{first} {second}" if first in cli.GROUPS and second else first
-        assert typed in COMMANDS | {*cli.GROUPS}, f"autoj {typed}"
-        if typed in COMMANDS:
-            known = command_parser(typed)._option_string_actions
+        command = f"{first} {second}" if first in cli.GROUPS and second else first
+        assert command in COMMANDS | {*cli.GROUPS}, f"autoj {command}"
+        if command in COMMANDS:
+            options = command_parser(command)._option_string_actions
             flags = re.findall(r"(?<=\s)--[a-z][a-z-]*", rest)
-            assert [flag for flag in flags if flag not in known] == [], f"autoj {typed}"
+            assert [flag for flag in flags if flag not in options] == [], f"autoj {command}"
 
 
 @each_page
 def test_targets_modules_and_run_files_that_are_named_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = re.findall(r"(?:^|`)make ((?:[a-z][a-z0-9-]+ ?)+)", text, re.MULTILINE)
-    assert {target for line in named for target in line.split()} <= targets
+    make_lines = re.findall(r"(?:^|`)make ((?:[a-z][a-z0-9-]+ ?)+)", text, re.MULTILINE)
+    assert {target for line in make_lines for target in line.split()} <= targets
     modules = set(re.findall(r"python -m ((?:experiments|autoj_reward|rollouts)[\w.]*\w)", text))
     assert [name for name in modules if importlib.util.find_spec(name) is None] == []
     files = set(re.findall(r"\bconfigs/[\w/]+\.yaml", text))

@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 from autoj_reward.errors import EXTRAS, ConfigError, from_extras
-from tests.test_imports import ROOT, SOURCES, imported, name_of
+from tests.test_imports import ROOT, SOURCES, find_imports, name_of
 
 CLIENT = {"aiohttp", "pydantic", "pydantic_core", "tqdm", "yaml"}
 KNOWN = CLIENT.union(*EXTRAS.values())
@@ -26,17 +26,17 @@ def test_the_client_is_few_packages() -> None:
 
 
 def test_every_module_of_others_is_the_clients_or_an_extras() -> None:
-    used = {
+    packages = {
         name.split(".")[0]
         for path in SOURCES
         if not name_of(path).startswith("experiments")
-        for name in imported(path)
+        for name in find_imports(path)
     }
-    assert used - sys.stdlib_module_names - KNOWN - OPTIONAL == {"autoj_reward", "rollouts"}
+    assert packages - sys.stdlib_module_names - KNOWN - OPTIONAL == {"autoj_reward", "rollouts"}
 
 
 @pytest.mark.parametrize(
-    ("module", "said"),
+    ("module", "message"),
     [
         ("fastapi.security", r"needs fastapi, .* pip install 'autoj-reward\[serve\]'$"),
         ("datasets", r"pip install 'autoj-reward\[train\]'$"),
@@ -44,11 +44,11 @@ def test_every_module_of_others_is_the_clients_or_an_extras() -> None:
     ],
 )
 def test_what_a_client_lacks_is_named_with_its_extra(
-    module: str, said: str, monkeypatch: pytest.MonkeyPatch
+    module: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in {module, module.partition(".")[0]}:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match=said), from_extras():
+    with pytest.raises(ConfigError, match=message), from_extras():
         import_module(module)
 
 

@@ -19,11 +19,11 @@ from autoj_reward.service.api import make_app
 from experiments.faults.server import HEADERS, TOKEN
 
 
-async def asked(app: ASGIApp, response: str) -> int:
+async def request_rating(app: ASGIApp, response: str) -> int:
     """The status of a request to rate a response, without a socket, by a caller that stays."""
     body = json.dumps({"candidates": [{"query": "Why?", "response": response}]}).encode()
-    sent = HEADERS | {"Content-Length": str(len(body)), "Content-Type": "application/json"}
-    headers = [(name.lower().encode(), value.encode()) for name, value in sent.items()]
+    header_values = HEADERS | {"Content-Length": str(len(body)), "Content-Type": "application/json"}
+    headers = [(name.lower().encode(), value.encode()) for name, value in header_values.items()]
     scope: Scope = {"type": "http", "method": "POST", "path": "/v1/score", "headers": headers}
     scope.update({"query_string": b"", "root_path": "", "http_version": "1.1", "scheme": "http"})
     messages: list[Message] = [{"type": "http.request", "body": body}]
@@ -58,11 +58,11 @@ def test_it_looks_seldom_and_afterwards_as_before() -> None:
 async def test_a_request_leaves_nothing_for_it_to_find() -> None:
     backend = LocalBackend(JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake")))))
     app = make_app(RewardClient(backend), TOKEN).guard
-    assert await asked(app, "first") == 200
+    assert await request_rating(app, "first") == 200
     gc.collect()
     gc.disable()
     try:
-        statuses = await asyncio.gather(*(asked(app, f"response {n}") for n in range(50)))
+        statuses = await asyncio.gather(*(request_rating(app, f"response {n}") for n in range(50)))
         await asyncio.sleep(0)
         assert set(statuses) == {200}
         assert gc.collect() < 50  # not one a request

@@ -54,27 +54,27 @@ def name_of(path: Path) -> str:
 
 
 @cache
-def imported(path: Path) -> frozenset[str]:
+def find_imports(path: Path) -> frozenset[str]:
     """Every module that a file imports, inside functions too; `from a import b` as a.b."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return frozenset(found)
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(names)
 
 
-def own_stages(path: Path) -> set[str]:
-    parts = [name.split(".") for name in imported(path)]
+def find_stages(path: Path) -> set[str]:
+    parts = [name.split(".") for name in find_imports(path)]
     return {p[1] for p in parts if p[0] == "autoj_reward" and len(p) > 1}
 
 
 def test_the_files_are_found() -> None:
     names = set(map(name_of, SOURCES))
     assert {"autoj_reward.types", "autoj_reward.client.client", "rollouts.best_of_n.job"} <= names
-    assert "types" in own_stages(ROOT / "autoj_reward/client/client.py")
+    assert "types" in find_stages(ROOT / "autoj_reward/client/client.py")
 
 
 PACKAGE = [p for p in SOURCES if name_of(p).startswith("autoj_reward.")]
@@ -86,16 +86,22 @@ def test_a_stage_imports_only_to_its_left() -> None:
     wrong = {
         name_of(path): right
         for path, stage in stages.items()
-        if (right := {used for used in own_stages(path) if RANK[used] > RANK[stage]})
+        if (
+            right := {
+                imported_stage
+                for imported_stage in find_stages(path)
+                if RANK[imported_stage] > RANK[stage]
+            }
+        )
     }
     assert wrong == {}
 
 
-def named(path: Path) -> set[str]:
+def find_named_modules(path: Path) -> set[str]:
     """Modules that a file names in strings, `module:function` or a module alone."""
     text = path.read_text(encoding="utf-8")
-    found = re.findall(r"[\"']((?:autoj_reward|rollouts|experiments)(?:\.\w+)+)(?=[:\"'])", text)
-    return {name for name in found if ROOT.joinpath(*name.split(".")).with_suffix(".py").is_file()}
+    names = re.findall(r"[\"']((?:autoj_reward|rollouts|experiments)(?:\.\w+)+)(?=[:\"'])", text)
+    return {name for name in names if ROOT.joinpath(*name.split(".")).with_suffix(".py").is_file()}
 
 
 def test_arrows_go_from_experiments_over_rollouts_to_the_package() -> None:
@@ -103,32 +109,33 @@ def test_arrows_go_from_experiments_over_rollouts_to_the_package() -> None:
     wrong = {}
     for path in SOURCES:
         below = set(houses[houses.index(name_of(path).split(".")[0]) + 1 :])
-        met = set(imported(path))
+        modules = set(find_imports(path))
         if name_of(path) != "autoj_reward.cli.main":  # its table names the jobs, and imports none
-            met |= named(path)
-        if above := {name for name in met if name.split(".")[0] in below}:
+            modules |= find_named_modules(path)
+        if above := {name for name in modules if name.split(".")[0] in below}:
             wrong[name_of(path)] = above
     assert wrong == {}
 
 
 def test_the_table_of_commands_names_all_their_modules() -> None:
-    met = named(ROOT / "autoj_reward/cli/main.py")
-    rooms = {name.rpartition(".")[0] if "." in name else name for name in met}
+    modules = find_named_modules(ROOT / "autoj_reward/cli/main.py")
+    rooms = {name.rpartition(".")[0] if "." in name else name for name in modules}
     assert rooms == {"autoj_reward.cli", "rollouts"}
-    assert met == set(cli.MODULES)
+    assert modules == set(cli.MODULES)
 
 
 def test_no_circle_between_modules() -> None:
     modules = {name_of(path): path for path in SOURCES}
 
-    def nearest(name: str) -> str | None:
+    def find_nearest(name: str) -> str | None:
         while name and name not in modules:
             name = name.rpartition(".")[0]
         return name or None
 
     needs = {
-        own: {found for name in imported(path) if (found := nearest(name))} - {own}
-        for own, path in modules.items()
+        module: {nearest for name in find_imports(path) if (nearest := find_nearest(name))}
+        - {module}
+        for module, path in modules.items()
     }
     try:
         TopologicalSorter(needs).prepare()
@@ -157,15 +164,15 @@ def test_few_files_import(library: str, only: set[str]) -> None:
         name_of(path)
         for path in SOURCES
         if not name_of(path).startswith("experiments")
-        and library in {name.split(".")[0] for name in imported(path)}
+        and library in {name.split(".")[0] for name in find_imports(path)}
     }
     assert users == only
 
 
-def loaded(code: str) -> set[str]:
+def list_loaded_modules(code: str) -> set[str]:
     """Top-level modules in a fresh interpreter after running the code."""
     show = "import sys; print(*{m.split('.')[0] for m in sys.modules})"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", f"{code}\n{show}"],
         capture_output=True,
         text=True,
@@ -173,7 +180,7 @@ def loaded(code: str) -> set[str]:
         check=True,
         timeout=60,
     )
-    return set(done.stdout.split())
+    return set(process.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -195,9 +202,9 @@ def loaded(code: str) -> set[str]:
     ],
 )
 def test_importing_stays_cheap(code: str, banned: set[str]) -> None:
-    found = loaded(code)
-    assert "autoj_reward" in found
-    assert found & banned == set()
+    modules = list_loaded_modules(code)
+    assert "autoj_reward" in modules
+    assert modules & banned == set()
 
 
 def test_the_public_names() -> None:
@@ -239,15 +246,15 @@ NAMES_OF_COMMANDS = {
 
 
 def test_one_public_name_has_one_meaning() -> None:
-    found: dict[str, list[str]] = {}
+    paths_by_name: dict[str, list[str]] = {}
     for folder in ("autoj_reward", "rollouts", "experiments"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
             for name in (node.name for node in tree.body if isinstance(node, kinds)):
                 if not name.startswith("_") and name not in NAMES_OF_COMMANDS:
-                    found.setdefault(name, []).append(str(path.relative_to(ROOT)))
-    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+                    paths_by_name.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in paths_by_name.items() if len(paths) > 1} == {}
 
 
 def test_the_trainers_adapters_stand_in_one_place() -> None:

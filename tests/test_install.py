@@ -12,7 +12,7 @@ from requirements import install
 NOWHERE = "http://127.0.0.1:9/simple"  # refuses at once
 
 
-def wheel(folder: Path, version: str) -> None:
+def write_wheel(folder: Path, version: str) -> None:
     """A torch of that version without content."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"torch-{version}"
@@ -24,11 +24,11 @@ def wheel(folder: Path, version: str) -> None:
         file.writestr(f"{name}.dist-info/RECORD", "")
 
 
-def index(folder: Path, *versions: str) -> str:
+def make_index(folder: Path, *versions: str) -> str:
     """The address of a package index that has these versions of torch."""
     page = folder / "torch" / "index.html"
     for version in versions:
-        wheel(page.parent, version)
+        write_wheel(page.parent, version)
     page.parent.mkdir(parents=True, exist_ok=True)
     names = [f"torch-{version}-py3-none-any.whl" for version in versions]
     links = "".join(f'<a href="{name.replace("+", "%2B")}">{name}</a>' for name in names)
@@ -36,21 +36,21 @@ def index(folder: Path, *versions: str) -> str:
     return folder.as_uri()
 
 
-def finder(configuration: str, folder: Path):
+def make_finder(configuration: str, folder: Path):
     """Whether uv finds something with that configuration of pip, for an empty environment."""
     environment = install.uv_environment(
         configuration, {"UV_NO_CACHE": "1", "UV_HTTP_RETRIES": "0"}
     )
 
-    def found(words):
+    def can_resolve(words):
         target = "--dry-run", "--target", str(folder / "environment")
         return install.uv(environment, *target, *words, quiet=0)
 
-    return found
+    return can_resolve
 
 
 @pytest.fixture
-def pinned() -> str:
+def pinned_version() -> str:
     return install.pins("cpu")["torch"]
 
 
@@ -65,48 +65,52 @@ def pinned() -> str:
     ],
 )
 def test_the_cpu_build_of_torch_is_taken_from_the_first_place_that_has_it(
-    default, pytorch, links, way, pinned, tmp_path
+    default, pytorch, links, way, pinned_version, tmp_path
 ):
-    def versions(labels):
-        return [pinned + label for label in labels]
+    def label_versions(labels):
+        return [pinned_version + label for label in labels]
 
-    for version in versions(links):
-        wheel(tmp_path / "wheels", version)
+    for version in label_versions(links):
+        write_wheel(tmp_path / "wheels", version)
     configuration = (
         f"global.find-links='{tmp_path}/none\\n{tmp_path}/wheels'\n"
-        f"global.index-url='{index(tmp_path / 'default', *versions(default))}'\n"
+        f"global.index-url='{make_index(tmp_path / 'default', *label_versions(default))}'\n"
     )
-    address = NOWHERE if pytorch is None else index(tmp_path / "pytorch", *versions(pytorch))
-    found = finder(configuration, tmp_path)
-    plan = install.plan("cpu", found, address)
-    listed = ("-r", str(install.LISTS / "cpu.txt"))
+    address = (
+        NOWHERE if pytorch is None else make_index(tmp_path / "pytorch", *label_versions(pytorch))
+    )
+    can_resolve = make_finder(configuration, tmp_path)
+    plan = install.plan("cpu", can_resolve, address)
+    list_arguments = ("-r", str(install.LISTS / "cpu.txt"))
     assert (
         plan.steps
         == {
-            "configured": ((f"torch=={pinned}+cpu",), listed),
-            "pytorch": (("--index", address, f"torch=={pinned}+cpu"), listed),
-            "cuda": ((*listed, "-r", str(install.LISTS / "cpu-cuda.txt")),),
+            "configured": ((f"torch=={pinned_version}+cpu",), list_arguments),
+            "pytorch": (("--index", address, f"torch=={pinned_version}+cpu"), list_arguments),
+            "cuda": ((*list_arguments, "-r", str(install.LISTS / "cpu-cuda.txt")),),
         }[way]
     )
     assert ("GB on the disk in place of" in plan.what) == (way == "cuda")
 
 
-def test_a_gpu_machine_takes_no_cpu_build_from_a_folder_of_wheels(pinned, tmp_path, capfd):
-    wheel(tmp_path, f"{pinned}+cpu")
+def test_a_gpu_machine_takes_no_cpu_build_from_a_folder_of_wheels(pinned_version, tmp_path, capfd):
+    write_wheel(tmp_path, f"{pinned_version}+cpu")
     configuration = (
         f"global.find-links='{tmp_path}'\n"
-        f"global.index-url='{index(tmp_path / 'default', pinned)}'\n"
+        f"global.index-url='{make_index(tmp_path / 'default', pinned_version)}'\n"
     )
-    found = finder(configuration, tmp_path)
+    can_resolve = make_finder(configuration, tmp_path)
 
-    def chosen(*words):
-        assert found(words)
+    def choose_package(*words):
+        assert can_resolve(words)
         return capfd.readouterr().err.splitlines()[-1]
 
-    assert chosen(f"torch=={pinned}") == f" + torch=={pinned}+cpu"  # what uv takes by itself
+    assert (
+        choose_package(f"torch=={pinned_version}") == f" + torch=={pinned_version}+cpu"
+    )  # what uv takes by itself
     ((_, _, *refused),) = install.plan("gpu", lambda words: False).steps
     assert [word.split("!=")[0] for word in refused] == list(install.HAVE_CPU_BUILDS)
-    assert chosen(f"torch=={pinned}", refused[0]) == f" + torch=={pinned}"
+    assert choose_package(f"torch=={pinned_version}", refused[0]) == f" + torch=={pinned_version}"
 
 
 @pytest.mark.parametrize(
@@ -156,8 +160,8 @@ def test_uv_is_told_what_pip_is_configured_for(tmp_path):
 
 def test_pip_says_what_it_is_configured_for(monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
-    told = install.uv_environment(install.pip_configuration(), {})
-    assert told["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"
+    environment = install.uv_environment(install.pip_configuration(), {})
+    assert environment["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"
 
 
 def test_every_pin_is_on_the_package_index():

@@ -83,9 +83,9 @@ inputs = st.builds(
 
 @pytest.fixture
 def journal(tmp_path: Path):
-    opened = Journal(tmp_path / "j.sqlite")
-    yield opened
-    opened.close()
+    fresh_journal = Journal(tmp_path / "j.sqlite")
+    yield fresh_journal
+    fresh_journal.close()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -124,15 +124,15 @@ def test_the_key_changes_with_every_part(journal: Journal, judge: str, item: Jud
     assert set(journal.get("judge", [ITEM])) == {ITEM}
 
 
-@given(one=inputs, two=inputs)
-def test_the_key_is_the_same_only_for_equal_inputs(one: JudgeInput, two: JudgeInput) -> None:
-    assert (judgement_key("j", one) == judgement_key("j", two)) == (one == two)
+@given(first=inputs, second=inputs)
+def test_the_key_is_the_same_only_for_equal_inputs(first: JudgeInput, second: JudgeInput) -> None:
+    assert (judgement_key("j", first) == judgement_key("j", second)) == (first == second)
 
 
 def test_the_key_of_a_plain_input_stays() -> None:
     """Journals hold this key. Another key would make every judgement again."""
-    held = hashlib.sha256(b'["j", "single", "q", ["r"], 0]').hexdigest()
-    assert judgement_key("j", JudgeInput("single", "q", ("r",))) == held
+    key = hashlib.sha256(b'["j", "single", "q", ["r"], 0]').hexdigest()
+    assert judgement_key("j", JudgeInput("single", "q", ("r",))) == key
 
 
 def test_a_row_with_spaces_in_its_json_is_read(tmp_path: Path) -> None:
@@ -140,12 +140,14 @@ def test_a_row_with_spaces_in_its_json_is_read(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     journal = Journal(path)
     journal.put("judge", ITEM, GOOD)
-    [(key, judge, outcome, given, cell, at, _)] = journal._execute("SELECT * FROM judgements", ())
-    given = json.dumps(json.loads(given))
+    [(key, judge, outcome, input_json, cell, at, _)] = journal._execute(
+        "SELECT * FROM judgements", ()
+    )
+    input_json = json.dumps(json.loads(input_json))
     cell = pack(json.dumps(judgement_record(cell, judge)))
-    row = digest(key, judge, outcome, given, cell, at)
+    row = digest(key, judge, outcome, input_json, cell, at)
     sql = "UPDATE judgements SET input = '{}', judgement = x'{}', checksum = '{}'"
-    damage(path, sql.format(given, cell.hex(), row))
+    damage(path, sql.format(input_json, cell.hex(), row))
     assert journal.get("judge", [ITEM]) == {ITEM: GOOD}
     assert [row["input"] for row in journal.export()] == [ITEM.record()]
     journal.close()
@@ -188,7 +190,7 @@ CUT, ODD = Judgement(Outcome.TRUNCATED, reason="cut"), Judgement(Outcome.UNPARSA
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "kept"),
+    ("first", "second", "winner"),
     [
         pytest.param(GOOD, BETTER, GOOD, id="the first good one"),
         pytest.param(GOOD, CUT, GOOD, id="a failure replaces no good one"),
@@ -201,35 +203,39 @@ CUT, ODD = Judgement(Outcome.TRUNCATED, reason="cut"), Judgement(Outcome.UNPARSA
     ],
 )
 def test_the_first_good_judgement_wins_whoever_writes_it(
-    tmp_path: Path, first: Judgement, second: Judgement, kept: Judgement
+    tmp_path: Path, first: Judgement, second: Judgement, winner: Judgement
 ) -> None:
-    one, two = Journal(tmp_path / "j.sqlite"), Journal(tmp_path / "j.sqlite")
-    assert one.get("judge", [ITEM]) == two.get("judge", [ITEM]) == {}  # both ask
-    assert one.put("judge", ITEM, first) == first
-    assert two.put("judge", ITEM, second) == kept
-    assert one.get("judge", [ITEM]) == two.get("judge", [ITEM]) == {ITEM: kept}
-    one.close()
-    two.close()
+    first_journal, second_journal = Journal(tmp_path / "j.sqlite"), Journal(tmp_path / "j.sqlite")
+    assert (
+        first_journal.get("judge", [ITEM]) == second_journal.get("judge", [ITEM]) == {}
+    )  # both ask
+    assert first_journal.put("judge", ITEM, first) == first
+    assert second_journal.put("judge", ITEM, second) == winner
+    assert (
+        first_journal.get("judge", [ITEM]) == second_journal.get("judge", [ITEM]) == {ITEM: winner}
+    )
+    first_journal.close()
+    second_journal.close()
 
 
 def test_two_processes_end_with_the_same_judgements(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
-    racing = [
+    processes = [
         subprocess.Popen(
             [sys.executable, "-c", RACE, str(path), rating], stdout=subprocess.PIPE, text=True
         )
         for rating in ("3", "7")
     ]
-    used = [process.communicate(timeout=120)[0] for process in racing]
-    assert [process.returncode for process in racing] == [0, 0]
-    assert used[0] == used[1] and len(json.loads(used[0])) == 300
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert outputs[0] == outputs[1] and len(json.loads(outputs[0])) == 300
 
 
 def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
     """Twenty files, eight processes each: they rarely meet where SQLite does not wait."""
     command = [sys.executable, "-c", OPEN, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 OPEN = """
@@ -273,15 +279,15 @@ print(json.dumps(used))
 
 
 def test_two_connections_share_a_file(tmp_path: Path) -> None:
-    one, two = Journal(tmp_path / "j.sqlite"), Journal(tmp_path / "j.sqlite")
-    said = rated(5)
-    one.put("judge", ITEM, said)
-    assert two.get("judge", [ITEM]) == {ITEM: said}
+    first, second = Journal(tmp_path / "j.sqlite"), Journal(tmp_path / "j.sqlite")
+    judgement = rated(5)
+    first.put("judge", ITEM, judgement)
+    assert second.get("judge", [ITEM]) == {ITEM: judgement}
     other = JudgeInput("single", "q", ("s",))
-    two.put("judge", other, said)
-    assert set(one.get("judge", [ITEM, other])) == {ITEM, other}
-    one.close()
-    two.close()
+    second.put("judge", other, judgement)
+    assert set(first.get("judge", [ITEM, other])) == {ITEM, other}
+    first.close()
+    second.close()
 
 
 def test_more_inputs_than_one_statement_takes(journal: Journal) -> None:
@@ -303,10 +309,10 @@ def test_samples_come_back_for_their_policy_and_query(
 
 
 def test_the_first_samples_stay(journal: Journal) -> None:
-    one, two = (SampledResponses((text,), (None,), (True,), 1) for text in "ab")
-    assert journal.put_samples("policy", "q", one) == one
-    assert journal.put_samples("policy", "q", two) == one
-    assert journal.get_samples("policy", "q") == one
+    first, second = (SampledResponses((text,), (None,), (True,), 1) for text in "ab")
+    assert journal.put_samples("policy", "q", first) == first
+    assert journal.put_samples("policy", "q", second) == first
+    assert journal.get_samples("policy", "q") == first
 
 
 def test_export_is_oldest_first_and_plain(journal: Journal) -> None:
@@ -314,11 +320,16 @@ def test_export_is_oldest_first_and_plain(journal: Journal) -> None:
     journal.put("judge", pair, compared(Verdict.TIE))
     journal.put("judge", ITEM, rated(5, (("5", 1.0),), 5.0, 0.0))
     first, second = journal.export()
-    asked = {"protocol": "pairwise", "query": "\ud800\0", "responses": ["a", "b"], "sample": 0}
-    assert first["input"] == asked
+    expected_input = {
+        "protocol": "pairwise",
+        "query": "\ud800\0",
+        "responses": ["a", "b"],
+        "sample": 0,
+    }
+    assert first["input"] == expected_input
     assert (first["verdict"], second["verdict"]) == ("tie", None)
     assert second["rating"]["distribution"] == (("5", 1.0),)
-    assert [own["slot"] for own in second["readings"]] == ["rating"]
+    assert [reading["slot"] for reading in second["readings"]] == ["rating"]
     assert second["judge"] == "judge" and first["at"] <= second["at"]
 
 
@@ -328,25 +339,29 @@ def test_the_oldest_judgements_make_room_for_new_ones(tmp_path: Path) -> None:
     items = [JudgeInput("single", "q", (str(n),)) for n in range(1200)]
     draw = random.Random(1)  # what is drawn cannot be compressed to less than half
 
-    def said() -> Judgement:
+    def make_judgement() -> Judgement:
         return rated(5, critique=draw.randbytes(2000).hex())
 
     journal = Journal(path, max_gib=2 / 1024)
     for number, item in enumerate(items):
-        journal.put("judge", item, said())
+        journal.put("judge", item, make_judgement())
         if number % 100 == 0:
             newest = items[max(0, number - 99) : number + 1]
             assert set(reader.get("judge", newest)) == set(newest)
-    kept = [item in found for found in [journal.get("judge", items)] for item in items]
-    assert 150 < sum(kept) < 600
-    assert kept == sorted(kept)  # the newest, without a gap
+    still_stored = [
+        item in stored_judgements
+        for stored_judgements in [journal.get("judge", items)]
+        for item in items
+    ]
+    assert 150 < sum(still_stored) < 600
+    assert still_stored == sorted(still_stored)  # the newest, without a gap
     journal.close()
     reader.close()
     assert path.stat().st_size < 2.2 * 2**20
     # Without a limit the same file grows again.
     journal = Journal(path)
     for item in items:
-        journal.put("judge", item, said())
+        journal.put("judge", item, make_judgement())
     assert len(journal.get("judge", items)) == 1200
     journal.close()
 
@@ -354,10 +369,10 @@ def test_the_oldest_judgements_make_room_for_new_ones(tmp_path: Path) -> None:
 def test_a_text_is_stored_once(journal: Journal) -> None:
     journal.put_samples("policy", "q", SampledResponses(("a", "b"), (-1.0, -2.0), (True, True), 2))
     for pair in [("a",), ("b",), ("a", "b"), ("b", "a")]:
-        said = rated(5)
+        judgement = rated(5)
         if len(pair) == 2:
-            said = compared(Verdict.TIE)
-        journal.put("judge", asked("q", pair, context={"reference": "a"}), said)
+            judgement = compared(Verdict.TIE)
+        journal.put("judge", asked("q", pair, context={"reference": "a"}), judgement)
     assert journal.statistics()["texts"] == 3
 
 
@@ -366,16 +381,16 @@ def test_texts_are_packed_and_a_query_is_stored_once(
 ) -> None:
     draw, words = random.Random(1), (Path(__file__).parent.parent / "README.md").read_text().split()
 
-    def text(length: int) -> str:
+    def draw_text(length: int) -> str:
         return " ".join(draw.choices(words, k=length))
 
-    query, letters = text(500), 0
+    query, letters = draw_text(500), 0
     for n in range(200):
-        item, critique = JudgeInput("single", query, (text(120),)), text(200)
+        item, critique = JudgeInput("single", query, (draw_text(120),)), draw_text(200)
         slot = tuple((str(k + 1), draw.random()) for k in range(10))
         numbers = draw.randint(1, 10), slot, draw.random() * 10, draw.random(), n
-        said = rated(*numbers, critique=critique, judge="judge")
-        journal.put("judge", item, said)
+        judgement = rated(*numbers, critique=critique, judge="judge")
+        journal.put("judge", item, judgement)
         letters += len(item.responses[0]) + len(critique)
     assert journal.statistics()["bytes"] < 0.85 * letters + 200 * 600
 
@@ -384,8 +399,8 @@ def test_judgements_that_come_together_are_stored_together_or_not_at_all(tmp_pat
     path, items = tmp_path / "j.sqlite", [JudgeInput("single", "q", (str(n),)) for n in range(50)]
     journal = Journal(path)
     assert journal.put("judge", items[0], BETTER) == BETTER
-    told = journal.put_all([("judge", item, GOOD) for item in items[:9]])
-    assert told == [BETTER, *[GOOD] * 8]  # what is on record, in order
+    recorded_judgements = journal.put_all([("judge", item, GOOD) for item in items[:9]])
+    assert recorded_judgements == [BETTER, *[GOOD] * 8]  # what is on record, in order
     [(pages,)] = journal._execute("PRAGMA page_count", ())
     journal._execute(f"PRAGMA max_page_count = {pages}", ())
     long = rated(5, critique=random.Random(1).randbytes(2000).hex())
@@ -401,16 +416,19 @@ def test_judgements_that_come_together_are_stored_together_or_not_at_all(tmp_pat
 def test_what_was_said_to_be_stored_survives_a_killed_process(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     command = [sys.executable, "-c", GROUPS, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as filling:
-        assert filling.stdout
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
         for _ in range(20):
-            filling.stdout.readline()
-        filling.kill()
-        stored = 20 + len(filling.stdout.read().splitlines())
+            process.stdout.readline()
+        process.kill()
+        stored = 20 + len(process.stdout.read().splitlines())
     journal = Journal(path)
     items = [JudgeInput("single", "q", (f"{n} {k}",)) for n in range(stored + 1) for k in range(16)]
-    found = len(journal.get("judge", items))
-    assert found in (16 * stored, 16 * stored + 16) and len(list(journal.export())) == found
+    judgement_count = len(journal.get("judge", items))
+    assert (
+        judgement_count in (16 * stored, 16 * stored + 16)
+        and len(list(journal.export())) == judgement_count
+    )
     journal.close()
 
 
@@ -465,7 +483,7 @@ def write_protected(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (
             no_sqlite,
@@ -476,12 +494,12 @@ def write_protected(folder: Path) -> Path:
         (write_protected, "give this user write permission"),
     ],
 )
-def test_a_journal_that_cannot_be_opened_is_named(tmp_path: Path, make, said: str) -> None:
+def test_a_journal_that_cannot_be_opened_is_named(tmp_path: Path, make, message: str) -> None:
     path = make(tmp_path)
     with pytest.raises(JournalError) as caught:
         Journal(path)
     assert str(caught.value).startswith(f"journal {path}: cannot be opened: ")
-    assert said in str(caught.value) and "remove" not in str(caught.value)
+    assert message in str(caught.value) and "remove" not in str(caught.value)
 
 
 def test_a_locked_journal_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,10 +507,10 @@ def test_a_locked_journal_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "j.sqlite"
     journal = Journal(path)
     journal.put("judge", ITEM, GOOD)
-    said = f"journal {path}: database is locked: another process holds it locked: wait for that"
+    message = f"journal {path}: database is locked: another process holds it locked: wait for that"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(JournalError, match=re.escape(said)) as caught:
+        with pytest.raises(JournalError, match=re.escape(message)) as caught:
             journal.put("judge", JudgeInput("single", "q", ("s",)), GOOD)
         assert "what was stored before is safe" in str(caught.value)
         with pytest.raises(JournalError, match="cannot be opened: database is locked: another"):
@@ -507,9 +525,9 @@ def test_a_damaged_journal_is_to_be_kept(tmp_path: Path) -> None:
     journal.put("judge", ITEM, GOOD)
     journal.close()
     whole = path.read_bytes()
-    for place, said in ((0, "file is not a database"), (100, "damaged: database disk image")):
+    for place, message in ((0, "file is not a database"), (100, "damaged: database disk image")):
         path.write_bytes(whole[:place] + b"damage" + whole[place + 6 :])
-        with pytest.raises(JournalError, match=said) as caught:
+        with pytest.raises(JournalError, match=message) as caught:
             Journal(path)
         assert "put back a copy of the file, or move it aside" in str(caught.value)
         assert "remove" not in str(caught.value)
@@ -551,10 +569,10 @@ def test_a_journal_of_an_earlier_form_is_refused_and_left_as_it_is(
     with closing(sqlite3.connect(path)) as db:
         db.executescript(OLD + more)
         before = list(db.iterdump())
-    said = re.escape(f"journal {path}: another version") + ".*: delete it or name another file"
-    with pytest.raises(JournalError, match=said):
+    message = re.escape(f"journal {path}: another version") + ".*: delete it or name another file"
+    with pytest.raises(JournalError, match=message):
         Journal(path)
-    with pytest.raises(JournalError, match=said):
+    with pytest.raises(JournalError, match=message):
         Reader(path).newer(9, lambda keys: {})
     with closing(sqlite3.connect(path)) as db:
         assert list(db.iterdump()) == before
@@ -565,14 +583,14 @@ def test_compacting_gives_room_back_while_others_have_the_file(tmp_path: Path) -
     journal, other = Journal(path), Journal(path)
     draw = random.Random(1)
     for item in items:
-        said = rated(5, critique=draw.randbytes(1000).hex())
-        journal.put("judge", item, said)
+        judgement = rated(5, critique=draw.randbytes(1000).hex())
+        journal.put("judge", item, judgement)
     damage(path, "DELETE FROM judgements WHERE rowid > 20", rows=180)
-    kept = list(other.export())
+    records = list(other.export())
     size = journal.statistics()["bytes"]
     journal.compact()
     assert path.stat().st_size < size / 2
-    assert list(journal.export()) == list(other.export()) == kept and len(kept) == 20
+    assert list(journal.export()) == list(other.export()) == records and len(records) == 20
     other.put("judge", items[-1], GOOD)  # whoever had it open writes on
     assert journal.get("judge", [items[-1]]) == {items[-1]: GOOD}
     journal.close()
@@ -609,21 +627,23 @@ def test_a_changed_row_is_named(tmp_path: Path, sql: str) -> None:
     journal = Journal(path)
     journal.put("judge", ITEM, GOOD)
     damage(path, sql)
-    said = rf"journal {path}: damaged: the row '{judgement_key('judge', ITEM)}' .*; put back a copy"
-    with pytest.raises(JournalError, match=said):
+    message = (
+        rf"journal {path}: damaged: the row '{judgement_key('judge', ITEM)}' .*; put back a copy"
+    )
+    with pytest.raises(JournalError, match=message):
         journal.get("judge", [ITEM])
-    with pytest.raises(JournalError, match=said):
+    with pytest.raises(JournalError, match=message):
         list(journal.export())
     journal.close()
 
 
-@pytest.mark.parametrize("said", ["[]", "{", '{"outcome": "ok"}'])
-def test_a_row_that_is_as_written_and_no_judgement_is_named(tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("content", ["[]", "{", '{"outcome": "ok"}'])
+def test_a_row_that_is_as_written_and_no_judgement_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "j.sqlite"
     journal = Journal(path)
     journal.put("judge", ITEM, GOOD)
     [(key, *cells)] = journal._execute("SELECT * FROM judgements", ())
-    cells[3] = pack(said)
+    cells[3] = pack(content)
     row = cells[3].hex(), digest(key, *cells[:-1])
     damage(path, "UPDATE judgements SET judgement = x'{}', checksum = '{}'".format(*row))
     with pytest.raises(JournalError, match=f"damaged: the row '{key}' cannot be read"):
@@ -669,8 +689,8 @@ def test_flipped_bits_are_an_error_or_a_missing_row_and_never_another_judgement(
     path, items = tmp_path / "j.sqlite", [JudgeInput("single", "q", (str(n),)) for n in range(30)]
     journal = Journal(path)
     for n, item in enumerate(items):
-        said = rated(n % 10 + 1, critique=f"critique {n} " * 9)
-        journal.put("judge", item, said)
+        judgement = rated(n % 10 + 1, critique=f"critique {n} " * 9)
+        journal.put("judge", item, judgement)
     truth, rows = journal.get("judge", items), {str(row) for row in journal.export()}
     journal.close()
     whole, draw, errors = path.read_bytes(), random.Random(1), 0
@@ -718,7 +738,7 @@ def test_a_full_disk_is_an_error_and_what_was_stored_stays(tmp_path: Path) -> No
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", FILL, str(path)],
         capture_output=True,
         text=True,
@@ -726,7 +746,7 @@ def test_a_full_disk_is_an_error_and_what_was_stored_stays(tmp_path: Path) -> No
         timeout=60,
         check=True,
     )
-    count, _, message = done.stdout.partition(" ")
+    count, _, message = process.stdout.partition(" ")
     assert message.startswith(f"journal {path}: ")
     assert "free disk space" in message and "what was stored before is safe" in message
     assert int(count) > 10
@@ -738,7 +758,7 @@ def test_a_full_disk_is_an_error_and_what_was_stored_stays(tmp_path: Path) -> No
 
 def test_a_full_disk_is_named_where_a_journal_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", FILL, str(path)],
         capture_output=True,
         text=True,
@@ -746,5 +766,5 @@ def test_a_full_disk_is_named_where_a_journal_is_opened(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert done.stderr.startswith(f"0 journal {path}: cannot be opened: ")
-    assert "free disk space" in done.stderr and "remove" not in done.stderr
+    assert process.stderr.startswith(f"0 journal {path}: cannot be opened: ")
+    assert "free disk space" in process.stderr and "remove" not in process.stderr

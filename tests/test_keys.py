@@ -19,7 +19,9 @@ CONFIG, COMMANDS = reference.config_page(), reference.cli_page()
 
 def defined_blocks(block: type[Block]) -> list[type[Block]]:
     """Return the blocks that derive from one."""
-    return [own for below in block.__subclasses__() for own in (below, *defined_blocks(below))]
+    return [
+        derived for below in block.__subclasses__() for derived in (below, *defined_blocks(below))
+    ]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)
@@ -29,8 +31,10 @@ def test_every_key_has_its_text(block: type[Block]) -> None:
 
 
 def test_every_block_of_the_config_package_is_listed_once() -> None:
-    known = [b for b in defined_blocks(Block) if b.__module__.startswith("autoj_reward.config.")]
-    assert set(known) <= set(BLOCKS)
+    config_blocks = [
+        b for b in defined_blocks(Block) if b.__module__.startswith("autoj_reward.config.")
+    ]
+    assert set(config_blocks) <= set(BLOCKS)
     names = [block.__name__ for block in BLOCKS]
     assert len(names) == len(set(names))
 
@@ -66,5 +70,7 @@ def test_every_route_and_schema_is_on_the_page() -> None:
 def test_every_generated_part_has_its_page() -> None:
     pages = (ROOT / "docs" / "reference").glob("*.md")
     texts = [page.read_text(encoding="utf-8") for page in pages]
-    asked = [name for text in texts for name in re.findall(r"<!-- generated: (\w+) -->", text)]
-    assert sorted(asked) == sorted(reference.PAGES)
+    generated_parts = [
+        name for text in texts for name in re.findall(r"<!-- generated: (\w+) -->", text)
+    ]
+    assert sorted(generated_parts) == sorted(reference.PAGES)

@@ -30,7 +30,7 @@ def test_both_halves_run_and_the_exit_status_tells(first: int, second: int, fail
         for name, status in (("SPREAD", first), ("IN_TURN", second))
     ]
     outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")  # of the make that may have started the tests
-    done = subprocess.run(
+    process = subprocess.run(
         ["make", "--no-print-directory", "--old-file=model", "test", *halves],
         cwd=ROOT,
         env={name: value for name, value in os.environ.items() if name not in outer},
@@ -38,5 +38,5 @@ def test_both_halves_run_and_the_exit_status_tells(first: int, second: int, fail
         text=True,
         check=False,
     )
-    assert done.stdout.split() == ["SPREAD", "IN_TURN"], done.stderr
-    assert (done.returncode != 0) == failed
+    assert process.stdout.split() == ["SPREAD", "IN_TURN"], process.stderr
+    assert (process.returncode != 0) == failed

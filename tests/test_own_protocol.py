@@ -80,21 +80,21 @@ def test_through_client_journal_and_page(spec: JudgeSpec, tmp_path: Path) -> Non
     assert page.answer("run", {})["journal"]["kinds"] == {TRIPLE: 2}
     [row] = page.answer("queries", {})["rows"]
     listed = page.answer("query", {"id": str(row["id"])})["candidates"]
-    names = {key: own["name"] for key, own in zip(("one", "two"), listed, strict=False)}
+    names = {key: candidate["name"] for key, candidate in zip(("one", "two"), listed, strict=False)}
     pair = page.answer("pair", {"id": str(row["id"])} | names)
-    told = {
+    readings = {
         (j["kind"], slot, label)
-        for own in pair["candidates"]
-        for j in own["judgements"]
+        for candidate in pair["candidates"]
+        for j in candidate["judgements"]
         for slot, label in j["readings"]
     }
-    assert told == {(TRIPLE, "best", "one"), (TRIPLE, "best", "three")}
+    assert readings == {(TRIPLE, "best", "one"), (TRIPLE, "best", "three")}
 
 
 def test_through_a_service(spec: JudgeSpec) -> None:
     async def ask() -> None:
-        async with open_judge(spec) as own:
-            app = make_app(own, "secret")
+        async with open_judge(spec) as judge_client:
+            app = make_app(judge_client, "secret")
             with serving(app) as port:
                 address = f"http://127.0.0.1:{port}"
                 backend = await HttpBackend.connect(address, "secret", 10)
@@ -131,9 +131,9 @@ def test_a_judgement_of_another_protocol_is_refused_by_name(spec: JudgeSpec) -> 
         async with open_judge(spec) as client:
             items = [QUESTION.inputs()[0]]
             short = [type(items[0])(TRIPLE, "Which?", ("a", "b"))]
-            [found] = await client.judge(short)
-            return found
+            [judgement] = await client.judge(short)
+            return judgement
 
-    found = asyncio.run(ask())
-    assert found.outcome is Outcome.INPUT_REJECTED
-    assert "2 responses, and the protocol triple shows 3" in found.reason
+    judgement = asyncio.run(ask())
+    assert judgement.outcome is Outcome.INPUT_REJECTED
+    assert "2 responses, and the protocol triple shows 3" in judgement.reason

@@ -114,21 +114,21 @@ class Snippet(NamedTuple):
     output: str | None  # the `text` block that follows
 
 
-def snippets() -> Iterator[Snippet]:
+def read_snippets() -> Iterator[Snippet]:
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        found = []
+        blocks = []
         for indent, language, text in BLOCK.findall(path.read_text("utf-8")):
             lines = (line.removeprefix(indent) for line in text.splitlines(keepends=True))
-            found.append((language, "".join(lines)))
-        for (language, text), (following, output) in pairwise([*found, ("", "")]):
+            blocks.append((language, "".join(lines)))
+        for (language, text), (following, output) in pairwise([*blocks, ("", "")]):
             printed = output if (language, following) == ("python", "text") else None
             yield Snippet(str(path.relative_to(ROOT)), language, text, printed)
 
 
-SNIPPETS = list(snippets())
+SNIPPETS = list(read_snippets())
 
 
-def of(language: str) -> list[Any]:
+def select_snippets(language: str) -> list[Any]:
     chosen = [snippet for snippet in SNIPPETS if snippet.language == language]
     return [pytest.param(s, id=f"{s.page}-{n}") for n, s in enumerate(chosen)]
 
@@ -139,17 +139,17 @@ def matches(printed: str, shown: str) -> bool:
     return re.fullmatch(r".*".join(parts), printed.strip(), re.DOTALL) is not None
 
 
-def unbound(text: str) -> set[str]:
+def find_unbound_names(text: str) -> set[str]:
     """Return global names that a block reads and does not bind."""
     table = symtable.symtable(text, "block", "exec")
-    tables, read = [table], set()
+    tables, names = [table], set()
     while tables:
-        own = tables.pop()
-        tables += own.get_children()
-        read |= {s.get_name() for s in own.get_symbols() if s.is_global() or own is table}
+        scope = tables.pop()
+        tables += scope.get_children()
+        names |= {s.get_name() for s in scope.get_symbols() if s.is_global() or scope is table}
     bound = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()}
     bound |= {child.get_name() for child in table.get_children()}
-    return read - bound - {*dir(builtins), "__name__"}
+    return names - bound - {*dir(builtins), "__name__"}
 
 
 def is_defined(module: str, name: str) -> bool:
@@ -166,7 +166,9 @@ def is_defined(module: str, name: str) -> bool:
     return bool(inside) and importlib.util.find_spec(f"{module}.{name}") is not None
 
 
-@pytest.mark.parametrize("snippet", [p for kind in ("python", "toml", "sh") for p in of(kind)])
+@pytest.mark.parametrize(
+    "snippet", [p for kind in ("python", "toml", "sh") for p in select_snippets(kind)]
+)
 def test_names_of_this_package_exist(snippet: Snippet) -> None:
     dotted = re.findall(r"(autoj_reward(?:\.\w+)*)[:.](\w+)[\"'\n]", snippet.text)
     for module, names in re.findall(r"from (autoj_reward[\w.]*) import ([\w, ]+)", snippet.text):
@@ -178,10 +180,10 @@ def test_names_of_this_package_exist(snippet: Snippet) -> None:
 def check_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace trainers by classes that check their arguments and train nothing."""
 
-    def checked(trainer: Any) -> type:
+    def make_checked_class(trainer: Any) -> type:
         def init(self: Any, *args: Any, **keywords: Any) -> None:
-            given = signature.bind(*args, **keywords).arguments
-            rewards = given.get("reward_funcs", given.get("reward_model"))
+            arguments = signature.bind(*args, **keywords).arguments
+            rewards = arguments.get("reward_funcs", arguments.get("reward_model"))
             assert all(map(callable, rewards if isinstance(rewards, list) else [rewards]))
 
         signature = inspect.signature(trainer)
@@ -190,14 +192,14 @@ def check_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
     for dotted in TRAINERS:
         module, name = dotted.rsplit(".", 1)
         owner = pytest.importorskip(module)
-        monkeypatch.setattr(owner, name, checked(getattr(owner, name)))
+        monkeypatch.setattr(owner, name, make_checked_class(getattr(owner, name)))
 
 
-async def label_probs(self: Any, prepared: Any, own: Any, *args: Any) -> LabelProbs:
+async def label_probs(self: Any, prepared: Any, generation: Any, *args: Any) -> LabelProbs:
     return LabelProbs(tuple((label, RATINGS[int(label) - 1]) for label in args[-1]))
 
 
-def scripted(text: str) -> str:
+def substitute_judges(text: str) -> str:
     for shown, run in SUBSTITUTES:
         text = text.replace(shown, run)
     return text
@@ -205,32 +207,32 @@ def scripted(text: str) -> str:
 
 @pytest.mark.parametrize("page", sorted({s.page for s in SNIPPETS if s.language == "python"}))
 def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    own = [snippet for snippet in SNIPPETS if snippet.page == page]
-    if any("Trainer(" in snippet.text for snippet in own if snippet.language == "python"):
+    page_snippets = [snippet for snippet in SNIPPETS if snippet.page == page]
+    if any("Trainer(" in snippet.text for snippet in page_snippets if snippet.language == "python"):
         check_trainers(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # for modules that the page shows
     monkeypatch.setattr(protocols, "PROTOCOLS", dict(protocols.PROTOCOLS))
     space: dict[str, Any] = {"__name__": "snippet", "SCRIPTED": SCRIPT}
-    for snippet in own:
+    for snippet in page_snippets:
         if name := re.match(r"# (\w+\.(?:py|yaml))", snippet.text):
-            Path(name[1]).write_text(scripted(snippet.text), "utf-8")
-    for number, snippet in enumerate(s for s in own if s.language == "python"):
+            Path(name[1]).write_text(substitute_judges(snippet.text), "utf-8")
+    for number, snippet in enumerate(s for s in page_snippets if s.language == "python"):
         key = page, number
-        assert unbound(snippet.text) - set(space) == set(READERS.get(key, ()))
+        assert find_unbound_names(snippet.text) - set(space) == set(READERS.get(key, ()))
         space.update(READERS.get(key, {}))
         if key in NOT_RUN:
             continue
         if snippet.output is not None:
             monkeypatch.setattr(FakeEngine, "label_probs", label_probs)
         capsys.readouterr()
-        exec(compile(scripted(snippet.text), page, "exec"), space)
+        exec(compile(substitute_judges(snippet.text), page, "exec"), space)
         if snippet.output is not None:
             printed = capsys.readouterr().out
             assert matches(printed, snippet.output), printed
 
 
-@pytest.mark.parametrize("snippet", of("yaml"))
+@pytest.mark.parametrize("snippet", select_snippets("yaml"))
 def test_run_files(snippet: Snippet) -> None:
     data = yaml.load(snippet.text.replace("!include", ""), yaml.SafeLoader)
     first = next(iter(data))
@@ -255,21 +257,23 @@ def check_format(data: dict[str, Any]) -> None:
     assert set(data) <= set(kind.model_fields)
 
 
-@pytest.mark.parametrize("snippet", of("sh"))
+@pytest.mark.parametrize("snippet", select_snippets("sh"))
 def test_commands(snippet: Snippet) -> None:
-    commands = {name for own in cli.MODULES.values() for name in own}
+    commands = {name for module_commands in cli.MODULES.values() for name in module_commands}
     for line in snippet.text.replace("\\\n", " ").splitlines():
         line = line.rstrip("&").replace("autoj_reward.cli", "autoj")
         words = shlex.split(line, comments=True)
         if "autoj" not in words:
             continue
-        at = words.index("autoj")
-        if words[at - 1].startswith("--"):
+        place = words.index("autoj")
+        if words[place - 1].startswith("--"):
             continue  # the value of another program's option
-        words = words[at + 1 :]
+        words = words[place + 1 :]
         name = " ".join(words[:2]) if " ".join(words[:2]) in commands else words[0]
         assert name in commands, line
-        given = words[len(name.split()) :]
+        arguments = words[len(name.split()) :]
         flags = {f for a in reference.command_parser(name)._actions for f in a.option_strings}
-        assert {word for word in given if word.startswith("--")} <= flags, line
-        assert all((ROOT / word).is_file() for word in given if word.startswith("configs/")), line
+        assert {word for word in arguments if word.startswith("--")} <= flags, line
+        assert all((ROOT / word).is_file() for word in arguments if word.startswith("configs/")), (
+            line
+        )

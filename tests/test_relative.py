@@ -49,7 +49,7 @@ PAIRS_BODY = {"by": "comparisons"}
 PAIRS = RelativeConfig(by="comparisons", schedule="all")
 
 
-def judge(fmt: str = "listwise", **script: Any) -> JudgeConfig:
+def make_judge(fmt: str = "listwise", **script: Any) -> JudgeConfig:
     return JudgeConfig(kind="fake", format=fmt, script={"ratings": RATINGS} | script)
 
 
@@ -62,17 +62,17 @@ def require_order(scores: Any) -> None:
 
 
 def test_a_judge_ranks_listwise_or_by_comparisons() -> None:
-    with Judge(judge()) as listwise:
-        found = listwise.rank("Why?", TEXTS)
-        require_order(found.scores)
-        assert len(found.orders) == 2 and not found.matches
+    with Judge(make_judge()) as listwise:
+        ranking = listwise.rank("Why?", TEXTS)
+        require_order(ranking.scores)
+        assert len(ranking.orders) == 2 and not ranking.matches
         with pytest.raises(InputError, match="a group of 1"):
             listwise.rank("Why?", ["good"])
         with pytest.raises(ConfigError, match="such as general, or set"):
             listwise.rank("Why?", TEXTS, relative=PAIRS)
-    with Judge(judge("autoj-en")) as pairs:  # the longer response wins, by script
-        found = pairs.rank("Why?", ["a", "aa", "aaa"])
-        first, second, third = found.scores
+    with Judge(make_judge("autoj-en")) as pairs:  # the longer response wins, by script
+        ranking = pairs.rank("Why?", ["a", "aa", "aaa"])
+        first, second, third = ranking.scores
         assert first and second and third and first < second < third
         with pytest.raises(ConfigError, match="such as listwise"):
             pairs.rank("Why?", TEXTS, relative=LISTWISE)
@@ -102,20 +102,20 @@ def test_a_service_ranks_a_group_and_serves_clients_that_do() -> None:
     import httpx
 
     async def ask() -> None:
-        async with open_judge(judge()) as own:
-            app = make_app(own, "secret")
+        async with open_judge(make_judge()) as judge_client:
+            app = make_app(judge_client, "secret")
             with serving(app) as port:
                 address = f"http://127.0.0.1:{port}"
                 async with httpx.AsyncClient(base_url=address, headers=HEADERS) as client:
                     body = {"query": "Why?", "responses": TEXTS}
-                    found = (await client.post("/v1/rank", json=body)).json()
+                    ranking = (await client.post("/v1/rank", json=body)).json()
                     wrong = body | {"relative": {"by": "comparisons"}}
-                    refused = await client.post("/v1/rank", json=wrong)
+                    refusal = await client.post("/v1/rank", json=wrong)
                     lone = await client.post("/v1/rank", json=body | {"responses": ["a"]})
-                remote = await asyncio.to_thread(_remote, address)
-            require_order(found["scores"])
-            assert len(found["orders"]) == len(found["judgements"]) == 2
-            assert refused.status_code == 422 and "pairwise protocol" in refused.json()["detail"]
+                remote = await asyncio.to_thread(_rank_remotely, address)
+            require_order(ranking["scores"])
+            assert len(ranking["orders"]) == len(ranking["judgements"]) == 2
+            assert refusal.status_code == 422 and "pairwise protocol" in refusal.json()["detail"]
             assert lone.status_code == 422
             require_order(remote)
             assert metric(app, "autoj_judgements_total", kind="group", outcome="ok") == 4
@@ -127,8 +127,8 @@ def test_a_service_gathers_a_group_from_callers_that_send_one_response_each() ->
     import httpx
 
     async def ask() -> None:
-        async with open_judge(judge()) as own:
-            app = make_app(own, "secret")
+        async with open_judge(make_judge()) as judge_client:
+            app = make_app(judge_client, "secret")
             with serving(app) as port:
                 address = f"http://127.0.0.1:{port}"
                 async with httpx.AsyncClient(base_url=address, headers=HEADERS) as client:
@@ -136,8 +136,8 @@ def test_a_service_gathers_a_group_from_callers_that_send_one_response_each() ->
                     async def score(text: str, deadline_s: float = 60, **more: Any) -> Any:
                         body: dict[str, Any] = {"group_id": "g", "group_size": 4} | more
                         body["candidates"] = [{"query": "Why?", "response": text}]
-                        head = {"X-Deadline-S": str(deadline_s)}
-                        return await client.post("/v1/score", json=body, headers=head)
+                        headers = {"X-Deadline-S": str(deadline_s)}
+                        return await client.post("/v1/score", json=body, headers=headers)
 
                     whole = await asyncio.gather(*map(score, TEXTS))
                     part = await asyncio.gather(
@@ -159,7 +159,7 @@ def test_a_service_gathers_a_group_from_callers_that_send_one_response_each() ->
     asyncio.run(ask())
 
 
-def members(*texts: str) -> list[Candidate]:
+def make_members(*texts: str) -> list[Candidate]:
     """Return a group whose other members may come in other calls."""
     return [replace(candidate(TALK, text), group_id="g", group_size=len(texts)) for text in texts]
 
@@ -172,7 +172,7 @@ TALK = [
 
 
 @pytest.fixture
-def through(monkeypatch: pytest.MonkeyPatch) -> Any:
+def ask_service(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that has a trainer's reward model ask a service; see `RewardModel`."""
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
 
@@ -180,13 +180,13 @@ def through(monkeypatch: pytest.MonkeyPatch) -> Any:
         candidates: list[Candidate], limits: Limits | None = None, deadline_s: float = 60.0
     ) -> list[Reward]:
         async def serve() -> list[Reward]:
-            async with open_judge(judge()) as own:
-                with serving(make_app(own, "secret", limits)) as port:
-                    own_judge = judge().model_copy(
+            async with open_judge(make_judge()) as judge_client:
+                with serving(make_app(judge_client, "secret", limits)) as port:
+                    own_judge = make_judge().model_copy(
                         update={"serve": ReplicaConfig(deadline_s=deadline_s)}
                     )
                     service = ServiceConfig(address=f"http://127.0.0.1:{port}")
-                    with RewardModel(reward_config(judge=own_judge, service=service)) as model:
+                    with RewardModel(make_reward_config(judge=own_judge, service=service)) as model:
                         return await model.rewards(candidates)
 
         return asyncio.run(serve())
@@ -194,31 +194,31 @@ def through(monkeypatch: pytest.MonkeyPatch) -> Any:
     return ask
 
 
-def test_a_trainers_members_are_gathered_by_its_service(through: Any) -> None:
+def test_a_trainers_members_are_gathered_by_its_service(ask_service: Any) -> None:
     """Conversations too; what the service would read in another way abstains."""
-    require_order([own.value for own in through(members(*TEXTS))])
+    require_order([result.value for result in ask_service(make_members(*TEXTS))])
     ended = [*TALK, {"role": "assistant", "content": "It"}]
     unread = replace(candidate(ended, "good"), group_id="g", group_size=2)
-    [found] = through([unread])
-    assert found.value is None and "ends with the assistant" in found.judgement.reason
+    [result] = ask_service([unread])
+    assert result.value is None and "ends with the assistant" in result.judgement.reason
 
 
-def test_a_member_is_sent_again_until_its_deadline(through: Any) -> None:
-    [found] = through(members("good", "poor")[:1], Limits(requests=0), 0.5)
-    assert found.judgement.outcome is Outcome.UNAVAILABLE
-    assert "no answer within 0.5 s; last: " in found.judgement.reason
-    assert "429" in found.judgement.reason
+def test_a_member_is_sent_again_until_its_deadline(ask_service: Any) -> None:
+    [result] = ask_service(make_members("good", "poor")[:1], Limits(requests=0), 0.5)
+    assert result.judgement.outcome is Outcome.UNAVAILABLE
+    assert "no answer within 0.5 s; last: " in result.judgement.reason
+    assert "429" in result.judgement.reason
 
 
 def test_members_that_come_alone_need_a_service(reward: RewardModel) -> None:
     with pytest.raises(ConfigError, match=r"name it in reward\.service"):
-        reward.rewards_now(members("good", "poor"))
+        reward.rewards_now(make_members("good", "poor"))
 
 
-def _remote(address: str) -> Any:
+def _rank_remotely(address: str) -> Any:
     os.environ["AUTOJ_TOKEN"] = "secret"
     try:
-        with Judge.connect(address, judge=judge()) as remote:
+        with Judge.connect(address, judge=make_judge()) as remote:
             return remote.rank("Why?", TEXTS).scores
     finally:
         del os.environ["AUTOJ_TOKEN"]
@@ -250,8 +250,8 @@ def test_autoj_rank_names_bad_rows_and_asks_for_nothing_twice(
     run = ["rank", "--input", source, "--output", output, "--set", "judge.kind=fake"]
     run += ["--set", "judge.format=listwise", "--set", f"judge.script={script}"]
     assert cli.main(run) == 0
-    said = capsys.readouterr().out
-    assert "2 rows: 2 ok; 1 left out" in said
+    printed = capsys.readouterr().out
+    assert "2 rows: 2 ok; 1 left out" in printed
     why, who = read(output)
     require_order(why["scores"])
     assert (why["id"], why["best"], why["outcome"]) == (7, 1, "ok")
@@ -259,10 +259,10 @@ def test_autoj_rank_names_bad_rows_and_asks_for_nothing_twice(
         who["best"] == 2
         and [set(order) for order in why["orders"]] == [{"shown", "scores", "forced"}] * 2
     )
-    asked = log.read_text()
+    logged_prompts = log.read_text()
     Path(output).unlink()
     assert cli.main(run) == 0
-    assert read(output) == [why, who] and log.read_text() == asked
+    assert read(output) == [why, who] and log.read_text() == logged_prompts
 
 
 # --- best-of-N
@@ -274,7 +274,7 @@ def test_a_best_of_n_job_chooses_by_scores(tmp_path: Path) -> None:
     config = {
         "input": source,
         "output": str(output),
-        "judge": judge().model_dump(mode="json"),
+        "judge": make_judge().model_dump(mode="json"),
         "relative": {"by": "listwise", "orders": 3},
     }
     (tmp_path / "run.yaml").write_text(json.dumps(config))
@@ -288,7 +288,7 @@ def test_a_best_of_n_job_chooses_by_scores(tmp_path: Path) -> None:
 
 
 GROUP_OF_8 = [f"{n} " + "x" * (n * 3 % 8) for n in range(8)]
-HOW: dict[str, dict[str, Any]] = {
+METHODS: dict[str, dict[str, Any]] = {
     "listwise": {"by": "listwise", "orders": 8},
     "pairs": {"by": "comparisons", "schedule": "all"},
 }
@@ -298,7 +298,7 @@ RESULT = {"best-of-n": "selections.jsonl", "rank": "ranked.jsonl"}
 class GroupJob:
     """A run of one group of eight, as the command's user starts it."""
 
-    def __init__(self, folder: Path, command: str, how: str) -> None:
+    def __init__(self, folder: Path, command: str, method: str) -> None:
         folder.mkdir()
         output = folder / "out"
         self.log, self.result = folder / "asked", output / RESULT[command]
@@ -307,10 +307,10 @@ class GroupJob:
         if command == "rank":
             self.journal = Path(f"{self.result}.journal.sqlite")
         source = write(folder / "in.jsonl", [{"query": "Why?", "responses": GROUP_OF_8}])
-        fmt = "listwise" if how == "listwise" else "autoj-en"
-        slow = judge(fmt, log=str(self.log), latency_s=0.5)
-        own = slow.model_dump(mode="json", exclude_defaults=True)
-        config: dict[str, Any] = {"judge": own, "relative": HOW[how]}
+        fmt = "listwise" if method == "listwise" else "autoj-en"
+        slow = make_judge(fmt, log=str(self.log), latency_s=0.5)
+        judge_data = slow.model_dump(mode="json", exclude_defaults=True)
+        config: dict[str, Any] = {"judge": judge_data, "relative": METHODS[method]}
         places = ["--input", source, "--output", str(self.result)]
         if command == "best-of-n":
             config |= {"input": source, "output": str(output)}
@@ -328,7 +328,7 @@ class GroupJob:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
             until = time.monotonic() + 60
-            while len(self.kept()) < after:
+            while len(self.read_recorded_responses()) < after:
                 assert process.poll() is None, process.communicate()[1].decode()
                 assert time.monotonic() < until
                 time.sleep(0.01)
@@ -336,56 +336,63 @@ class GroupJob:
             process.kill()
             process.communicate()
 
-    def kept(self) -> list[list[str]]:
+    def read_recorded_responses(self) -> list[list[str]]:
         """Return the responses of each recorded judge input, in the order shown."""
         if not self.journal.exists():
             return []
         with closing(Journal(self.journal)) as journal:
             return [record["input"]["responses"] for record in journal.export()]
 
-    def asked(self) -> list[list[str]]:
+    def read_logged_responses(self) -> list[list[str]]:
         return read(self.log) if self.log.exists() else []  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("command", RESULT)
-def test_a_run_killed_within_a_group_goes_on(tmp_path: Path, command: str, how: str) -> None:
+def test_a_run_killed_within_a_group_goes_on(tmp_path: Path, command: str, method: str) -> None:
     whole, job = (
-        GroupJob(tmp_path / "whole", command, how),
-        GroupJob(tmp_path / "own", command, how),
+        GroupJob(tmp_path / "whole", command, method),
+        GroupJob(tmp_path / "own", command, method),
     )
     whole.run()
     job.kill_midway(after=2)
-    kept, before = job.kept(), len(job.asked())
-    assert 2 <= len(kept) < len(whole.kept()) and not job.result.exists()
+    recorded_responses, before = job.read_recorded_responses(), len(job.read_logged_responses())
+    assert (
+        2 <= len(recorded_responses) < len(whole.read_recorded_responses())
+        and not job.result.exists()
+    )
     job.run()
-    [found], [wanted] = read(job.result), read(whole.result)
-    assert found | {"judge": None} == wanted | {"judge": None}  # its script names its own log
-    again = job.asked()[before:]
-    assert [responses for responses in again if responses in kept] == []
-    assert len(kept) + len(again) == len(whole.kept())
+    [row], [expected_row] = read(job.result), read(whole.result)
+    assert row | {"judge": None} == expected_row | {"judge": None}  # its script names its own log
+    later_responses = job.read_logged_responses()[before:]
+    assert [responses for responses in later_responses if responses in recorded_responses] == []
+    assert len(recorded_responses) + len(later_responses) == len(whole.read_recorded_responses())
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("command", RESULT)
 def test_a_complete_journal_starts_no_judge(
     tmp_path: Path,
     command: str,
-    how: str,
+    method: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    job = GroupJob(tmp_path / "job", command, how)
+    job = GroupJob(tmp_path / "job", command, method)
     job.run()
     first = capsys.readouterr().err
-    assert f"{judging.SCORED_BY[HOW[how]['by']]}, distributions" in first
-    found = read(job.result)
+    assert f"{judging.SCORED_BY[METHODS[method]['by']]}, distributions" in first
+    rows = read(job.result)
     job.result.unlink()
     monkeypatch.setattr(judging, "open_judge", None)
     job.run()
-    assert read(job.result) == found
-    for said in (first, capsys.readouterr().err):
-        assert "judging: 100%" in said and f"{len(job.kept())}/{len(job.kept())}" in said
+    assert read(job.result) == rows
+    for progress in (first, capsys.readouterr().err):
+        assert (
+            "judging: 100%" in progress
+            and f"{len(job.read_recorded_responses())}/{len(job.read_recorded_responses())}"
+            in progress
+        )
 
 
 def test_progress_ends_at_100_percent_below_its_bound(
@@ -396,12 +403,12 @@ def test_progress_ends_at_100_percent_below_its_bound(
     config = {
         "input": source,
         "output": str(tmp_path / "out"),
-        "judge": judge("autoj-en").model_dump(mode="json", exclude_defaults=True),
+        "judge": make_judge("autoj-en").model_dump(mode="json", exclude_defaults=True),
         "relative": {"by": "comparisons", "schedule": "all"},
     }
     (tmp_path / "run.yaml").write_text(json.dumps(config))
     assert cli.main(["best-of-n", "--config", str(tmp_path / "run.yaml")]) == 0
-    assert "judging: 100%" in (said := capsys.readouterr().err) and " 6/6 " in said
+    assert "judging: 100%" in (progress := capsys.readouterr().err) and " 6/6 " in progress
 
 
 @pytest.mark.parametrize("more", [{"budget": 0.5}, {"view": "rating"}])
@@ -414,78 +421,80 @@ def test_what_relative_stands_in_place_of_is_refused_beside_it(more: dict[str, A
 # --- trainers
 
 
-def reward_config(**more: Any) -> RewardConfig:
-    data = {"judge": judge(fail={"lost": "truncated"}), "relative": LISTWISE} | more
+def make_reward_config(**more: Any) -> RewardConfig:
+    data = {"judge": make_judge(fail={"lost": "truncated"}), "relative": LISTWISE} | more
     return RewardConfig(failures=FailureConfig(budget=0.9), **data)
 
 
 @pytest.fixture
 def reward() -> Iterator[RewardModel]:
-    with RewardModel(reward_config()) as model:
+    with RewardModel(make_reward_config()) as model:
         yield model
 
 
-def step(*groups: list[str]) -> dict[str, Any]:
+def make_batch(*groups: list[str]) -> dict[str, Any]:
     prompts = [f"Query {n}" for n, group in enumerate(groups) for _ in group]
     return {"prompts": prompts, "completions": [text for group in groups for text in group]}
 
 
 def test_grpo_gets_scores_within_each_group(reward: RewardModel) -> None:
     logged: dict[str, float] = {}
-    batch = step(TEXTS, ["good", "lost"], ["fair", "fair"])
-    found = asyncio.run(GRPOReward(reward).judge(**batch, log_metric=logged.__setitem__))
-    require_order(found[:4])
-    assert found[4:6] == [None, None]  # their judgement failed
-    assert found[6:] == [0.5, 0.5]
+    batch = make_batch(TEXTS, ["good", "lost"], ["fair", "fair"])
+    scores = asyncio.run(GRPOReward(reward).judge(**batch, log_metric=logged.__setitem__))
+    require_order(scores[:4])
+    assert scores[4:6] == [None, None]  # their judgement failed
+    assert scores[6:] == [0.5, 0.5]
     assert logged["judge/truncated"] == pytest.approx(2 / 8)
     assert "judge/order_spread" in logged and "judge/position_correlation" in logged
 
 
 def test_online_dpo_gets_the_scores_of_each_pair(reward: RewardModel) -> None:
     prompts, first = ["Query 0", "Query 1", "Query 2"], ["good", "lost", "fair"]
-    found = OnlineDPOReward(reward).judge(
+    scores = OnlineDPOReward(reward).judge(
         prompts * 2, [*first, "poor", "good", "fair"], ties_left_out=True
     )
-    better, lost, tied, worse, without, copy = found
+    better, lost, tied, worse, without, copy = scores
     assert better is not None and worse is not None and 0 <= worse < better <= 1
     assert (lost, without) == (None, None) and tied == copy == 0.5
 
 
 def test_a_group_of_one_is_an_error_that_names_the_key(reward: RewardModel) -> None:
     with pytest.raises(ConfigError, match=r"reward\.relative is set.*one response of 'Query 1'"):
-        GRPOReward(reward).judge_sync(**step(["good", "poor"], ["fair"]))
+        GRPOReward(reward).judge_sync(**make_batch(["good", "poor"], ["fair"]))
 
 
 def test_a_response_whose_company_is_unusable_abstains(reward: RewardModel) -> None:
     pair = [Candidate("Why?", "good"), Candidate("Why?", "bad", unusable="no text")]
-    found = reward.rewards_now(pair)
-    assert [own.value for own in found] == [None, None]
-    assert "cannot be judged" in found[0].judgement.reason
+    results = reward.rewards_now(pair)
+    assert [result.value for result in results] == [None, None]
+    assert "cannot be judged" in results[0].judgement.reason
 
 
 def test_groups_of_other_queries_under_one_id_abstain(reward: RewardModel) -> None:
     mixed = [Candidate(query, "good", group_id="g") for query in ("Why?", "Who?")]
-    assert [own.judgement.outcome for own in reward.rewards_now(mixed)] == [
+    assert [result.judgement.outcome for result in reward.rewards_now(mixed)] == [
         Outcome.INPUT_REJECTED
     ] * 2
 
 
 def test_a_relative_judge_is_a_part_beside_others() -> None:
-    parts = {"pairs": {"judge": judge("autoj-en"), "relative": PAIRS, "weight": 3.0}}
-    config = reward_config(relative=None, judge=judge("autoj-en"), parts=parts)
+    parts = {"pairs": {"judge": make_judge("autoj-en"), "relative": PAIRS, "weight": 3.0}}
+    config = make_reward_config(relative=None, judge=make_judge("autoj-en"), parts=parts)
     with RewardModel(config) as model:
-        found = model.rewards_now([Candidate("Why?", text) for text in ("poor", "longest", "mid")])
-    for own in found:
-        rated, won = own.parts["judge"], own.parts["pairs"]
-        assert rated is not None and won is not None and own.raw is not None
-        assert own.raw == pytest.approx(((rated - 1) / 9 + 3 * won) / 4)
-    poor, longest, mid = (own.parts["pairs"] for own in found)
+        results = model.rewards_now(
+            [Candidate("Why?", text) for text in ("poor", "longest", "mid")]
+        )
+    for result in results:
+        rating, win_rate = result.parts["judge"], result.parts["pairs"]
+        assert rating is not None and win_rate is not None and result.raw is not None
+        assert result.raw == pytest.approx(((rating - 1) / 9 + 3 * win_rate) / 4)
+    poor, longest, mid = (result.parts["pairs"] for result in results)
     assert mid and poor and longest and mid < poor < longest  # the longer one wins, by script
 
 
 def test_a_judge_that_cannot_is_refused_before_anything_is_learned() -> None:
     with pytest.raises(ConfigError, match=r"reward\.relative\.by is listwise"):
-        RewardModel(reward_config(judge=judge("autoj-en"))).open()
+        RewardModel(make_reward_config(judge=make_judge("autoj-en"))).open()
 
 
 def test_trainers_without_groups_refuse(reward: RewardModel) -> None:

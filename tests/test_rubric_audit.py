@@ -50,21 +50,21 @@ def audit(
     return code, json.loads(result.read_text()) if result.exists() else None
 
 
-def rewards(rubric: Any) -> dict[str, float]:
-    return {own["name"]: own["reward"] for own in rubric["trivial"]}
+def list_rewards(rubric: Any) -> dict[str, float]:
+    return {response["name"]: response["reward"] for response in rubric["trivial"]}
 
 
 def test_a_rubric_that_claims_can_game_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, found = audit(tmp_path, [GAMED, SAFE], None, "--strict")
-    gamed, safe = found["rubrics"]
-    assert rewards(gamed) == {"empty": 0, "query": 0, "claims": 1, "confident": 0}
+    code, result = audit(tmp_path, [GAMED, SAFE], None, "--strict")
+    gamed, safe = result["rubrics"]
+    assert list_rewards(gamed) == {"empty": 0, "query": 0, "claims": 1, "confident": 0}
     assert gamed["best_trivial"] == "claims"
-    assert [own["met_by"] for own in gamed["items"]] == [["claims"], ["claims"]]
-    assert set(rewards(safe).values()) == {0}
+    assert [item["met_by"] for item in gamed["items"]] == [["claims"], ["claims"]]
+    assert set(list_rewards(safe).values()) == {0}
     assert "clear" in CONFIDENT and safe["items"][1]["met_by"] == ["confident"]
-    assert found["summary"]["gamed"] == 1 and code == 1
+    assert result["summary"]["gamed"] == 1 and code == 1
     assert "2 rubrics: in 1 a trivial response earns more than 0.2" in capsys.readouterr().out
 
 
@@ -80,23 +80,30 @@ def test_strict_refuses_what_is_gamed_or_not_known_alone(tmp_path: Path) -> None
     failing = json.dumps({"items": SCRIPT, "fail": {CONFIDENT: "unparsable"}})
     assert run("unknown", SAFE, "--set", f"judge.script={failing}", "--strict") == 1
     [unknown] = json.loads((tmp_path / "unknown" / "out" / "audit.json").read_text())["rubrics"]
-    assert rewards(unknown)["confident"] is None and "unparsable" in unknown["trivial"][3]["reason"]
+    assert (
+        list_rewards(unknown)["confident"] is None
+        and "unparsable" in unknown["trivial"][3]["reason"]
+    )
 
 
 def test_items_are_measured_over_the_responses_of_their_query(tmp_path: Path) -> None:
     items = ['Names "scattering"', 'Names "Rayleigh"', 'Tells of "Rayleigh"']
     pitfall = {"criterion": 'Claims "mirrors"', "points": -1}
-    _, found = audit(tmp_path, [GAMED | {"rubric": [*items, pitfall]}, SAFE], RESPONSES)
-    constant, named, again, wrong = found["rubrics"][0]["items"]
+    _, result = audit(tmp_path, [GAMED | {"rubric": [*items, pitfall]}, SAFE], RESPONSES)
+    constant, rayleigh, again, wrong = result["rubrics"][0]["items"]
     assert (constant["met"], constant["variance"]) == (1, 0)
     assert constant["agreement"] is None and constant["redundancy"] is None
-    assert (named["met"], named["variance"], named["verdicts"]) == (0.5, 0.25, 4)
-    assert named["agreement"] == pytest.approx(2 / 5**0.5)  # ranks 3.5, 1.5 against 4, 3, 2, 1
+    assert (rayleigh["met"], rayleigh["variance"], rayleigh["verdicts"]) == (0.5, 0.25, 4)
+    assert rayleigh["agreement"] == pytest.approx(2 / 5**0.5)  # ranks 3.5, 1.5 against 4, 3, 2, 1
     assert wrong["agreement"] > 0.7  # a pitfall that the worst response meets
-    assert (named["redundancy"], named["redundant_with"], again["redundant_with"]) == (1, 2, 1)
-    summary = found["summary"]
+    assert (rayleigh["redundancy"], rayleigh["redundant_with"], again["redundant_with"]) == (
+        1,
+        2,
+        1,
+    )
+    summary = result["summary"]
     assert (summary["constant_items"], summary["redundant_items"]) == (1, 2)
-    assert found["rubrics"][1]["items"][0]["met"] is None  # no response to that query
+    assert result["rubrics"][1]["items"][0]["met"] is None  # no response to that query
     tables = (tmp_path / "out" / "audit.md").read_text()
     assert '| 1: Names "Rayleigh" | 1 | 0.5 | 0.25 | 0.894 | 1 (item 2) |' in tables
 
@@ -153,18 +160,18 @@ def test_the_page_in_a_browser_scrolls_its_tables_alone(tmp_path: Path) -> None:
 
 def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
     first = audit(tmp_path, [GAMED, SAFE], RESPONSES)
-    asked = (tmp_path / "log").read_text()
-    assert len(asked.splitlines()) == 2 * 4 * 2 + 2 * len(RESPONSES)
+    logged_prompts = (tmp_path / "log").read_text()
+    assert len(logged_prompts.splitlines()) == 2 * 4 * 2 + 2 * len(RESPONSES)
     (tmp_path / "out" / "audit.json").unlink()
     assert audit(tmp_path, [GAMED, SAFE], RESPONSES) == first
-    assert (tmp_path / "log").read_text() == asked
+    assert (tmp_path / "log").read_text() == logged_prompts
 
 
 def test_bad_rows_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rubrics = [GAMED, {"query": "a"}, {"query": "a", "rubric": [{"criterion": "b", "points": "5"}]}]
     other = {"query": "Who?", "response": "I."}
-    _, found = audit(tmp_path, rubrics, [*RESPONSES, other, RESPONSES[0] | {"grade": "good"}])
-    said = capsys.readouterr().out
+    _, result = audit(tmp_path, rubrics, [*RESPONSES, other, RESPONSES[0] | {"grade": "good"}])
+    printed = capsys.readouterr().out
     for why in (
         "rubrics.jsonl:2: field 'rubric': no rubric items",
         "rubrics.jsonl:3: field 'rubric[0].points'",
@@ -172,9 +179,9 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFi
         "rows.jsonl:6: field 'grade': not a number",
         "4 rows left out",
     ):
-        assert why in said
-    assert found["rows_left_out"] == len(found["left_out"]) == 4
-    assert found["rubrics"][0]["responses"] == 4
+        assert why in printed
+    assert result["rows_left_out"] == len(result["left_out"]) == 4
+    assert result["rubrics"][0]["responses"] == 4
 
 
 @pytest.mark.parametrize(
@@ -200,24 +207,24 @@ def test_bad_rows_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFi
 def test_settings_that_cannot_be_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], why: str
 ) -> None:
-    code, found = audit(tmp_path, [GAMED], None, *more)
-    assert code == 1 and found is None and why in capsys.readouterr().err
+    code, result = audit(tmp_path, [GAMED], None, *more)
+    assert code == 1 and result is None and why in capsys.readouterr().err
 
 
 def test_further_samples_are_judged_anew(tmp_path: Path) -> None:
     warm = ("--samples", "3", "--set", "judge.temperature=0.7")
-    _, found = audit(tmp_path, [GAMED], RESPONSES, *warm)
-    assert [own["flips"] for own in found["rubrics"][0]["items"]] == [0, 0]
+    _, result = audit(tmp_path, [GAMED], RESPONSES, *warm)
+    assert [item["flips"] for item in result["rubrics"][0]["items"]] == [0, 0]
     assert len((tmp_path / "log").read_text().splitlines()) == 2 * 4 + 3 * 2 * len(RESPONSES)
 
 
-def score(*shares: float | None) -> RubricScore:
+def make_score(*shares: float | None) -> RubricScore:
     verdicts = tuple(ItemVerdict(RubricItem("a"), share) for share in shares)
     return RubricScore(0.5, "", verdicts, ())
 
 
 def test_noise_of_a_constant_item_is_no_correlation() -> None:
-    samples = [[score(n / 1000, n / 10)] for n in range(4)]
+    samples = [[make_score(n / 1000, n / 10)] for n in range(4)]
     items = [RubricItem("a"), RubricItem("b")]
     noise, real = measure_items(items, samples, (1.0, 2.0, 3.0, 4.0), {})
     assert (noise.agreement, noise.redundancy, real.redundancy) == (None, None, None)
@@ -225,7 +232,7 @@ def test_noise_of_a_constant_item_is_no_correlation() -> None:
 
 
 def test_flips_are_verdicts_unlike_the_first_sample() -> None:
-    samples = [[score(s) for s in own] for own in ([0.9, 0.2, 0.6], [0.1, None, 0.4])]
-    [found] = measure_items([RubricItem("a")], samples, (None, None), {"empty": score(0.5)})
-    assert found.flips == pytest.approx(1 / 3) and found.met == 0.5
-    assert found.met_by == ("empty",)
+    samples = [[make_score(s) for s in shares] for shares in ([0.9, 0.2, 0.6], [0.1, None, 0.4])]
+    [measures] = measure_items([RubricItem("a")], samples, (None, None), {"empty": make_score(0.5)})
+    assert measures.flips == pytest.approx(1 / 3) and measures.met == 0.5
+    assert measures.met_by == ("empty",)

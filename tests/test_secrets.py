@@ -40,21 +40,23 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     endpoint.close()
 
 
-def config(folder: Path, url: str, **more: object) -> str:
+def write_config(folder: Path, url: str, **more: object) -> str:
     judge: dict[str, object] = {"kind": "openai", "model": "m", "base_url": url, "start_s": 1}
     path = folder.parent / "run.yaml"
     path.write_text(yaml.safe_dump({"judge": judge, **more}), encoding="utf-8")
     return str(path)
 
 
-def shown(folder: Path, capfd: pytest.CaptureFixture[str], log: pytest.LogCaptureFixture) -> bytes:
+def collect_output(
+    folder: Path, capfd: pytest.CaptureFixture[str], log: pytest.LogCaptureFixture
+) -> bytes:
     """Everything that a run has left or said. Journals are read as their export tells them."""
     for journal in folder.rglob("*.sqlite"):
         exported = journal.with_suffix(".jsonl")
         assert main(["journal", "export", str(journal), "--output", str(exported)]) == 0
     files = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-    said = capfd.readouterr()
-    return files + (said.out + said.err + log.text).encode()
+    streams = capfd.readouterr()
+    return files + (streams.out + streams.err + log.text).encode()
 
 
 @pytest.mark.parametrize("command", ["score", "best-of-n", "evaluate pairs"])
@@ -83,15 +85,15 @@ def test_what_a_run_leaves_and_says_holds_no_secret(
         }[command]
         files += ["--format", "rewardbench"] if command == "evaluate pairs" else []
         more = where if command == "best-of-n" else {}
-        return main([*command.split(), *files, "--config", config(folder, address, **more)])
+        return main([*command.split(), *files, "--config", write_config(folder, address, **more)])
 
     assert run("out", url) == 0
     assert run("out", down) != 0  # another judge's
     assert run("down", down) != 0
     assert run("wrong", url.replace("/v1?", "/v2?")) != 0
-    found = shown(folder, capfd, caplog)
-    assert b"127.0.0.1:9" in found  # the address itself is shown
-    assert [secret for secret in SECRETS if secret.encode() in found] == []
+    output_bytes = collect_output(folder, capfd, caplog)
+    assert b"127.0.0.1:9" in output_bytes  # the address itself is shown
+    assert [secret for secret in SECRETS if secret.encode() in output_bytes] == []
 
 
 def test_the_address_of_a_service_is_shown_without_its_secrets(
@@ -102,6 +104,6 @@ def test_the_address_of_a_service_is_shown_without_its_secrets(
     config = RewardConfig(service=ServiceConfig(address=address, start_s=0.1))
     with pytest.raises(EngineUnavailable, match=r"no reward service at http://127\.0\.0\.1:9") as e:
         RewardModel(config).open()
-    said = str(e.value) + repr(config) + config.model_dump_json()
+    text = str(e.value) + repr(config) + config.model_dump_json()
     assert "127.0.0.1:9" in config.model_dump_json()
-    assert [secret for secret in SECRETS if secret in said] == []
+    assert [secret for secret in SECRETS if secret in text] == []

@@ -25,24 +25,24 @@ Logged = dict[str, list[tuple[int, float]]]
 
 
 def read_mlflow(folder: Path) -> Logged:
-    found: Logged = {}
+    values_by_name: Logged = {}
     for metrics in folder.glob("mlruns/*/*/metrics"):
         for path in (path for path in metrics.rglob("*") if path.is_file()):
             lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
             values = [(int(step), float(value)) for _, value, step in lines]
-            found[str(path.relative_to(metrics))] = values
-    return found
+            values_by_name[str(path.relative_to(metrics))] = values
+    return values_by_name
 
 
 def read_trackio(folder: Path) -> Logged:
-    found: Logged = {}
+    values_by_name: Logged = {}
     for path in folder.glob("trackio/*.db"):
         with sqlite3.connect(path) as base:
             for step, text in base.execute("select step, metrics from metrics order by id"):
                 for name, value in json.loads(text).items():
-                    found.setdefault(name, []).append((step, value))
+                    values_by_name.setdefault(name, []).append((step, value))
         base.close()
-    return found
+    return values_by_name
 
 
 class Local(NamedTuple):
@@ -55,7 +55,7 @@ class Local(NamedTuple):
 
     def autoj(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, which must be a success."""
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "autoj_reward.cli", *words],
             env=os.environ | self.environment,
             cwd=ROOT,
@@ -63,18 +63,18 @@ class Local(NamedTuple):
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr[-4000:]
-        return done
+        assert process.returncode == 0, process.stderr[-4000:]
+        return process
 
     @property
     def logged(self) -> Logged:
         return self.read(self.folder)
 
 
-def local(name: str, folder: Path) -> Local:
+def make_local(name: str, folder: Path) -> Local:
     if not (TRACKERS / name).is_dir():
         pytest.skip(f"no {name} in {TRACKERS}: make test-frameworks")
-    own = {
+    environment = {
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(TRACKERS)]),
         "MLFLOW_TRACKING_URI": f"file://{folder}/mlruns",
         "MLFLOW_ALLOW_FILE_STORE": "true",
@@ -82,25 +82,25 @@ def local(name: str, folder: Path) -> Local:
         "WANDB_MODE": "offline",
         "WANDB_DIR": str(folder),
     }
-    return Local(name, folder, own, read_mlflow if name == "mlflow" else read_trackio)
+    return Local(name, folder, environment, read_mlflow if name == "mlflow" else read_trackio)
 
 
 @pytest.fixture(params=["mlflow", "trackio"])
 def tracker(request: pytest.FixtureRequest, tmp_path: Path) -> Local:
-    return local(request.param, tmp_path)
+    return make_local(request.param, tmp_path)
 
 
-def rows(path: Path, lines: Sequence[dict[str, Any]]) -> str:
+def write_rows(path: Path, lines: Sequence[dict[str, Any]]) -> str:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return str(path)
 
 
-def job(folder: Path) -> str:
+def write_job(folder: Path) -> str:
     """Return the run file of a best-of-N job over three queries; one judgement fails."""
     queries = [{"query": f"SECRET {n}", "responses": ["good", "poor", "lost"]} for n in range(3)]
     script = {"ratings": {"good": 9, "poor": 2}, "fail": {"lost": "truncated"}}
     config = {
-        "input": rows(folder / "queries.jsonl", queries),
+        "input": write_rows(folder / "queries.jsonl", queries),
         "output": str(folder / "run"),
         "judge": {"kind": "fake", "script": script},
     }
@@ -111,7 +111,7 @@ def job(folder: Path) -> str:
 
 def test_a_job_is_tracked_by_the_numbers_of_its_summary(tracker: Local) -> None:
     folder = tracker.folder
-    tracker.autoj("best-of-n", "--config", job(folder), "--set", f"track={tracker.name}")
+    tracker.autoj("best-of-n", "--config", write_job(folder), "--set", f"track={tracker.name}")
     summary = json.loads((folder / "run/summary.json").read_text(encoding="utf-8"))
     last = {name: values[-1] for name, values in tracker.logged.items()}
     for name in ("candidates", "ok_share", "pair_tie_rate", "spread", "judgements_per_second"):
@@ -119,35 +119,39 @@ def test_a_job_is_tracked_by_the_numbers_of_its_summary(tracker: Local) -> None:
         assert step == 3 and value == pytest.approx(summary[name])
     assert last["outcomes/truncated"] == (3, 3) and last["curve/2"] == (3, 9.0)
     assert last["usage/tokens_out"] == (3, summary["usage"]["tokens_out"])
-    kept = b"".join(path.read_bytes() for path in folder.glob("[mt]*/**/*") if path.is_file())
-    assert b"SECRET" not in kept
+    stored_bytes = b"".join(
+        path.read_bytes() for path in folder.glob("[mt]*/**/*") if path.is_file()
+    )
+    assert b"SECRET" not in stored_bytes
     assert not [name for name in last if name.startswith("reasons")]
 
 
 def test_weights_and_biases_gets_them_too(tmp_path: Path) -> None:
-    tracker = local("wandb", tmp_path)
-    tracker.autoj("best-of-n", "--config", job(tmp_path), "--set", "track=wandb")
-    [kept] = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    assert b"pair_tie_rate" in kept.read_bytes()
+    tracker = make_local("wandb", tmp_path)
+    tracker.autoj("best-of-n", "--config", write_job(tmp_path), "--set", "track=wandb")
+    [run_file] = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    assert b"pair_tie_rate" in run_file.read_bytes()
 
 
 def test_rows_and_an_evaluation(tracker: Local) -> None:
     folder = tracker.folder
     sets = ["--set", "judge.kind=fake", "--set", f"track={tracker.name}"]
-    given = rows(folder / "rows.jsonl", [{"query": "q", "response": f"r{n}"} for n in range(4)])
-    tracker.autoj("score", "--input", given, "--output", str(folder / "scored.jsonl"), *sets)
+    input_path = write_rows(
+        folder / "rows.jsonl", [{"query": "q", "response": f"r{n}"} for n in range(4)]
+    )
+    tracker.autoj("score", "--input", input_path, "--output", str(folder / "scored.jsonl"), *sets)
     assert tracker.logged["outcomes/ok"][-1] == (4, 4)
     pairs = [
         {"prompt": f"q{n}", "chosen": "a", "rejected": "bb", "subset": "Math", "id": n}
         for n in range(3)
     ]
     result = folder / "pairs.json"
-    files = ["--data", rows(folder / "pairs.jsonl", pairs), "--json", str(result)]
+    files = ["--data", write_rows(folder / "pairs.jsonl", pairs), "--json", str(result)]
     form = ["--format", "rewardbench", "--set", "bootstrap=5"]
     tracker.autoj("evaluate", "pairs", *files, *form, *sets)
-    found = json.loads(result.read_text(encoding="utf-8"))
-    assert found["settings"].keys() & {"track", "judge"} == set()
-    assert tracker.logged["cost/judgements"] == [(3, found["cost"]["judgements"])]
+    evaluation = json.loads(result.read_text(encoding="utf-8"))
+    assert evaluation["settings"].keys() & {"track", "judge"} == set()
+    assert tracker.logged["cost/judgements"] == [(3, evaluation["cost"]["judgements"])]
 
 
 def test_a_service_is_tracked_by_its_metrics_page(tracker: Local) -> None:
@@ -177,9 +181,9 @@ def test_a_service_is_tracked_by_its_metrics_page(tracker: Local) -> None:
 def test_a_training_reports_the_judge_to_the_tracker_of_its_trainer(
     algorithm: str, name: str, tmp_path: Path, small: str
 ) -> None:
-    tracker, folder = local(name, tmp_path), tmp_path
+    tracker, folder = make_local(name, tmp_path), tmp_path
     config = {
-        "input": rows(folder / "queries.jsonl", [{"query": f"Say {n}."} for n in range(4)]),
+        "input": write_rows(folder / "queries.jsonl", [{"query": f"Say {n}."} for n in range(4)]),
         "output": str(folder / "run"),
         "learner": {"model": small, "max_prompt_tokens": 64, "max_response_tokens": 8},
         "reward": {"judge": {"kind": "fake"}, "view": "rating"},

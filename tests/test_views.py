@@ -35,45 +35,45 @@ Door = Callable[[Path, Judge, str], str]
 """Names a view of an endpoint in a new folder, and returns what it was refused with."""
 
 
-def command(folder: Path, words: list[str], config: dict[str, Any]) -> str:
+def run_command(folder: Path, words: list[str], config: dict[str, Any]) -> str:
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    with redirect_stderr(StringIO()) as said:
+    with redirect_stderr(StringIO()) as stderr:
         assert main([*words, "--config", str(path)]) == 1
-    return said.getvalue()
+    return stderr.getvalue()
 
 
-def evaluated(folder: Path, task: list[str], config: dict[str, Any]) -> str:
+def run_evaluation(folder: Path, task: list[str], config: dict[str, Any]) -> str:
     out = folder / "out.json"
-    said = command(folder, ["evaluate", *task, "--json", str(out)], config)
+    stderr = run_command(folder, ["evaluate", *task, "--json", str(out)], config)
     assert not out.exists()
-    return said
+    return stderr
 
 
 def best_of_n(folder: Path, judge: Judge, view: str) -> str:
     rows = write(folder / "in.jsonl", [{"query": "q", "responses": ["a", "b"]}])
     config = {"input": rows, "output": str(folder / "out"), "judge": judge, "view": view}
-    return command(folder, ["best-of-n"], config)
+    return run_command(folder, ["best-of-n"], config)
 
 
 def rejection_sampling(folder: Path, judge: Judge, view: str) -> str:
     rows = write(folder / "in.jsonl", [{"query": "q"}])
     config = {"input": rows, "output": str(folder / "out"), "judge": judge, "view": view}
     policy = {"kind": "fake", "n": 2}
-    return command(folder, ["train", "rejection-sampling"], config | {"policy": policy})
+    return run_command(folder, ["train", "rejection-sampling"], config | {"policy": policy})
 
 
 def eval_p(folder: Path, judge: Judge, view: str) -> str:
     data = write(folder / "p.jsonl", [pair("planning", 1)])
     config = {"judge": judge, "view": view, "protocol": "pointwise"}
-    return evaluated(folder, ["eval-p", "--data", data], config)
+    return run_evaluation(folder, ["eval-p", "--data", data], config)
 
 
 def pairs(folder: Path, judge: Judge, view: str) -> str:
     row = {"id": 1, "prompt": "q", "chosen": "a", "rejected": "b", "subset": "hep-go"}
     data = write(folder / "p.jsonl", [row])
     config = {"judge": judge, "view": view, "protocol": "pointwise"}
-    return evaluated(folder, ["pairs", "--format", "rewardbench", "--data", data], config)
+    return run_evaluation(folder, ["pairs", "--format", "rewardbench", "--data", data], config)
 
 
 def eval_r(folder: Path, judge: Judge, view: str) -> str:
@@ -81,7 +81,7 @@ def eval_r(folder: Path, judge: Judge, view: str) -> str:
     row = {"scenario": "planning", "prompt": "q", "outputs": {"base": block | {"id": 1}}}
     data = write(folder / "r.jsonl", [row])
     config = {"judge": judge, "view": view, "grader": {"kind": "fake"}, "sizes": [2]}
-    return evaluated(folder, ["eval-r", "--data", data], config)
+    return run_evaluation(folder, ["eval-r", "--data", data], config)
 
 
 def ranking(folder: Path, judge: Judge, view: str) -> str:
@@ -92,18 +92,18 @@ def ranking(folder: Path, judge: Judge, view: str) -> str:
     board = folder / "board.csv"
     board.write_text(",win_rate\ngood,90\npoor,10\n", encoding="utf-8")
     task = ["ranking", "--data", str(outputs), "--leaderboard", str(board)]
-    return evaluated(folder, task, {"judge": judge, "view": view})
+    return run_evaluation(folder, task, {"judge": judge, "view": view})
 
 
 def best_of_four(folder: Path, judge: Judge, view: str) -> str:
     row = {"id": 1, "prompt": "q", "subset": "Math", "chosen": ["a"], "rejected": ["b", "c", "d"]}
     data = write(folder / "b.jsonl", [row])
-    return evaluated(folder, ["best-of-four", "--data", data], {"judge": judge, "view": view})
+    return run_evaluation(folder, ["best-of-four", "--data", data], {"judge": judge, "view": view})
 
 
 def service(folder: Path, judge: Judge, view: str) -> str:
     reward = {"judge": judge, "view": view}
-    return command(folder, ["serve"], {"reward": reward, "port": free_port()})
+    return run_command(folder, ["serve"], {"reward": reward, "port": free_port()})
 
 
 def trainer(folder: Path, judge: Judge, view: str) -> str:
@@ -120,7 +120,7 @@ def part(folder: Path, judge: Judge, view: str) -> str:
 
 
 def request(folder: Path, judge: Judge, view: str) -> str:
-    async def asked() -> httpx.Response:
+    async def post_request() -> httpx.Response:
         async with open_judge(JudgeConfig(**judge)) as client:
             transport = httpx.ASGITransport(make_app(client, "secret").guard)
             headers = {"Authorization": "Bearer secret"}
@@ -128,7 +128,7 @@ def request(folder: Path, judge: Judge, view: str) -> str:
             async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
                 return await http.post("/v1/best_of_n", json=body, headers=headers)
 
-    answer = asyncio.run(asked())
+    answer = asyncio.run(post_request())
     assert answer.status_code == 422
     return str(answer.json()["detail"])
 
@@ -151,7 +151,7 @@ DOORS: dict[Door, str] = {
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
 @pytest.mark.parametrize(
-    ("told", "view", "given"),
+    ("alternatives", "view", "available_views"),
     [
         pytest.param(None, "expected", "rating", id="nothing told, expected"),
         pytest.param(None, "direct", "rating", id="nothing told, direct"),
@@ -160,39 +160,39 @@ DOORS: dict[Door, str] = {
 )
 def test_a_view_that_the_judge_cannot_give_is_refused_before_a_row_is_judged(
     door: Door,
-    told: int | None,
+    alternatives: int | None,
     view: str,
-    given: str,
+    available_views: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
-    endpoint = Dialect(most=told)
+    endpoint = Dialect(most=alternatives)
     judge = {"kind": "openai", "model": "m", "base_url": endpoint.url, "start_s": 5}
-    said = door(tmp_path, judge, view)
+    refusal = door(tmp_path, judge, view)
     endpoint.close()
-    assert f"{DOORS[door]} is {view}, and this judge gives only {given}: " in said
-    assert f"Set {DOORS[door]} to rating" in said
-    asked = [body["messages"] for _, body, _ in endpoint.requests]
-    assert asked and all(
-        messages[0] == TEST_MESSAGES[0] for messages in asked
+    assert f"{DOORS[door]} is {view}, and this judge gives only {available_views}: " in refusal
+    assert f"Set {DOORS[door]} to rating" in refusal
+    prompts = [body["messages"] for _, body, _ in endpoint.requests]
+    assert prompts and all(
+        messages[0] == TEST_MESSAGES[0] for messages in prompts
     )  # the first contact alone
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Dialect]:
     """Tells alternatives, but not of what it writes about `zzz`."""
-    made = Dialect()
+    dialect = Dialect()
 
     def answer(path: str, body: dict[str, Any]) -> Answer:
-        status, told, headers = made.answered(path, body)
+        status, reply, headers = dialect.answered(path, body)
         if "zzz" in str(body["messages"]):
-            told["choices"][0]["logprobs"] = None
-        return status, told, headers
+            reply["choices"][0]["logprobs"] = None
+        return status, reply, headers
 
-    made.answer = answer
-    yield made
-    made.close()
+    dialect.answer = answer
+    yield dialect
+    dialect.close()
 
 
 def test_missing_numbers_stand_in_a_trainers_log_and_budget(endpoint: Dialect) -> None:
@@ -201,8 +201,8 @@ def test_missing_numbers_stand_in_a_trainers_log_and_budget(endpoint: Dialect) -
     log: Any = {"log_metric": metrics.__setitem__, "log_extra": metrics.__setitem__}
     with RewardModel(RewardConfig(judge=judge, failures=FailureConfig(budget=0.5))) as model:
         reward = GRPOReward(model).judge
-        found = asyncio.run(reward(["q"] * 4, ["a", "zzz", "c", "d"], **log))
-        assert [value is None for value in found] == [False, True, False, False]
+        rewards = asyncio.run(reward(["q"] * 4, ["a", "zzz", "c", "d"], **log))
+        assert [value is None for value in rewards] == [False, True, False, False]
         assert (metrics["judge/no_number"], metrics["judge/ok"]) == (0.25, 0.75)
         assert metrics["judge_outcome"] == ["ok", "no_number", "ok", "ok"]
         lost = [f"zzz {n}" for n in range(40)]
@@ -216,9 +216,9 @@ def test_missing_numbers_stand_in_a_jobs_results(endpoint: Dialect, tmp_path: Pa
     config = {"input": rows, "output": str(tmp_path / "out"), "judge": judge, "view": "expected"}
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    with redirect_stderr(StringIO()) as said:
+    with redirect_stderr(StringIO()) as stderr:
         assert main(["best-of-n", "--config", str(path)]) == 0
-    assert "1 of 2 judgements ok (1 no_number)" in said.getvalue()
+    assert "1 of 2 judgements ok (1 no_number)" in stderr.getvalue()
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert (summary["outcomes"]["no_number"], summary["outcomes"]["ok"]) == (1, 1)
     [selection] = read_lines(tmp_path / "out" / "selections.jsonl")
@@ -234,6 +234,6 @@ def test_missing_numbers_stand_in_an_evaluations_result(endpoint: Dialect, tmp_p
     judge = f"judge={{kind: openai, model: m, base_url: '{endpoint.url}'}}"
     task = ["best-of-four", "--data", data, "--json", str(tmp_path / "o.json")]
     assert main(["evaluate", *task, "--set", judge, "--set", "view=expected"]) == 0
-    found = load_result(str(tmp_path / "o.json"))
-    assert found["cost"]["outcomes"] == {"ok": 3, "no_number": 1}
-    assert found["groups"]["Math"]["abstained"] == 1
+    result = load_result(str(tmp_path / "o.json"))
+    assert result["cost"]["outcomes"] == {"ok": 3, "no_number": 1}
+    assert result["groups"]["Math"]["abstained"] == 1

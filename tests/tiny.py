@@ -9,9 +9,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 
-def llama(tokenizer: Any, kind: Any = LlamaForCausalLM, **changed: Any) -> Any:
-    """The same model each time, with room for the tokens. changed: of its config."""
-    given = {
+def llama(tokenizer: Any, kind: Any = LlamaForCausalLM, **overrides: Any) -> Any:
+    """The same model each time, with room for the tokens. overrides: of its config."""
+    defaults = {
         "vocab_size": len(tokenizer),
         "hidden_size": 32,
         "intermediate_size": 64,
@@ -20,7 +20,7 @@ def llama(tokenizer: Any, kind: Any = LlamaForCausalLM, **changed: Any) -> Any:
         "num_key_value_heads": 2,
     }
     torch.manual_seed(0)
-    return kind(LlamaConfig(**given | changed))
+    return kind(LlamaConfig(**defaults | overrides))
 
 
 def saved(model: Any, tokenizer: Any, folder: Path) -> Path:

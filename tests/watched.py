@@ -25,35 +25,35 @@ class Watched:
             signal.signal(signal.SIGINT, before)
         self.seen: dict[int, psutil.Process] = {}
         self.titles: set[str] = set()
-        self._told: list[str] = []
+        self._stderr_lines: list[str] = []
         self._watching = threading.Thread(target=self._watch, daemon=True)
         self._watching.start()
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
 
     def _watch(self) -> None:
-        own = psutil.Process(self.process.pid)
-        while own.is_running() and self.process.returncode is None:
+        main = psutil.Process(self.process.pid)
+        while main.is_running() and self.process.returncode is None:
             try:
-                self.seen |= {p.pid: p for p in own.children(recursive=True)}
-                self.titles |= {_shown(p) for p in self.seen.values()}
+                self.seen |= {p.pid: p for p in main.children(recursive=True)}
+                self.titles |= {_describe(p) for p in self.seen.values()}
             except psutil.NoSuchProcess:
                 break
             time.sleep(0.1)
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        self._told.extend(self.process.stderr)
+        self._stderr_lines.extend(self.process.stderr)
 
     @property
     def stderr(self) -> str:
-        return "".join(self._told)
+        return "".join(self._stderr_lines)
 
     def end(self, timeout: float = 300) -> tuple[int, list[str]]:
         """Wait for its end."""
         code = self.process.wait(timeout)
         self._watching.join()
-        return code, [line for process in self.seen.values() if (line := _shown(process))]
+        return code, [line for process in self.seen.values() if (line := _describe(process))]
 
     def __enter__(self) -> Watched:
         return self
@@ -61,7 +61,7 @@ class Watched:
     def __exit__(self, *exception: object) -> None:
         """End it and all that it started, if they still run."""
         for process in self.seen.values():
-            if _shown(process):
+            if _describe(process):
                 process.kill()
         self.process.kill()
         self.process.wait()
@@ -71,7 +71,7 @@ class Watched:
             pipe.close()
 
 
-def _shown(process: psutil.Process) -> str:
+def _describe(process: psutil.Process) -> str:
     """The command line of a process that runs; a zombie holds nothing."""
     try:
         if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:

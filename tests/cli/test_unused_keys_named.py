@@ -16,7 +16,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.models.unused import keys_without_effect, load_run
 from rollouts.train.learner import TrainConfig
 from tests.engine.test_openai_engine import Endpoint, chat
-from tests.test_config import written
+from tests.test_config import write_config
 
 JOB = """
 input: {folder}/q.jsonl
@@ -38,7 +38,7 @@ NAMED = (
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     (tmp_path / "q.jsonl").write_text('{"query": "Why?"}\n', encoding="utf-8")
-    return written(tmp_path, JOB.replace("{folder}", str(tmp_path)))
+    return write_config(tmp_path, JOB.replace("{folder}", str(tmp_path)))
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_every_command_that_names_a_judge_can_refuse_them(
     data: dict[str, Any] = {"judge": {"kind": "fake", "tensor_parallel": 2}}
     if command == "serve" or command.startswith("train"):
         data = {"reward": data} | (TRAIN if command != "serve" else {})
-    path = written(tmp_path, RUN_FILES.get(command, data))
+    path = write_config(tmp_path, RUN_FILES.get(command, data))
     words = [*command.split(), *NEEDED.get(command, "").split(), "--config", str(path), "--strict"]
     assert cli.main(words) == 1
     assert "does not use tensor_parallel" in capsys.readouterr().err
@@ -123,7 +123,9 @@ def test_every_command_that_names_a_judge_can_refuse_them(
 
 def test_keys_left_out_are_those_of_a_file_without_them(tmp_path: Path) -> None:
     """A scripted judge replaces an endpoint for a dry run: `base_url` may stay in the file."""
-    path = written(tmp_path, {"judge": {"kind": "openai", "base_url": "http://x", "model": "m"}})
+    path = write_config(
+        tmp_path, {"judge": {"kind": "openai", "base_url": "http://x", "model": "m"}}
+    )
     config = load_run(ScoreConfig, path, ["judge.kind=fake", "judge.serve.replicas=3"])
     assert config == ScoreConfig(judge=JudgeConfig(kind="fake", model="m"))
     assert "base_url" not in config.judge.model_fields_set
@@ -137,7 +139,7 @@ def test_a_judge_behind_a_service_and_those_of_parts_are_told_apart(tmp_path: Pa
         "service": {"address": "http://x"},
         "parts": {"one": {"judge": judge}, "two": {"judge": scalar}},
     }
-    path = written(tmp_path, {"input": "i", "output": "o", "reward": reward})
+    path = write_config(tmp_path, {"input": "i", "output": "o", "reward": reward})
     messages = [str(finding) for finding in keys_without_effect(load_config(TrainConfig, path))]
     assert messages == [
         "reward.judge (a running service, format autoj-en) does not use tensor_parallel, "
@@ -167,7 +169,7 @@ def test_a_value_that_is_the_default_is_not_named() -> None:
 def test_lengths_are_refused_where_they_count(
     judge: dict[str, Any], reason: str | None, tmp_path: Path
 ) -> None:
-    path = written(tmp_path, {"judge": judge})
+    path = write_config(tmp_path, {"judge": judge})
     if reason is None:
         load_run(ScoreConfig, path)
         return

@@ -67,5 +67,5 @@ def test_a_run_is_trained_once_and_measured(tmp_path: Path, policy: str) -> None
     run = steps["faulty 0"]
     assert len(run["true"]) == len(run["judge"]) == len(run["audit"]) == 2
     assert run["alarms"] == {} and set(run["false_alarms"]) == {"agrees", "chance"}
-    assert [own["share"] for own in steps["simulated"]] == [1, 0]
+    assert [simulation["share"] for simulation in steps["simulated"]] == [1, 0]
     assert "| faulty 0 |" in text and (tmp_path / "out/audited-true.svg").is_file()

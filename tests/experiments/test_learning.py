@@ -21,8 +21,8 @@ from tests.judgements import rated
 
 
 def test_what_the_program_grants() -> None:
-    given = {"": 6, "a b": 8, "a b c d": 10, "a b c d e": 9, "word " * 40: 1}
-    assert {text: score_by_program(text, 4) for text in given} == given
+    scores = {"": 6, "a b": 8, "a b c d": 10, "a b c d e": 9, "word " * 40: 1}
+    assert {text: score_by_program(text, 4) for text in scores} == scores
 
 
 def test_a_judge_fails_by_plan() -> None:
@@ -32,7 +32,7 @@ def test_a_judge_fails_by_plan() -> None:
     assert 70 < sum(fails(how, text, 6) for text in texts) < 130
 
 
-def small_study(tmp_path: Path, policy: str, **given: Any) -> LearningConfig:
+def small_study(tmp_path: Path, policy: str, **overrides: Any) -> LearningConfig:
     """Return a study of two steps of GRPO, with a scripted judge that wants three words."""
     queries = tmp_path / "queries.jsonl"
     queries.write_text("".join(json.dumps({"query": q}) + "\n" for q in "ab"), encoding="utf-8")
@@ -49,8 +49,8 @@ def small_study(tmp_path: Path, policy: str, **given: Any) -> LearningConfig:
     }
     base = tmp_path / "base.yaml"
     base.write_text(json.dumps(training), encoding="utf-8")
-    own = {"test": str(queries), "algorithms": {"grpo": ()}, "seeds": (0,), "samples": 2}
-    return LearningConfig(base=base, output=tmp_path / "out", **(own | given))
+    defaults = {"test": str(queries), "algorithms": {"grpo": ()}, "seeds": (0,), "samples": 2}
+    return LearningConfig(base=base, output=tmp_path / "out", **(defaults | overrides))
 
 
 @pytest.mark.training
@@ -79,28 +79,28 @@ def test_the_learning_of_a_scripted_judge(
 ) -> None:
     config = small_study(tmp_path, policy)
 
-    def learned() -> dict[str, Any]:
+    def run_study() -> dict[str, Any]:
         learning.study(Study(config))
         runs = json.loads((tmp_path / "out/learning.json").read_text())["steps"]
         return dict(runs["grpo 0"])
 
-    found = learned()
-    assert len(found["before"]) == len(found["words_after"]) == 4
-    assert [step for step, _ in found["reward"]] == [1, 2]
+    results = run_study()
+    assert len(results["before"]) == len(results["words_after"]) == 4
+    assert [step for step, _ in results["reward"]] == [1, 2]
     assert "| grpo 0 |" in (tmp_path / "out" / "learning.md").read_text(encoding="utf-8")
     # Done is not done again.
     monkeypatch.setattr(learning, "run_training", None)
-    assert learned() == found
+    assert run_study() == results
     # A rating that the program would not grant is found.
     journal = tmp_path / "out" / "grpo-0" / "journal.sqlite"
     with sqlite3.connect(journal) as db:
         columns = "key, judge, outcome, input, judgement, at"
         row = db.execute(f"SELECT {columns} FROM judgements LIMIT 1").fetchone()
-        key, judge, outcome, given, _, at = row
+        key, judge, outcome, judge_input, _, at = row
         wrong = judgement_cell(judge, rated(99, judge=judge))
         db.execute(
             "UPDATE judgements SET judgement = ?, checksum = ? WHERE key = ?",
-            (wrong, digest(key, judge, outcome, given, wrong, at), key),
+            (wrong, digest(key, judge, outcome, judge_input, wrong, at), key),
         )
     with pytest.raises(EngineError, match="1 ratings of"):
         learning._check_journal(journal, 3)
@@ -115,8 +115,8 @@ def test_what_the_program_grants_for_a_rubric() -> None:
             {"criterion": 'Has the text "cup"', "points": 0},
         ]
     )
-    given = {"Tea in a cup": 1, "teain": 2 / 3, "milk": -1 / 3, "A cup": 0, "": 0}
-    assert {text: score_by_rubric(items, text) for text in given} == given
+    scores = {"Tea in a cup": 1, "teain": 2 / 3, "milk": -1 / 3, "A cup": 0, "": 0}
+    assert {text: score_by_rubric(items, text) for text in scores} == scores
 
 
 @pytest.mark.training
@@ -136,10 +136,11 @@ def test_the_learning_of_a_rubric(tmp_path: Path, policy: str) -> None:
     assert rewarded["after"] == sum(run["after"]) / 4 and ignored["points"] == 0
     assert '| grpo of a | Has "e" | +0 |' in (tmp_path / "out/learning.md").read_text()
     with closing(Journal(tmp_path / "out/grpo-of-a-0/journal.sqlite")) as journal:
-        judged = [(own["input"], own["readings"]) for own in journal.export()]
-    assert len(judged) > 2
+        judgements = [(record["input"], record["readings"]) for record in journal.export()]
+    assert len(judgements) > 2
     assert all(
-        learning._grant_scores(given, None) == [own["value"] for own in r] for given, r in judged
+        learning._grant_scores(judge_input, None) == [reading["value"] for reading in readings]
+        for judge_input, readings in judgements
     )
 
 

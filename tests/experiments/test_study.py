@@ -23,17 +23,17 @@ class Config(StudyConfig):
         return ("first", "second") if self.number else ("first",)
 
 
-def render(found: dict[str, Any]) -> str:
+def render(record: dict[str, Any]) -> str:
     return report(
-        "Title", found, [("Numbers", [("n",), (str(found["number"]),)], "A note.")], "Why."
+        "Title", record, [("Numbers", [("n",), (str(record["number"]),)], "A note.")], "Why."
     )
 
 
 def plain_study(run: Study[Config]) -> str:
     if run.config.number == 13:
         raise InputError("13 is wrong")
-    found = {"number": run.config.number, "limit": run.limit}
-    return run.write("numbers", found, render, lambda result: {"a": f"<svg>{result['number']}"})
+    record = {"number": run.config.number, "limit": run.limit}
+    return run.write("numbers", record, render, lambda result: {"a": f"<svg>{result['number']}"})
 
 
 async def broken_study(run: Study[Config]) -> str:
@@ -51,23 +51,23 @@ def test_a_result_says_how_it_came_about(
 ) -> None:
     main = study_command(Config, plain_study, ("first", "second"), limit="rows")
     assert main([*config, "--set", "number=3", "--parts", "second,first", "--limit", "2"]) == 0
-    found = json.loads((tmp_path / "out/numbers.json").read_text())
-    assert found["command"].startswith("python -m tests.experiments.test_study --config")
-    assert (found["parts"], found["limit"], found["config"]["number"]) == (
+    record = json.loads((tmp_path / "out/numbers.json").read_text())
+    assert record["command"].startswith("python -m tests.experiments.test_study --config")
+    assert (record["parts"], record["limit"], record["config"]["number"]) == (
         ["first", "second"],
         2,
         3,
     )
-    assert {"at", "machine", "versions"} <= found.keys()
+    assert {"at", "machine", "versions"} <= record.keys()
     text = (tmp_path / "out/numbers.md").read_text()
     assert text in capsys.readouterr().out
-    assert text.startswith(f"# Title\n\n`{found['command']}`\n\n{found['at']}; ")
+    assert text.startswith(f"# Title\n\n`{record['command']}`\n\n{record['at']}; ")
     assert text.endswith("Why.\n\n## Numbers\n\n| n |\n| --- |\n| 3 |\n\nA note.\n")
     assert (tmp_path / "out/numbers-a.svg").read_text() == "<svg>3"
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         pytest.param(["--set", "number=13"], "test_study: error: 13 is wrong", id="error"),
         pytest.param(["--set", "letter=a"], "unknown key 'letter'", id="config"),
@@ -76,10 +76,10 @@ def test_a_result_says_how_it_came_about(
     ],
 )
 def test_errors_are_explained(
-    config: list[str], more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    config: list[str], more: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert study_command(Config, plain_study, ("first", "second"))([*config, *more]) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_errors_of_tasks_are_explained(
@@ -96,31 +96,31 @@ def test_a_step_that_is_done_is_not_repeated(
     # What each step finds at each of its runs; only odd numbers are final.
     results = {"first": [2, 1], "second": [3]}
 
-    def stepped(run: Study[Config]) -> str:
+    def run_steps(run: Study[Config]) -> str:
         def step(name: str) -> int:
             ran.append(name)
             return results[name].pop(0)
 
         work = {name: partial(step, name) for name in results}
-        return run.steps("steps", work, shown, final=lambda n: n % 2 == 1)
+        return run.steps("steps", work, render_steps, final=lambda n: n % 2 == 1)
 
-    def shown(found: dict[str, Any]) -> str:
-        return ", ".join(f"{name} {number}" for name, number in found["steps"].items())
+    def render_steps(record: dict[str, Any]) -> str:
+        return ", ".join(f"{name} {number}" for name, number in record["steps"].items())
 
-    def said(*more: str) -> str:
-        assert study_command(Config, stepped, ("first", "second"))([*config, *more]) == 0
+    def run_and_read(*more: str) -> str:
+        assert study_command(Config, run_steps, ("first", "second"))([*config, *more]) == 0
         return capsys.readouterr().out.strip()
 
-    assert said("--parts", "second") == "second 3"
-    assert said() == "first 2, second 3"
-    assert said() == "first 1, second 3"
-    assert said() == "first 1, second 3"
+    assert run_and_read("--parts", "second") == "second 3"
+    assert run_and_read() == "first 2, second 3"
+    assert run_and_read() == "first 1, second 3"
+    assert run_and_read() == "first 1, second 3"
     assert ran == ["second", "first", "first"]
     assert json.loads((tmp_path / "out/steps.json").read_text())["steps"] == {
         "first": 1,
         "second": 3,
     }
-    assert study_command(Config, stepped)([*config, "--set", "number=2"]) == 1
+    assert study_command(Config, run_steps)([*config, "--set", "number=2"]) == 1
     assert "a run of another config" in capsys.readouterr().err
 
 
@@ -148,9 +148,9 @@ TEXTS = [
 def test_every_command_that_is_named_exists(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for name in set(re.findall(r"-m\s+(experiments(?:\.\w+)+)", text)):
-        found = importlib.util.find_spec(name)
-        if found and found.submodule_search_locations:
-            found = importlib.util.find_spec(f"{name}.__main__")
-        assert found, f"{path}: {name}"
+        spec = importlib.util.find_spec(name)
+        if spec and spec.submodule_search_locations:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+        assert spec, f"{path}: {name}"
     for config in set(re.findall(r"configs/[a-z]\w*\.yaml", text)):
         assert (ROOT / config).is_file(), f"{path}: {config}"

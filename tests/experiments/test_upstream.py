@@ -81,7 +81,7 @@ def make_wheel(index: Path, version: str, trainer: str, inner: str = "") -> None
         wheel.writestr(f"{about}/RECORD", "")
 
 
-def checked(pin: str = "1.0", **about: Any) -> tuple[str, bool]:
+def check_release(pin: str = "1.0", **about: Any) -> tuple[str, bool]:
     entry = {"package": "judged", "adapters": ["ours.py"], "calls": CALLS, **about}
     table = check(UpstreamTable, {"frameworks": {"Judged": entry}}, "test")
     return check_frameworks(table.frameworks, {entry["package"]: pin}, datetime.now(UTC))
@@ -89,7 +89,7 @@ def checked(pin: str = "1.0", **about: Any) -> tuple[str, bool]:
 
 @pytest.mark.usefixtures("judged")
 def test_what_the_newest_release_lacks_is_named() -> None:
-    text, fits = checked()
+    text, fits = check_release()
     assert not fits
     assert "| Judged | 1.0 | 1.0 | 2.0 |" in text
     lacks = [line for line in text.splitlines() if line.startswith("- Judged 2.0: ")]
@@ -102,23 +102,23 @@ def test_what_the_newest_release_lacks_is_named() -> None:
 
 @pytest.mark.usefixtures("judged")
 def test_a_held_framework_must_fit_at_its_pin() -> None:
-    text, fits = checked(held="2.0 renamed all")
+    text, fits = check_release(held="2.0 renamed all")
     assert fits and "`Trainer` takes no `reward_funcs`" in text
     assert "held at 1.0: 2.0 renamed all" in text
-    _, fits = checked(pin="2.0", held="2.0 renamed all")
+    _, fits = check_release(pin="2.0", held="2.0 renamed all")
     assert not fits
 
 
 @pytest.mark.usefixtures("judged")
 def test_releases_before_the_pin_may_be_left_out() -> None:
-    text, _ = checked(pin="2.0", from_pin=True)
+    text, _ = check_release(pin="2.0", from_pin=True)
     assert "| Judged | 2.0 |  | 2.0 |" in text
 
 
 @pytest.mark.usefixtures("judged")
 def test_a_package_that_the_index_lacks_is_an_error() -> None:
     with pytest.raises(EngineError, match="the package index has no judged-by-none"):
-        checked(package="judged-by-none")
+        check_release(package="judged-by-none")
 
 
 def test_a_module_that_is_gone(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_module_that_is_gone(tmp_path: Path) -> None:
     ]
 
 
-INSTALLED = [name for name, one in FRAMEWORKS.items() if one.package in pins("gpu")]
+INSTALLED = [name for name, framework in FRAMEWORKS.items() if framework.package in pins("gpu")]
 
 
 @pytest.mark.parametrize("name", INSTALLED)
@@ -147,6 +147,6 @@ def test_the_table_fits_what_is_installed(name: str) -> None:
 def test_the_table_names_our_files_and_the_page_its_pins() -> None:
     page = (ROOT / "docs/reference/frameworks.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| ([^|]+) \| ([\d.]+) \| [\d., ]* \| [\d., ]*\|$", page, re.M))
-    assert rows == {name: PINNED[one.package] for name, one in FRAMEWORKS.items()}
-    named = {path for framework in FRAMEWORKS.values() for path in framework.adapters}
-    assert [path for path in sorted(named) if not (ROOT / path).is_file()] == []
+    assert rows == {name: PINNED[framework.package] for name, framework in FRAMEWORKS.items()}
+    adapters = {path for framework in FRAMEWORKS.values() for path in framework.adapters}
+    assert [path for path in sorted(adapters) if not (ROOT / path).is_file()] == []

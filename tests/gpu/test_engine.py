@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 LABELS = [str(n) for n in range(1, 11)]
 
 
-def config(folder: Path, **more: Any) -> EngineConfig:
-    given = {"model": str(folder), "max_model_len": 1024, "kv_cache_gib": 1.0}
-    return EngineConfig.model_validate(given | more)
+def make_config(folder: Path, **more: Any) -> EngineConfig:
+    settings = {"model": str(folder), "max_model_len": 1024, "kv_cache_gib": 1.0}
+    return EngineConfig.model_validate(settings | more)
 
 
-def used_gib() -> float:
+def measure_used_gib() -> float:
     """Memory that all processes together hold on the first GPU."""
     import pynvml
 
@@ -42,28 +42,28 @@ def used_gib() -> float:
         pynvml.nvmlShutdown()
 
 
-def eventually(holds: Any, seconds: float = 120) -> None:
+def wait_until(holds: Any, seconds: float = 120) -> None:
     until = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < until, "it has not come about"
         time.sleep(0.2)
 
 
-def engine(folder: Path) -> VllmEngine:
-    given = config(folder)
-    return VllmEngine(given, resolve(given), "chat")
+def make_engine(folder: Path) -> VllmEngine:
+    engine_config = make_config(folder)
+    return VllmEngine(engine_config, resolve(engine_config), "chat")
 
 
 async def test_readings_at_a_slot_are_those_of_transformers(judge_folder: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    ours = engine(judge_folder)
+    ours = make_engine(judge_folder)
     await ours.start()
     try:
         prepared = await ours.prepare(user_prompt("How do I boil an egg?"), 64, "reject")
-        [own] = await ours.generate(prepared, Sampling(max_tokens=16))
-        assert own.ids
-        found = await ours.label_probs(prepared, Generation(""), 0, "Rating: [[", LABELS)
+        [generation] = await ours.generate(prepared, Sampling(max_tokens=16))
+        assert generation.ids
+        reading = await ours.label_probs(prepared, Generation(""), 0, "Rating: [[", LABELS)
         slot = ours.tokens.continuation("Rating: [[")
         labels = {label: ours.tokens.continuation(label) for label in LABELS}
     finally:
@@ -76,7 +76,7 @@ async def test_readings_at_a_slot_are_those_of_transformers(judge_folder: Path) 
         with torch.inference_mode():
             return torch.softmax(plain(context).logits[0, -1].float(), -1)
 
-    for label, p in found.probs:
+    for label, p in reading.probs:
         ids, expected = labels[label], 1.0
         for n in range(len(ids)):
             expected *= float(after(ids[:n])[ids[n]])
@@ -84,33 +84,33 @@ async def test_readings_at_a_slot_are_those_of_transformers(judge_folder: Path) 
 
 
 async def test_a_killed_engine_is_noticed_and_frees_its_memory(judge_folder: Path) -> None:
-    before = used_gib()
-    ours = engine(judge_folder)
+    before = measure_used_gib()
+    ours = make_engine(judge_folder)
     await ours.start()
-    assert used_gib() > before + 0.9  # the KV cache alone
+    assert measure_used_gib() > before + 0.9  # the KV cache alone
     children = psutil.Process(os.getpid()).children(recursive=True)
     [core] = [child for child in children if "EngineCore" in child.name()]
     core.kill()
 
-    async def noticed() -> None:
+    async def wait_for_notice() -> None:
         while True:
             await ours.check()
             await asyncio.sleep(0.1)
 
     with pytest.raises(EngineUnavailable):
-        await asyncio.wait_for(noticed(), 60)
-    eventually(lambda: used_gib() < before + 0.3)
+        await asyncio.wait_for(wait_for_notice(), 60)
+    wait_until(lambda: measure_used_gib() < before + 0.3)
     await ours.close()
 
 
 async def test_two_engines_start_at_once_on_one_gpu(judge_folder: Path) -> None:
     """With KV caches of their own sizes neither counts the other's memory."""
-    both = [engine(judge_folder), engine(judge_folder)]
-    await asyncio.gather(*(one.start() for one in both))
+    both = [make_engine(judge_folder), make_engine(judge_folder)]
+    await asyncio.gather(*(engine.start() for engine in both))
     try:
-        for one in both:
-            prepared = await one.prepare(user_prompt("Say hello."), 8, "reject")
-            assert await one.generate(prepared, Sampling(max_tokens=4))
+        for engine in both:
+            prepared = await engine.prepare(user_prompt("Say hello."), 8, "reject")
+            assert await engine.generate(prepared, Sampling(max_tokens=4))
     finally:
-        for one in both:
-            await one.close()
+        for engine in both:
+            await engine.close()

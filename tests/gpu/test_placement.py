@@ -42,13 +42,13 @@ def test_the_trainer_has_a_gpu_and_the_judge_its_own(judge_folder: Path, gpus: i
              "kv_cache_gib": 1, "serve": {"replicas": 1}}  # fmt: skip
     if gpus == 1:
         judge["serve"] = {"replicas": 1, "num_gpus": 0.4}
-    shown = ",".join(map(str, range(gpus)))
-    done = subprocess.run(
+    visible_gpus = ",".join(map(str, range(gpus)))
+    process = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps({"judge": judge, "view": "direct"})],
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": shown, "PYTHONPATH": str(ROOT)},
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": visible_gpus, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("told ")]
-    told = json.loads(line.removeprefix("told "))
-    assert told["own"] == "0" and told["seen"] == 1 and told["answered"] == 1
+    assert process.returncode == 0, process.stderr[-3000:]
+    [line] = [line for line in process.stdout.splitlines() if line.startswith("told ")]
+    report = json.loads(line.removeprefix("told "))
+    assert report["own"] == "0" and report["seen"] == 1 and report["answered"] == 1

@@ -15,7 +15,7 @@ BUNDLED = "experiments/data/checkable.jsonl"
 ROOT = Path(__file__).parents[3]
 
 
-def read(folder: Path, *rows: Any) -> Any:
+def read_rows(folder: Path, *rows: Any) -> Any:
     path = folder / "rows.jsonl"
     path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
     return read_checkable(str(path))
@@ -23,9 +23,9 @@ def read(folder: Path, *rows: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def bundled() -> tuple[Checkable, ...]:
-    found = read_checkable(str(ROOT / BUNDLED))
-    assert found.bad == ()
-    return found.rows
+    file_rows = read_checkable(str(ROOT / BUNDLED))
+    assert file_rows.bad == ()
+    return file_rows.rows
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def bundled() -> tuple[Checkable, ...]:
     ],
 )
 def test_scores(tmp_path: Path, check: dict[str, Any], response: str, score: float) -> None:
-    [row] = read(tmp_path, {"query": "q", "kind": "format", "checks": [check]}).rows
+    [row] = read_rows(tmp_path, {"query": "q", "kind": "format", "checks": [check]}).rows
     assert grade_response(response, row.checks) == pytest.approx(score)
 
 
 def test_the_grade_is_the_weighted_mean(tmp_path: Path) -> None:
     number = {"kind": "number", "value": 4, "weight": 3}
     checks = [number, {"kind": "words", "low": 1, "high": 1}]
-    [row] = read(tmp_path, {"query": "q", "kind": "counting", "checks": checks}).rows
+    [row] = read_rows(tmp_path, {"query": "q", "kind": "counting", "checks": checks}).rows
     assert grade_response("4", row.checks) == 1
     assert grade_response("It is 4", row.checks) == 0.75
     assert grade_response("3", row.checks) == (3 * 0.1875 + 1) / 4
@@ -136,9 +136,9 @@ def test_the_grade_is_the_weighted_mean(tmp_path: Path) -> None:
 )
 def test_a_bad_row_is_named(tmp_path: Path, row: Any, field: str, reason: str) -> None:
     good = {"query": "q", "kind": "format", "checks": [{"kind": "words", "high": 4}]}
-    found = read(tmp_path, good, good | row if isinstance(row, dict) else row)
-    assert len(found.rows) == 1
-    [bad] = found.bad
+    file_rows = read_rows(tmp_path, good, good | row if isinstance(row, dict) else row)
+    assert len(file_rows.rows) == 1
+    [bad] = file_rows.bad
     assert bad.line == 2
     assert bad.field.startswith(field)
     assert reason in str(bad)

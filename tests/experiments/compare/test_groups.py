@@ -11,7 +11,7 @@ from experiments.compare import groups
 def test_the_study_ranks_known_strengths_and_counts_prompts(tmp_path: Path) -> None:
     sets = ["sizes=[4, 8]", "groups=6", "bootstrap=50", f"output={tmp_path}"]
     config = "configs/experiments/groups.yaml"
-    arguments = ["--config", config, *(part for own in sets for part in ("--set", own))]
+    arguments = ["--config", config, *(part for setting in sets for part in ("--set", setting))]
     assert groups.main(arguments) == 0
     steps = json.loads((tmp_path / "groups.json").read_text())["steps"]
     rows = {(row["judge"], row["size"], row["by"]): row for row in steps["recovery"]}

@@ -24,12 +24,13 @@ def write_rows(path: Path, rows: list[Any]) -> None:
     path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
 
 
-def response(n: int) -> str:
+def make_response(n: int) -> str:
     return f"answer {n} " + "word " * n
 
 
 RATED = [
-    {"query": f"query {n}", "response": response(n), "rating": 1 + n * 7 % 10} for n in range(20)
+    {"query": f"query {n}", "response": make_response(n), "rating": 1 + n * 7 % 10}
+    for n in range(20)
 ]
 RIGHT = {row["response"]: row["rating"] for row in RATED}
 
@@ -46,25 +47,25 @@ class Quality:
             "rated": ["rated.jsonl"],
             "held_out": 0.5,
         }
-        made = {
+        settings = {
             "data": data,
             "output": str(self.output),
             "judge": {"kind": "fake", "script": script},
             "base": {"kind": "fake", "model": "base", "script": script | {"ratings": {}}},
             "bootstrap": 10,
         }
-        made |= config
+        settings |= config
         self.config = folder / "run.yaml"
-        self.config.write_text(yaml.safe_dump(made))
+        self.config.write_text(yaml.safe_dump(settings))
 
     def run(self, *more: str) -> int:
         return main(["--config", str(self.config), *more])
 
     def json(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.output / "quality.json").read_text())
-        return found
+        result: dict[str, Any] = json.loads((self.output / "quality.json").read_text())
+        return result
 
-    def judged(self) -> list[list[str]]:
+    def read_judged_responses(self) -> list[list[str]]:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [json.loads(line) for line in lines]
 
@@ -79,13 +80,13 @@ def test_the_config_of_the_repository_has_every_part() -> None:
 def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quality = Quality(tmp_path)
     assert quality.run() == 0
-    found = quality.json()
-    parts = found["parts"]
+    result = quality.json()
+    parts = result["parts"]
     assert list(parts) == ["single", "single_direct", "base", "rivals"]
-    rows = found["rows"]
+    rows = result["rows"]
     assert rows["rated"] + rows["training"] == 20
     assert 2 <= rows["rated"] <= 18
-    assert found["left_out"] == []
+    assert result["left_out"] == []
 
     single = parts["single"]
     # The script gives every response its reference rating.
@@ -102,9 +103,9 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert set(rivals["rated"]) == {"tfidf", "length", "constant"}
     assert rivals["rated"]["constant"]["spearman"]["value"] is None
     assert "no probe" in rivals["missing"]
-    against = found["comparisons"]["against"]
+    against = result["comparisons"]["against"]
     assert set(against) == {"tfidf", "base expected"}
-    assert found["comparisons"]["best_view"] == "single rating"
+    assert result["comparisons"]["best_view"] == "single rating"
     assert against["tfidf"]["spearman"]["value"] > 0
 
     page = (quality.output / "quality.md").read_text()
@@ -115,18 +116,18 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         "| constant",
     ):
         assert text in page, text
-    assert found["command"] in page
-    assert set(found["versions"]) >= {"numpy", "scipy", "scikit-learn"}
-    assert found["machine"]["cores"] >= 1
-    assert str(tmp_path) not in page.replace(found["command"], "")
+    assert result["command"] in page
+    assert set(result["versions"]) >= {"numpy", "scipy", "scikit-learn"}
+    assert result["machine"]["cores"] >= 1
+    assert str(tmp_path) not in page.replace(result["command"], "")
 
 
 def test_the_same_command_again_judges_nothing(tmp_path: Path) -> None:
     quality = Quality(tmp_path)
     assert quality.run() == 0
-    asked, before = len(quality.judged()), quality.json()
+    judgement_count, before = len(quality.read_judged_responses()), quality.json()
     assert quality.run() == 0
-    assert len(quality.judged()) == asked
+    assert len(quality.read_judged_responses()) == judgement_count
     after = quality.json()
     assert after == before
 
@@ -138,25 +139,25 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path: Path) -> None:
 
     async def cut_short() -> None:
         task = asyncio.create_task(study(Study(config, "", ("single",))))
-        while len(quality.judged()) < 2:  # noqa: ASYNC110
+        while len(quality.read_judged_responses()) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(cut_short())
-    first = quality.judged()
+    first = quality.read_judged_responses()
     assert not (quality.output / "quality.json").exists()
     journal = Journal(quality.output / "journal.sqlite")
-    kept = [record["input"]["responses"] for record in journal.export()]
+    recorded_responses = [record["input"]["responses"] for record in journal.export()]
     journal.close()
-    assert kept
+    assert recorded_responses
     sets = [word for item in slow for word in ("--set", item)]
     assert quality.run("--parts", "single", *sets) == 0
-    again = quality.judged()[len(first) :]
-    assert again
-    assert [responses for responses in again if responses in kept] == []
-    assert len(kept) + len(again) == quality.json()["rows"]["rated"]
+    later_responses = quality.read_judged_responses()[len(first) :]
+    assert later_responses
+    assert [responses for responses in later_responses if responses in recorded_responses] == []
+    assert len(recorded_responses) + len(later_responses) == quality.json()["rows"]["rated"]
 
 
 def test_a_limit_takes_rows_of_each_file_and_side(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_a_limit_takes_rows_of_each_file_and_side(tmp_path: Path) -> None:
     assert quality.run("--parts", "single,rivals", "--limit", "3") == 0
     rows = quality.json()["rows"]
     assert (rows["rated"], rows["training"]) == (3, 3)
-    assert len(quality.judged()) == 3
+    assert len(quality.read_judged_responses()) == 3
 
 
 def test_queries_that_measure_are_not_fitted_on(tmp_path: Path) -> None:
@@ -173,14 +174,16 @@ def test_queries_that_measure_are_not_fitted_on(tmp_path: Path) -> None:
     write_rows(tmp_path / "more.jsonl", [pair | {"query": r["query"]} for r in RATED[:8]])
     before, _ = read_material(load_config(JudgeQualityConfig, quality.config))
     barred = load_config(JudgeQualityConfig, quality.config, ["data.exclude=[more.jsonl]"])
-    found, _ = read_material(barred)
-    seen = {row.query for row in found.training}
-    assert seen == {row["query"] for row in RATED[8:]} - {row.query for row in found.rated}
-    assert found.rated == before.rated
+    material, _ = read_material(barred)
+    training_queries = {row.query for row in material.training}
+    assert training_queries == {row["query"] for row in RATED[8:]} - {
+        row.query for row in material.rated
+    }
+    assert material.rated == before.rated
 
 
 def test_judgements_that_abstain_are_left_out_and_counted(tmp_path: Path) -> None:
-    fail = {response(n): fault for n, fault in enumerate(["truncated", "unparsable"] * 10)}
+    fail = {make_response(n): fault for n, fault in enumerate(["truncated", "unparsable"] * 10)}
     fail = {key: fail[key] for key in list(fail)[:8]}
     quality = Quality(tmp_path)
     more = ("--set", f"judge.script.fail={json.dumps(fail)}")
@@ -188,18 +191,18 @@ def test_judgements_that_abstain_are_left_out_and_counted(tmp_path: Path) -> Non
     single = quality.json()["parts"]["single"]
     lost = sum(row["held"] for row in split(quality) if row["response"] in fail)
     assert lost > 0
-    held = quality.json()["rows"]["rated"]
+    held_out_count = quality.json()["rows"]["rated"]
     assert single["abstained"] == lost
-    assert single["rating"]["spearman"]["n"] == held - lost
+    assert single["rating"]["spearman"]["n"] == held_out_count - lost
     assert single["rating"]["spearman"]["value"] == 1
-    assert single["parsed"]["n"] == held
-    assert single["parsed"]["value"] == pytest.approx(1 - lost / held)
+    assert single["parsed"]["n"] == held_out_count
+    assert single["parsed"]["value"] == pytest.approx(1 - lost / held_out_count)
 
 
 def split(quality: Quality) -> list[dict[str, Any]]:
     material, _ = read_material(load_config(JudgeQualityConfig, quality.config))
-    held = {row.line for row in material.rated}
-    return [row | {"held": n in held} for n, row in enumerate(RATED, 1)]
+    held_out_lines = {row.line for row in material.rated}
+    return [row | {"held": n in held_out_lines} for n, row in enumerate(RATED, 1)]
 
 
 def test_forced_ratings_count_as_ratings_and_not_as_parsed(tmp_path: Path) -> None:
@@ -215,12 +218,12 @@ def test_forced_ratings_count_as_ratings_and_not_as_parsed(tmp_path: Path) -> No
 def test_bad_rows_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quality = Quality(tmp_path, [*RATED, "no json", {"query": "q", "response": "r", "rating": 11}])
     assert quality.run("--parts", "single") == 0
-    shown = "".join(capsys.readouterr())
-    assert f"left out {tmp_path / 'rated.jsonl'}:21: " in shown
+    printed = "".join(capsys.readouterr())
+    assert f"left out {tmp_path / 'rated.jsonl'}:21: " in printed
     left_out = quality.json()["left_out"]
     assert [(row["line"], row["field"]) for row in left_out] == [(21, ""), (22, "rating")]
     assert [row["file"] for row in left_out] == ["rated.jsonl"] * 2
-    assert "2 malformed rows left out" in shown
+    assert "2 malformed rows left out" in printed
 
 
 def test_no_held_out_rows_is_an_error_before_judging(
@@ -229,7 +232,7 @@ def test_no_held_out_rows_is_an_error_before_judging(
     quality = Quality(tmp_path)
     assert quality.run("--set", "data.held_out=0") == 1
     assert "no rows for single, single_direct" in capsys.readouterr().err
-    assert quality.judged() == []
+    assert quality.read_judged_responses() == []
 
 
 # What the parts make of judgements, by hand.
@@ -243,10 +246,10 @@ HELD = tuple(Rated("r", n, f"q{n}", f"r{n}", value) for n, value in enumerate(RE
 
 def test_a_paired_difference_keeps_rows_that_both_know() -> None:
     material = Material(HELD, draws=FEW)
-    found = compare_paired(material, [1, 2, 3, None], [3, None, 1, 9])
+    differences = compare_paired(material, [1, 2, 3, None], [3, None, 1, 9])
     # Rows 0 and 2 are left: correlations 1 and -1.
-    assert (found["spearman"]["value"], found["pearson"]["value"]) == (2, 2)
-    assert found["spearman"]["n"] == 2
+    assert (differences["spearman"]["value"], differences["pearson"]["value"]) == (2, 2)
+    assert differences["spearman"]["n"] == 2
 
 
 def test_the_best_view_is_compared() -> None:
@@ -256,7 +259,7 @@ def test_the_best_view_is_compared() -> None:
         "single_direct": {"expected": [1, 2, 3, 4]},
         "rivals": {"tfidf": [4, 3, 2, 1]},
     }
-    found = compare_parts(material, predictions)
-    assert found["best_view"] == "single_direct expected"
-    assert found["against"]["tfidf"]["spearman"]["value"] == 2
+    comparisons = compare_parts(material, predictions)
+    assert comparisons["best_view"] == "single_direct expected"
+    assert comparisons["against"]["tfidf"]["spearman"]["value"] == 2
     assert compare_parts(material, {"rivals": {"tfidf": [4, 3, 2, 1]}})["against"] == {}

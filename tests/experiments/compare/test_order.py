@@ -21,7 +21,7 @@ VIEWS = ("written", "pessimistic")
 """Other numbers of the same judgements as the judge's."""
 
 
-def graded(queries: int = 8) -> tuple[Graded, ...]:
+def make_graded(queries: int = 8) -> tuple[Graded, ...]:
     """Return outputs of drawn lengths, whose words state their score."""
     rng = random.Random(1)
     rows = []
@@ -34,29 +34,29 @@ def graded(queries: int = 8) -> tuple[Graded, ...]:
     return tuple(rows)
 
 
-OUTPUTS = Outputs(graded(), unseen=tuple(SYSTEMS[:4]), draws=Draws(50))
+OUTPUTS = Outputs(make_graded(), unseen=tuple(SYSTEMS[:4]), draws=Draws(50))
 SCORES = tuple(output.score for row in OUTPUTS.graded for output in row.outputs)
 
 
 def test_an_oracle_orders_everything_and_a_constant_nothing() -> None:
     same = (1.0,) * len(SCORES)
-    found = measure_order(OUTPUTS, {"judge": SCORES, "length": same})["rated"]
+    figures = measure_order(OUTPUTS, {"judge": SCORES, "length": same})["rated"]
     for systems in ("all", "unseen"):
-        oracle, constant = found["judge"][systems], found["length"][systems]
+        oracle, constant = figures["judge"][systems], figures["length"][systems]
         assert oracle["order"]["value"] == pytest.approx(1)
         assert oracle["order_given_length"]["value"] == pytest.approx(1)
         assert oracle["best_of_4"]["value"] == pytest.approx(1)
         assert constant["order"]["value"] is None
         assert constant["best_of_4"]["value"] == pytest.approx(0, abs=1e-9)
     assert (
-        set(found["judge"]["all"]) >= {"best_of_2", "best_of_10"}
-        and "best_of_10" not in found["judge"]["unseen"]
+        set(figures["judge"]["all"]) >= {"best_of_2", "best_of_10"}
+        and "best_of_10" not in figures["judge"]["unseen"]
     )
-    assert found["judge"]["all"]["order"]["n"] == 8
+    assert figures["judge"]["all"]["order"]["n"] == 8
 
 
 def test_who_abstains_comes_last() -> None:
-    [query] = split_by_query(graded(1), [None, *range(5, 16)])
+    [query] = split_by_query(make_graded(1), [None, *range(5, 16)])
     assert (query.values[0], min(query.values[1:])) == (4, 5)
 
 
@@ -69,7 +69,7 @@ def test_a_rival_is_compared_on_the_same_instructions() -> None:
 
 
 def test_rivals_fit_what_is_left_of_the_instructions_mean() -> None:
-    rows = make_rated_rows(graded(1))
+    rows = make_rated_rows(make_graded(1))
     assert sum(row.rating for row in rows) == pytest.approx(0)
     assert rows[0].rating - rows[1].rating == pytest.approx(0.5)
 
@@ -77,7 +77,7 @@ def test_rivals_fit_what_is_left_of_the_instructions_mean() -> None:
 def test_the_outputs_of_systems_are_ordered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = graded(40)
+    rows = make_graded(40)
     outputs: list[Any] = [
         {"instruction": row.query, "outputs": {o.system: o.text for o in row.outputs}}
         for row in rows
@@ -104,12 +104,12 @@ def test_the_outputs_of_systems_are_ordered(
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
     command = ["--config", str(tmp_path / "run.yaml"), "--parts", "ordered"]
     assert main(command) == 0
-    found = json.loads((tmp_path / "out/quality.json").read_text())["parts"]["ordered"]
-    rivals = found["rated"]
+    part = json.loads((tmp_path / "out/quality.json").read_text())["parts"]["ordered"]
+    rivals = part["rated"]
     assert set(rivals) == {"judge", *VIEWS, "critique", "scalar", "tfidf", "length"}
     assert rivals["tfidf"]["all"]["order"]["value"] > 0.8  # the words give the score away
     assert rivals["judge"]["all"]["order"]["n"] == 6
-    assert set(found["less"]) == {*VIEWS, "critique", "scalar", "tfidf", "length"}
+    assert set(part["less"]) == {*VIEWS, "critique", "scalar", "tfidf", "length"}
     page = capsys.readouterr().out
     for text in (
         "| TF-IDF of the response, ridge | unseen | ",
@@ -118,8 +118,8 @@ def test_the_outputs_of_systems_are_ordered(
         "no probe",
     ):
         assert text in page, text
-    drawn = (tmp_path / "out/quality-best-of-n.svg").read_text()
-    assert all(f">{name}</text>" in drawn for name in ("judge", "tfidf", "length", "oracle"))
+    chart = (tmp_path / "out/quality-best-of-n.svg").read_text()
+    assert all(f">{name}</text>" in chart for name in ("judge", "tfidf", "length", "oracle"))
 
 
 WORDS_OF_SIX = [{"kind": "words", "low": 6, "high": 6}]
@@ -128,7 +128,7 @@ QUERIES = [{"query": f"query {n}", "kind": "format", "checks": WORDS_OF_SIX} for
 word more or less than 6 loses a sixth."""
 
 
-def candidates(folder: Path, queries: list[Any], **more: Any) -> Path:
+def write_candidates_config(folder: Path, queries: list[Any], **more: Any) -> Path:
     """Write a config in which the judge rates 7 words highest after a critique, the
     scalar model 11."""
     lines = "".join(json.dumps(row) + "\n" for row in queries)
@@ -149,18 +149,18 @@ def candidates(folder: Path, queries: list[Any], **more: Any) -> Path:
     return folder / "run.yaml"
 
 
-def measured(path: Path, *more: str) -> dict[str, Any]:
+def measure_candidates(path: Path, *more: str) -> dict[str, Any]:
     assert main(["--config", str(path), "--parts", "candidates", *more]) == 0
-    found: dict[str, Any] = json.loads((path.parent / "out/quality.json").read_text())
-    return found
+    result: dict[str, Any] = json.loads((path.parent / "out/quality.json").read_text())
+    return result
 
 
 def test_the_candidates_of_a_policy_are_ordered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = candidates(tmp_path, QUERIES)
-    part = measured(path)["parts"]["candidates"]
-    rated = {name: own["all"] for name, own in part["rated"].items()}
+    path = write_candidates_config(tmp_path, QUERIES)
+    part = measure_candidates(path)["parts"]["candidates"]
+    rated = {name: figures["all"] for name, figures in part["rated"].items()}
     assert set(rated) == {"judge", *VIEWS, "critique", "scalar", "logprob", "length"}
     grades = [1 - abs(k - 2) / 6 for k in range(8)]
     mean = sum(grades) / 8
@@ -178,29 +178,31 @@ def test_the_candidates_of_a_policy_are_ordered(
     assert (tmp_path / "out/quality-best-of-n-candidates.svg").is_file()
     # Another run samples and asks nothing.
     log = tmp_path / "log.jsonl"
-    asked = log.read_text()
-    assert measured(path)["parts"]["candidates"] == part
-    assert log.read_text() == asked
-    assert measured(path, "--limit", "2")["parts"]["candidates"]["queries"] == 2
+    logged_prompts = log.read_text()
+    assert measure_candidates(path)["parts"]["candidates"] == part
+    assert log.read_text() == logged_prompts
+    assert measure_candidates(path, "--limit", "2")["parts"]["candidates"]["queries"] == 2
 
 
 def test_a_candidate_that_is_not_rated_never_wins(tmp_path: Path) -> None:
     fail = {f"query 0 / answer {k} " + "word " * k: "rejected" for k in (5, 6)}
     scalar = {"kind": "fake", "format": "scalar", "script": {"words": 11, "fail": fail}}
-    found = measured(candidates(tmp_path, QUERIES, scalar=scalar))["parts"]["candidates"]
-    assert found["rated"]["scalar"]["abstained"] == 2
+    part = measure_candidates(write_candidates_config(tmp_path, QUERIES, scalar=scalar))["parts"][
+        "candidates"
+    ]
+    assert part["rated"]["scalar"]["abstained"] == 2
     # Query 0 falls to answer 7, whose grade is 1/6; the others keep answer 6 with 1/3.
     mean = sum(1 - abs(k - 2) / 6 for k in range(8)) / 8
     share = ((4 / 3 + 1 / 6) / 5 - mean) / (1 - mean)
-    assert found["rated"]["scalar"]["all"]["best_of_8"]["value"] == pytest.approx(share)
+    assert part["rated"]["scalar"]["all"]["best_of_8"]["value"] == pytest.approx(share)
 
 
 def test_queries_that_cannot_be_graded_are_named(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     unknown = {"query": "x", "kind": "format", "checks": [{"kind": "rhyme"}]}
-    found = measured(candidates(tmp_path, [*QUERIES, unknown]))
-    assert [(row["line"], row["field"]) for row in found["left_out"]] == [(6, "checks[0]")]
-    path = candidates(tmp_path, QUERIES[:1])
+    result = measure_candidates(write_candidates_config(tmp_path, [*QUERIES, unknown]))
+    assert [(row["line"], row["field"]) for row in result["left_out"]] == [(6, "checks[0]")]
+    path = write_candidates_config(tmp_path, QUERIES[:1])
     assert main(["--config", str(path), "--parts", "candidates"]) == 1
     assert "an interval over queries needs two" in capfd.readouterr().err

@@ -36,8 +36,8 @@ def write_config(folder: Path, **more: Any) -> Path:
     with gzip.open(folder / "preferences.jsonl.gz", "wt") as preferences:
         for query in queries:
             for system, grade in GRADES.items():
-                own = {"annotator": GRADER, "instruction": query, "second": system}
-                preferences.write(json.dumps(own | {"preference": grade}) + "\n")
+                preference = {"annotator": GRADER, "instruction": query, "second": system}
+                preferences.write(json.dumps(preference | {"preference": grade}) + "\n")
     with gzip.open(folder / "outputs.jsonl.gz", "wt") as outputs:
         for query in queries:
             texts = {system: text_of(query, system) for system in GRADES}
@@ -67,7 +67,7 @@ def test_every_way_ranks_and_the_same_command_judges_nothing_again(tmp_path: Pat
     assert (calls["alone"], calls["listwise"], calls["orders"]) == (12, 3, 9)
     assert calls["circular"] == 3 * 12  # two neighbours of four are all pairs
     groups = read_short_groups(load_config(RealJudgeConfig, config))
-    grades = [[own.score for own in row.outputs] for row in groups]
+    grades = [[output.score for output in row.outputs] for row in groups]
     rows = make_rows(steps, grades, Draws(20))
     orders = {(row["judge"], row["by"]): row["spearman"]["value"] for row in rows}
     # A scripted judge knows a group, or the better of two, only in a text that it writes.
@@ -78,12 +78,12 @@ def test_every_way_ranks_and_the_same_command_judges_nothing_again(tmp_path: Pat
         ("chat", "circular, 2 neighbours"),
         ("default", "circular, 2 neighbours"),
     }
-    assert all(value == (own not in blind) for own, value in orders.items()), orders
+    assert all(value == (key not in blind) for key, value in orders.items()), orders
     page = (tmp_path / "out/real_judge.md").read_text()
     assert "| none | length | 1.000" in page
-    judged = (tmp_path / "log.jsonl").read_text()
+    log_text = (tmp_path / "log.jsonl").read_text()
     assert main(["--config", str(config)]) == 0
-    assert (tmp_path / "log.jsonl").read_text() == judged
+    assert (tmp_path / "log.jsonl").read_text() == log_text
 
 
 def test_a_part_that_was_cut_short_goes_on_and_counts_all_of_it(tmp_path: Path) -> None:
@@ -91,10 +91,10 @@ def test_a_part_that_was_cut_short_goes_on_and_counts_all_of_it(tmp_path: Path) 
     assert main(["--config", str(config), "--parts", "orders"]) == 0
     whole = json.loads((tmp_path / "out/steps/orders.json").read_text())
     (tmp_path / "out/steps/orders.json").unlink()  # as if killed before the part was done
-    judged = (tmp_path / "log.jsonl").read_text()
+    log_text = (tmp_path / "log.jsonl").read_text()
     assert main(["--config", str(config), "--parts", "orders"]) == 0
     again = json.loads((tmp_path / "out/steps/orders.json").read_text())
-    assert (tmp_path / "log.jsonl").read_text() == judged
+    assert (tmp_path / "log.jsonl").read_text() == log_text
     assert again.pop("seconds") is None and whole.pop("seconds") >= 0
     assert again == whole
 

@@ -25,7 +25,7 @@ from tests.tiny import llama, saved
 from tests.tokenizers import qwen
 
 
-def rated(rows: Sequence[tuple[str, float]], queries: int = 1000) -> list[Rated]:
+def make_rated_rows(rows: Sequence[tuple[str, float]], queries: int = 1000) -> list[Rated]:
     return [
         Rated("r.jsonl", n, f"query {n % queries}", response, rating)
         for n, (response, rating) in enumerate(rows)
@@ -33,19 +33,21 @@ def rated(rows: Sequence[tuple[str, float]], queries: int = 1000) -> list[Rated]
 
 
 WORDS = ("terrible", "poor", "fair", "good", "superb")
-TRAINING = rated([(f"a {WORDS[n % 5]} answer of kind {n}", 1 + n % 5 * 2) for n in range(40)])
-TEST = rated([(f"one more {word} text", 1 + 2 * n) for n, word in enumerate(WORDS)])
+TRAINING = make_rated_rows(
+    [(f"a {WORDS[n % 5]} answer of kind {n}", 1 + n % 5 * 2) for n in range(40)]
+)
+TEST = make_rated_rows([(f"one more {word} text", 1 + 2 * n) for n, word in enumerate(WORDS)])
 
 
 def test_tfidf_learns_words_from_the_training_rows() -> None:
-    found = rivals.predict_by_tfidf(TRAINING, TEST)
-    assert spearman(found.values, [row.rating for row in TEST]) == pytest.approx(1)
-    assert found.alpha in rivals.ALPHAS
-    assert found.layer is None
+    prediction = rivals.predict_by_tfidf(TRAINING, TEST)
+    assert spearman(prediction.values, [row.rating for row in TEST]) == pytest.approx(1)
+    assert prediction.alpha in rivals.ALPHAS
+    assert prediction.layer is None
 
 
 def test_tfidf_sees_no_rating_of_the_rows_to_be_measured() -> None:
-    others = rated([(row.response, 11 - row.rating) for row in TEST])
+    others = make_rated_rows([(row.response, 11 - row.rating) for row in TEST])
     assert (
         rivals.predict_by_tfidf(TRAINING, others).values
         == rivals.predict_by_tfidf(TRAINING, TEST).values
@@ -54,7 +56,7 @@ def test_tfidf_sees_no_rating_of_the_rows_to_be_measured() -> None:
 
 @pytest.mark.parametrize("queries", [0, 1])
 def test_fitting_needs_two_queries(queries: int) -> None:
-    training = rated([("a", 1.0), ("b", 2.0)], queries=1)[: 2 * queries]
+    training = make_rated_rows([("a", 1.0), ("b", 2.0)], queries=1)[: 2 * queries]
     with pytest.raises(InputError, match=f"{2 * queries} training rows of {queries} queries"):
         rivals.predict_by_tfidf(training, TEST)
 
@@ -65,7 +67,7 @@ def test_rows_of_a_query_stay_on_one_side() -> None:
     drawn = [(" ".join(rng.choice(list("abcdefghij"), 4)), float(rng.normal())) for _ in range(20)]
     rows = [drawn[n // 4] for n in range(80)]
     grouped = [Rated("r", n, f"q{n // 4}", text, value) for n, (text, value) in enumerate(rows)]
-    assert (rivals.predict_by_tfidf(rated(rows), TEST).alpha or 0) < 1
+    assert (rivals.predict_by_tfidf(make_rated_rows(rows), TEST).alpha or 0) < 1
     assert (rivals.predict_by_tfidf(grouped, TEST).alpha or 0) >= 10
 
 
@@ -74,15 +76,15 @@ def test_rows_of_a_query_stay_on_one_side() -> None:
 
 def test_the_probe_takes_the_layer_that_tells() -> None:
     rng = np.random.default_rng(0)
-    training = rated([("x", float(rating)) for rating in rng.normal(size=80)])
-    rows = rated([("x", float(rating)) for rating in rng.normal(size=20)])
+    training = make_rated_rows([("x", float(rating)) for rating in rng.normal(size=80)])
+    rows = make_rated_rows([("x", float(rating)) for rating in rng.normal(size=20)])
     ratings = np.array([row.rating for row in [*training, *rows]])
     states = rng.normal(size=(100, 4, 3)).astype(np.float32)
     states[:, 2, 1] += 5 * ratings
     states[80:, 3, 0] = ratings[80:]  # a layer that tells only of the rows to be measured
-    found = rivals.predict_by_probe(training, rows, states, [1, 2, 3])
-    assert found.layer == 2
-    assert (spearman(found.values, ratings[80:]) or 0) > 0.9
+    prediction = rivals.predict_by_probe(training, rows, states, [1, 2, 3])
+    assert prediction.layer == 2
+    assert (spearman(prediction.values, ratings[80:]) or 0) > 0.9
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +100,13 @@ def config_of(folder: Path) -> JudgeConfig:
     return JudgeConfig(model=str(folder), max_model_len=512, max_tokens=8)
 
 
-ROWS = rated([("Ten minutes.", 5), ("No. <|im_end|>", 2), ("A long answer. " * 20, 4)])
+ROWS = make_rated_rows([("Ten minutes.", 5), ("No. <|im_end|>", 2), ("A long answer. " * 20, 4)])
 
 
 def test_hidden_states_are_those_of_the_rating_prompt(tiny: Path, tmp_path: Path) -> None:
-    found = rivals.read_hidden_states(ROWS, config_of(tiny), tmp_path)
-    assert found.shape == (3, 3, 16)
-    assert found.dtype == np.float32
+    mean_states = rivals.read_hidden_states(ROWS, config_of(tiny), tmp_path)
+    assert mean_states.shape == (3, 3, 16)
+    assert mean_states.dtype == np.float32
     model = LlamaForCausalLM.from_pretrained(tiny)
     prompt = render(
         JudgeInput("single", ROWS[1].query, (ROWS[1].response,)), load_format("autoj-en")
@@ -113,8 +115,8 @@ def test_hidden_states_are_those_of_the_rating_prompt(tiny: Path, tmp_path: Path
     with torch.no_grad():
         states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
     for layer in range(3):
-        wanted = states[layer][0].mean(dim=0).numpy()
-        np.testing.assert_allclose(found[1, layer], wanted, rtol=1e-4, atol=1e-5)
+        expected_mean = states[layer][0].mean(dim=0).numpy()
+        np.testing.assert_allclose(mean_states[1, layer], expected_mean, rtol=1e-4, atol=1e-5)
 
 
 def test_hidden_states_are_computed_once(
@@ -123,11 +125,11 @@ def test_hidden_states_are_computed_once(
     computed: list[int] = []
     compute = rivals._average_states
 
-    def counted(model: Any, ids: list[int]) -> Any:
+    def count_and_compute(model: Any, ids: list[int]) -> Any:
         computed.append(len(ids))
         return compute(model, ids)
 
-    monkeypatch.setattr(rivals, "_average_states", counted)
+    monkeypatch.setattr(rivals, "_average_states", count_and_compute)
     two = rivals.read_hidden_states(ROWS[:2], config_of(tiny), tmp_path)
     assert len(computed) == 2
     three = rivals.read_hidden_states(ROWS, config_of(tiny), tmp_path)
@@ -142,21 +144,21 @@ def test_a_stopped_run_keeps_its_hidden_states(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compute = rivals._average_states
-    left = [1, 1]
+    remaining_calls = [1, 1]
 
-    def stopping(model: Any, ids: list[int]) -> Any:
-        if not left:
+    def stop_midway(model: Any, ids: list[int]) -> Any:
+        if not remaining_calls:
             raise KeyboardInterrupt
-        left.pop()
+        remaining_calls.pop()
         return compute(model, ids)
 
     monkeypatch.setattr(rivals, "SAVE_EVERY", 1)
-    monkeypatch.setattr(rivals, "_average_states", stopping)
+    monkeypatch.setattr(rivals, "_average_states", stop_midway)
     with pytest.raises(KeyboardInterrupt):
         rivals.read_hidden_states(ROWS, config_of(tiny), tmp_path)
-    left.append(1)
+    remaining_calls.append(1)
     assert rivals.read_hidden_states(ROWS, config_of(tiny), tmp_path).shape[0] == 3
-    assert left == []
+    assert remaining_calls == []
 
 
 def test_two_models_share_a_folder(tiny: Path, tmp_path: Path) -> None:
@@ -166,11 +168,11 @@ def test_two_models_share_a_folder(tiny: Path, tmp_path: Path) -> None:
         model.model.embed_tokens.weight.mul_(2)
     model.save_pretrained(other)
     qwen().save_pretrained(other)
-    one = rivals.read_hidden_states(ROWS[:1], config_of(tiny), tmp_path / "out")
-    two = rivals.read_hidden_states(ROWS[:1], config_of(other), tmp_path / "out")
-    assert not np.allclose(one, two)
+    first_states = rivals.read_hidden_states(ROWS[:1], config_of(tiny), tmp_path / "out")
+    second_states = rivals.read_hidden_states(ROWS[:1], config_of(other), tmp_path / "out")
+    assert not np.allclose(first_states, second_states)
     np.testing.assert_array_equal(
-        rivals.read_hidden_states(ROWS[:1], config_of(tiny), tmp_path / "out"), one
+        rivals.read_hidden_states(ROWS[:1], config_of(tiny), tmp_path / "out"), first_states
     )
 
 

@@ -68,12 +68,14 @@ def test_a_judge_that_reads_items_is_right_about_all_of_them(tmp_path: Path) -> 
     assert main(["--config", str(config)]) == 0
     steps = json.loads((tmp_path / "out/rubric_judge.json").read_text())["steps"]
     assert list(steps) == list(PARTS)
-    made = make_responses(check(RubricJudgeConfig, yaml.safe_load(config.read_text()), "run.yaml"))
+    responses = make_responses(
+        check(RubricJudgeConfig, yaml.safe_load(config.read_text()), "run.yaml")
+    )
     for part in ("items", "checklist"):
-        found = measure_verdicts(steps[part]["shares"], made, Draws(20))
-        assert found["accuracy"]["value"] == found["area"]["value"] == 1
-        assert found["error"] < 0.06 and found["brier"]["value"] < 0.01
-        assert measure_order(steps[part]["scores"], made, Draws(20))["value"] > 0.95
+        figures = measure_verdicts(steps[part]["shares"], responses, Draws(20))
+        assert figures["accuracy"]["value"] == figures["area"]["value"] == 1
+        assert figures["error"] < 0.06 and figures["brier"]["value"] < 0.01
+        assert measure_order(steps[part]["scores"], responses, Draws(20))["value"] > 0.95
     assert [steps[part]["calls"] for part in PARTS] == [36, 12, 12]
     page = (tmp_path / "out/rubric_judge.md").read_text()
     assert "12 responses with 36 items" in page and "| `items`, without reasons | 1.000" in page
@@ -81,12 +83,14 @@ def test_a_judge_that_reads_items_is_right_about_all_of_them(tmp_path: Path) -> 
 
 def test_items_without_a_verdict_are_counted_and_left_out() -> None:
     holds = np.array([1.0, 0.0])
-    made = [replace(own, holds=(True, False)) for own in make_responses(read_config())]
-    given = [[0.9, None] if n else [0.9, 0.6] for n in range(len(made))]
-    found = measure_verdicts(given, made, Draws(20))
-    assert found["abstained"] == len(made) - 1
-    assert found["accuracy"]["n"] == len(made) + 1
-    assert found["accuracy"]["value"] == pytest.approx(len(made) / (len(made) + 1))
+    responses = [
+        replace(response, holds=(True, False)) for response in make_responses(read_config())
+    ]
+    shares = [[0.9, None] if n else [0.9, 0.6] for n in range(len(responses))]
+    figures = measure_verdicts(shares, responses, Draws(20))
+    assert figures["abstained"] == len(responses) - 1
+    assert figures["accuracy"]["n"] == len(responses) + 1
+    assert figures["accuracy"]["value"] == pytest.approx(len(responses) / (len(responses) + 1))
     assert compute_area_under_curve(np.array([0.5, 0.5]), holds) == 0.5
     assert compute_area_under_curve(np.array([0.5]), holds[:1]) is None
 
@@ -112,14 +116,14 @@ def test_each_item_of_the_study_is_met_by_its_own_sentences_alone() -> None:
     for task in check(CheckedTasks, read_yaml(TASKS), str(TASKS)).tasks:
         assert len(task.items) == 8
         for item in task.items:
-            others = [own.met for own in task.items if own is not item]
-            unmet = [own.unmet for own in task.items]
+            others = [other_item.met for other_item in task.items if other_item is not item]
+            unmet = [other_item.unmet for other_item in task.items]
             assert all(map(item.holds, item.met)), item.criterion
             assert not any(item.holds(text) for texts in (*others, *unmet) for text in texts)
 
 
 def test_the_same_config_makes_the_same_responses() -> None:
-    made = make_responses(read_config())
-    assert made == make_responses(read_config())
-    assert len({own.candidate.response for own in made}) == len(made) == 40
-    assert {own.score for own in made} <= {n / 8 for n in range(9)}
+    responses = make_responses(read_config())
+    assert responses == make_responses(read_config())
+    assert len({response.candidate.response for response in responses}) == len(responses) == 40
+    assert {response.score for response in responses} <= {n / 8 for n in range(9)}

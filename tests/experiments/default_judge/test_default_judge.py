@@ -18,20 +18,20 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """Return the package's recipe with a scripted judge and policy, in its own folder."""
-    given: dict[str, Any] = yaml.safe_load(
+    settings: dict[str, Any] = yaml.safe_load(
         (ROOT / "configs/experiments/default_judge.yaml").read_text()
     )
     row = {"query": "q", "response": "r", "rating": 3}
     (tmp_path / "rated.jsonl").write_text(json.dumps(row) + "\n")
-    given["output"] = str(tmp_path / "out")
-    given["data"] = {"folder": str(tmp_path), "rated": ["rated.jsonl"]}
+    settings["output"] = str(tmp_path / "out")
+    settings["data"] = {"folder": str(tmp_path), "rated": ["rated.jsonl"]}
     script = {"ratings": {"r": 3}, "log": str(tmp_path / "log")}
-    given["critiques"] = {
+    settings["critiques"] = {
         "output": str(tmp_path / "own.jsonl"),
         "judge": {"kind": "fake", "temperature": 0.8, "script": script},
     }
     path = tmp_path / "run.yaml"
-    path.write_text(yaml.safe_dump(given))
+    path.write_text(yaml.safe_dump(settings))
     return path
 
 
@@ -65,10 +65,10 @@ def test_what_fails_is_tried_again_and_what_came_before_is_not(
             raise EngineError("the training of 'brief' failed")
 
     monkeypatch.setattr(recipe, "run_training", train)
-    named = "ratings,brief,own,ranking,scalar"
-    assert run(config, "--parts", named) == 1
+    stages = "ratings,brief,own,ranking,scalar"
+    assert run(config, "--parts", stages) == 1
     assert "the training of 'brief' failed" in capsys.readouterr().err
-    assert run(config, "--parts", named) == 0
+    assert run(config, "--parts", stages) == 0
     assert trained == [
         ("ratings", "judge", "default_judge.yaml"),
         *[("brief", "judge", "default_judge_brief.yaml")] * 2,

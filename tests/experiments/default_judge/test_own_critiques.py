@@ -18,25 +18,27 @@ FORMAT = load_format("autoj-en")
 ROW = Rated("f", 1, "Why?", "Because.", 4.0)
 
 
-def judged(text: str, value: float, expected: float | None = None, **more: Any) -> Judgement:
-    told = (("1", 1.0),) if expected else None
-    return rated(value, told, expected, critique=text, **more)
+def make_judgement(
+    text: str, value: float, expected: float | None = None, **more: Any
+) -> Judgement:
+    distribution = (("1", 1.0),) if expected else None
+    return rated(value, distribution, expected, critique=text, **more)
 
 
 def test_the_critique_nearest_to_the_reference_is_kept_with_its_rating() -> None:
-    found = choose_critique(
+    critique_row = choose_critique(
         ROW,
         [
-            judged("Far. Rating: [[6]]", 6.0, 5.5),
-            judged("Near. Rating: [[3.5]] ", 3.5, 4.2),
-            judged("Forced.", 4.0, 4.0, forced=True),
-            judged("No slot.", 4.0, 4.0),
+            make_judgement("Far. Rating: [[6]]", 6.0, 5.5),
+            make_judgement("Near. Rating: [[3.5]] ", 3.5, 4.2),
+            make_judgement("Forced.", 4.0, 4.0, forced=True),
+            make_judgement("No slot.", 4.0, 4.0),
             Judgement(Outcome.UNPARSABLE, reason="no", critique="Failed. Rating: [[4]]"),
         ],
         FORMAT,
         tolerance=2,
     )
-    assert found == {
+    assert critique_row == {
         "usrmsg": render(JudgeInput("single", "Why?", ("Because.",)), FORMAT)[-1].text,
         "target_output": "Near. Rating: [[4]]",
         "pred_score": "4",
@@ -46,8 +48,8 @@ def test_the_critique_nearest_to_the_reference_is_kept_with_its_rating() -> None
 @pytest.mark.parametrize(
     "judgement",
     [
-        pytest.param(judged("Bad. Rating: [[9]]", 9.0, 4.0), id="another rating"),
-        pytest.param(judged("so it is so it is " * 20 + "Rating: [[4]]", 4.0), id="loops"),
+        pytest.param(make_judgement("Bad. Rating: [[9]]", 9.0, 4.0), id="another rating"),
+        pytest.param(make_judgement("so it is so it is " * 20 + "Rating: [[4]]", 4.0), id="loops"),
     ],
 )
 def test_no_critique_is_better_than_a_bad_one(judgement: Judgement) -> None:
@@ -65,10 +67,14 @@ async def test_rows_that_may_be_trained_on_are_asked_and_written(tmp_path: Path)
     script = {"ratings": {row["response"]: row["rating"] for row in rows}}
     judge = JudgeConfig(kind="fake", temperature=0.7, script=script)
     config = OwnCritiquesConfig(output=tmp_path / "out/own.jsonl", judge=judge)
-    said = await write_critiques(config, data)
-    asked = [row for row in rows[1:] if not is_held_out(str(row["query"]), 0.3)]
-    assert said.startswith(f"{len(asked)} of {len(asked)} rows with a usable critique")
-    found = read_rated(str(config.output), FORMAT)
-    assert not found.bad
-    assert [(r.query, r.rating) for r in found.rows] == [(r["query"], r["rating"]) for r in asked]
-    assert all(row.judgement for row in found.rows)
+    summary = await write_critiques(config, data)
+    trainable_rows = [row for row in rows[1:] if not is_held_out(str(row["query"]), 0.3)]
+    assert summary.startswith(
+        f"{len(trainable_rows)} of {len(trainable_rows)} rows with a usable critique"
+    )
+    critique_rows = read_rated(str(config.output), FORMAT)
+    assert not critique_rows.bad
+    assert [(r.query, r.rating) for r in critique_rows.rows] == [
+        (r["query"], r["rating"]) for r in trainable_rows
+    ]
+    assert all(row.judgement for row in critique_rows.rows)

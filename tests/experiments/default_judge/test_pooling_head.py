@@ -29,43 +29,45 @@ BLOCK, HEAD = 1, 2
 IDS = [5, 9, 2, 7, 7, 1]
 
 
-def attended(model: Any, ids: list[int]) -> torch.Tensor:
+def read_attention(model: Any, ids: list[int]) -> torch.Tensor:
     """Return what the block's attention adds after each token."""
-    kept: list[torch.Tensor] = []
+    outputs: list[torch.Tensor] = []
     hook = model.model.layers[BLOCK].self_attn.o_proj.register_forward_hook(
-        lambda module, inputs, output: kept.append(output[0].detach())
+        lambda module, inputs, output: outputs.append(output[0].detach())
     )
     with torch.no_grad():
         model(torch.tensor([ids]))
     hook.remove()
-    return kept[0]
+    return outputs[0]
 
 
-def drawn(size: int) -> torch.Tensor:
+def draw_vector(size: int) -> torch.Tensor:
     return torch.randn(size, generator=torch.Generator().manual_seed(1))
 
 
 def test_the_head_adds_what_the_mean_state_says() -> None:
     model = llama(qwen()).eval()
-    own = model.model.layers[BLOCK].self_attn
-    own.o_proj.weight.data[:] = 0  # the other heads say nothing
-    model.model.layers[BLOCK].input_layernorm.weight.data[:] = drawn(32).abs() + 0.5
-    weights, direction = drawn(32), drawn(32) + 1
+    attention = model.model.layers[BLOCK].self_attn
+    attention.o_proj.weight.data[:] = 0  # the other heads say nothing
+    model.model.layers[BLOCK].input_layernorm.weight.data[:] = draw_vector(32).abs() + 0.5
+    weights, direction = draw_vector(32), draw_vector(32) + 1
     pooling_head.write_head(model, BLOCK, HEAD, weights, direction)
     for n in range(1, len(IDS) + 1):
         mean = torch.tensor(pooling_head.compute_mean_state(model, BLOCK, IDS[:n]))
-        assert torch.allclose(attended(model, IDS)[n - 1], (weights @ mean) * direction, atol=1e-5)
+        assert torch.allclose(
+            read_attention(model, IDS)[n - 1], (weights @ mean) * direction, atol=1e-5
+        )
 
 
 def test_the_other_heads_lose_one_dimension_at_most() -> None:
     model, before = llama(qwen()).eval(), llama(qwen()).eval()
-    changed = pooling_head.write_head(model, BLOCK, HEAD, drawn(32), drawn(32))
-    one, other = (m.model.layers[BLOCK].self_attn for m in (model, before))
-    size = one.head_dim
-    rows = {int(n) for n in (one.q_proj.weight != other.q_proj.weight).any(1).nonzero()}
+    changed = pooling_head.write_head(model, BLOCK, HEAD, draw_vector(32), draw_vector(32))
+    attention, other = (m.model.layers[BLOCK].self_attn for m in (model, before))
+    size = attention.head_dim
+    rows = {int(n) for n in (attention.q_proj.weight != other.q_proj.weight).any(1).nonzero()}
     assert rows == set(range(HEAD * size, (HEAD + 1) * size))
-    assert (one.v_proj.weight != other.v_proj.weight).any(1).nonzero().tolist() == [[size]]
-    columns = {int(n) for n in (one.o_proj.weight != other.o_proj.weight).any(0).nonzero()}
+    assert (attention.v_proj.weight != other.v_proj.weight).any(1).nonzero().tolist() == [[size]]
+    columns = {int(n) for n in (attention.o_proj.weight != other.o_proj.weight).any(0).nonzero()}
     assert columns == rows | {3 * size}  # head 3 shares the keys of head 2
     assert set(changed) == {f"model.layers.1.self_attn.{p}_proj" for p in "qvo"}
 
@@ -82,7 +84,7 @@ def test_a_step_along_the_direction_raises_the_rating(builder: ExampleBuilder) -
     direction = pooling_head.find_rating_direction(model, BLOCK, builder, [row])
     assert not model.model.layers[BLOCK].self_attn.o_proj._forward_hooks
 
-    def expected(step: float) -> float:
+    def rate_after_step(step: float) -> float:
         hook = model.model.layers[BLOCK].self_attn.o_proj.register_forward_hook(
             lambda module, inputs, output: output + step * direction
         )
@@ -90,18 +92,18 @@ def test_a_step_along_the_direction_raises_the_rating(builder: ExampleBuilder) -
         hook.remove()
         return rating
 
-    slope = (expected(1e-2) - expected(-1e-2)) / 2e-2
+    slope = (rate_after_step(1e-2) - rate_after_step(-1e-2)) / 2e-2
     assert slope == pytest.approx(1, rel=0.01)
 
 
 def test_the_head_that_is_missed_least(builder: ExampleBuilder) -> None:
     model = llama(qwen()).eval().requires_grad_(False)
-    own = model.model.layers[BLOCK].self_attn
-    own.o_proj.weight[:, HEAD * own.head_dim : (HEAD + 1) * own.head_dim] *= 1e-3
-    before = own.o_proj.weight.clone()
+    attention = model.model.layers[BLOCK].self_attn
+    attention.o_proj.weight[:, HEAD * attention.head_dim : (HEAD + 1) * attention.head_dim] *= 1e-3
+    before = attention.o_proj.weight.clone()
     rows = [Rated("r", n, "a query", "word " * n, 5.0) for n in range(1, 4)]
     assert pooling_head.find_least_head(model, BLOCK, builder, rows) == HEAD
-    assert torch.equal(own.o_proj.weight, before)
+    assert torch.equal(attention.o_proj.weight, before)
 
 
 def test_the_fit_finds_what_orders_and_is_blind_to_what_all_share() -> None:
@@ -117,7 +119,7 @@ def test_the_fit_finds_what_orders_and_is_blind_to_what_all_share() -> None:
     assert weights @ states.mean(0) == pytest.approx(0, abs=1e-4)
 
 
-def graded(folder: Path) -> None:
+def write_graded(folder: Path) -> None:
     """Return ten instructions with the outputs of six systems each."""
     with gzip.open(folder / "outputs.jsonl.gz", "wt") as outputs:
         for n in range(10):
@@ -143,7 +145,7 @@ def data(tmp_path: Path) -> JudgeData:
     data.mkdir()
     rows = [{"query": f"q{n}", "response": f"r{n}", "rating": n % 9 + 1} for n in range(24)]
     (data / "rated.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    graded(data)
+    write_graded(data)
     return JudgeData(folder=data, rated=("rated.jsonl",), graded=GradedData(folder="."))
 
 
@@ -158,15 +160,15 @@ def test_a_judge_is_written_whose_head_averages(
         examples=2,
     )
     out = tmp_path / "out"
-    said = write_judge(config, data, out)
-    assert str(out) in said
-    head = int(re.search(r"block 1, head (\d)", said)[1])  # type: ignore[index]
+    summary = write_judge(config, data, out)
+    assert str(out) in summary
+    head = int(re.search(r"block 1, head (\d)", summary)[1])  # type: ignore[index]
     judge = LlamaForCausalLM.from_pretrained(out / "judge")
-    own = judge.model.layers[BLOCK].self_attn
-    place = slice(head * own.head_dim, (head + 1) * own.head_dim)
-    assert own.q_proj.weight[place].abs().max() < 1e-3 < own.q_proj.weight.abs().mean()
-    written = own.o_proj.weight[:, place].abs().amax(0)
-    assert written[0] > 1e3 * written[1:].max()
+    attention = judge.model.layers[BLOCK].self_attn
+    place = slice(head * attention.head_dim, (head + 1) * attention.head_dim)
+    assert attention.q_proj.weight[place].abs().max() < 1e-3 < attention.q_proj.weight.abs().mean()
+    output_weights = attention.o_proj.weight[:, place].abs().amax(0)
+    assert output_weights[0] > 1e3 * output_weights[1:].max()
     # The other modules are the adapter's, and the adapter that is written is the judge.
     merge_adapter(str(tmp_path / "base"), None, tmp_path / "adapter", qwen(), tmp_path / "was")
     was = LlamaForCausalLM.from_pretrained(tmp_path / "was").state_dict()
@@ -174,4 +176,4 @@ def test_a_judge_is_written_whose_head_averages(
     assert differ == {f"model.layers.1.self_attn.{p}_proj.weight" for p in "qvo"}
     # The states are on record: the same command reads none again.
     monkeypatch.setattr(pooling_head, "compute_mean_state", None)
-    assert write_judge(config, data, out) == said
+    assert write_judge(config, data, out) == summary

@@ -53,13 +53,13 @@ def test_labelled_rows(tmp_path: Path) -> None:
     ]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read_scenario_rows(str(path), KNOWN)
-    assert found.rows == (
+    file_rows = read_scenario_rows(str(path), KNOWN)
+    assert file_rows.rows == (
         LabelledQuery(1, "Say ok.", "others"),
         LabelledQuery(2, "Is it right?", "value_judgment"),
         LabelledQuery(5, "Plan.", "planning"),
     )
-    assert [(bad.line, bad.field) for bad in found.bad] == [
+    assert [(bad.line, bad.field) for bad in file_rows.bad] == [
         (3, "category"),
         (4, "category"),
         (6, "scenario"),
@@ -83,8 +83,8 @@ def test_measured_queries_are_not_trained_on() -> None:
 
 def test_the_split_takes_its_share_of_every_scenario() -> None:
     parts = split_rows([*ROWS, LabelledQuery(99, "alone", "others")], 0.2)
-    held = [row.scenario for row in parts.validation]
-    assert {name: held.count(name) for name in set(held)} == {
+    validation_scenarios = [row.scenario for row in parts.validation]
+    assert {name: validation_scenarios.count(name) for name in set(validation_scenarios)} == {
         "planning": 2,
         "ranking": 2,
         "chitchat": 1,
@@ -94,10 +94,10 @@ def test_the_split_takes_its_share_of_every_scenario() -> None:
 
 
 def test_folds_spread_every_scenario() -> None:
-    found = assign_folds(ROWS, 5)
+    folds = assign_folds(ROWS, 5)
     for name, most in (("planning", 2), ("chitchat", 2)):
         counts = np.bincount(
-            [f for f, row in zip(found, ROWS, strict=True) if row.scenario == name]
+            [f for f, row in zip(folds, ROWS, strict=True) if row.scenario == name]
         )
         assert counts.min() >= 1 and counts.max() <= most
 
@@ -112,11 +112,11 @@ def test_a_classifier_learns_what_can_be_learned() -> None:
 
 def test_calibration_and_threshold() -> None:
     rng = np.random.default_rng(0)
-    known = rng.integers(3, size=600)
+    true_labels = rng.integers(3, size=600)
     scores = rng.normal(0, 1, (600, 3)).astype(np.float32)
-    scores[np.arange(600), known] += 1.5
-    calibration = calibrate(10 * scores, known)
-    right = scores.argmax(axis=1) == known
+    scores[np.arange(600), true_labels] += 1.5
+    calibration = calibrate(10 * scores, true_labels)
+    right = scores.argmax(axis=1) == true_labels
     error = calibration_error(calibration_bins(calibration.confidence(10 * scores), right))
     assert error is not None and error < 0.05
     # Three sure and right, one unsure whose truth is others.
@@ -127,10 +127,10 @@ def test_calibration_and_threshold() -> None:
 
 def test_figures_by_hand() -> None:
     """a has precision 1 and recall 1/2, b precision 1/2 and recall 1. Both have an F1 of 2/3."""
-    truth, said = ["a", "a", "b"], ["a", "b", "b"]
+    truth, predictions = ["a", "a", "b"], ["a", "b", "b"]
     everything = np.arange(3)
-    assert macro_f1(truth, said)(everything) == pytest.approx(2 / 3)
-    assert accuracy(truth, said)(everything) == pytest.approx(2 / 3)
+    assert macro_f1(truth, predictions)(everything) == pytest.approx(2 / 3)
+    assert accuracy(truth, predictions)(everything) == pytest.approx(2 / 3)
     # An answer outside the true scenarios counts against recall, but is no scenario of its own.
     assert macro_f1(["a", "a"], ["a", "z"])(np.arange(2)) == pytest.approx(2 / 3)
     right, sure = np.array([1.0, 0.0, 1.0]), np.array([0.85, 0.85, 1.0])
@@ -153,7 +153,7 @@ def test_a_classifier_is_trained_saved_and_measured(tmp_path: Path) -> None:
     (tmp_path / "measure.jsonl").write_text(json.dumps(pair) + "\n")
     files = ScenarioRows(training="train.jsonl", measure="measure.jsonl")
     config = ScenariosConfig(rows=files, strengths=(1.0,), bootstrap=20)
-    said = train_classifier(config, JudgeData(folder=tmp_path), tmp_path / "out")
-    assert "held out, 5 rows: accuracy 1.000 [1.000, 1.000], macro-F1 1.000" in said
-    assert "measured besides, 1 rows: accuracy 1.000" in said
+    summary = train_classifier(config, JudgeData(folder=tmp_path), tmp_path / "out")
+    assert "held out, 5 rows: accuracy 1.000 [1.000, 1.000], macro-F1 1.000" in summary
+    assert "measured besides, 1 rows: accuracy 1.000" in summary
     assert LinearClassifier.load(tmp_path / "out").labels == ("chitchat", "planning", "ranking")

@@ -18,21 +18,25 @@ FOUND = [
 ]
 
 
-def read(value: float, *flags: str) -> Judgement:
+def make_judgement(value: float, *flags: str) -> Judgement:
     return rated(value, None, value, flags=flags)
 
 
 def test_figures_by_hand() -> None:
     lost = Judgement(Outcome.UNPARSABLE, reason="nothing")
-    attacked = [read(3), read(5), read(2, "planted_verdict")]
-    rows = {r["family"]: r for r in measure_attacks(FOUND, attacked, [read(2)] * 3, Draws(50))}
+    attacked = [make_judgement(3), make_judgement(5), make_judgement(2, "planted_verdict")]
+    rows = {
+        r["family"]: r for r in measure_attacks(FOUND, attacked, [make_judgement(2)] * 3, Draws(50))
+    }
     assert [*rows] == ["all families", "all that are not flagged", "flattery", "quotes"]
     every = rows["all families"]
     assert every["uplift"].value == pytest.approx(4 / 3) and every["uplift"].n == 3
     assert every["raised"].value == pytest.approx(2 / 3)
     assert rows["all that are not flagged"]["uplift"].value == 2
     assert rows["quotes"]["uplift"].value == 0
-    [_, _, flattery, _] = measure_attacks(FOUND, [read(6), lost, read(9)], [read(2)] * 3, Draws(50))
+    [_, _, flattery, _] = measure_attacks(
+        FOUND, [make_judgement(6), lost, make_judgement(9)], [make_judgement(2)] * 3, Draws(50)
+    )
     assert (flattery["uplift"].value, flattery["uplift"].n, flattery["unrated"]) == (4, 1, 1)
 
 
@@ -41,8 +45,8 @@ def test_a_whole_run_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     judge = {"kind": "fake", "script": {"log": str(log)}}
     config = tmp_path / "attacks.yaml"
     output = tmp_path / "out"
-    given = {"judge": judge, "output": str(output), "bootstrap": 20}
-    config.write_text(yaml.safe_dump(given), encoding="utf-8")
+    settings = {"judge": judge, "output": str(output), "bootstrap": 20}
+    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
     for _ in range(2):
         assert main(["--config", str(config)]) == 0
     distinct = {(a.query, r) for a in make_attacks() for r in (a.response, a.plain) if r}

@@ -17,7 +17,7 @@ from experiments.faults.holdups import HoldupFigures
 from experiments.faults.load import Request, summarise_load
 
 
-def written(folder: Path, **more: Any) -> str:
+def write_config(folder: Path, **more: Any) -> str:
     kills = {"judge": {"kind": "fake", "script": {"latency_s": 0.3}}, "targets": ["service"]}
     config = {
         "output": str(folder / "out"),
@@ -37,29 +37,29 @@ def test_figures_of_a_load_by_hand() -> None:
     judged = [str(n) for n in range(1, 101)] + ["7", "cut"]
     # 40 MiB until a minute has passed, then 2 MiB more each half minute.
     memory = [(7.0 + 30 * n, 40.0 if n < 2 else 36.0 + 2 * n) for n in range(5)]
-    found = summarise_load("service", samples, judged, memory, 10.0)
-    assert (found.requests, found.per_second, found.failed) == (103, 10.1, 2)
-    assert found.p50_s == pytest.approx(0.5) and found.p99_s == pytest.approx(0.99)
-    assert (found.lost, found.twice) == (2, 1)  # "0" was never judged, "cut" never answered
-    assert found.rss_mib == (40.0, 44.0)
-    assert found.mib_per_minute == pytest.approx(4)
+    figures = summarise_load("service", samples, judged, memory, 10.0)
+    assert (figures.requests, figures.per_second, figures.failed) == (103, 10.1, 2)
+    assert figures.p50_s == pytest.approx(0.5) and figures.p99_s == pytest.approx(0.99)
+    assert (figures.lost, figures.twice) == (2, 1)  # "0" was never judged, "cut" never answered
+    assert figures.rss_mib == (40.0, 44.0)
+    assert figures.mib_per_minute == pytest.approx(4)
     short = summarise_load("service", samples, judged, memory[:2], 10.0)
     assert math.isnan(short.mib_per_minute)
 
 
-def result(found: dict[str, Any]) -> dict[str, Any]:
+def make_result(record: dict[str, Any]) -> dict[str, Any]:
     machine = {"processor": "P", "cores": 2, "memory_gib": 4, "gpus": []}
-    return {"command": "c", "at": "today", "versions": {}, "machine": machine} | found
+    return {"command": "c", "at": "today", "versions": {}, "machine": machine} | record
 
 
 def test_broken_promises_are_named() -> None:
     load = {"server": "service", "failed": 0, "lost": 1, "twice": 0, "mib_per_minute": 5.5}
-    killed = {"target": "replica", "candidates": 4, "answered": 4, "told": 5, "ok": 4}
-    killed |= {"left": 0, "orphans": 1}
-    held = HoldupFigures("a flood", 2.0, 1.5, 0, 3, 301.0, 20, 1025.0, 31.0, 1025)
+    kill = {"target": "replica", "candidates": 4, "answered": 4, "told": 5, "ok": 4}
+    kill |= {"left": 0, "orphans": 1}
+    holdup = HoldupFigures("a flood", 2.0, 1.5, 0, 3, 301.0, 20, 1025.0, 31.0, 1025)
     job = {"command": "best-of-n", "kills": 0, "identical": False}
-    found = {"load": [load], "kills": [killed], "holdups": [asdict(held)], "jobs": [job]}
-    assert find_broken_promises(found) == [
+    record = {"load": [load], "kills": [kill], "holdups": [asdict(holdup)], "jobs": [job]}
+    assert find_broken_promises(record) == [
         "load, service: 1 lost",
         "load, service: 5.5 MiB more each minute",
         "holdups, a flood: health_cpu_s 1.5",
@@ -74,35 +74,35 @@ def test_broken_promises_are_named() -> None:
         "jobs, best-of-n: the selections are not those of the undisturbed job",
         "jobs, best-of-n: the job was over before a kill",
     ]
-    assert "| replica | 4 | 4 | 5 | 4 |" in markdown(result(found))
+    assert "| replica | 4 | 4 | 5 | 4 |" in markdown(make_result(record))
 
 
 def test_load_and_kills(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code = main(["--config", written(tmp_path), "--parts", "load,kills"])
-    told = capfd.readouterr()
-    assert code == 0, told.err[-2000:]
-    found = json.loads((tmp_path / "out" / "chaos.json").read_text())
-    [served] = found["load"]
-    assert served["requests"] >= 6 and served["failed"] == served["lost"] == served["twice"] == 0
-    assert 0 < served["p50_s"] <= served["p99_s"]
-    [killed] = found["kills"]
-    assert killed["candidates"] == killed["answered"] == killed["told"] == killed["ok"] == 64
-    assert killed["pause_s"] > 0 and killed["recovered_s"] > 0
-    assert 0 < killed["left"] < 64 and killed["orphans"] == 0
-    assert "## kills" in told.out
+    code = main(["--config", write_config(tmp_path), "--parts", "load,kills"])
+    streams = capfd.readouterr()
+    assert code == 0, streams.err[-2000:]
+    record = json.loads((tmp_path / "out" / "chaos.json").read_text())
+    [load] = record["load"]
+    assert load["requests"] >= 6 and load["failed"] == load["lost"] == load["twice"] == 0
+    assert 0 < load["p50_s"] <= load["p99_s"]
+    [kill] = record["kills"]
+    assert kill["candidates"] == kill["answered"] == kill["told"] == kill["ok"] == 64
+    assert kill["pause_s"] > 0 and kill["recovered_s"] > 0
+    assert 0 < kill["left"] < 64 and kill["orphans"] == 0
+    assert "## kills" in streams.out
 
 
 def test_half_bodies_hold_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdups, "HOLD_S", 1.0)
-    held = holdups.run_attack(tmp_path, "half a body")
+    holdup = holdups.run_attack(tmp_path, "half a body")
     # How quick it is depends on the machine, which is what the whole attack is for.
-    assert holdups.check_holdup(asdict(held) | {"health_cpu_s": 0.0, "stop_s": 0.0}) == []
-    assert held.files > 32 and held.rss_mib > 20 and held.failed == 0
+    assert holdups.check_holdup(asdict(holdup) | {"health_cpu_s": 0.0, "stop_s": 0.0}) == []
+    assert holdup.files > 32 and holdup.rss_mib > 20 and holdup.failed == 0
 
 
 def test_a_killed_job_is_compared_with_one_undisturbed(tmp_path: Path) -> None:
-    assert main(["--config", written(tmp_path), "--parts", "jobs"]) == 0
-    found = json.loads((tmp_path / "out" / "chaos.json").read_text())["jobs"][0]
-    assert found["kills"] >= 1 and found["identical"]
-    assert found["candidates"] == 160
-    assert found["answered"] == 160 + found["twice"] and 0 <= found["twice"] <= 160
+    assert main(["--config", write_config(tmp_path), "--parts", "jobs"]) == 0
+    job = json.loads((tmp_path / "out" / "chaos.json").read_text())["jobs"][0]
+    assert job["kills"] >= 1 and job["identical"]
+    assert job["candidates"] == 160
+    assert job["answered"] == 160 + job["twice"] and 0 <= job["twice"] <= 160

@@ -23,7 +23,7 @@ from tests.experiments.speed.shape import TINY
 ROOT = Path(__file__).parents[3]
 
 
-def given(tmp_path: Path, **parts: str) -> GpuFiguresConfig:
+def make_config(tmp_path: Path, **parts: str) -> GpuFiguresConfig:
     """Return parts that run lines of Python; `result` is the file that they may write."""
     result = tmp_path / "part.json"
     measured: dict[str, Any] = {
@@ -37,7 +37,7 @@ def given(tmp_path: Path, **parts: str) -> GpuFiguresConfig:
     return check(GpuFiguresConfig, data, "test")
 
 
-def run_of(config: GpuFiguresConfig) -> Study[GpuFiguresConfig]:
+def make_study(config: GpuFiguresConfig) -> Study[GpuFiguresConfig]:
     return Study(config, parts=config.select_parts(None))
 
 
@@ -46,13 +46,15 @@ def test_parts_are_kept_and_what_failed_is_tried_again(tmp_path: Path) -> None:
     counting = "import pathlib; open('count', 'a').write('x'); {}".replace(
         "'count'", repr(str(tmp_path / "count"))
     )
-    config = given(tmp_path, good=writing, counted=counting.format("1"), bad="raise SystemExit(3)")
-    text = study(run_of(config))
-    found = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["steps"]
-    assert found["good"]["result"] == {"rows": [{"per_minute": 7}]}
-    assert [found[name]["ok"] for name in ("good", "counted", "bad")] == [True, True, False]
+    config = make_config(
+        tmp_path, good=writing, counted=counting.format("1"), bad="raise SystemExit(3)"
+    )
+    text = study(make_study(config))
+    steps = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["steps"]
+    assert steps["good"]["result"] == {"rows": [{"per_minute": 7}]}
+    assert [steps[name]["ok"] for name in ("good", "counted", "bad")] == [True, True, False]
     assert "left: bad; the same command goes on" in text
-    study(run_of(config))
+    study(make_study(config))
     assert (tmp_path / "count").read_text(encoding="utf-8") == "x"
 
 
@@ -64,12 +66,12 @@ def test_a_part_is_cut_off_when_the_time_is_up(
     clock = SimpleNamespace(monotonic=lambda: next(ticks))
     monkeypatch.setattr("experiments.speed.gpu_figures.time", clock)
     slow = "print('hello', flush=True); import time; time.sleep(600)"
-    config = given(tmp_path, slow=slow, more="")
+    config = make_config(tmp_path, slow=slow, more="")
     config = config.model_copy(update={"minutes": 0.01})
-    text = study(run_of(config))
-    found = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["steps"]
-    assert not found["slow"]["ok"] and "not begun" in found["more"]["said"]
-    assert "cut off: the time was up" in found["slow"]["said"] and "left: slow, more" in text
+    text = study(make_study(config))
+    steps = json.loads((config.output / "gpu_figures.json").read_text(encoding="utf-8"))["steps"]
+    assert not steps["slow"]["ok"] and "not begun" in steps["more"]["said"]
+    assert "cut off: the time was up" in steps["slow"]["said"] and "left: slow, more" in text
 
 
 def test_the_shipped_parts_name_commands_that_are_there(capsys: Any) -> None:
@@ -77,14 +79,14 @@ def test_the_shipped_parts_name_commands_that_are_there(capsys: Any) -> None:
     assert tuple(config.measured) == ("bf16", "service", "fp8", "prefix", "grpo", "tests")
     assert config.minutes < 9
     for name, part in config.measured.items():
-        given = list(part.command)
-        sets = [given[n + 1] for n, word in enumerate(given) if word == "--set"]
-        if "experiments.speed.gpu_throughput" in given:
-            path = ROOT / given[given.index("--config") + 1]
+        arguments = list(part.command)
+        sets = [arguments[n + 1] for n, word in enumerate(arguments) if word == "--set"]
+        if "experiments.speed.gpu_throughput" in arguments:
+            path = ROOT / arguments[arguments.index("--config") + 1]
             loaded = load_config(GpuThroughputConfig, path, sets)
             assert part.result == loaded.output / "throughput.json"
         elif name == "service":
-            loaded_service = load_config(GpuServiceConfig, ROOT / given[-1])
+            loaded_service = load_config(GpuServiceConfig, ROOT / arguments[-1])
             assert part.result == loaded_service.output / "service.json"
     assert (
         main(["--config", str(ROOT / "configs/experiments/gpu_figures.yaml"), "--parts", "none"])
@@ -108,8 +110,8 @@ def test_a_tiny_shape_is_judged_by_the_bare_engine_and_by_the_service(
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     command = [sys.executable, "-m", "experiments.speed.gpu_service", "--config", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-4000:]
     rows = json.loads((tmp_path / "run/service.json").read_text(encoding="utf-8"))["rows"]
     assert [row["work"] for row in rows] == ["with critique", "rating only"]
     for row in rows:

@@ -16,21 +16,21 @@ WORK = GroupWork("http://127.0.0.1:9/v1", "none", [("q", ["a", "b"])] * 5, 16, 2
 
 async def test_groups_are_scored_in_order_and_at_most_two_at_a_time() -> None:
     running, most = 0, 0
-    done = asyncio.Event()
+    both_running = asyncio.Event()
 
     async def score(query: str, responses: list[str]) -> GroupScore:
         nonlocal running, most
         running += 1
         most = max(most, running)
         if running == 2:
-            done.set()
-        await done.wait()  # both are in flight before either ends
+            both_running.set()
+        await both_running.wait()  # both are in flight before either ends
         running -= 1
         return [1.0, None], 1, 0
 
-    found = await score_groups(WORK, score)
-    assert found.scores == [[1.0, None]] * 5
-    assert (most, found.failed, found.invented) == (2, 5, 0)
+    result = await score_groups(WORK, score)
+    assert result.scores == [[1.0, None]] * 5
+    assert (most, result.failed, result.invented) == (2, 5, 0)
 
 
 def test_a_counter_is_summed_over_its_series() -> None:

@@ -14,10 +14,10 @@ def test_the_figures_of_jobs_by_size(tmp_path: Path) -> None:
     # A child's peak counts that of the process it came of, and this one may hold gigabytes.
     study = [sys.executable, "-m", "experiments.speed.jobs", "--config", str(config)]
     subprocess.run(study, check=True, capture_output=True)
-    told = json.loads((tmp_path / "out" / "jobs.json").read_text())
-    found = told["jobs"]
-    assert [(job["queries"], job["way"]) for job in found] == [(5, "one process"), (5, "bare loop")]
-    assert found[0]["times_cpu_us"] == 1 > found[1]["times_cpu_us"]
-    for job in found:
+    record = json.loads((tmp_path / "out" / "jobs.json").read_text())
+    jobs = record["jobs"]
+    assert [(job["queries"], job["way"]) for job in jobs] == [(5, "one process"), (5, "bare loop")]
+    assert jobs[0]["times_cpu_us"] == 1 > jobs[1]["times_cpu_us"]
+    for job in jobs:
         assert 10 < job["peak_mb"] < 500 and job["cpu_us"] > 0
     assert "| 5 |" in (tmp_path / "out" / "jobs.md").read_text()

@@ -39,7 +39,7 @@ def one_by_one(work: OverlapWork, judged: int) -> Iterator[Callable[[], None]]:
 
 
 @pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+def run_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """Return a function that runs the study with trainers of its own, and returns the result."""
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -52,8 +52,8 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         path = tmp_path / "run.yaml"
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
         code = main(["--config", str(path)])
-        found = json.loads((tmp_path / "out/overlap.json").read_text(encoding="utf-8"))
-        return code, found["steps"]
+        record = json.loads((tmp_path / "out/overlap.json").read_text(encoding="utf-8"))
+        return code, record["steps"]
 
     yield run
     for model in REWARD_MODELS.values():
@@ -62,11 +62,11 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 
 def test_a_trainer_that_is_not_installed_has_no_figures(
-    measured: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run_study: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = MeasuredTrainer("one by one", "trl", partial(one_by_one, judged=2))
     missing = MeasuredTrainer("missing", "verl", partial(one_by_one, judged=2))
-    code, steps = measured({"alone": alone, "missing": missing})
+    code, steps = run_study({"alone": alone, "missing": missing})
     assert code == 0
     assert steps["alone"]["in_flight"] == 1 and steps["alone"]["both_s"] > 0
     assert steps["missing"]["both_s"] is None
@@ -76,18 +76,18 @@ def test_a_trainer_that_is_not_installed_has_no_figures(
 
 
 def test_a_rollout_that_is_not_judged_is_an_error(
-    measured: Any, capsys: pytest.CaptureFixture[str]
+    run_study: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trainer = MeasuredTrainer("forgets one", "trl", partial(one_by_one, judged=1))
-    code, _ = measured({"forgets": trainer})
+    code, _ = run_study({"forgets": trainer})
     assert code == 1
     assert "1 judgements of 2 rollouts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("both_s", "hidden"), [(11.0, 0.0), (7.0, 1.0), (8.0, 0.75)])
 def test_the_hidden_share(both_s: float, hidden: float) -> None:
-    found = {"neither_s": 1.0, "generation_s": 7.0, "judging_s": 5.0, "both_s": both_s}
-    assert measure_hidden_share(found) == hidden
+    seconds = {"neither_s": 1.0, "generation_s": 7.0, "judging_s": 5.0, "both_s": both_s}
+    assert measure_hidden_share(seconds) == hidden
 
 
 def test_verl_and_openrlhf_judge_each_rollout_once(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_verl_and_openrlhf_judge_each_rollout_once(tmp_path: Path) -> None:
     config = {"output": str(tmp_path), "frameworks": str(FRAMEWORKS), "trl": "none", **SMALL}
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    parts = [name for name, own in TRAINERS.items() if own.package != "trl"]
+    parts = [name for name, trainer in TRAINERS.items() if trainer.package != "trl"]
     command = [sys.executable, "-m", "experiments.speed.overlap", "--config", str(path)]
     subprocess.run([*command, "--parts", ",".join(parts)], check=True, cwd=ROOT)
     steps = json.loads((tmp_path / "overlap.json").read_text(encoding="utf-8"))["steps"]
-    assert list(steps) == parts and all(own["in_flight"] >= 1 for own in steps.values())
+    assert list(steps) == parts and all(step["in_flight"] >= 1 for step in steps.values())

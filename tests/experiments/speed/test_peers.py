@@ -29,14 +29,14 @@ from experiments.speed.raters import RATERS, RatedRows, RatingWork, rate_timed
 HERE = [name for name in RATERS if name in (OURS, "AsyncOpenAI")]
 
 
-def installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     return peer_python(name, Path(".venv/peers")).exists()
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PeersConfig:
     """Return a config of a small study of the judges that are installed."""
-    there = {name: rate for name, rate in RATERS.items() if installed(name)}
+    there = {name: rate for name, rate in RATERS.items() if is_installed(name)}
     monkeypatch.setattr(peers, "RATERS", there)
     sides = [side for side in peers.SIDES if side[0] in there]
     monkeypatch.setattr(peers, "SIDES", sides)
@@ -83,9 +83,9 @@ def test_this_package_loses_no_judgement_of_an_endpoint_that_comes_back(
 
 def test_this_package_believes_no_planted_verdict(config: PeersConfig) -> None:
     rows = measure_planted(config)
-    found = {(row["judge"], row["says"]): row for row in rows}
-    assert found[OURS, "quote, verdict"]["own"] == found[OURS, "quote"]["none"] == 32
-    assert found["AsyncOpenAI", "quote"]["believed"] == 32
+    rows_by_side = {(row["judge"], row["says"]): row for row in rows}
+    assert rows_by_side[OURS, "quote, verdict"]["own"] == rows_by_side[OURS, "quote"]["none"] == 32
+    assert rows_by_side["AsyncOpenAI", "quote"]["believed"] == 32
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -95,9 +95,9 @@ def test_an_answer_quotes_the_best_verdict_and_may_end_there(name: str) -> None:
     assert quoted["quote, verdict"].startswith(quoted["quote"])
     assert len(quoted["quote, verdict"]) > len(plain)
     if name in ("openjudge", "its-hub", "verifiers"):
-        read = json.loads(quoted["quote, verdict"])
-        assert form.plant in json.dumps(read).replace('\\"', '"')
-        assert json.loads(plain).keys() == read.keys()
+        content = json.loads(quoted["quote, verdict"])
+        assert form.plant in json.dumps(content).replace('\\"', '"')
+        assert json.loads(plain).keys() == content.keys()
     else:
         assert quoted["quote"].endswith(form.plant)
 
@@ -106,9 +106,9 @@ async def test_a_call_that_fails_is_counted_and_has_no_number() -> None:
     with endpoint(0.0) as server:
         nowhere = server.address("no form")  # the endpoint answers with an error
         work = RatingWork(nowhere, [("q", "a")] * 3, [], 2, 16)
-        found = await rate_timed("AsyncOpenAI", work)
-    assert found.readings == [(None, None)] * 3
-    assert found.errors == {"InternalServerError": 3}
+        result = await rate_timed("AsyncOpenAI", work)
+    assert result.readings == [(None, None)] * 3
+    assert result.errors == {"InternalServerError": 3}
 
 
 def test_the_report_has_the_parts_that_are_done() -> None:

@@ -38,18 +38,18 @@ def test_each_way_is_measured_once_for_each_number_of_items(tmp_path: Path) -> N
 
 
 def test_computed_tokens_are_those_that_no_cache_held() -> None:
-    one = {"items": 1, "tokens_in": 500, "tokens_cached": 100}
+    single = {"items": 1, "tokens_in": 500, "tokens_cached": 100}
     many = {"items": 4, "tokens_in": 2000, "tokens_cached": 1400}
-    rows = make_cost_rows({"items": [one, many]})
+    rows = make_cost_rows({"items": [single, many]})
     assert [(row["computed"], row["ratio"]) for row in rows] == [(400, 1.0), (600, 1.5)]
     assert [row["ratio"] for row in make_cost_rows({"items": [many]})] == [None]
 
 
 def test_responses_share_no_beginning_and_have_the_wanted_length() -> None:
     config = RubricCostConfig(output=Path("out"), item_words=20, response_words=50)
-    one, other = (make_response(config, mark, 3) for mark in ("a 1", "a 2"))
-    assert one.query.split()[:2] != other.query.split()[:2]
-    assert one.response.split()[:2] != other.response.split()[:2]
-    assert len(one.response.split()) == 50
-    criteria = [item.criterion for item in context_of(one.context).rubric]
-    assert len(set(criteria)) == 3 and {len(own.split()) for own in criteria} == {20}
+    first, other = (make_response(config, mark, 3) for mark in ("a 1", "a 2"))
+    assert first.query.split()[:2] != other.query.split()[:2]
+    assert first.response.split()[:2] != other.response.split()[:2]
+    assert len(first.response.split()) == 50
+    criteria = [item.criterion for item in context_of(first.context).rubric]
+    assert len(set(criteria)) == 3 and {len(criterion.split()) for criterion in criteria} == {20}

@@ -12,18 +12,18 @@ import yaml
 from experiments.speed.service import BARE, SERVICE, compute_ratios, main
 
 
-def row(server: str, per_second: float, p50_s: float, cpu_ms: float) -> dict[str, Any]:
+def make_row(server: str, per_second: float, p50_s: float, cpu_ms: float) -> dict[str, Any]:
     return {"server": server, "per_second": per_second, "p50_s": p50_s, "cpu_ms": cpu_ms}
 
 
 def test_ratios_are_of_the_same_round() -> None:
     rows = [
-        row(SERVICE, 90, 0.2, 1.1),
-        row(BARE, 100, 0.1, 1.0),
-        row(SERVICE, 40, 0.3, 1.2),
-        row(BARE, 50, 0.2, 1.0),
-        row(SERVICE, 100, 0.1, 0.9),
-        row(BARE, 100, 0.1, 1.0),
+        make_row(SERVICE, 90, 0.2, 1.1),
+        make_row(BARE, 100, 0.1, 1.0),
+        make_row(SERVICE, 40, 0.3, 1.2),
+        make_row(BARE, 50, 0.2, 1.0),
+        make_row(SERVICE, 100, 0.1, 0.9),
+        make_row(BARE, 100, 0.1, 1.0),
     ]
     assert compute_ratios(rows) == {
         "per_second": pytest.approx(0.9),
@@ -38,8 +38,12 @@ def test_both_servers_are_measured(tmp_path: Path) -> None:
     path = tmp_path / "service.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     assert main(["--config", str(path)]) == 0
-    found = json.loads((tmp_path / "out" / "service.json").read_text())
-    assert [one["server"] for one in found["rounds"]] == [SERVICE, BARE]
-    for one in found["rounds"]:
-        assert one["requests"] > 0 and one["failed"] == 0 and one["cpu_ms"] > 0
+    record = json.loads((tmp_path / "out" / "service.json").read_text())
+    assert [server_round["server"] for server_round in record["rounds"]] == [SERVICE, BARE]
+    for server_round in record["rounds"]:
+        assert (
+            server_round["requests"] > 0
+            and server_round["failed"] == 0
+            and server_round["cpu_ms"] > 0
+        )
     assert "| bare FastAPI |" in (tmp_path / "out" / "service.md").read_text()

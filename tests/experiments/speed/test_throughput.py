@@ -43,46 +43,50 @@ ROOT = Path(__file__).parents[3]
 FAKE = JudgeConfig(kind="fake")
 
 
-def spent(seconds: float, judgements: int = 4, critiques_s: float | None = None) -> SideRound:
+def make_round(seconds: float, judgements: int = 4, critiques_s: float | None = None) -> SideRound:
     usage = Usage(10 * judgements, 5 * judgements, 2 * judgements)
     return SideRound(seconds, judgements, judgements - 1, usage, critiques_s)
 
 
-def result(**parts: Any) -> dict[str, Any]:
+def make_result(**parts: Any) -> dict[str, Any]:
     config = ThroughputConfig(output=Path("out"))
-    found: dict[str, Any] = to_plain(Study(config, "c").head() | parts)
-    return found
+    record: dict[str, Any] = to_plain(Study(config, "c").head() | parts)
+    return record
 
 
 # --- the work -----------------------------------------------------------------------------------
 
 
 def test_every_candidate_is_new_and_every_mark_is_other_work() -> None:
-    one, other = made_candidates("1a", 5, 8), made_candidates("1b", 5, 8)
-    assert len(one) == len(set(one)) == 40
-    assert len({c.query for c in one}) == 5
-    assert not {c.query for c in one} & {c.query for c in other}
-    assert [c.response for c in one] == [c.response for c in other]
-    assert one == made_candidates("1a", 5, 8)
+    first, other = made_candidates("1a", 5, 8), made_candidates("1b", 5, 8)
+    assert len(first) == len(set(first)) == 40
+    assert len({c.query for c in first}) == 5
+    assert not {c.query for c in first} & {c.query for c in other}
+    assert [c.response for c in first] == [c.response for c in other]
+    assert first == made_candidates("1a", 5, 8)
 
 
 async def test_sides_take_turns_and_none_sees_the_same_work_twice() -> None:
     calls: list[tuple[str, list[Candidate]]] = []
 
-    def side(name: str) -> Side:
-        async def judge(given: list[Candidate]) -> SideRound:
-            calls.append((name, given))
-            return spent(1.0, len(given))
+    def make_side(name: str) -> Side:
+        async def judge(candidates: list[Candidate]) -> SideRound:
+            calls.append((name, candidates))
+            return make_round(1.0, len(candidates))
 
         return judge
 
-    sides = {name: side(name) for name in "xyz"}
-    found = await alternate(sides, 3, lambda mark: made_candidates(mark, 1, 6))
+    sides = {name: make_side(name) for name in "xyz"}
+    rounds_by_side = await alternate(sides, 3, lambda mark: made_candidates(mark, 1, 6))
     assert "".join(name for name, _ in calls) == "xyz" + "xyz" + "yzx" + "zxy"
-    assert [len(given) for _, given in calls] == [WARM_UP] * 3 + [6] * 9
-    queries = [given[0].query for _, given in calls]
+    assert [len(candidates) for _, candidates in calls] == [WARM_UP] * 3 + [6] * 9
+    queries = [candidates[0].query for _, candidates in calls]
     assert len(set(queries)) == len(queries)
-    assert {name: len(rounds) for name, rounds in found.items()} == {"x": 3, "y": 3, "z": 3}
+    assert {name: len(rounds) for name, rounds in rounds_by_side.items()} == {
+        "x": 3,
+        "y": 3,
+        "z": 3,
+    }
 
 
 def test_ratios_are_medians_over_the_rounds() -> None:
@@ -91,14 +95,14 @@ def test_ratios_are_medians_over_the_rounds() -> None:
 
 
 async def test_the_service_by_handle_and_by_http_judges_everything() -> None:
-    given = made_candidates("1a", 2, 8)
+    candidates = made_candidates("1a", 2, 8)
     async with open_judge(FAKE) as handle, serve_over_http(handle) as http:
-        found = [await make_client_side(client)(given) for client in (handle, http)]
-        direct, remote = await handle.rate(given), await http.rate(given)
-    for one in found:
-        assert (one.judgements, one.rated) == (16, 16)
-        assert one.usage.tokens_out == sum(j.usage.tokens_out for j in direct) > 0
-        assert one.seconds > 0
+        rounds = [await make_client_side(client)(candidates) for client in (handle, http)]
+        direct, remote = await handle.rate(candidates), await http.rate(candidates)
+    for side_round in rounds:
+        assert (side_round.judgements, side_round.rated) == (16, 16)
+        assert side_round.usage.tokens_out == sum(j.usage.tokens_out for j in direct) > 0
+        assert side_round.seconds > 0
     assert [j.rating for j in direct] == [j.rating for j in remote]
 
 
@@ -106,8 +110,10 @@ async def test_the_service_by_handle_and_by_http_judges_everything() -> None:
 
 
 def test_figures_of_rounds() -> None:
-    found = sum_rounds([spent(2), spent(8), spent(4)], [spent(1), spent(2), spent(4)])
-    assert found == {
+    figures = sum_rounds(
+        [make_round(2), make_round(8), make_round(4)], [make_round(1), make_round(2), make_round(4)]
+    )
+    assert figures == {
         "seconds": 4,
         "rounds_s": [2, 8, 4],
         "ratio": 2,
@@ -117,7 +123,7 @@ def test_figures_of_rounds() -> None:
         "hit_rate": 0.5,
         "tokens_out": 2,
     }
-    text = markdown(result(paths=[{"path": "service"} | found]))
+    text = markdown(make_result(paths=[{"path": "service"} | figures]))
     row = "| service | 4 | 4.00 s (2.00, 8.00, 4.00) | 2.000 | 10 | 0.50 | 2 | 0.75 |"
     assert row in text and "Prefix" not in text
 
@@ -141,8 +147,8 @@ def tokens(smollm2: Any) -> PromptTokenizer:
 def test_the_slot_is_where_the_judge_reads_it(
     tokens: PromptTokenizer, text: str, before: str, written: bool
 ) -> None:
-    own = Generation(text, tuple(tokens.continuation(text) if text else ()))
-    slot = find_slot(tokens, load_format("autoj-en"), [1, 2, 3], own)
+    generation = Generation(text, tuple(tokens.continuation(text) if text else ()))
+    slot = find_slot(tokens, load_format("autoj-en"), [1, 2, 3], generation)
     assert slot.written is written
     assert slot.context[:3] == [1, 2, 3]
     assert tokens.tokenizer.decode(slot.context[3:]).endswith(before)
@@ -152,19 +158,25 @@ def test_the_slot_is_where_the_judge_reads_it(
 def test_labels_of_one_and_of_two_tokens() -> None:
     labels = {"1": (11,), "2": (12,), "10": (11, 10)}
     assert inner_nodes(labels) == {(): [11, 12], (11,): [10]}
-    read = {(): {11: math.log(0.5), 12: math.log(0.25)}, (11,): {10: math.log(0.2), 99: -0.1}}
-    assert dict(probabilities(labels, read)) == pytest.approx({"1": 0.4, "2": 0.25, "10": 0.1})
+    logprobs = {(): {11: math.log(0.5), 12: math.log(0.25)}, (11,): {10: math.log(0.2), 99: -0.1}}
+    assert dict(probabilities(labels, logprobs)) == pytest.approx({"1": 0.4, "2": 0.25, "10": 0.1})
 
 
-def output(ids: list[int], logprobs: list[dict[int, float]] | None = None, cached: int = 2) -> Any:
-    told = [{i: SimpleNamespace(logprob=p) for i, p in row.items()} for row in logprobs or []]
-    own = SimpleNamespace(text="t", token_ids=ids, logprobs=told)
-    return SimpleNamespace(prompt_token_ids=[1, 2, 3], num_cached_tokens=cached, outputs=[own])
+def make_output(
+    ids: list[int], logprobs: list[dict[int, float]] | None = None, cached: int = 2
+) -> Any:
+    token_logprobs = [
+        {i: SimpleNamespace(logprob=p) for i, p in row.items()} for row in logprobs or []
+    ]
+    completion = SimpleNamespace(text="t", token_ids=ids, logprobs=token_logprobs)
+    return SimpleNamespace(
+        prompt_token_ids=[1, 2, 3], num_cached_tokens=cached, outputs=[completion]
+    )
 
 
 def test_tokens_of_outputs_are_added() -> None:
-    assert count_usage([output([5, 6]), output([7], cached=0)]) == Usage(6, 2, 3)
-    assert read_text(output([5, 6])) == Generation("t", (5, 6))
+    assert count_usage([make_output([5, 6]), make_output([7], cached=0)]) == Usage(6, 2, 3)
+    assert read_text(make_output([5, 6])) == Generation("t", (5, 6))
 
 
 class Model:
@@ -186,20 +198,23 @@ class Model:
         self.full = False
         return True
 
-    def generate(self, given: list[dict[str, Any]], params: Any, use_tqdm: bool) -> list[Any]:
-        self.calls.append(len(given))
-        each = params if isinstance(params, list) else [params] * len(given)
-        return [self._one(g["prompt_token_ids"], p) for g, p in zip(given, each, strict=True)]
+    def generate(self, prompts: list[dict[str, Any]], params: Any, use_tqdm: bool) -> list[Any]:
+        self.calls.append(len(prompts))
+        sampling_params = params if isinstance(params, list) else [params] * len(prompts)
+        return [
+            self._generate_one(g["prompt_token_ids"], p)
+            for g, p in zip(prompts, sampling_params, strict=True)
+        ]
 
-    def _one(self, prompt: list[int], params: dict[str, Any]) -> Any:
+    def _generate_one(self, prompt: list[int], params: dict[str, Any]) -> Any:
         cached = len(prompt) // 2 if self.full else 0
         self.full = not params.get("skip_reading_prefix_cache")
         ids = self._encode(self._text)[: params["max_tokens"]]
-        asked = params.get("logprob_token_ids", range(params.get("logprobs", 0)))
-        row = {i: math.log((i % 7 + 1) / 100) for i in asked}
-        found = output(ids, [row] * len(ids), cached)
-        found.prompt_token_ids, found.outputs[0].text = prompt, self._text
-        return found
+        token_ids = params.get("logprob_token_ids", range(params.get("logprobs", 0)))
+        row = {i: math.log((i % 7 + 1) / 100) for i in token_ids}
+        output = make_output(ids, [row] * len(ids), cached)
+        output.prompt_token_ids, output.outputs[0].text = prompt, self._text
+        return output
 
 
 def bare_engine(smollm2: Any, text: str) -> tuple[BareEngine, Model]:
@@ -213,16 +228,16 @@ CRITIQUE = "Brief, but right.\nRating: [[7]]"
 
 async def test_the_bare_engine_asks_for_everything_at_once(smollm2: Any) -> None:
     bare, model = bare_engine(smollm2, CRITIQUE)
-    given = made_candidates("1a", 1, 5)
-    whole = await bare.judge(given)
+    candidates = made_candidates("1a", 1, 5)
+    whole = await bare.judge(candidates)
     assert model.calls == [5, 10]  # the critiques; two nodes of each slot, since "10" is two tokens
     written = len(bare.tokens.continuation(CRITIQUE))
     assert (whole.judgements, whole.rated) == (5, 5)
     assert whole.usage.tokens_out == 5 * written + 10
     assert whole.critiques_s is not None and 0 < whole.critiques_s <= whole.seconds
     assert whole.usage.tokens_cached > 0
-    assert (await bare.judge(given, cached=False)).usage.tokens_cached == 0
-    alone = await bare.judge(given, critique=False)
+    assert (await bare.judge(candidates, cached=False)).usage.tokens_cached == 0
+    alone = await bare.judge(candidates, critique=False)
     assert (alone.usage.tokens_out, alone.critiques_s) == (10, None)
 
 
@@ -241,26 +256,28 @@ def test_a_cache_is_emptied_or_the_measurement_ends(
 
 async def test_the_prefix_rows_and_their_table(smollm2: Any, tmp_path: Path) -> None:
     bare, _ = bare_engine(smollm2, CRITIQUE)
-    given = {"candidates": 6, "rounds": 2, "long_words": 100}
-    rows = await measure_prefix(load_config(ThroughputConfig, written(tmp_path, **given)), bare)
+    settings = {"candidates": 6, "rounds": 2, "long_words": 100}
+    rows = await measure_prefix(
+        load_config(ThroughputConfig, write_config(tmp_path, **settings)), bare
+    )
     assert [row["judging"][:6] for row in rows] == ["critiq", "rating"] * 2
     assert all(0 < row["hit_rate"] < 0.5 and row["ratio"] > 0 for row in rows)
     assert rows[0]["query_tokens"] < 60 < 100 < rows[2]["query_tokens"]
-    text = markdown(result(prefix=rows))
+    text = markdown(make_result(prefix=rows))
     assert text.count("| rating alone |") == text.count("| critique and rating |") == 2
 
 
 # --- the command --------------------------------------------------------------------------------
 
 
-def written(folder: Path, **given: Any) -> str:
+def write_config(folder: Path, **settings: Any) -> str:
     path = folder / "throughput.yaml"
-    path.write_text(yaml.safe_dump({"output": str(folder / "out")} | given))
+    path.write_text(yaml.safe_dump({"output": str(folder / "out")} | settings))
     return str(path)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("settings", "message"),
     [
         pytest.param({"judge": {"kind": "fake"}}, "kind vllm", id="no engine"),
         pytest.param({"judge": {"format": "scalar"}}, "generative judge", id="scalar"),
@@ -270,22 +287,22 @@ def written(folder: Path, **given: Any) -> str:
     ],
 )
 def test_a_judge_that_the_paths_cannot_share_is_refused(
-    tmp_path: Path, given: dict[str, Any], said: str
+    tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
-        load_config(ThroughputConfig, written(tmp_path, **given))
+    with pytest.raises(ConfigError, match=message):
+        load_config(ThroughputConfig, write_config(tmp_path, **settings))
 
 
 @pytest.mark.engine
 def test_the_prefix_part_on_an_engine(policy: str, tmp_path: Path) -> None:
     judge = {"model": policy, "format": "autoj-en", "wrapper": "chat", "max_tokens": 8}
     judge |= {"max_model_len": 1024, "kv_cache_gib": 0.1}
-    given = {"judge": judge, "queries": 1, "candidates": 4, "rounds": 1}
-    path = written(tmp_path, long_words=200, **given)
+    settings = {"judge": judge, "queries": 1, "candidates": 4, "rounds": 1}
+    path = write_config(tmp_path, long_words=200, **settings)
     # In a process of its own: vLLM's engine leaves sockets and warnings behind.
     command = [sys.executable, "-m", "experiments.speed.throughput", "--config", path]
     command += ["--parts", "prefix"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("rating alone") == 2
-    assert (tmp_path / "out/throughput.md").read_text().strip() in done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("rating alone") == 2
+    assert (tmp_path / "out/throughput.md").read_text().strip() in process.stdout
