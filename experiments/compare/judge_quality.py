@@ -85,7 +85,9 @@ async def study(run: Study[JudgeQualityConfig]) -> str:
             answers = await ask(judge, journal, inputs)
             judgements = [answers[item] for item in inputs]
             fmt = load_judge_format(judge)
-            figures_by_part[part] = ratings.measure_judge(material, fmt, judgements, judge.critique)
+            figures_by_part[part] = ratings.measure_judgements(
+                material, fmt, judgements, judge.critique
+            )
             text = write()
         if "rivals" in run.parts:
             rival_predictions = _predict_ratings(config, material.training, material.rated)

@@ -49,7 +49,7 @@ def make_single_inputs(rows: Sequence[Rated]) -> list[JudgeInput]:
     return [JudgeInput("single", row.query, (row.response,)) for row in rows]
 
 
-def measure_judge(
+def measure_judgements(
     material: Material, fmt: JudgeFormat, judgements: Sequence[Judgement], critiques: bool
 ) -> PartFigures:
     """Return the figures of a judge's ratings of the rated rows, in their order.

@@ -263,7 +263,7 @@ NOTE = (
 COST = ("calls", "failed", "tokens_in", "tokens_cached", "tokens_out")
 
 
-def make_rows(
+def make_result_rows(
     steps: Mapping[str, Any], grades: Sequence[Sequence[float]], draws: Draws
 ) -> list[Any]:
     """Return a row of the table for each way and view that was measured."""
@@ -305,7 +305,7 @@ def markdown(config: RealJudgeConfig, result: dict[str, Any]) -> str:
     """Write the figures as a Markdown table."""
     groups = read_short_groups(config)
     grades = [[output.score for output in row.outputs] for row in groups]
-    rows = make_rows(result["steps"], grades, config.draws)
+    rows = make_result_rows(result["steps"], grades, config.draws)
     about = (
         f"{len(groups)} validation instructions with {config.responses} responses of at most "
         f"{config.response_chars} characters; chat is `{config.judges['chat'].model}`."

@@ -206,7 +206,7 @@ def measure_verdicts(
     }
 
 
-def measure_order(
+def measure_checklist_order(
     scores: Sequence[float | None], checked_responses: Sequence[CheckedResponse], draws: Draws
 ) -> dict[str, Any]:
     """Return Spearman's correlation of the judge's scores and the program's, over responses."""
@@ -252,7 +252,9 @@ def markdown(config: RubricJudgeConfig, result: dict[str, Any]) -> str:
     for part, step in result["steps"].items():
         way = {"way": RUBRIC_WAYS[part].name}
         scores.append(
-            step | way | {"order": measure_order(step["scores"], checked_responses, config.draws)}
+            step
+            | way
+            | {"order": measure_checklist_order(step["scores"], checked_responses, config.draws)}
         )
         if RUBRIC_WAYS[part].by != "overall":
             row = measure_verdicts(step["shares"], checked_responses, config.draws)

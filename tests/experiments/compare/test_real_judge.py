@@ -19,7 +19,7 @@ from experiments.compare.real_judge import (
     RealJudgeConfig,
     correlate_within,
     main,
-    make_rows,
+    make_result_rows,
     read_short_groups,
 )
 
@@ -68,7 +68,7 @@ def test_every_way_ranks_and_the_same_command_judges_nothing_again(tmp_path: Pat
     assert calls["circular"] == 3 * 12  # two neighbours of four are all pairs
     groups = read_short_groups(load_config(RealJudgeConfig, config))
     grades = [[output.score for output in row.outputs] for row in groups]
-    rows = make_rows(steps, grades, Draws(20))
+    rows = make_result_rows(steps, grades, Draws(20))
     orders = {(row["judge"], row["by"]): row["spearman"]["value"] for row in rows}
     # A scripted judge knows a group, or the better of two, only in a text that it writes.
     blind = {(row["judge"], row["by"]) for row in rows if row["ties"] == 1}

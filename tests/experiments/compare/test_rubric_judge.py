@@ -23,7 +23,7 @@ from experiments.compare.rubric_judge import (
     main,
     make_calibration_rows,
     make_responses,
-    measure_order,
+    measure_checklist_order,
     measure_verdicts,
 )
 
@@ -75,7 +75,7 @@ def test_a_judge_that_reads_items_is_right_about_all_of_them(tmp_path: Path) -> 
         figures = measure_verdicts(steps[part]["shares"], responses, Draws(20))
         assert figures["accuracy"]["value"] == figures["area"]["value"] == 1
         assert figures["error"] < 0.06 and figures["brier"]["value"] < 0.01
-        assert measure_order(steps[part]["scores"], responses, Draws(20))["value"] > 0.95
+        assert measure_checklist_order(steps[part]["scores"], responses, Draws(20))["value"] > 0.95
     assert [steps[part]["calls"] for part in PARTS] == [36, 12, 12]
     page = (tmp_path / "out/rubric_judge.md").read_text()
     assert "12 responses with 36 items" in page and "| `items`, without reasons | 1.000" in page

@@ -120,7 +120,7 @@ def test_the_fit_finds_what_orders_and_is_blind_to_what_all_share() -> None:
 
 
 def write_graded(folder: Path) -> None:
-    """Return ten instructions with the outputs of six systems each."""
+    """Write ten instructions with the outputs of six systems each."""
     with gzip.open(folder / "outputs.jsonl.gz", "wt") as outputs:
         for n in range(10):
             texts = {f"s{k}": f"word {k} " * (k + n) for k in range(6)}
