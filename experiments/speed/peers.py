@@ -61,6 +61,8 @@ GROUP = 32
 """Number of responses to one query."""
 BY_REPLICA = f"{OURS}, own replica"
 ONE_TOKEN = f"{OURS}, without critique"
+REAL_SIDES = (OURS, ONE_TOKEN, BY_REPLICA, *list(RATERS)[1:])
+"""Names of the sides of `judge`."""
 
 
 class PeersConfig(StudyConfig):
@@ -214,6 +216,8 @@ def real_sides(config: PeersConfig) -> Iterator[tuple[str, str, dict[str, Any]]]
 
     Raises ConfigError for an unknown name in `judges`.
     """
+    if unknown := set(config.judges) - set(REAL_SIDES):
+        raise ConfigError(f"judges: no {unknown}; there are {REAL_SIDES}")
     endpoint_keys = {
         "tokenizer": resolve(config.server).path,
         "max_model_len": 2048,
@@ -225,8 +229,6 @@ def real_sides(config: PeersConfig) -> Iterator[tuple[str, str, dict[str, Any]]]
         (BY_REPLICA, OURS, config.server.model_dump(mode="json", exclude_unset=True)),
         *((name, name, dict[str, Any]()) for name in list(RATERS)[1:]),
     ]
-    if unknown := set(config.judges) - {side for side, _, _ in sides}:
-        raise ConfigError(f"judges: no {unknown}; there are {[side for side, _, _ in sides]}")
     yield from (side for side in sides if not config.judges or side[0] in config.judges)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.errors import EngineError
+from autoj_reward.errors import ConfigError, EngineError
 from autoj_reward.io.provenance import describe_machine
 from experiments.speed import peers
 from experiments.speed.endpoint import EXPECTED, FORMS, endpoint, write_answer
@@ -23,6 +23,7 @@ from experiments.speed.peers import (
     measure_killed,
     measure_planted,
     rater_figures,
+    real_sides,
 )
 from experiments.speed.raters import RATERS, RatedRows, RatingWork, rate_timed
 
@@ -112,11 +113,12 @@ async def test_a_call_that_fails_is_counted_and_has_no_number() -> None:
 
 
 def test_the_report_has_the_parts_that_are_done() -> None:
-    row = RatedRows([(7.0, None), (7.0, None), (None, None)], {"E": 1}, None, 1, 2, 3)
+    row = RatedRows([(70.0, 6.5), (70.0, 7.5), (None, None)], {"E": 1}, None, 1, 2, 3)
     tokens = {"tokens_in": 5, "tokens_cached": 4, "tokens_out": 3, "requests": 3}
-    real = json.loads(json.dumps([{"judge": OURS} | asdict(row) | tokens]))
+    real = json.loads(json.dumps([{"judge": OURS, "scale": (1, 10)} | asdict(row) | tokens]))
     [figure] = rater_figures(real)
-    assert (figure["rated"], figure["levels"], figure["ties"]) == (2, 1, 1.0)
+    assert (figure["rated"], figure["levels"], figure["off_scale"]) == (2, 1, 2)
+    assert (figure["ties"], figure["expected_ties"]) == (1.0, 0.0)
     config = {"server": {"model": "m"}, "queries": 1, "running": 2, "max_tokens": 3}
     config |= {"judgements": 1, "in_flight": 1, "latency_s": 0, "rounds": 1, "outage_s": 1}
     head = {
@@ -127,8 +129,16 @@ def test_the_report_has_the_parts_that_are_done() -> None:
         "config": config,
     }
     text = markdown(head | {"steps": {"judge": real}, "peers": {"OpenJudge": "1"}})
-    assert "| autoj-reward | 2 | 5 | 4 | 3 | 2 | 1 | 100% | 1 E |" in text
+    assert "| autoj-reward | 2 | 5 | 4 | 3 | 2 | 2 | 1 | 100% | 0% | 1 E |" in text
     assert "killed" not in text
+
+
+def test_single_judges_are_measured_by_name() -> None:
+    config = PeersConfig.model_validate(
+        {"server": {"kind": "vllm", "model": "m"}, "judges": ["nobody"], "output": "o"}
+    )
+    with pytest.raises(ConfigError, match="judges: no .'nobody'.; there are"):
+        list(real_sides(config))
 
 
 def test_a_judge_or_environment_that_fails_is_an_error_that_says_why(tmp_path: Path) -> None:
