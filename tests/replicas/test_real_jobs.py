@@ -16,7 +16,6 @@ import pytest
 
 from tests.watched import Watched
 
-CURSOR_UP = "\x1b[A"
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 QUERY = "Name three things to do on a rainy afternoon."
@@ -65,7 +64,7 @@ def test_the_job_from_the_command_line(tmp_path: Path) -> None:
         assert any("VLLM" in title for title in job.titles) and remaining == []
         assert job.process.stdout is not None
         lines = (job.stderr + job.process.stdout.read()).replace("\r", "\n").splitlines()
-    lines = [line.removeprefix(CURSOR_UP) for line in lines]  # between two progress bars
+    assert "\x1b" not in job.stderr  # a log file gets no control codes
     usage_lines = [line for line in lines if line.startswith("judge default:autoj-en:")]
     # Nine candidates with two critiques each.
     assert len(usage_lines) == 1 and "18 of 18 judgements ok" in usage_lines[0]

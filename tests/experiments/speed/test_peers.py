@@ -137,7 +137,7 @@ def test_single_judges_are_measured_by_name() -> None:
     config = PeersConfig.model_validate(
         {"server": {"kind": "vllm", "model": "m"}, "judges": ["nobody"], "output": "o"}
     )
-    with pytest.raises(ConfigError, match="judges: no .'nobody'.; there are"):
+    with pytest.raises(ConfigError, match=r"judges: no \{'nobody'\}; there are"):
         list(real_sides(config))
 
 
