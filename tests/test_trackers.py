@@ -16,7 +16,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.engine.server import free_port, server, wait_until_ready
+from experiments.faults.server import free_port
+from tests.engine.server import server, wait_until_ready
 
 ROOT = Path(__file__).parents[1]
 TRACKERS = Path(os.environ.get("AUTOJ_TRACKERS", ROOT / ".venv/trackers"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import pytest
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.vllm import engine_arguments
 from autoj_reward.models import resolve
+from experiments.faults.server import free_port
 
 
 @contextmanager
@@ -37,11 +37,6 @@ def openai_server(judge: JudgeConfig, name: str, log: Path) -> Iterator[str]:
         address = f"http://127.0.0.1:{port}"
         wait_until_ready(f"{address}/health", process, log)
         yield address
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @contextmanager

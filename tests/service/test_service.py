@@ -24,15 +24,10 @@ from autoj_reward.service import serve
 from autoj_reward.service.serve import listen
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
+from experiments.faults.server import free_port
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def write_config(folder: Path, port: int) -> Path:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from autoj_reward.engine.endpoint import TEST_MESSAGES
+from experiments.faults.server import free_port
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 from tests.processes import run_two_ranks
-from tests.service.test_service import free_port
 
 ROOT = Path(__file__).parents[2]
 RANK = """
