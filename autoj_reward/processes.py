@@ -37,11 +37,11 @@ def is_first_rank() -> bool:
 
 
 def of_first_rank(name: str, value: T) -> T:
-    """Return rank 0's value under this name; in a single process, return `value`.
+    """Share rank 0's `value` with all ranks and return it. A single process returns its own.
 
-    value: a JSON-compatible value. The ranks exchange it through the key-value store of
-    torch.distributed, which is no collective operation. Rank 0 does not wait; the others wait for
-    rank 0, up to the store's own timeout.
+    Every rank calls this with the same name. value: JSON-compatible; only rank 0's counts. It goes
+    through the key-value store of torch.distributed, not through a collective operation: rank 0
+    does not wait, and the others wait for rank 0, up to the store's own timeout.
     """
     distributed = _find_distributed()
     if distributed is None:

@@ -317,7 +317,7 @@ def _keep_modules(wheel: Path, target: Path) -> None:
 
 
 def find_missing_in_release(framework: UpstreamFramework, version: str) -> list[str]:
-    """Return what adapters call and a release lacks, one text for each.
+    """Return a message for each symbol that our adapters use and this release does not have.
 
     Raises EngineError if the release cannot be downloaded.
     """

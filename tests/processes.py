@@ -1,10 +1,12 @@
-"""Processes that a test started: the machine may run another Ray."""
+"""Processes that a test started (the machine may run another Ray), and waiting for them."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -42,3 +44,11 @@ def processes(title: str) -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             continue
     return matches
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until a condition holds. Fails after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s"
+        time.sleep(0.02)

@@ -72,6 +72,22 @@ TOLD_EVERY_S = 60.0
 MINUTE_S = 60.0
 
 
+class _Backoff:
+    """Pauses between the attempts of one request: each twice as long as the one before."""
+
+    def __init__(self, first_pause_s: float) -> None:
+        self._next_s = first_pause_s
+
+    def next_pause_s(self, status: int, headers: Mapping[str, str]) -> float:
+        """Return the seconds until the next attempt, with jitter; at least those of Retry-After.
+
+        status: that of the failed attempt; 0 if nothing answered.
+        """
+        pause_s = min(LONGEST_PAUSE_S if status else UNREACHED_PAUSE_S, self._next_s)
+        self._next_s = pause_s * 2
+        return max(retry_after_s(headers, LONGEST_WAIT_S), pause_s * random.uniform(0.5, 1.5))
+
+
 class Endpoint:
     """HTTP client of one endpoint. Limits concurrency and request rate, retries, and learns which
     parameters are supported."""
@@ -133,7 +149,7 @@ class Endpoint:
         when the deadline has passed. Raises InputRejected or ConfigError as the module's docstring
         says.
         """
-        wait_s, pause_s, size = 0.0, self._first_pause_s, _estimate_tokens(body)
+        wait_s, backoff, size = 0.0, _Backoff(self._first_pause_s), _estimate_tokens(body)
         started = time.monotonic()
         deadline = started + (deadline_s or self._deadline_s)
         while True:
@@ -164,15 +180,13 @@ class Endpoint:
             if status == 429:  # the endpoint is up, and busy
                 deadline = max(deadline, started + self._deadline_s)
             self._tell(path, problem or f"status {self._quote(status, data)}")
-            pause_s = min(LONGEST_PAUSE_S if status else UNREACHED_PAUSE_S, pause_s)
-            pause = max(retry_after_s(headers, LONGEST_WAIT_S), pause_s * random.uniform(0.5, 1.5))
-            if time.monotonic() + pause >= deadline:
+            pause_s = backoff.next_pause_s(status, headers)
+            if time.monotonic() + pause_s >= deadline:
                 raise EngineUnavailable(
                     f"{self.address(path)}: no answer within {deadline_s or self._deadline_s:g} s; "
                     f"last: {self.problem}"
                 )
-            await asyncio.sleep(pause)
-            pause_s *= 2
+            await asyncio.sleep(pause_s)
 
     async def _send(
         self, path: str, body: Mapping[str, Any]
@@ -236,7 +250,7 @@ class Endpoint:
             tiny["messages"] = TEST_MESSAGES
         else:
             tiny["prompt"] = body["prompt"][:1]
-        pause_s = self._first_pause_s
+        backoff = _Backoff(self._first_pause_s)
         while time.monotonic() < deadline:
             async with self._free:
                 status, data, headers, problem = await self._send(path, tiny)
@@ -245,8 +259,7 @@ class Endpoint:
             if status in REFUSED:
                 return False
             self._tell(path, problem or f"status {self._quote(status, data)}")
-            await asyncio.sleep(max(retry_after_s(headers, LONGEST_WAIT_S), pause_s))
-            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+            await asyncio.sleep(backoff.next_pause_s(status, headers))
         raise EngineUnavailable(f"{self.address(path)}: no answer; last: {self.problem}")
 
     def _tell(self, path: str, problem: str) -> None:

@@ -68,7 +68,7 @@ class VerdictForm:
 
     @property
     def plant(self) -> str:
-        """Text that a response may hold so that the judge reads the best verdict from it."""
+        """Return the text that a response plants: the best verdict in this judge's own form."""
         return self.write("", self.best).strip()
 
 

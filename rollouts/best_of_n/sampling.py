@@ -28,7 +28,7 @@ Sampled = SampledResponses | str
 
 
 class JobSchedule(NamedTuple):
-    """How a job's sampling and judging follow each other."""
+    """Source of a job's responses, and the times at which its judge starts and may judge."""
 
     sample: Callable[[QueryOrTurns], Awaitable[Sampled]]
     """Returns the policy's responses to a query."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from autoj_reward.errors import EngineUnavailable
 from autoj_reward.formats.render import user_prompt
 from autoj_reward.models import resolve
 from autoj_reward.models.device import detect_device
+from tests.processes import wait_until
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
@@ -40,13 +40,6 @@ def measure_used_gib() -> float:
         return float(pynvml.nvmlDeviceGetMemoryInfo(handle).used) / 2**30
     finally:
         pynvml.nvmlShutdown()
-
-
-def wait_until(holds: Any, seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "it has not come about"
-        time.sleep(0.2)
 
 
 def make_engine(folder: Path) -> VllmEngine:
@@ -99,7 +92,7 @@ async def test_a_killed_engine_is_noticed_and_frees_its_memory(judge_folder: Pat
 
     with pytest.raises(EngineUnavailable):
         await asyncio.wait_for(wait_for_notice(), 60)
-    wait_until(lambda: measure_used_gib() < before + 0.3)
+    wait_until(lambda: measure_used_gib() < before + 0.3, 120)
     await ours.close()
 
 

@@ -19,7 +19,8 @@ import pytest
 import yaml
 
 from experiments.faults.server import free_port
-from tests.service.test_service_life import score, wait_until, write_config
+from tests.processes import wait_until
+from tests.service.test_service_life import score, write_config
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "configs/serve/slurm/ray.sbatch"

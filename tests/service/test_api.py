@@ -8,7 +8,6 @@ import logging
 import socket
 import struct
 import threading
-import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +34,7 @@ from autoj_reward.service.routes import MAX_VALUES
 from autoj_reward.service.serve import listen, make_server
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
 from tests.judgements import compared, rated
+from tests.processes import wait_until
 
 HEADERS = {"Authorization": "Bearer secret"}
 SCORE = {"candidates": [{"query": "Why?", "response": "Because."}]}
@@ -115,13 +115,6 @@ def serving(app: Service) -> Iterator[int]:
         finally:
             server.should_exit = True
             thread.join()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def metric(app: Service, name: str, **labels: str) -> float:

@@ -21,7 +21,8 @@ from autoj_reward.service.serve import EdgeConfig, listen, make_edge
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import JudgeInput, Judgement
 from tests.judgements import rated
-from tests.service.test_api import HEADERS, SCORE, Stub, make_service, metric, serving, wait_until
+from tests.processes import wait_until
+from tests.service.test_api import HEADERS, SCORE, Stub, make_service, metric, serving
 
 PAIR = {"query": "q", "first": "a", "second": "bb"}
 ITEMS = {"items": [{"query": "q", "responses": ["a"]}, {"query": "q", "responses": ["bb"]}]}

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from experiments.faults.server import free_port
-from tests.service.test_service_life import run_service, score, wait_until, write_config
+from tests.processes import wait_until
+from tests.service.test_service_life import run_service, score, write_config
 
 ROOT = Path(__file__).parents[2]
 

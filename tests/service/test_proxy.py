@@ -27,7 +27,8 @@ from autoj_reward.service.serve import EdgeConfig, make_server
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.faults.proxy import SHIPPED, Proxy, find_nginx, nginx_before
 from tests.judgements import rated
-from tests.service.test_api import HEADERS, SCORE, Stub, make_service, metric, serving, wait_until
+from tests.processes import wait_until
+from tests.service.test_api import HEADERS, SCORE, Stub, make_service, metric, serving
 from tests.service.test_leaving import ITEMS, Talkative, send_request
 
 needs_nginx = pytest.mark.skipif(

@@ -23,6 +23,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import FORMATS
 from autoj_reward.service.serve import read_token
 from experiments.faults.server import free_port
+from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 HEADERS = {"Authorization": "Bearer secret"}
@@ -83,13 +84,6 @@ def read_log_lines(log: Path, message: str) -> list[dict[str, Any]]:
     """Return the JSON log lines with a message. The first line of the log is plain text."""
     entries = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     return [line for line in entries if message in line["message"]]
-
-
-def wait_until(condition: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_sighup_replaces_the_judge_and_sigterm_drains(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from experiments.faults.server import free_port
-from tests.service.test_service_life import ROOT, score, wait_until, write_config
+from tests.processes import wait_until
+from tests.service.test_service_life import ROOT, score, write_config
 from tests.watched import Watched
 
 SERVED = """
