@@ -6,7 +6,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
@@ -57,6 +57,8 @@ class Slot(ABC):
     """Regular expression of the text after the label."""
     force: str
     """Text appended to an unfinished judgement so that the next token is the label."""
+    remarks: bool = field(default=False, kw_only=True)
+    """Whether the judge may go on with remarks once the verdict's sentence or line has ended."""
 
     numeric: ClassVar[bool] = False
     """Whether the names of the labels are numbers."""
