@@ -383,14 +383,24 @@ def _break_marks(marks: re.Pattern[str], text: str) -> str:
 
 
 def _make_mark_pattern(mark: str) -> str:
-    """Return the pattern of a mark around a response, with any label and any space."""
-    pieces = re.findall(r"\{label\}|\w+|[^\w\s]", mark)
-    pattern, word_before = "", ""
-    for piece in pieces:
-        is_word = piece == LABEL or piece[0].isalnum()
-        pattern += (r"\s{1,8}" if is_word and word_before else r"\s{0,8}") if pattern else ""
-        pattern += r"\w{1,8}" if piece == LABEL else re.escape(piece)
-        word_before = piece if is_word else ""
+    """Return the pattern of a mark around a response, with any label and any gaps.
+
+    No repetition gives back what it has matched, so that long gaps take linear time.
+    """
+    pattern = ""
+    follows_word = False
+    for piece in re.findall(r"(?:\{label\}|\w)+|[^\w\s]", mark):
+        is_word = len(piece) > 1 or re.fullmatch(r"\w", piece) is not None
+        if pattern:
+            pattern += f"{_GAP}++" if is_word and follows_word else f"{_GAP}*+"
+        elif LABEL in piece:
+            # Without this, each character of a long word would be tried as its beginning.
+            pattern = r"(?<!\w)"
+        before, *rest = piece.split(LABEL)
+        pattern += re.escape(before)
+        if rest:
+            pattern += r"\w++" + (f"(?<={re.escape(rest[-1])})" if rest[-1] else "")
+        follows_word = is_word
     return pattern
 
 
