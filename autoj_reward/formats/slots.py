@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
-from autoj_reward.formats.planted import Labels, number_spellings
+from autoj_reward.formats.planted import Labels
 from autoj_reward.formats.scale import Scale
 
 _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)(?![\d.]*\d)", re.ASCII)
@@ -169,7 +169,7 @@ class RatingSlot(Slot):
 
     @cached_property
     def spelled(self) -> Labels:
-        return number_spellings(self.scale.steps)
+        return tuple((step, (step,)) for step in self.scale.steps)
 
     @cached_property
     def _out_of(self) -> re.Pattern[str]:
