@@ -307,16 +307,15 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
     from autoj_reward.formats.protocols import read_slots
     from autoj_reward.formats.read import ParseFailure
     from autoj_reward.formats.render import flags
-    from autoj_reward.judge.thinking import SplitAnswer, read_past
+    from autoj_reward.judge.thinking import read_past, split_thinking
     from autoj_reward.types import PAIRWISE, SINGLE
 
     fields: dict[str, object] = {}
     if row.item and (row_flags := flags(row.item, fmt)):
         fields["flags"] = list(row_flags)
-    answer = SplitAnswer(Generation(row.text))
-    if fmt.thinking:
-        answer = read_past(answer.own, fmt.thinking, inside=False)
-        fields |= {"thinking": answer.thinking} if answer.thinking else {}
+    own = Generation(row.text)
+    answer = read_past(own, fmt.thinking, inside=False) if fmt.thinking else split_thinking(own)
+    fields |= {"thinking": answer.thinking} if answer.thinking else {}
     protocol = row.item.protocol if row.item else PAIRWISE if pairwise else SINGLE
     input_texts = (row.item.policy_texts, row.item.given_texts) if row.item else ()
     if protocol not in fmt.protocols:

@@ -4,7 +4,7 @@ It shows nothing about vLLM's behaviour.
 
 The script (config key `script`) may hold:
   ratings: {response text: judge text or rating}; by default the response length sets the rating.
-    They are the scores of a group, too.
+    They are the scores of a group, too. Verdicts are written as the judge's format has them.
   direct: {response text: rating} read at the slot right after the prompt; by default all ratings
     are equally likely there.
   words: a rating that a program can check: 10 for a response of that many words, one less for
@@ -43,27 +43,30 @@ from statistics import NormalDist
 from typing import Any
 
 from autoj_reward.config import EngineConfig, OverLong
+from autoj_reward.conversation import Context
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling, Score
 from autoj_reward.errors import EngineUnavailable, InputRejected
+from autoj_reward.formats.protocols import LABEL
 from autoj_reward.formats.render import Prompt, responses_in
+from autoj_reward.formats.sample import OutputLayout, find_layout
+from autoj_reward.formats.schema import JudgeFormat, load_format
+from autoj_reward.formats.slots import Slot
 from autoj_reward.io.files import text_digest
 from autoj_reward.models.views import Abilities
-from autoj_reward.types import Usage
+from autoj_reward.rubric_items import read_items
+from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, JudgeInput, Usage, Verdict
 
-GROUP_WORDS = "Score of response"
-"""What stands before each score in the shipped formats that judge a group together."""
-
-
-ITEM_WORDS = "Criterion"
-"""What stands before each answer in the shipped formats that judge rubric items."""
+REMARKS = " Nothing but the script decides."
+"""Remarks after a comparison's verdict, if the format's judges write any."""
+SCORES = {"first": "9 2", "second": "2 9", "tie": "5 5"}
+"""Verdicts of a comparison for a format that reads two scores."""
 
 
 class _Script:
     """Base class of the scripted engines: reads the script, limits concurrency, raises faults."""
 
-    def __init__(self, config: EngineConfig, marks: Sequence[str] = ()) -> None:
+    def __init__(self, config: EngineConfig) -> None:
         self._script: dict[str, Any] = config.script
-        self._marks = marks
         self._limit = config.max_model_len
         self._turn = asyncio.Semaphore(self._script.get("concurrent", sys.maxsize))
 
@@ -114,10 +117,13 @@ class _Script:
 
     def _get_rating(self, response: str) -> Any:
         """Return the scripted rating of a response, or the judge's whole text."""
-        default = 1 + len(response) % 10
+        default = self._rate_length(len(response))
         if "words" in self._script:
             default = max(1, 10 - abs(len(response.split()) - self._script["words"]))
         return self._script.get("ratings", {}).get(response, default)
+
+    def _rate_length(self, characters: int) -> float:
+        return 1 + characters % 10
 
     async def check(self) -> None:
         """Do nothing: a script never dies."""
@@ -144,6 +150,12 @@ class FakeEngine(_Script):
 
     problem = ""
 
+    def __init__(self, config: EngineConfig, fmt: JudgeFormat | None = None) -> None:
+        """Make a judge that writes in a format, Auto-J's by default. A policy needs none."""
+        super().__init__(config)
+        self._format = fmt or load_format("autoj-en")
+        self._layouts: dict[str, OutputLayout | None] = {}
+
     @property
     def abilities(self) -> Abilities:
         has_probs = bool(self._script.get("logprobs", True))
@@ -160,7 +172,8 @@ class FakeEngine(_Script):
         if sampling.json_schema:
             return [await self._write_rubric(prepared.prompt)]
         responses = list(responses_in(prepared.prompt).values())
-        if not responses and self._answer_items(prepared.prompt):
+        answers = self._answer_items(prepared.prompt)
+        if not responses and answers:
             responses = [""]  # an empty response is no part of the prompt
         if not responses:
             query, k = prepared.prompt[-1].text, sampling.index
@@ -171,18 +184,15 @@ class FakeEngine(_Script):
             usage, finished = Usage(queued_s=queued), fault == "unparsable"
             return [Generation("a critique without an end", finished=finished, usage=usage)]
         self._log(responses)
-        if GROUP_WORDS in prepared.prompt[-1].text:
-            text = self._write_scores(prepared.prompt)
-        elif answers := self._answer_items(prepared.prompt):
-            lines = [f"{ITEM_WORDS} {n}: {answer}" for n, answer in answers.items()]
-            text = "\n".join(["Scripted critique by criteria.", *lines])
+        if shown := self._count_group(prepared.prompt):
+            text = self._write_scores(prepared.prompt, shown)
+        elif answers:
+            text = self._write_answers(answers)
+        elif len(responses) == 1:
+            text = self._write_rating(responses[0])
         else:
-            text = (
-                self._write_rating(responses[0])
-                if len(responses) == 1
-                else self._write_comparison(responses)
-            )
-        if self._marks and not prepared.tail:
+            text = self._write_comparison(responses)
+        if self._format.thinking and not prepared.tail:
             return [self._write_thinking(text, sampling.max_tokens, queued)]
         return [Generation(text, usage=Usage(10, 0, len(text.split()), queued_s=queued))]
 
@@ -199,7 +209,9 @@ class FakeEngine(_Script):
 
     def _write_thinking(self, text: str, max_tokens: int, queued: float) -> Generation:
         """Return the scripted thinking, followed by the text if `max_tokens` hold the thinking."""
-        opened, closed = self._marks
+        marks = self._format.thinking
+        assert marks is not None  # else there is no thinking to write
+        opened, closed = marks.open, marks.close
         words = self._script.get("thinking", "").split()
         usage = Usage(10, 0, min(max_tokens, len(words)), queued_s=queued)
         if len(words) > max_tokens:
@@ -213,17 +225,56 @@ class FakeEngine(_Script):
         rating = self._get_rating(response)
         if isinstance(rating, str):
             return rating
-        return f"Scripted critique of {len(response)} characters.\nRating: [[{rating}]]"
+        reason = f"Scripted critique of {len(response)} characters."
+        return self._write_verdicts(SINGLE, reason, [self._find_label(rating)])
 
-    def _write_scores(self, prompt: Prompt) -> str:
-        """Score the responses by their labels; an empty one is no part of the prompt."""
+    def _rate_length(self, characters: int) -> float:
+        scale = self._format.scale
+        return scale.value(scale.labels[characters % len(scale.labels)])
+
+    def _find_label(self, rating: Any) -> str:
+        """Return a rating as the format spells it. A number off the scale stays as it is."""
+        scale = self._format.scale
+        labels = (label for label in scale.labels if scale.value(label) == rating)
+        return next(labels, str(rating))
+
+    def _write_verdicts(self, protocol: str, reason: str, labels: Sequence[str]) -> str:
+        """Write a reason and the verdicts in the format's slots; the reason alone where no slot
+        can be written."""
+        if protocol not in self._format.protocols:
+            return reason
+        slots = self._make_slots(protocol, len(labels))
+        if protocol not in self._layouts:
+            samples = [slot.labels[0] if slot.labels else SCORES["tie"] for slot in slots]
+            self._layouts[protocol] = find_layout(slots, samples)
+        layout = self._layouts[protocol]
+        return layout.write(reason, slots, labels) if layout else reason
+
+    def _make_slots(self, protocol: str, count: int) -> Sequence[Slot]:
+        if protocol != CHECKLIST:
+            return self._format.slots(protocol, count if protocol == GROUP else None)
+        items = read_items([f"Item {n}" for n in range(count)])
+        return self._format.slots_of(JudgeInput(protocol, "", ("",), context=Context(rubric=items)))
+
+    def _count_group(self, prompt: Prompt) -> int:
+        """Return the number of responses that a prompt shows as a group; 0 if it shows none."""
+        if GROUP not in self._format.protocols:
+            return 0
+        protocol = self._format.protocol(GROUP)
+        texts = {part.text for message in prompt for part in message.parts if part.trusted}
+        places = range(1, protocol.most_responses + 1)
+        return sum(protocol.around(place)[0] in texts for place in places)
+
+    def _write_scores(self, prompt: Prompt, count: int) -> str:
+        """Score the responses of a group; an empty one is no part of the prompt."""
         responses = responses_in(prompt)
-        labels = re.findall(r"<response (\w+)>", prompt[-1].text)
-        scores = [
-            self._get_rating(responses.get(f"response_{n}", "")) for n in range(1, len(labels) + 1)
-        ]
-        lines = [f"{GROUP_WORDS} {label}: {s}" for label, s in zip(labels, scores, strict=True)]
-        return "\n".join(["Scripted critique of a group.", *lines])
+        texts = [responses.get(f"response_{n}", "") for n in range(1, count + 1)]
+        labels = [self._find_label(self._get_rating(text)) for text in texts]
+        return self._write_verdicts(GROUP, "Scripted critique of a group.", labels)
+
+    def _write_answers(self, answers: Mapping[str, str]) -> str:
+        reason = "Scripted critique by criteria."
+        return self._write_verdicts(CHECKLIST, reason, list(answers.values()))
 
     def _answer_items(self, prompt: Prompt) -> dict[str, str]:
         """Return the answer to each rubric item by its number; empty for a prompt without items.
@@ -251,14 +302,18 @@ class FakeEngine(_Script):
         if scripted_texts := [comparisons[r] for r in responses if r in comparisons]:
             return scripted_texts[0]
         first = self._script.get("verdicts") == "first" or len(responses[0]) > len(responses[1])
-        label = "Response 1" if first else "Response 2"
+        verdict = Verdict.FIRST if first else Verdict.SECOND
         if not first and len(responses[0]) == len(responses[1]):
-            label = "Tie"
+            verdict = Verdict.TIE
         sizes = " and ".join(str(len(response)) for response in responses)
-        return (
-            f"1. Scripted factors:\n- length: The responses have {sizes} characters.\n"
-            f"2. So, the final decision is {label}."
-        )
+        reason = f"1. Scripted factors:\n- length: The responses have {sizes} characters."
+        protocol = self._format.pairwise
+        if protocol is None:
+            return reason
+        spelled = {name: label for label, name in protocol.canonical.items()}
+        label = spelled.get(verdict) or SCORES[verdict]
+        remarks = f".{REMARKS}" if protocol.remarks else ""
+        return self._write_verdicts(PAIRWISE, reason, [label]) + remarks
 
     async def label_probs(
         self,
@@ -273,9 +328,11 @@ class FakeEngine(_Script):
         written = generation.text[keep:].removeprefix(slot)
         if not generation.text:
             response = next(iter(responses_in(prepared.prompt).values()), "")
-            written = f"{self._script.get('direct', {}).get(response)}]"
-            if item_match := re.search(rf"{ITEM_WORDS} (\d+):\s*$", slot):
-                written = self._answer_items(prepared.prompt)[item_match[1]]
+            written = f"{self._find_label(self._script.get('direct', {}).get(response))}]"
+            for number, answer in self._answer_items(prepared.prompt).items():
+                force = self._format.protocol(CHECKLIST).force.replace(LABEL, number)
+                if slot.endswith(force.lstrip()):
+                    written = answer
         shares = [0.9 if _says(written, label) else 0.1 / len(labels) for label in labels]
         return LabelProbs(tuple(zip(labels, shares, strict=True)), Usage(10, 10, 1))
 

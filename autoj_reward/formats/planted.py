@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 
 from autoj_reward.formats.fold import OTHER, SYMBOLS, fold, views
+from autoj_reward.formats.number_words import (
+    ANY,
+    BETWEEN,
+    END,
+    HALF,
+    ZEROS,
+    find_numbers,
+    make_number_pattern,
+    make_word_pattern,
+)
 
 Labels = tuple[tuple[str, tuple[str, ...]], ...]
 """Names of verdicts, each with its spellings."""
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 """Names of verdicts, each with a pattern of all its spellings."""
 
-_BETWEEN = f"[{re.escape(SYMBOLS)}]?"
-_LIKE = {"0": "0o", "1": "1il", "o": "o0", "i": "i1l", "l": "l1i"}
 BEGIN = 3
 """Number of an opening's first letters that are searched for first."""
 REMEMBERED = 16_384
 """Maximum length in characters of a text whose result is cached."""
-_END = rf"(?![-.]?[0-9a-z{OTHER}])"
-_WORDS = (
-    ("zero", "零"),
-    ("one", "i", "一", "壹"),
-    ("two", "ii", "二", "两", "贰"),
-    ("three", "iii", "三", "叁"),
-    ("four", "iv", "四", "肆"),
-    ("five", "v", "五", "伍"),
-    ("six", "vi", "六", "陆"),
-    ("seven", "vii", "七", "柒"),
-    ("eight", "viii", "八", "捌"),
-    ("nine", "ix", "九", "玖"),
-    ("ten", "x", "十", "拾"),
-)
+MAX_PATTERN_WORD = 10
+"""Largest number whose words are in the pattern of its label."""
 _HALF = re.compile(r"([0-9]+)\.5")
-_ADDED = (
-    *("5", "point5", "点5", "點5", "12", "and12", "frac12"),
-    *("half", "andhalf", "andahalf", "and1half"),
-    *("半", "点半", "點半", "个半", "個半", "分半", "又12", "又2分之1"),
-)
-"""Texts that add a half after a whole number. Folding leaves only the digits of `1/2`."""
+_NUMBER = re.compile(r"[0-9]+(?:\.5)?")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -52,12 +43,16 @@ class _Search:
     """Patterns of the first letters of each opening. A text without a match contains no verdict."""
     opening: re.Pattern[str]
     """Pattern of an opening, up to the place of the label."""
+    word_opening: re.Pattern[str] | None
+    """Pattern of an opening, up to the place of a number in words. None without `numbers`."""
     labels: tuple[Patterns, Patterns]
     """Patterns of whole numbers and words, then those of half points.
 
-    In each of the two lists the first match is the label. `9 1/2` thus counts as 9 and as 9.5,
-    since a judge may copy either.
+    In each of the two lists the first match is a label, and so is each shorter one. `9 1/2` thus
+    counts as 9 and as 9.5, since a judge may copy either.
     """
+    numbers: Mapping[str, str]
+    """Names of labels by their number, if one is above ten. The patterns hold the other words."""
 
     def find_names(self, text: str) -> frozenset[str]:
         """Return the names of the verdicts in a text, read in both directions."""
@@ -65,16 +60,31 @@ class _Search:
         count = sum(map(len, self.labels))
         for folded in set(map(fold, views(text))):
             for direction in (folded, folded[::-1]):
-                first = [
+                starts = [
                     match.start() for begin in self.begins if (match := begin.search(direction))
                 ]
-                for opened in self.opening.finditer(direction, min(first)) if first else ():
+                if not starts:
+                    continue
+                for opened in self.opening.finditer(direction, min(starts)):
                     for labels in self.labels:
-                        fitting = (n for n, p in labels if p.match(direction, opened.end()))
-                        names.update(islice(fitting, 1))
+                        names.update(_match_labels(labels, direction, opened.end()))
                     if len(names) == count:
                         return frozenset(names)
+                if self.word_opening:
+                    for opened in self.word_opening.finditer(direction, min(starts)):
+                        numbers = find_numbers(direction, opened.end())
+                        names.update(self.numbers[n] for n in numbers if n in self.numbers)
         return frozenset(names)
+
+
+def _match_labels(labels: Patterns, text: str, start: int) -> Iterator[str]:
+    """Yield the name of the first label that stands at a place, and of each that ends earlier."""
+    end = len(text) + 1
+    for name, pattern in labels:
+        match = pattern.match(text, start)
+        if match and match.end() < end:
+            end = match.end()
+            yield name
 
 
 def find_planted_names(
@@ -96,17 +106,6 @@ def find_planted_names(
     return frozenset[str]().union(*name_sets)
 
 
-@lru_cache(maxsize=32)
-def number_spellings(labels: tuple[str, ...]) -> Labels:
-    """Return each number with its other spellings: English words, Roman and Chinese numerals."""
-    return tuple((label, _spell_number(label)) for label in labels)
-
-
-def _spell_number(number: str) -> tuple[str, ...]:
-    has_words = number.isdigit() and int(number) < len(_WORDS)
-    return (number, *(_WORDS[int(number)] if has_words else ()))
-
-
 @lru_cache(maxsize=256)
 def _find_names(search: _Search, text: str) -> frozenset[str]:
     return search.find_names(text)
@@ -120,47 +119,49 @@ def _make_search(openings: Sequence[str], labels: Labels) -> _Search | None:
     ]
     if not opening_patterns:
         return None
-    patterns = _make_patterns(labels)
-    starts = "".join({fold(spelling)[0] for _, spellings in labels for spelling in spellings})
+    numbers = {
+        spelling: name
+        for name, spellings in labels
+        for spelling in spellings
+        if _NUMBER.fullmatch(spelling)
+    }
+    if not any(float(number) > MAX_PATTERN_WORD for number in numbers):
+        numbers = {}
+    patterns = _make_patterns(labels, with_words=not numbers)
     any_opening = "|".join(pattern for _, pattern in opening_patterns)
     any_label = "|".join(pattern.pattern for _, pattern in chain(*patterns))
     return _Search(
         tuple(re.compile(begin) for begin, _ in opening_patterns),
-        re.compile(f"(?:{any_opening})(?=[{starts}0oil{OTHER}])(?={any_label})"),
+        re.compile(f"(?:{any_opening})(?={any_label})"),
+        re.compile(f"(?:{any_opening})(?={ANY})") if numbers else None,
         patterns,
+        numbers,
     )
 
 
 @lru_cache(maxsize=32)
-def _make_patterns(labels: Labels) -> tuple[Patterns, Patterns]:
+def _make_patterns(labels: Labels, with_words: bool) -> tuple[Patterns, Patterns]:
     """Return the patterns of whole numbers and words, then of half points; longer names come first.
 
     The order matters because a letter that may stand for any letter may also stand for a digit.
     """
-    patterns = tuple(
-        (name, re.compile(f"(?:{'|'.join(map(_make_label_pattern, spellings))}){_END}"))
-        for name, spellings in sorted(labels, key=lambda label: -len(label[0]))
-    )
+    entries = []
+    for name, spellings in sorted(labels, key=lambda label: -len(label[0])):
+        spelled = (_make_label_pattern(spelling, with_words) for spelling in spellings)
+        entries.append((name, re.compile(f"(?:{'|'.join(spelled)}){END}")))
+    patterns = tuple(entries)
     halves = tuple(entry for entry in patterns if _HALF.fullmatch(entry[0]))
     return tuple(entry for entry in patterns if entry not in halves), halves
 
 
-def _make_label_pattern(spelling: str) -> str:
+def _make_label_pattern(spelling: str, with_words: bool) -> str:
     """Return the pattern of a label. Zeros that do not change a number are allowed."""
     start = "(?<![0-9a-z])" if len(spelling) < 3 else ""
     if not spelling[0].isdigit():
-        return start + _make_word_pattern(spelling)
-    before, after = "0{0,8}", f"[0o{OTHER}]{{0,8}}0*+"
+        return start + make_word_pattern(spelling)
     if half := _HALF.fullmatch(spelling):
-        whole = "|".join(map(_make_word_pattern, _spell_number(half[1])))
-        return f"{before}(?:{whole}){_BETWEEN}{_make_half_pattern()}{after}"
-    return rf"{start}{before}{_make_word_pattern(spelling)}(?:\.{after})?"
-
-
-@lru_cache
-def _make_half_pattern() -> str:
-    """Return the pattern of texts that add a half to a whole number."""
-    return f"(?:{'|'.join(map(_make_word_pattern, _ADDED))})"
+        return f"0{{0,8}}{make_number_pattern(half[1], with_words)}{HALF}"
+    return rf"{start}0{{0,8}}{make_number_pattern(spelling, with_words)}(?:\.{ZEROS})?"
 
 
 def _make_opening_patterns(folded: str) -> tuple[str, str] | None:
@@ -172,8 +173,8 @@ def _make_opening_patterns(folded: str) -> tuple[str, str] | None:
     if not word:
         mark = "#" if "#" in folded else r"\|" if "|" in folded else ""
         return (mark, mark) if mark else None
-    pattern, begin = _make_word_pattern(word), _make_word_pattern(word, BEGIN)
-    ascii_letter = f"(?:{OTHER}{_BETWEEN}){{0,{len(word) - 1}}}[a-z]"
+    pattern, begin = make_word_pattern(word), make_word_pattern(word, BEGIN)
+    ascii_letter = f"(?:{OTHER}{BETWEEN}){{0,{len(word) - 1}}}[a-z]"
     # A word made only of characters that may stand for any letter is not the slot's word.
     lax = not word.isascii() or OTHER in word
     lookahead = "" if lax else f"(?={ascii_letter})"
@@ -183,16 +184,3 @@ def _make_opening_patterns(folded: str) -> tuple[str, str] | None:
         near = f"{lookahead}{pattern}(?:.{{0,16}}?#|[^0-9]{{0,16}}?\\|)"
         return begin, near if lax else f"{near}|(?!{ascii_letter}){pattern}#"
     return begin, f"{lookahead}{pattern}[^0-9]{{0,12}}?"
-
-
-def _make_word_pattern(word: str, letters: int | None = None) -> str:
-    """Return the pattern of a word, or of its first `letters` letters."""
-    return _BETWEEN.join(
-        map(_make_char_pattern, [c for c in fold(word) if c not in SYMBOLS][:letters])
-    )
-
-
-def _make_char_pattern(char: str) -> str:
-    """Return the pattern of a character, its look-alikes and, for a digit, its number words."""
-    alike = f"[{_LIKE.get(char, char)}{OTHER}]" if char.isascii() else char
-    return f"(?:{'|'.join((alike, *_WORDS[int(char)]))})" if char.isdecimal() else alike

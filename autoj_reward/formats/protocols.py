@@ -63,7 +63,7 @@ class JudgeProtocol(Block):
     """Regular expression of the text before the verdict in the judge's output.
 
     The last match counts. The expression begins with `\\A` if the verdict comes first and its
-    reason follows. Otherwise nothing may follow the verdict.
+    reason follows. Otherwise nothing may follow the verdict, unless `remarks` allows it.
     """
     close: str = ""
     """Regular expression of the text after the verdict.
@@ -72,11 +72,23 @@ class JudgeProtocol(Block):
     """
     force: str
     """Text appended to an unfinished judgement so that the verdict comes next."""
+    remarks: bool = Field(False, exclude_if=lambda remarks: not remarks)
+    """Whether the judge may go on with remarks after its verdict.
+
+    The verdict must then end its sentence or line, or be followed by its reason ("because ...").
+    Leave it out if `open` begins with `\\A`: the reason follows such a verdict anyway.
+    """
 
     responses: ClassVar[int] = 1
     """Number of responses in one input, or the least number."""
     direct: ClassVar[bool] = False
     """Whether an input may ask only for the slot right after the prompt."""
+
+    @model_validator(mode="after")
+    def _check_remarks(self) -> JudgeProtocol:
+        if self.remarks and self.comes_first:
+            raise ValueError("open begins with \\A, so the reason follows anyway: omit remarks")
+        return self
 
     @property
     def comes_first(self) -> bool:
@@ -161,7 +173,8 @@ class Single(JudgeProtocol):
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         """Return the slot of the rating."""
-        return (RatingSlot(RATING, self.open, self.close, self.force, scale),)
+        slot_texts = RATING, self.open, self.close, self.force
+        return (RatingSlot(*slot_texts, scale, remarks=self.remarks),)
 
 
 class Pairwise(JudgeProtocol):
@@ -198,7 +211,8 @@ class Pairwise(JudgeProtocol):
         slot_texts = VERDICT, self.open, self.close, self.force
         if self.scores:
             return (ScoresSlot(*slot_texts, scale, self.scores),)
-        return (ChoiceSlot(*slot_texts, tuple((str(n), s) for n, s in self.labels.items())),)
+        choices = tuple((str(n), s) for n, s in self.labels.items())
+        return (ChoiceSlot(*slot_texts, choices, remarks=self.remarks),)
 
 
 class Group(JudgeProtocol):
@@ -265,6 +279,7 @@ class Group(JudgeProtocol):
                 self.close,
                 self.force.replace(LABEL, label),
                 scale,
+                remarks=self.remarks,
             )
             for n, label in enumerate(self.labels[:count], 1)
         )
@@ -325,14 +340,16 @@ class Checklist(JudgeProtocol):
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         """Return the slot of a first item with the choices yes and no."""
-        return (_make_item_slot(self.open, self.close, self.force, 1, YES_NO),)
+        return (self._make_slot(1, YES_NO),)
 
     def slots_of(self, scale: Scale, item: JudgeInput) -> tuple[Slot, ...]:
         """Return a slot for each item, whose scale is the shares of its choices."""
         return tuple(
-            _make_item_slot(self.open, self.close, self.force, n, rubric_item.choices)
-            for n, rubric_item in enumerate(item.items, 1)
+            self._make_slot(n, rubric_item.choices) for n, rubric_item in enumerate(item.items, 1)
         )
+
+    def _make_slot(self, number: int, choices: Choices) -> RatingSlot:
+        return _make_item_slot(self.open, self.close, self.force, self.remarks, number, choices)
 
     def least_readings(self, slots: int) -> int:
         return math.ceil(slots / 2)
@@ -340,11 +357,19 @@ class Checklist(JudgeProtocol):
 
 @lru_cache(maxsize=1024)
 def _make_item_slot(
-    open_pattern: str, close: str, force: str, number: int, choices: Choices
+    open_pattern: str, close: str, force: str, remarks: bool, number: int, choices: Choices
 ) -> RatingSlot:
     label = str(number)
     open_pattern, force = open_pattern.replace(LABEL, label), force.replace(LABEL, label)
-    return RatingSlot(f"item_{label}", open_pattern, close, force, Scale(words=dict(choices)))
+    scale = Scale(words=dict(choices))
+    return RatingSlot(f"item_{label}", open_pattern, close, force, scale, remarks=remarks)
+
+
+_GAP = (
+    r"[\s\x00-\x08\x0e-\x1b\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
+)
+"""Pattern of a character that shows as space or as nothing."""
 
 
 def _compile_marks(sides: Sequence[str]) -> re.Pattern[str]:
@@ -358,14 +383,24 @@ def _break_marks(marks: re.Pattern[str], text: str) -> str:
 
 
 def _make_mark_pattern(mark: str) -> str:
-    """Return the pattern of a mark around a response, with any label and any space."""
-    pieces = re.findall(r"\{label\}|\w+|[^\w\s]", mark)
-    pattern, word_before = "", ""
-    for piece in pieces:
-        is_word = piece == LABEL or piece[0].isalnum()
-        pattern += (r"\s{1,8}" if is_word and word_before else r"\s{0,8}") if pattern else ""
-        pattern += r"\w{1,8}" if piece == LABEL else re.escape(piece)
-        word_before = piece if is_word else ""
+    """Return the pattern of a mark around a response, with any label and any gaps.
+
+    No repetition gives back what it has matched, so that long gaps take linear time.
+    """
+    pattern = ""
+    follows_word = False
+    for piece in re.findall(r"(?:\{label\}|\w)+|[^\w\s]", mark):
+        is_word = len(piece) > 1 or re.fullmatch(r"\w", piece) is not None
+        if pattern:
+            pattern += f"{_GAP}++" if is_word and follows_word else f"{_GAP}*+"
+        elif LABEL in piece:
+            # Without this, each character of a long word would be tried as its beginning.
+            pattern = r"(?<!\w)"
+        before, *rest = piece.split(LABEL)
+        pattern += re.escape(before)
+        if rest:
+            pattern += r"\w++" + (f"(?<={re.escape(rest[-1])})" if rest[-1] else "")
+        follows_word = is_word
     return pattern
 
 

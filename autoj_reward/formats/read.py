@@ -1,6 +1,7 @@
 """Verdict parser: finds the verdict in a judge's text and decides whether it is the judge's own.
 
-The last slot of a text counts. Nothing may follow its verdict, because later text may correct it.
+The last slot of a text counts. Nothing may follow its verdict, because later text may correct it,
+unless the format says that its judge ends in remarks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ NOT_LAST = "more text follows the verdict"
 SEVERAL = "the judge's text holds another verdict before the last"
 
 _END = re.compile(TRAIL + r"(?:\Z|(?<=\n)|[.!。！])")
+_REASON = re.compile(
+    TRAIL + r"(?:[,，;；:：—–-]\s*+)?(?:(?:because|since|due\s+to|owing\s+to|given|"
+    r"as\s+(?:it|its|the|this|both|response))\b|因为|由于|鉴于|考虑到|理由|原因)",
+    re.IGNORECASE,
+)
+"""Pattern of words that give the reason for a verdict in the same sentence."""
 _LINE_END = re.compile(r"""(?:[^\S\n]|[*_`"'”’)）\]\\.,:;!。！：])*(?=\n|\Z)""")
 _WORD = re.compile(r"[^\W_]")
 _NOTHING = re.compile(r"[\W_]*")
@@ -69,10 +76,10 @@ def read_slot(
     """Parse the verdict that a judge wrote in a slot.
 
     `policy_texts` are the prompt texts in which a policy could plant a verdict. If there are any, a
-    verdict counts only under three conditions. It ends the text. No earlier verdict contradicts it
-    (for a rating: none is lower). It stands in none of these texts. Where the verdict comes first,
-    only the third one applies. A bare label (PandaLM's `1`) may occur in any text by chance, so it
-    does not count as planted.
+    verdict counts only under three conditions. It ends the text, or is followed by remarks that the
+    format allows. No earlier verdict contradicts it (for a rating: none is lower). It stands in
+    none of these texts. Where the verdict comes first, only the third one applies. A bare label
+    (PandaLM's `1`) may occur in any text by chance, so it does not count as planted.
 
     `beside` are the other slots of the same judgement. Only their verdicts may follow this one.
 
@@ -133,7 +140,8 @@ def _find_close(text: str, label_end: int, slot: Slot) -> int | None:
     """Return the offset at which a label that ends at `label_end` is closed. None if text goes on.
 
     The slot's own closing text closes a label. If the slot has none, the end of the line does where
-    the verdict comes first. Elsewhere it is the end of a sentence, a line or the text.
+    the verdict comes first. Elsewhere it is the end of a sentence, a line or the text, or the
+    beginning of a reason where remarks may follow.
     """
     if slot.comes_first and not slot.close:
         close = _LINE_END.match(text, label_end)
@@ -143,6 +151,8 @@ def _find_close(text: str, label_end: int, slot: Slot) -> int | None:
         return None
     if slot.close or _END.match(text, close.end()):
         return close.end()
+    if slot.remarks and _REASON.match(text, label_end):
+        return label_end
     line = _LINE_END.match(text, label_end)  # the next line may begin with mark-up
     return line.end() if line else None
 
@@ -164,9 +174,16 @@ def _find_doubt(
         return QUOTED
     if slot.comes_first:
         return ""
-    if not _NOTHING_MORE.match(text, _skip_verdicts(text, verdict.end, beside)):
+    if not _ends_text(text, _skip_verdicts(text, verdict.end, beside), slot):
         return NOT_LAST
     return SEVERAL if contradicting_names else ""
+
+
+def _ends_text(text: str, end: int, slot: Slot) -> bool:
+    """Return whether nothing follows a verdict, or only remarks that the format allows."""
+    if _NOTHING_MORE.match(text, end):
+        return True
+    return slot.remarks and bool(_END.match(text, end) or _REASON.match(text, end))
 
 
 def _skip_verdicts(text: str, end: int, beside: Sequence[Slot]) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -26,6 +27,10 @@ KNOWN = {"reference": "144"}
 """Values for context fields that a format requires."""
 CLOSINGS = ("", "]]", "]]</answer>", "</score>", "}", ">", ")", '"')
 """Texts that may end a verdict."""
+FIRST = ("{verdicts}\n{reason}", "{verdicts}: {reason}", "{verdicts}")
+"""Layouts of an output whose verdict comes first."""
+LAST = ("{reason}{verdicts}",)
+"""Layouts of an output whose verdicts end it."""
 
 
 def make_sample_rows(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
@@ -72,28 +77,42 @@ def _fill_context(fmt: JudgeFormat, protocol: str) -> dict[str, str]:
 def _write_text(fmt: JudgeFormat, protocol: str, label: str) -> dict[str, str]:
     thinking = fmt.thinking
     head = f"{thinking.open}\n{THOUGHTS}\n{thinking.close}\n\n" if thinking else ""
-    for text in _yield_outputs(fmt, protocol, label):
-        verdicts = read_slots(fmt.slots(protocol), text, (RIGHT, WRONG), (QUERY,))
-        if all(isinstance(verdict, WrittenVerdict) for verdict in verdicts.values()):
-            return {"text": head + text}
-    return {}
+    sample = _write_texts(fmt.slots(protocol), [label])
+    return {name: head + text for name, text in sample.items()}
 
 
 def _write_texts(slots: Sequence[Slot], labels: Sequence[str]) -> dict[str, str]:
     """Return an output with the first label in the first slot, and the last one in the last."""
     written_labels = [labels[0], labels[-1]][: len(slots)]
-    for closing in CLOSINGS:
-        labelled_slots = zip(slots, written_labels, strict=True)
-        text = REASON + "".join(slot.force + label + closing for slot, label in labelled_slots)
+    layout = find_layout(slots, written_labels)
+    return {"text": layout.write(REASON, slots, written_labels)} if layout else {}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLayout:
+    """How a reason and verdicts become an output that the format can parse."""
+
+    template: str
+    """One of `FIRST` or `LAST`."""
+    closing: str
+    """Text after each label."""
+
+    def write(self, reason: str, slots: Sequence[Slot], labels: Sequence[str]) -> str:
+        """Return an output with a label in each slot."""
+        verdicts = ""
+        for slot, label in zip(slots, labels, strict=True):
+            opening = "" if slot.comes_first else slot.force
+            verdicts += f"{opening}{label}{self.closing}"
+        return self.template.format(reason=reason, verdicts=verdicts)
+
+
+def find_layout(slots: Sequence[Slot], labels: Sequence[str]) -> OutputLayout | None:
+    """Return the layout of an output with these labels in the slots. None if none parses."""
+    templates = FIRST if slots[0].comes_first else LAST
+    for template, closing in product(templates, CLOSINGS):
+        layout = OutputLayout(template, closing)
+        text = layout.write(REASON, slots, labels)
         verdicts = read_slots(slots, text, (RIGHT, WRONG), (QUERY,))
         if all(isinstance(verdict, WrittenVerdict) for verdict in verdicts.values()):
-            return {"text": text}
-    return {}
-
-
-def _yield_outputs(fmt: JudgeFormat, protocol: str, label: str) -> Iterator[str]:
-    """Yield outputs with the label and a reason, in the slot's order and with various endings."""
-    definition = fmt.protocol(protocol)
-    first = [f"{label}\n{REASON}", f"{label}: {REASON}", label]
-    texts = first if definition.comes_first else [f"{REASON}{definition.force}{label}"]
-    return (text + closing for text, closing in product(texts, CLOSINGS))
+            return layout
+    return None

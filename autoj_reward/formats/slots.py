@@ -6,11 +6,11 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
-from autoj_reward.formats.planted import Labels, number_spellings
+from autoj_reward.formats.planted import Labels
 from autoj_reward.formats.scale import Scale
 
 _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)(?![\d.]*\d)", re.ASCII)
@@ -57,6 +57,8 @@ class Slot(ABC):
     """Regular expression of the text after the label."""
     force: str
     """Text appended to an unfinished judgement so that the next token is the label."""
+    remarks: bool = field(default=False, kw_only=True)
+    """Whether the judge may go on with remarks once the verdict's sentence or line has ended."""
 
     numeric: ClassVar[bool] = False
     """Whether the names of the labels are numbers."""
@@ -167,7 +169,7 @@ class RatingSlot(Slot):
 
     @cached_property
     def spelled(self) -> Labels:
-        return number_spellings(self.scale.steps)
+        return tuple((step, (step,)) for step in self.scale.steps)
 
     @cached_property
     def _out_of(self) -> re.Pattern[str]:

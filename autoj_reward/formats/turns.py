@@ -72,7 +72,7 @@ class Turns(Block):
             template.split(TEXT)[0].strip().splitlines()[0] for template in self.shown.values()
         }
         spelled = "|".join(re.escape(head) for head in sorted(heads, key=len, reverse=True))
-        return re.compile(rf"((?:^|[{LINE}])[ \t]{{0,40}})({spelled})", re.IGNORECASE)
+        return re.compile(rf"((?:^|[{LINE}])[^\S{LINE}]*+)({spelled})", re.IGNORECASE)
 
     def forged(self, text: str) -> bool:
         """Return whether a line of the text begins like a turn."""

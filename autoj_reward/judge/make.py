@@ -5,7 +5,7 @@ from __future__ import annotations
 from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.engine.base import Engine, Scorer
 from autoj_reward.errors import ConfigError
-from autoj_reward.formats.schema import ScalarFormat, Thinking
+from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.models import ResolvedModel
@@ -14,12 +14,13 @@ from autoj_reward.models.spec import JudgeSpec
 
 
 def make_engine(
-    config: EngineConfig, model: ResolvedModel, wrapper: str, thinking: Thinking | None = None
+    config: EngineConfig, model: ResolvedModel, wrapper: str, fmt: JudgeFormat | None = None
 ) -> Engine:
     """Return the engine that a config asks for, not yet started.
 
-    thinking: opening and closing marks of the judge's thinking block.
+    fmt: the judge's format; None for a policy or teacher.
     """
+    thinking = fmt.thinking if fmt else None
     marks = (thinking.open, thinking.close) if thinking else ()
     if config.kind == "transformers":
         raise ConfigError("kind transformers serves scalar reward models alone: set kind to vllm")
@@ -42,7 +43,7 @@ def make_engine(
         )
     from autoj_reward.engine.fake import FakeEngine
 
-    return FakeEngine(config, marks)
+    return FakeEngine(config, fmt)
 
 
 def make_scorer(config: EngineConfig, model: ResolvedModel, wrapper: str) -> Scorer:
@@ -70,5 +71,5 @@ def make_judge(spec: JudgeSpec) -> GenerativeJudge | ScalarReward:
     if isinstance(fmt, ScalarFormat):
         scorer = make_scorer(config, spec.model, fmt.wrapper)
         return ScalarReward(config, fmt, scorer, spec.name)
-    engine = make_engine(config, spec.model, spec.wrapper, fmt.thinking)
+    engine = make_engine(config, spec.model, spec.wrapper, fmt)
     return GenerativeJudge(config, fmt, engine, spec.name)

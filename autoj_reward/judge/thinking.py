@@ -8,6 +8,15 @@ from dataclasses import dataclass, replace
 from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, require_one
 from autoj_reward.formats.schema import Thinking
 
+KNOWN_MARKS = (
+    Thinking(open="<think>", close="</think>"),
+    Thinking(open="<thinking>", close="</thinking>"),
+    Thinking(open="<thought>", close="</thought>"),
+    Thinking(open="<seed:think>", close="</seed:think>"),
+    Thinking(open="[THINK]", close="[/THINK]"),
+    Thinking(open="◁think▷", close="◁/think▷"),
+)
+"""Marks that models put around their thinking. Any judge may write them, whatever its format."""
 CUT = "thinking_cut"
 """Flag of a judgement whose thinking block was closed by force."""
 
@@ -54,8 +63,7 @@ async def generate_answer(
     limits as one, and a block that is still open at their end is a problem.
     """
     if marks is None:
-        generation = await _generate(engine, prepared, sampling)
-        return SplitAnswer(generation, thinking=generation.reasoning)
+        return split_thinking(await _generate(engine, prepared, sampling), prepared.tail or "")
     if prepared.tail is None:
         whole_sampling = replace(sampling, max_tokens=bound + sampling.max_tokens)
         return read_past(await _generate(engine, prepared, whole_sampling), marks, inside=True)
@@ -81,6 +89,23 @@ async def _generate(engine: Engine, prepared: Prepared, sampling: Sampling) -> G
     return require_one(await engine.generate(prepared, sampling))
 
 
+def split_thinking(generation: Generation, tail: str = "") -> SplitAnswer:
+    """Split an answer to a format without a thinking block, if the judge thinks all the same.
+
+    tail: end of the prompt, which may open the block.
+    """
+    text = generation.text.lstrip()
+    for marks in KNOWN_MARKS:
+        inside = text.startswith(marks.open) or tail.rstrip().endswith(marks.open)
+        if inside or _opens_line(text.rpartition(marks.close)[2], marks):
+            return read_past(generation, marks, inside)
+    return SplitAnswer(generation, thinking=generation.reasoning)
+
+
+def _opens_line(text: str, marks: Thinking) -> bool:
+    return any(line.lstrip().startswith(marks.open) for line in text.splitlines())
+
+
 def read_past(generation: Generation, marks: Thinking, inside: bool) -> SplitAnswer:
     """Split an answer into its thinking, up to the last closing mark, and its text.
 
@@ -90,7 +115,7 @@ def read_past(generation: Generation, marks: Thinking, inside: bool) -> SplitAns
     before, close, after = generation.text.rpartition(marks.close)
     text = after.lstrip()
     thoughts = [generation.reasoning, before.strip().removeprefix(marks.open).strip()]
-    reopened = any(line.lstrip().startswith(marks.open) for line in text.splitlines())
+    reopened = _opens_line(text, marks)
     is_unclosed = inside and not close and not generation.reasoning
     is_empty = not close and not text and not generation.finished
     problem = ""

@@ -37,8 +37,8 @@ COUNTS = ("outcomes", "reasons", "flags", "rules", "seconds", "usage")
 """Keys of a summary that hold counts or amounts by name."""
 SCALARS = (
     "queries", "candidates", "ok_share", "forced", "forced_share", "cache_hit_rate", "comparisons",
-    "reused", "rows", "rows_left_out", "curve_queries", "judgements_per_second",
-    "output_tokens_per_second", "tie_rate", "pair_tie_rate", "spread",
+    "failed_comparisons", "reused", "rows", "rows_left_out", "curve_queries",
+    "judgements_per_second", "output_tokens_per_second", "tie_rate", "pair_tie_rate", "spread",
 )  # fmt: skip
 """Keys of a summary that hold one number."""
 OF_A_VIEW = ("tie_rate", "pair_tie_rate", "spread")

@@ -242,6 +242,9 @@ def _describe_summary(summary: Summary, folder: Path) -> str:
         f"{failed} failed, {summary.forced} {value_name(summary.scored_by)}s forced, "
         f"{summary.rows_left_out} input rows left out",
     ]
+    # Without them a tie would seem to be decided by a later rule, and not for want of a verdict.
+    if summary.comparisons or summary.failed_comparisons:
+        lines[0] += f", {summary.failed_comparisons} comparisons failed"
     if summary.budget:
         lines.append(budget_text(summary.budget))
     if summary.curve:

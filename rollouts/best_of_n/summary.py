@@ -11,7 +11,7 @@ from autoj_reward.client.judging import value_name
 from autoj_reward.io.files import to_json
 from autoj_reward.io.rows import BadRows
 from autoj_reward.questions.budget import Fate
-from autoj_reward.types import BadRow, Usage
+from autoj_reward.types import BadRow, Usage, Verdict
 from autoj_reward.watch.statistics import (
     NAMES,
     VIEWS,
@@ -71,6 +71,8 @@ class Summary:
     """(rating, count) in ascending order; more than a thousand distinct values are rounded."""
     comparisons: int
     """Knock-out matches played to break ties."""
+    failed_comparisons: int
+    """Comparisons that failed: of these matches, and of a ranking by comparisons."""
     reused: int
     """Judge inputs whose judgement was read from the journal."""
     usage: Usage
@@ -123,7 +125,7 @@ class JobStatistics:
             "",
             None if budget is None else BudgetStatistics(budget),
         )
-        self._copies = self._comparisons = 0
+        self._copies = self._comparisons = self._failed_comparisons = 0
         self._rules: Counter[str] = Counter()
         self._curve = MeanCurve()
 
@@ -131,6 +133,11 @@ class JobStatistics:
         self.candidates.add(group.distinct_results)
         self._copies += len(group.candidates) - len(group.distinct_results)
         self._comparisons += len(group.selection.comparisons)
+        verdicts = [verdict for _, _, verdict in group.selection.comparisons]
+        self._failed_comparisons += verdicts.count(Verdict.FAILED)
+        if group.ranking:
+            shares = [match.won for match in group.ranking.matches]
+            self._failed_comparisons += shares.count(None)
         count_name(self._rules, group.selection.rule, NAMES)
         self._judge = self._judge or next((j.judge for j in group.judgements if j.judge), "")
         if self._spent:
@@ -167,6 +174,7 @@ class JobStatistics:
             curve=self._curve.points(),
             curve_queries=self._curve.queries,
             comparisons=self._comparisons,
+            failed_comparisons=self._failed_comparisons,
             reused=reused,
             seconds=dict(seconds),
             judgements_per_second=quotient(new, time) if new is not None else None,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from autoj_reward.cli import main as cli
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Generation, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
@@ -170,6 +173,75 @@ async def test_a_block_that_is_never_closed_is_a_named_failure(
         assert "Rating: [[9]]" in judgement.thinking  # nothing that was written is lost
 
 
+@pytest.mark.parametrize("name", ["general", "autoj-en", "prometheus2", "rubric"])
+@pytest.mark.parametrize(
+    ("before", "opening", "tail"),
+    [
+        pytest.param("", "<think>\n", "", id="think"),
+        pytest.param("", "<think>\n", None, id="endpoint"),
+        pytest.param("", "", "<|assistant|>\n<think>\n", id="prompt opened it"),
+        pytest.param("\n", "<thinking>", "", id="thinking"),
+        pytest.param("", "[THINK]", None, id="Mistral"),
+        pytest.param("", "<seed:think>", None, id="Seed"),
+        pytest.param("", "◁think▷", None, id="Kimi"),
+        pytest.param("Let me see.\n", "<think>", "", id="later"),
+        pytest.param("<think>a</think>\n", "<think>", "", id="again"),
+    ],
+)
+async def test_no_format_believes_a_verdict_in_a_block_that_is_never_closed(
+    name: str, before: str, opening: str, tail: str | None
+) -> None:
+    fmt = load_format(name)
+    text = f"{before}{opening}I would say{fmt.slots('single')[0].force}3"
+    text += "]]" if "[[" in text else ""
+    context = dict.fromkeys(fmt.context("single"), "It is so.")
+    item = JudgeInput("single", "Why?", ("Because.",), context=context)
+    for finished, outcome in ((True, "unparsable"), (False, "truncated")):
+        engine = Script((text, finished), tail=tail, probs={"3": 1.0})
+        judgement = await build_judge(engine, fmt).judge(item)
+        assert (judgement.outcome, judgement.rating) == (outcome, None)
+        assert judgement.reason.startswith("the thinking block is never closed")
+        assert "I would say" in judgement.thinking and engine.contexts == []
+    same_words = f"I would say{text.partition('I would say')[2]}"
+    judgement = await build_judge(Script((same_words, True)), fmt).judge(item)
+    assert judgement.view("rating") == 3.0
+
+
+@pytest.mark.parametrize(
+    ("text", "thinking", "critique"),
+    [
+        pytest.param(
+            "<think>Maybe Rating: [[1]].</think>\nGood.\nRating: [[7]]",
+            "Maybe Rating: [[1]].",
+            "Good.\nRating: [[7]]",
+            id="closed",
+        ),
+        pytest.param(
+            "It writes <think> first.\nRating: [[7]]",
+            "",
+            "It writes <think> first.\nRating: [[7]]",
+            id="named in a sentence",
+        ),
+    ],
+)
+async def test_a_block_is_read_past_in_a_format_without_one(
+    text: str, thinking: str, critique: str
+) -> None:
+    judgement, _ = await judge_item(load_format("autoj-en"), (text, True))
+    assert (judgement.view("rating"), judgement.forced) == (7.0, False)
+    assert (judgement.thinking, judgement.critique) == (thinking, critique)
+
+
+def test_parsing_a_text_knows_such_a_block(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "texts.jsonl"
+    source.write_text(json.dumps({"text": "<think>\nI would say\n\nRating: [[3]]"}) + "\n")
+    assert cli.main(["parse", "--input", str(source), "--format", "general"]) == 0
+    record = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert record["outcome"] == "unparsable" and record["reason"].startswith(NEVER)
+
+
 @pytest.mark.parametrize(
     ("text", "rating"),
     [
@@ -261,7 +333,7 @@ async def test_the_scripted_judge_thinks(thinking_format: JudgeFormat) -> None:
     script = {"thinking": "one two three four", "ratings": {"Because.": 8}}
     for bound, thinking, cut in ((9, "one two three four", ()), (2, "one two", ("thinking_cut",))):
         config = JudgeConfig(kind="fake", script=script, thinking_tokens=bound)
-        engine = FakeEngine(config, (MARKS.open, MARKS.close))
+        engine = FakeEngine(config, thinking_format)
         judgement = await GenerativeJudge(config, thinking_format, engine, "fake").judge(ITEM)
         assert (judgement.view("rating"), judgement.thinking, judgement.flags) == (
             8.0,

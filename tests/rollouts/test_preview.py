@@ -77,6 +77,19 @@ def test_every_run_file_shows_prompt_text_reading_and_number(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_new_format_is_previewed_with_a_verdict_in_its_own_slot(
+    preview: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "supported"
+    assert cli.main(["judge", "new", str(folder)]) == 0
+    capsys.readouterr()
+    rows = [json.loads(line) for line in (folder / "sample.jsonl").read_text().splitlines()]
+    out = preview(make_config({"kind": "fake", "format": str(folder)}), rows)
+    written = out.partition("--- the judge writes ---\n")[2]
+    assert re.match(r"Scripted critique of \d+ characters\.\n\nScore: [1-5]\n", written)
+    assert "forced" not in out
+
+
 ROWS: dict[str, tuple[dict[str, Any], str]] = {
     "completion": ({"prompt": "Why?", "completion": "poor"}, "⟦Why?⟧\n***\n[Response]: ⟦poor⟧"),
     "messages": ({"messages": [*ASKED, CHAT[1]]}, "User: ⟦Hi⟧"),
