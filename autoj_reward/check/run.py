@@ -87,7 +87,7 @@ def check_judge(
     ]
     folder, judged_cases = Path(output), list[JudgedCase]()
     total = sum(len(case.inputs()) for case in cases)
-    with judged_by(spec.name, folder, folder / RESULT, total):
+    with judged_by(spec.name, folder, folder / RESULT, total, vote=spec.vote):
         print(_estimate_cost(cases, spec, folder / JOURNAL))
         cost = ask_each(
             spec,

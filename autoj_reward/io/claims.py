@@ -22,6 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from autoj_reward.config import Vote
 from autoj_reward.errors import ConfigError, OutputError
 from autoj_reward.io.files import cannot_write, write_text
 
@@ -64,12 +65,14 @@ def judged_by(
     total: int = 0,
     journal: Path | None = None,
     scored_by: str | None = None,
+    vote: Vote = "mean",
 ) -> Iterator[None]:
     """Lock an output folder or file for this judge's results within this context.
 
     output: the folder or file. result: the file that exists once there are results. total: number
     of judge inputs, for progress displays. journal: its path if it is not beside the results.
     scored_by: what scores responses in place of a view; `total` then counts comparisons too.
+    vote: how the ratings of several critiques make one.
 
     Raises ConfigError if another process writes there, or if the results are another judge's.
     Raises OutputError if nothing can be written.
@@ -83,7 +86,7 @@ def judged_by(
                 f"{output} holds the results of the judge {recorded_judge}, and this run's is "
                 f"{judge}: name another output, or move this one away"
             )
-        _write(descriptor, path, judge, total, journal, scored_by)
+        _write(descriptor, path, judge, total, journal, scored_by, vote)
         yield
     finally:
         os.close(descriptor)
@@ -185,9 +188,11 @@ def _write(
     total: int = 0,
     journal: Path | None = None,
     scored_by: str | None = None,
+    vote: Vote = "mean",
 ) -> None:
     content = {"judge": judge, "pid": os.getpid(), "host": socket.gethostname(), "total": total}
     content |= {"scored_by": scored_by} if scored_by else {}
+    content |= {"vote": vote} if vote != "mean" else {}
     content |= {"journal": str(journal.absolute())} if journal else {}
     text = json.dumps(content)
     try:

@@ -137,7 +137,7 @@ def audit(
     ]
     folder, audits = Path(output), list[RubricAudit]()
     total = sum(case.most_inputs for case in cases)
-    with judged_by(spec.name, folder, folder / RESULT, total, scored_by=how.by):
+    with judged_by(spec.name, folder, folder / RESULT, total, scored_by=how.by, vote=spec.vote):
         cost = ask_each(
             spec,
             folder / JOURNAL,

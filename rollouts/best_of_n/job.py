@@ -69,7 +69,15 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     left_out = look_through(rows, strict, partial(counts.expect, job))
     summary_path, total = config.output / "summary.json", counts.expected(config)
     scored_by = config.scoring.by if config.scoring else None
-    claim = judged_by(job.judge.name, config.output, summary_path, total, config.journal, scored_by)
+    claim = judged_by(
+        job.judge.name,
+        config.output,
+        summary_path,
+        total,
+        config.journal,
+        scored_by,
+        job.judge.vote,
+    )
     with claim, tracking(config.track, str(config.output), config) as reports:
 
         def summarize(statistics: JobStatistics) -> Summary:
