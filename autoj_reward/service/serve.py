@@ -275,8 +275,7 @@ class _Reload:
             if judge.on_replicas != old.on_replicas:
                 raise ConfigError(f"from kind {old.kind} to {judge.kind} needs a restart")
             load_any_format.cache_clear()  # the format may have been edited
-            spec = judge_spec(judge).that_reads(new.reward.view, "reward")
-            await client.backend.update(spec)
+            await self._model.replace_judge(new.reward)
             self._running = new
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
 
@@ -285,5 +284,4 @@ def _read_terms(fmt: JudgeFormat | ScalarFormat) -> tuple[object, ...]:
     """Return the parts of a format that a running service relies on. Texts and slots may change."""
     if isinstance(fmt, ScalarFormat):
         return (fmt.name,)
-    kinds = [kind for kind in ("single", "pairwise") if getattr(fmt, kind)]
-    return fmt.name, fmt.scale, {kind: fmt.context(kind) for kind in kinds}
+    return fmt.name, fmt.scale, {kind: fmt.context(kind) for kind in fmt.protocols}
