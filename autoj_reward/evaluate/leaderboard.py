@@ -15,6 +15,7 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.results import ROWS, load_result, load_rows, path_beside
 from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.io.chart import scatter
+from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart, to_json, write_text
 from autoj_reward.io.markup import data_block, esc, num, page, plural, visible
 
@@ -68,7 +69,8 @@ def leaderboard(results: Sequence[str], output: str, limit: int) -> int:
         for (path, result), result_rows in zip(loaded, rows, strict=True)
     ]
     rows_left_out = sum(max(0, len(result_rows) - limit) for result_rows in rows)
-    write_text(output, render_page(loaded, items, rows_left_out))
+    with judged_by("autoj evaluate leaderboard", Path(output), Path(output)):
+        write_text(output, render_page(loaded, items, rows_left_out))
     print(f"{plural(len(loaded), 'result')}: {output}")
     return 0
 

@@ -30,8 +30,8 @@ from autoj_reward.models.unused import load_run
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.types import Judgement, QueryOrTurns
 from rollouts.best_of_n import stages
-from rollouts.best_of_n.report import Gathered, write_figures
-from rollouts.best_of_n.results import GroupResult, open_result_files
+from rollouts.best_of_n.report import FIGURES, Gathered, write_figures
+from rollouts.best_of_n.results import RESULTS, GroupResult, open_result_files
 from rollouts.best_of_n.sampling import (
     JobSchedule,
     Sampled,
@@ -77,6 +77,7 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
         config.journal,
         scored_by,
         job.judge.vote,
+        files=[config.output / name for name in (*RESULTS, *FIGURES)],
     )
     with claim, tracking(config.track, str(config.output), config) as reports:
 
