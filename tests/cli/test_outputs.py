@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +19,7 @@ from autoj_reward.types import JudgeInput
 from tests.cli.test_golden import CASES, DRAWN, FAKE, write_inputs
 from tests.judgements import rated
 
+ROOT = Path(__file__).parents[2]
 FOREIGN = b"SQLite format 3\0the journal of another run"
 PAIRS = "evaluate pairs --format llmbar --data {folder}/llmbar.jsonl"
 MORE: dict[str, tuple[str, list[str], list[str]]] = {
@@ -96,3 +101,37 @@ def test_a_file_that_no_run_has_written_is_not_replaced(
     for _ in range(2):  # a run replaces what it has written itself
         assert run(words, more, tmp_path) == 0
         assert all((tmp_path / file).stat().st_size for file in files)
+
+
+UNREAD = {
+    "--help": "--help",
+    "models": "models",
+    "journal stats": "journal stats {folder}/j.sqlite",
+    "scenarios": "scenarios",
+} | {
+    name: " ".join([CASES[name][0], *CASES[name][1]])
+    for name in ("score", "best-of-n", "pairs", "parse", "plan", "collect")
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+@pytest.mark.parametrize("unbuffered", [False, True], ids=["buffered", "unbuffered"])
+def test_a_command_whose_reader_has_gone_ends_without_a_traceback(
+    name: str, unbuffered: bool, tmp_path: Path
+) -> None:
+    write_inputs(tmp_path)
+    write_more_inputs(tmp_path)
+    words = UNREAD[name].replace("{folder}", str(tmp_path)).split()
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        ended = subprocess.run(
+            [sys.executable, "-m", "autoj_reward.cli", *words],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1" * unbuffered},
+        )
+    assert ended.returncode in (0, 128 + signal.SIGPIPE)
+    assert "Traceback" not in ended.stderr and "BrokenPipe" not in ended.stderr
