@@ -20,6 +20,7 @@ import httpx
 import pytest
 import yaml
 
+from autoj_reward.cli import main as cli
 from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import FORMATS
@@ -302,6 +303,26 @@ def _count_in_flight(address: str) -> float:
     page = httpx.get(f"{address}/metrics", headers=HEADERS).text
     [line] = [line for line in page.splitlines() if line.startswith("autoj_requests_in_flight ")]
     return float(line.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("fmt", "remedy"),
+    [
+        pytest.param("listwise", "set reward.relative.by to listwise, or", id="groups"),
+        pytest.param("pandalm", "set reward.relative.by to comparisons, or", id="pairs"),
+        pytest.param("rubric-item", "set reward.rubric.by to items, or", id="items"),
+    ],
+)
+def test_a_judge_that_rates_nothing_is_refused_with_the_key_to_set(
+    fmt: str,
+    remedy: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = write_config(tmp_path, free_port(), {}, format=fmt)
+    assert cli.main(["serve", "--config", str(config)]) == 1
+    message = f"reward.judge.format is {fmt}, which rates no response alone: {remedy}"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
