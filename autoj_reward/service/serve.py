@@ -23,6 +23,7 @@ from typing import Any
 import uvicorn
 from pydantic import Field
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, RewardConfig, Tracker
@@ -41,6 +42,7 @@ from autoj_reward.models.unused import load_run
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.service import trainers
 from autoj_reward.service.api import Service, make_app
+from autoj_reward.service.connections import connection_class
 from autoj_reward.service.gateway import Limits
 from autoj_reward.trainer.reward import RewardModel
 
@@ -225,6 +227,7 @@ def make_server(app: ASGIApp, drain_s: int) -> uvicorn.Server:
     """
     options = uvicorn.Config(
         app,
+        http=connection_class(AutoHTTPProtocol),
         log_config=None,
         access_log=False,
         server_header=False,
