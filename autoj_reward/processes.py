@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from autoj_reward.errors import AutojError
+from autoj_reward.errors import AutojError, ConfigError
 
 PROCESSES_VARIABLE = "AUTOJ_PROCESSES"
 """Environment variable with the number of a job's worker processes.
@@ -26,8 +27,19 @@ R = TypeVar("R")
 
 
 def processes() -> int:
-    """Return the number of processes of this run; 1 if no launcher started several."""
-    return int(os.environ.get(PROCESSES_VARIABLE) or os.environ.get("WORLD_SIZE") or 1)
+    """Return the number of processes of this run; 1 if no launcher started several.
+
+    Raises ConfigError if the environment variable that says so holds no such number.
+    """
+    for name in (PROCESSES_VARIABLE, "WORLD_SIZE"):
+        if value := os.environ.get(name):
+            if not re.fullmatch("[1-9][0-9]{0,8}", value):
+                raise ConfigError(
+                    f"the environment variable {name} is {value[:40]!r}: set it to the number of "
+                    "processes, 1 or more, or unset it"
+                )
+            return int(value)
+    return 1
 
 
 def is_first_rank() -> bool:

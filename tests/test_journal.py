@@ -9,6 +9,7 @@ import resource
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -366,6 +367,35 @@ def test_the_oldest_judgements_make_room_for_new_ones(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_a_clock_that_is_set_back_drops_nothing_that_was_just_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(0)
+    items = [asked(f"q{n}", (draw.randbytes(1500).hex(),)) for n in range(800)]
+    path, now = tmp_path / "journal.sqlite", 1.7e9
+    monkeypatch.setattr(time, "time", lambda: now)
+    with closing(Journal(path, max_gib=1 / 1024)) as journal:
+        # Texts of samples are kept for good.
+        journal.put_samples("policy", "q", SampledResponses(("a",), (-1.0,), (True,), 1))
+        for number, item in enumerate(items):
+            if number == 200:
+                now -= 3600.0
+            journal.put("judge", item, rated(5))
+            newest = items[max(0, number - 20) : number + 1]
+            assert set(journal.get("judge", newest)) == set(newest)
+        assert items[0] not in journal.get("judge", items[:1])
+    assert path.stat().st_size < 1.3 * 2**20
+
+
+def test_a_file_over_its_limit_keeps_what_was_just_put(tmp_path: Path) -> None:
+    """A limit below one judgement's size leaves that judgement."""
+    with closing(Journal(tmp_path / "journal.sqlite", max_gib=1e-9)) as journal:
+        for query in ("one", "two"):
+            item = asked(query, ("r",))
+            journal.put("judge", item, rated(5))
+            assert item in journal.get("judge", [item])
+
+
 def test_a_text_is_stored_once(journal: Journal) -> None:
     journal.put_samples("policy", "q", SampledResponses(("a", "b"), (-1.0, -2.0), (True, True), 2))
     for pair in [("a",), ("b",), ("a", "b"), ("b", "a")]:
@@ -434,6 +464,7 @@ def test_what_was_said_to_be_stored_survives_a_killed_process(tmp_path: Path) ->
 
 GROUPS = """
 import sys
+import time
 from itertools import count
 from pathlib import Path
 from autoj_reward.journal import Journal
@@ -712,6 +743,7 @@ def test_flipped_bits_are_an_error_or_a_missing_row_and_never_another_judgement(
 
 FILL = """
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from autoj_reward.errors import JournalError

@@ -87,7 +87,10 @@ def check_judge(
     ]
     folder, judged_cases = Path(output), list[JudgedCase]()
     total = sum(len(case.inputs()) for case in cases)
-    with judged_by(spec.name, folder, folder / RESULT, total):
+    claim = judged_by(
+        spec.name, folder, folder / RESULT, total, vote=spec.vote, files=(folder / PAGE,)
+    )
+    with claim:
         print(_estimate_cost(cases, spec, folder / JOURNAL))
         cost = ask_each(
             spec,

@@ -93,9 +93,11 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     import json
     from collections import Counter
     from dataclasses import asdict
+    from pathlib import Path
 
     from autoj_reward.conversation import last_user_text
     from autoj_reward.errors import ConfigError
+    from autoj_reward.io.claims import judged_by
     from autoj_reward.io.files import require_apart, write_jsonl
     from autoj_reward.io.rows import join_fields, read_queries, require_usable
     from autoj_reward.models.scenarios import shipped_classifier
@@ -108,13 +110,11 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     queries = [last_user_text(row.query, row.context.turns) for row in rows.rows]
     classifications = shipped_classifier().classify(queries, others_below)
     pairs = zip(rows.rows, classifications, strict=True)
-    write_jsonl(
-        output,
-        (
-            join_fields(_collect_fields(row), asdict(classification))
-            for row, classification in pairs
-        ),
+    records = (
+        join_fields(_collect_fields(row), asdict(classification)) for row, classification in pairs
     )
+    with judged_by("autoj classify", Path(output), Path(output)):
+        write_jsonl(output, records)
     counts = Counter(classification.scenario for classification in classifications)
     print(json.dumps({"output": output, "scenarios": dict(counts.most_common())}))
     return 0

@@ -78,10 +78,12 @@ def stats(path: str) -> int:
 @command(FILE, EXPORT)
 def export(path: str, output: str) -> int:
     """Write every judgement of a journal as a JSON line. Memory stays bounded for any journal."""
+    from autoj_reward.io.claims import judged_by
     from autoj_reward.io.files import require_apart, write_jsonl
 
     require_apart([path], [output])
-    with _open_journal(path) as journal:
+    claim = judged_by("autoj journal export", Path(output), Path(output))
+    with _open_journal(path) as journal, claim:
         write_jsonl(output, journal.export())
     return 0
 

@@ -265,7 +265,15 @@ def _judge(
     left_out = look_through(rows, strict, expect)
     result, journal = Path(output), Path(output + JOURNAL)
     method = scoring.by if scoring else None
-    claim = judged_by(spec.name, result, result, total, scored_by=method)
+    claim = judged_by(
+        spec.name,
+        result,
+        result,
+        total,
+        scored_by=method,
+        vote=spec.vote,
+        files=(output + SUMMARY,),
+    )
     tracked = tracking(config.track, output, config)
 
     def make_summary() -> dict[str, Any]:

@@ -7,13 +7,15 @@ flags. The table names functions as text, so this package does not import `rollo
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from autoj_reward.errors import AutojError, did_you_mean, from_extras
 
@@ -185,12 +187,16 @@ def load(module: str, name: str) -> Command:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 an explained error, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 1 an explained error, 130 interrupted.
+
+    If nobody reads its output any more, as after `| head`, it exits with 141, like other tools.
+    """
     typed = sys.argv[1:] if arguments is None else arguments
-    flag_values = vars(parser(typed).parse_args(typed))
-    run = flag_values.pop("run")
-    with _exit_in_order():
-        return explain_errors("autoj", lambda: run(**flag_values))
+    with _end_with_reader():
+        flag_values = vars(parser(typed).parse_args(typed))
+        run = flag_values.pop("run")
+        with _exit_in_order():
+            return explain_errors("autoj", lambda: run(**flag_values))
 
 
 def explain_errors(name: str, work: Callable[[], int]) -> int:
@@ -212,6 +218,39 @@ def explain_errors(name: str, work: Callable[[], int]) -> int:
         print(f"\n{name}: stopped; the same command goes on from here", file=sys.stderr)
         code = 130
     return code
+
+
+@contextmanager
+def _end_with_reader() -> Iterator[None]:
+    """Exit quietly once the reader of stdout or stderr has gone."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # here, since the interpreter would report a lost reader at its exit
+    except BaseException as error:
+        closed = [stream for stream in (sys.stdout, sys.stderr) if _has_lost_reader(stream)]
+        if not (closed and _is_broken_pipe(error)):
+            raise
+        for stream in closed:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+
+
+def _is_broken_pipe(error: BaseException) -> bool:
+    """Return whether an error, or one of a group of errors, is a write that nobody reads."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_is_broken_pipe, error.exceptions))
+    return isinstance(error, BrokenPipeError)
+
+
+def _has_lost_reader(stream: TextIO) -> bool:
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+    except (OSError, ValueError):  # closed, or no file at all
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 @contextmanager

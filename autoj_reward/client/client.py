@@ -20,6 +20,7 @@ from autoj_reward.config import RelativeConfig, RubricConfig, View, Vote
 from autoj_reward.conversation import Shows, context_of
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import require_relative
 from autoj_reward.questions.ask import Question
 from autoj_reward.questions.choose import Choose
@@ -125,6 +126,26 @@ class RewardClient:
         self._finding: Mapping[str, Any] = {}
         self._contact_lock = asyncio.Lock()
         self._has_probabilities = False
+
+    def use_spec(self, spec: JudgeSpec) -> None:
+        """Ask this judge, and read its numbers, as its spec says. Limits in flight stay."""
+        self.critiques = spec.critiques
+        self.vote = spec.vote
+        self.compares = spec.compares
+        self.preferred = spec.preferred
+        self.scale = spec.scale
+        self.tie = spec.ratings_tie
+        self.max_group = spec.max_group
+        self.max_items = spec.max_items
+        self.shows = spec.shows
+        self.deadline_s = spec.config.serve.deadline_s
+
+    async def update(self, spec: JudgeSpec) -> None:
+        """Replace the judge, as `Backend.update` does, and what this client knows of it."""
+        await self.backend.update(spec)
+        self.use_spec(spec)
+        # A judge of the same name may give other views, for instance with another `distribution`.
+        self._views.pop(self.backend.judge, None)
 
     async def __aenter__(self) -> RewardClient:
         return self

@@ -36,23 +36,11 @@ def client_of(
     """Return a client for this judge's backend, with the settings of its spec."""
     if spec.config.trace:
         start_tracing()
-    return RewardClient(
-        backend,
-        journal=journal,
-        critiques=spec.critiques,
-        vote=spec.vote,
-        compares=spec.compares,
-        max_in_flight=max_in_flight,
-        deadline_s=spec.config.serve.deadline_s,
-        progress=progress,
-        require=require,
-        preferred=spec.preferred,
-        scale=spec.scale,
-        tie=spec.ratings_tie,
-        max_group=spec.max_group,
-        max_items=spec.max_items,
-        shows=spec.shows,
+    client = RewardClient(
+        backend, journal=journal, max_in_flight=max_in_flight, progress=progress, require=require
     )
+    client.use_spec(spec)
+    return client
 
 
 @asynccontextmanager

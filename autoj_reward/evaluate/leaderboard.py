@@ -6,6 +6,7 @@ script, by hash. Text from files and models is escaped here, or set as text by t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.results import ROWS, load_result, load_rows, path_beside
 from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.io.chart import scatter
+from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart, to_json, write_text
 from autoj_reward.io.markup import data_block, esc, num, page, plural, visible
 
@@ -30,6 +32,8 @@ CORRELATION_NAMES = ("pearson", "spearman", "kendall")
 """Metrics shown with three decimals in place of two."""
 INTERVAL_WIDTH = 90
 """Width of the drawing of an interval, in pixels."""
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""Exceptions of reading a result or a row that no evaluation has written."""
 NamedResult = tuple[str, ResultFields]
 """Stem of a result's file name, and the result's fields."""
 
@@ -68,9 +72,26 @@ def leaderboard(results: Sequence[str], output: str, limit: int) -> int:
         for (path, result), result_rows in zip(loaded, rows, strict=True)
     ]
     rows_left_out = sum(max(0, len(result_rows) - limit) for result_rows in rows)
-    write_text(output, render_page(loaded, items, rows_left_out))
+    with judged_by("autoj evaluate leaderboard", Path(output), Path(output)):
+        write_text(output, _render_results(loaded, items, rows_left_out))
     print(f"{plural(len(loaded), 'result')}: {output}")
     return 0
+
+
+def _render_results(
+    loaded: Sequence[tuple[str, ResultFields]],
+    items: Sequence[Sequence[JudgedItem]],
+    rows_left_out: int,
+) -> str:
+    """Return the HTML page. Raises InputError for a result with other fields or numbers than an
+    evaluation writes."""
+    try:
+        return render_page(loaded, items, rows_left_out)
+    except MALFORMED as error:
+        paths = ", ".join(path for path, _ in loaded)
+        raise InputError(
+            f"{paths}: not as `autoj evaluate` writes it: {error!r}; evaluate again"
+        ) from error
 
 
 def render_page(
@@ -125,7 +146,7 @@ def _describe_rows(result: ResultFields) -> str:
 def _build_items(path: str, task: str, rows: Sequence[dict[str, Any]]) -> list[JudgedItem]:
     try:
         return [items_of(task, row) for row in rows]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise InputError(
             f"{path}: the rows beside it are not those of an evaluation: {error!r}; evaluate again"
         ) from error
@@ -235,7 +256,9 @@ def _render_section(task: str, rows: str, results: Sequence[NamedResult]) -> str
         parts.append(f"<h3>By group</h3>{heat}")
     for file, result in results:
         if systems := result.get("systems"):
-            points = [(str(s["system"]), s["reference"], s["rating"]) for s in systems]
+            points = [
+                (str(s["system"]), float(s["reference"]), float(s["rating"])) for s in systems
+            ]
             plot = scatter(points, "leaderboard", "mean rating")
             parts.append(f'<h3>{esc(_make_title(file, result))}</h3><div class="plot">{plot}</div>')
     return "".join(parts)
@@ -364,6 +387,12 @@ def _read_numbers(
 
 
 def _check_number(name: str, value: Any) -> float | None:
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+    if value is None:
+        return None
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max
+    ):
         return value
     raise InputError(f"a result has {str(value)[:40]!r} as its {name}: evaluate again")

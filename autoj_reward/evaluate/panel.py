@@ -27,6 +27,7 @@ from autoj_reward.evaluate.statistics import (
     pearson,
     share,
 )
+from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart, write_json
 from autoj_reward.types import Verdict
 
@@ -73,7 +74,8 @@ def kappa(results: Sequence[str], stand_in: str | None, result: str) -> int:
         votes = effective_votes(list(errors.values()))
         fields |= Draws().number("effective_votes", votes, queries)
         fields["majority"] = _measure_majority(panel, substitute, labels, queries)
-    write_json(result, fields)
+    with judged_by("autoj evaluate kappa", Path(result), Path(result)):
+        write_json(result, fields)
     for row in rows:
         line = f"{row['first']} / {row['second']}: kappa {_format_number(row['kappa'])}"
         line += f", same {row['same']:.2f} %"

@@ -47,6 +47,8 @@ CORRELATIONS: dict[str, Correlation] = {
     "kendall": kendall,
 }
 """Correlations that are reported, by their result field."""
+MAX_SCORE = 1e70
+"""Largest score or rating of a table: a product of four of them must stay finite."""
 OUTPUT_SUFFIXES = (".jsonl", ".json", ".jsonl.gz")
 """Endings of the files of outputs in a folder; other files are ignored."""
 RATING_COLUMN, REFERENCE_COLUMN = "rating", "win_rate"
@@ -265,6 +267,8 @@ def _read_csv(path: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
 def _parse_number(path: str, line: int, cell: str, column: str) -> float:
     if not _is_number(cell):
         raise InputError(f"{path}:{line}: column {column!r}: {cell!r} is no finite number")
+    if abs(float(cell)) > MAX_SCORE:
+        raise InputError(f"{path}:{line}: column {column!r}: {cell!r} is beyond {MAX_SCORE:g}")
     return float(cell)
 
 

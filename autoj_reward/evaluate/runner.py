@@ -130,7 +130,9 @@ def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
     files, kept_rows = task.files, list[KeptT]()
     names, result = " and ".join(map(answerer_name, task.judges)), Path(task.files.result)
     tracked = tracking(task.config.track, f"{task.name} {files.result}", task.config)
-    with judged_by(names, result, result), tracked as reports:
+    beside = (files.beside(ROWS), files.beside(PLOT))
+    claim = judged_by(names, result, result, vote=task.config.judge.vote, files=beside)
+    with claim, tracked as reports:
         with filling(files.beside(ROWS)) if task.record else nullcontext() as rows:
 
             def keep_answer(row: RowT, answer: AnswerT) -> None:

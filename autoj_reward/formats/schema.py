@@ -101,7 +101,10 @@ class JudgeFormat(Block):
     def protocol(self, name: str) -> JudgeProtocol:
         """Return a protocol by name. Raises FormatError if the format lacks it."""
         if name not in self.protocols:
-            raise FormatError(f"format {self.name!r} has no {name} protocol")
+            raise FormatError(
+                f"format {self.name!r} has no {name} protocol: set `format` of this judge to one "
+                "that has"
+            )
         return self.protocols[name]
 
     def slots(self, name: str, count: int | None = None) -> tuple[Slot, ...]:

@@ -15,15 +15,16 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from autoj_reward.config import Vote
 from autoj_reward.errors import ConfigError, OutputError
-from autoj_reward.io.files import cannot_write, write_text
+from autoj_reward.io.files import StrPath, cannot_write, write_text
 
 CLAIM = ".claim"
 """File name of a folder's claim, and suffix of a file's."""
@@ -64,26 +65,32 @@ def judged_by(
     total: int = 0,
     journal: Path | None = None,
     scored_by: str | None = None,
+    vote: Vote = "mean",
+    files: Iterable[StrPath] = (),
 ) -> Iterator[None]:
     """Lock an output folder or file for this judge's results within this context.
 
-    output: the folder or file. result: the file that exists once there are results. total: number
-    of judge inputs, for progress displays. journal: its path if it is not beside the results.
+    judge: its fingerprint, or the name of a command that asks none. output: the folder or file.
+    result: the file that exists once there are results. total: number of judge inputs, for
+    progress displays. journal: its path if it is not beside the results.
     scored_by: what scores responses in place of a view; `total` then counts comparisons too.
+    vote: how the ratings of several critiques make one. files: further files that the run writes.
 
     Raises ConfigError if another process writes there, or if the results are another judge's.
-    Raises OutputError if nothing can be written.
+    Raises OutputError if nothing can be written, or if the run would replace a file where no run
+    has been.
     """
     path = claim_path(output, in_folder=output != result)
+    _require_replaceable(path, (result, *files))
     descriptor = _open_locked(path, output)
     try:
         recorded_judge = _read(descriptor, path).get("judge")
         if recorded_judge and recorded_judge != judge and result.exists():
             raise ConfigError(
-                f"{output} holds the results of the judge {recorded_judge}, and this run's is "
+                f"{output} holds the results of {recorded_judge}, and this run's are of "
                 f"{judge}: name another output, or move this one away"
             )
-        _write(descriptor, path, judge, total, journal, scored_by)
+        _write(descriptor, path, judge, total, journal, scored_by, vote)
         yield
     finally:
         os.close(descriptor)
@@ -115,6 +122,21 @@ def holder(path: Path) -> int | None:
         return None
     kind, *_, process = struct.unpack(LOCK, answer)
     return None if kind == fcntl.F_UNLCK else process
+
+
+def _require_replaceable(claim_file: Path, files: Iterable[StrPath]) -> None:
+    """Raise OutputError for a file that stands where no run of this package has left a claim.
+
+    An empty file is replaced: tools make one to reserve a name.
+    """
+    if claim_file.exists():
+        return
+    for path in map(Path, files):
+        if path.is_file() and path.stat().st_size:
+            raise OutputError(
+                f"{path} exists, and no run of autoj has written there: name another output, or "
+                "move that file away"
+            )
 
 
 def _open_locked(path: Path, output: Path) -> int:
@@ -185,9 +207,11 @@ def _write(
     total: int = 0,
     journal: Path | None = None,
     scored_by: str | None = None,
+    vote: Vote = "mean",
 ) -> None:
     content = {"judge": judge, "pid": os.getpid(), "host": socket.gethostname(), "total": total}
     content |= {"scored_by": scored_by} if scored_by else {}
+    content |= {"vote": vote} if vote != "mean" else {}
     content |= {"journal": str(journal.absolute())} if journal else {}
     text = json.dumps(content)
     try:

@@ -10,6 +10,7 @@ an earlier format are refused.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,13 +126,25 @@ class Journal:
         replaced by an OK one that has it.
         """
         with self._writing():
-            at = time.time()
+            at = self._date_rows()
             on_record = [self._put(*inputs, at) for inputs in judged]
             # The file itself is never replaced: other processes have it open.
             if self._most is not None and self._execute(tables.USED, ())[0][0] > self._most:
-                self._execute(tables.DROP_OLDEST, (DROPPED + len(judged),))
+                self._execute(tables.DROP_OLDEST, (at, DROPPED + len(judged)))
                 self._execute(tables.DROP_TEXTS, ())
         return on_record
+
+    def _date_rows(self) -> float:
+        """Return the time of new rows.
+
+        With a limit on the size it is later than that of every row on record: a clock that was
+        ahead, and has been set back, must not make the newest rows the oldest.
+        """
+        now = time.time()
+        if self._most is None:
+            return now
+        [(newest,)] = self._execute(tables.NEWEST, ())
+        return max(now, math.nextafter(newest, math.inf))
 
     def _put(self, judge: str, item: JudgeInput, judgement: Judgement, at: float) -> Judgement:
         row = self._make_row(judge, item, judgement, at)

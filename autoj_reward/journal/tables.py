@@ -62,8 +62,12 @@ SELECT page_size * (page_count - freelist_count)
 FROM pragma_page_size(), pragma_page_count(), pragma_freelist_count()
 """
 DROP_OLDEST = """
-DELETE FROM judgements WHERE key IN (SELECT key FROM judgements ORDER BY at LIMIT ?)
+DELETE FROM judgements
+WHERE key IN (SELECT key FROM judgements WHERE at < ? ORDER BY at LIMIT ?)
 """
+"""Drops the oldest rows before a time."""
+NEWEST = "SELECT coalesce(max(at), 0) FROM judgements"
+"""Time of the newest row; 0 in an empty file."""
 DROP_TEXTS = "DELETE FROM texts WHERE at < (SELECT min(at) FROM judgements)"
 """A text's time is that of the newest row that refers to it, so texts older than all rows are
 unused."""

@@ -62,7 +62,7 @@ class RayBackend:
         handle: Any,
         judge: str,
         replicas: int,
-        replace: Callable[[JudgeSpec], tuple[Any, str]] | None = None,
+        replace: Callable[[JudgeSpec], RayBackend] | None = None,
         max_ongoing: int = 256,
         views: frozenset[View] = VIEWS,
         distributions: str = Abilities().about,
@@ -112,8 +112,11 @@ class RayBackend:
     async def update(self, spec: JudgeSpec) -> None:
         if self._replace is None:
             raise ConfigError("this judge is deployed elsewhere: update it there")
-        handle, self.judge = await asyncio.to_thread(self._replace, spec)
-        self._handle = handle.options(stream=True)
+        new = await asyncio.to_thread(self._replace, spec)
+        self._handle = new._handle
+        self.judge = new.judge
+        self.views = new.views
+        self.distributions = new.distributions
 
     async def close(self) -> None:
         """Do nothing: the cluster stops its replicas."""

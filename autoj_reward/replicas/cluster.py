@@ -10,7 +10,7 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
@@ -131,7 +131,7 @@ class Cluster:
         running_spec = spec = self._settle_spec(spec)
         handle = self._deploy("judge", ServedJudge, spec.config, spec)
 
-        def replace(new: JudgeSpec) -> tuple[Any, str]:
+        def replace(new: JudgeSpec) -> RayBackend:
             """Redeploy with another judge. Serve replaces replicas one by one, after their requests
             in flight."""
             nonlocal running_spec
@@ -142,8 +142,16 @@ class Cluster:
                 self._deploy("judge", ServedJudge, running_spec.config, running_spec)
                 raise
             running_spec = new
-            return new_handle, new.name
+            return self._make_backend(new_handle, new)
 
+        return self._make_backend(handle, spec, replace)
+
+    def _make_backend(
+        self,
+        handle: Any,
+        spec: JudgeSpec,
+        replace: Callable[[JudgeSpec], RayBackend] | None = None,
+    ) -> RayBackend:
         config = spec.config
         count = config.serve.max_replicas or self.replicas(config, config.serve)
         ongoing = max_ongoing(config, self._count_gpus_each(config, config.serve))

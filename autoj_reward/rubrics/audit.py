@@ -137,7 +137,16 @@ def audit(
     ]
     folder, audits = Path(output), list[RubricAudit]()
     total = sum(case.most_inputs for case in cases)
-    with judged_by(spec.name, folder, folder / RESULT, total, scored_by=how.by):
+    claim = judged_by(
+        spec.name,
+        folder,
+        folder / RESULT,
+        total,
+        scored_by=how.by,
+        vote=spec.vote,
+        files=(folder / TABLES, folder / PAGE),
+    )
+    with claim:
         cost = ask_each(
             spec,
             folder / JOURNAL,

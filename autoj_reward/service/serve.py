@@ -23,6 +23,7 @@ from typing import Any
 import uvicorn
 from pydantic import Field
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import Block, RewardConfig, Tracker
@@ -41,6 +42,7 @@ from autoj_reward.models.unused import load_run
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.service import trainers
 from autoj_reward.service.api import Service, make_app
+from autoj_reward.service.connections import connection_class
 from autoj_reward.service.gateway import Limits
 from autoj_reward.trainer.reward import RewardModel
 
@@ -225,6 +227,7 @@ def make_server(app: ASGIApp, drain_s: int) -> uvicorn.Server:
     """
     options = uvicorn.Config(
         app,
+        http=connection_class(AutoHTTPProtocol),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -275,8 +278,7 @@ class _Reload:
             if judge.on_replicas != old.on_replicas:
                 raise ConfigError(f"from kind {old.kind} to {judge.kind} needs a restart")
             load_any_format.cache_clear()  # the format may have been edited
-            spec = judge_spec(judge).that_reads(new.reward.view, "reward")
-            await client.backend.update(spec)
+            await self._model.replace_judge(new.reward)
             self._running = new
             LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
 
@@ -285,5 +287,4 @@ def _read_terms(fmt: JudgeFormat | ScalarFormat) -> tuple[object, ...]:
     """Return the parts of a format that a running service relies on. Texts and slots may change."""
     if isinstance(fmt, ScalarFormat):
         return (fmt.name,)
-    kinds = [kind for kind in ("single", "pairwise") if getattr(fmt, kind)]
-    return fmt.name, fmt.scale, {kind: fmt.context(kind) for kind in kinds}
+    return fmt.name, fmt.scale, {kind: fmt.context(kind) for kind in fmt.protocols}

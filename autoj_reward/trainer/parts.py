@@ -89,11 +89,29 @@ def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
     specs = {}
     for name, judged_config in config.judged.items():
         spec = judge_spec(judged_config.judge)
+        if not (judged_config.scoring or spec.rates):
+            raise ConfigError(_explain_missing_ratings(spec, config.key_of(name)))
         if judged_config.scoring:
             specs[name] = spec.that_scores(judged_config.scoring, f"{config.key_of(name)}.")
         else:
             specs[name] = spec.that_reads(judged_config.view, "reward")
     return specs
+
+
+def _explain_missing_ratings(spec: JudgeSpec, key: str) -> str:
+    """Return the error of a judge that rates no response alone, and is to. key: of its block."""
+    ways = []
+    if spec.max_group:
+        ways.append(f"set {key}.relative.by to listwise")
+    if spec.compares:
+        ways.append(f"set {key}.relative.by to comparisons")
+    if spec.max_items:
+        ways.append(f"set {key}.rubric.by to items")
+    ways.append(f"set {key}.judge.format to one that rates, such as general")
+    return (
+        f"{key}.judge.format is {spec.format.name}, which rates no response alone: "
+        f"{', or '.join(ways)}"
+    )
 
 
 class Parts:

@@ -20,7 +20,7 @@ from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.judging import describe_run
 from autoj_reward.client.session import open_reward
 from autoj_reward.config import AUDIT, JUDGE, JudgeConfig, JudgedConfig, RewardConfig, View
-from autoj_reward.errors import ConfigError, EngineUnavailable
+from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import announce
@@ -175,12 +175,38 @@ class RewardModel:
             )
             for name, judge in self.judges.items()
         }
-        for name, client in clients.items():
-            self._views[name] = await client.views()
-            if relative := self.config.judged[name].relative:
-                await client.require_relative(relative, f"{self.config.key_of(name)}.relative")
-            self._resolve_view(name, client, self._views[name])  # raises before the training starts
+        for name, client in clients.items():  # raises before the training starts
+            self._views[name] = await self._find_views(name, client)
         return clients
+
+    async def _find_views(self, name: str, client: RewardClient) -> frozenset[View]:
+        """Return the views of a judge. Raises ConfigError if it cannot do what the config wants of
+        it."""
+        views = await client.views()
+        if relative := self.config.judged[name].relative:
+            await client.require_relative(relative, f"{self.config.key_of(name)}.relative")
+        self._resolve_view(name, client, views)
+        return views
+
+    async def replace_judge(self, config: RewardConfig) -> None:
+        """Replace the main judge while it is asked. The config may differ in `judge` alone.
+
+        Raises AutojError if the new judge cannot start, or cannot do what the config wants of it;
+        the old one then stays.
+        """
+        client, old, new = self.clients[JUDGE], self.judges[JUDGE], reward_judges(config)[JUDGE]
+        await client.update(new)
+        try:
+            views = await self._find_views(JUDGE, client)
+        except AutojError:
+            await client.update(old)
+            raise
+        self.config = config
+        self.judges[JUDGE] = new
+        self._views[JUDGE] = views
+        async with self._settling:
+            if self._ask_by_part:
+                await self._use_views()
 
     def _resolve_view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
         judged_config = self.config.judged[name]

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from autoj_reward.config import Vote
 from autoj_reward.errors import InputError
 from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import visible
@@ -188,8 +189,9 @@ class Answers:
     def _describe_row(self, row: dict[str, Any], view: int) -> dict[str, Any]:
         with self._run.lock:
             judged_rows = self._run.index.rows(row["id"], 4 * CANDIDATES)
+            vote = self._run.index.vote
         entry = self._run.texts([judged_rows[0].place]).get(judged_rows[0].place)
-        results = [candidate.result() for candidate in group_by_candidate(judged_rows)]
+        results = [candidate.result() for candidate in group_by_candidate(judged_rows, vote)]
         rated = [value for result in results if (value := result.values[view]) is not None]
         values = sorted(rated or scores_in_group(judged_rows, results))
         text = excerpt(entry.item.query) if entry else ""
@@ -199,7 +201,7 @@ class Answers:
         number, view = _read_number(parameters, "id"), self._read_view(parameters)
         rows = self._read_rows(number)
         ranked = ranking_of([(row.responses, row.mark) for row in rows])
-        candidates = _sort_candidates(_list_candidates(rows, ranked), view)
+        candidates = _sort_candidates(_list_candidates(rows, ranked, self._run.index.vote), view)
         listed_candidates = (
             candidates[: CANDIDATES // 2] + candidates[CANDIDATES // 2 :][-CANDIDATES // 2 :]
         )
@@ -333,13 +335,13 @@ def _quote_criterion(item: JudgeInput) -> str:
 
 
 def _list_candidates(
-    rows: list[JudgedRow], ranked: tuple[tuple[int, ...], Ranking] | None
+    rows: list[JudgedRow], ranked: tuple[tuple[int, ...], Ranking] | None, vote: Vote
 ) -> list[IndexedCandidate]:
     """Return the rated candidates, followed by those that were only judged beside others.
 
     The latter have their score in `ranked`, if no candidate was rated alone.
     """
-    candidates = group_by_candidate(rows)
+    candidates = group_by_candidate(rows, vote)
     scores = (
         dict(zip(ranked[0], ranked[1].scores, strict=True)) if ranked and not candidates else {}
     )
@@ -348,7 +350,7 @@ def _list_candidates(
         for name in row.responses:
             if name not in names:
                 names.add(name)
-                alone = IndexedCandidate(name, [row.id], [row.mark], scores.get(name))
+                alone = IndexedCandidate(name, vote, [row.id], [row.mark], scores.get(name))
                 candidates.append(alone)
     return candidates
 

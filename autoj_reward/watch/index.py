@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from autoj_reward.config import Vote
 from autoj_reward.conversation import response_record
 from autoj_reward.journal.reading import Entry
 from autoj_reward.questions.rate import vote_of
@@ -108,6 +109,8 @@ class IndexedCandidate:
 
     response: int
     """Hash of the response."""
+    vote: Vote
+    """How the ratings of its critiques make one."""
     rows: list[int] = field(default_factory=list)
     """Ids of its judgements alone, in order of arrival. If it was only compared: the first
     comparison's id."""
@@ -135,19 +138,22 @@ class IndexedCandidate:
                 tuple(sorted({flag for mark in others for flag in mark.flags})),
                 sum(map(_restore_usage, others), Usage()),
             )
-        result = result_of(vote_of([_restore_judgement(mark) for mark in ratings]))
+        result = result_of(vote_of([_restore_judgement(mark) for mark in ratings], self.vote))
         value, expected, voted_direct, pessimistic = result.values
         values = value, expected, direct if voted_direct is None else voted_direct, pessimistic
         return result._replace(values=values)
 
 
-def group_by_candidate(rows: Iterable[JudgedRow]) -> list[IndexedCandidate]:
-    """Return the candidates of a query's judgements; comparisons do not make candidates."""
+def group_by_candidate(rows: Iterable[JudgedRow], vote: Vote) -> list[IndexedCandidate]:
+    """Return the candidates of a query's judgements; comparisons do not make candidates.
+
+    vote: how the ratings of a candidate's critiques make one.
+    """
     candidates: dict[int, IndexedCandidate] = {}
     for row in rows:
         if row.mark.kind in ALONE:
             name = row.responses[0]
-            candidate = candidates.setdefault(name, IndexedCandidate(name))
+            candidate = candidates.setdefault(name, IndexedCandidate(name, vote))
             candidate.rows.append(row.id)
             candidate.marks.append(row.mark)
     return list(candidates.values())
@@ -178,6 +184,8 @@ class Index:
         self.timelines: list[Timeline] = []
         self.statistics: list[RunStatistics] = []
         self.flags: dict[str, int] = {}
+        self.vote: Vote = "mean"
+        """How the ratings of a candidate's critiques make one; set it with `use_vote`."""
         self._counted: dict[int, list[CandidateResult]] = {}
 
     def add(self, journal: int, entries: Sequence[Entry]) -> None:
@@ -221,7 +229,17 @@ class Index:
         return int(row[0])
 
     def _list_results(self, query_id: int) -> list[CandidateResult]:
-        return [candidate.result() for candidate in group_by_candidate(self.rows(query_id))]
+        candidates = group_by_candidate(self.rows(query_id), self.vote)
+        return [candidate.result() for candidate in candidates]
+
+    def use_vote(self, vote: Vote) -> None:
+        """Set how the ratings of a candidate's critiques make one. Another vote than before counts
+        every query again at the next `settle`."""
+        if vote == self.vote:
+            return
+        self.vote = vote
+        self.statistics = [RunStatistics() for _ in self.judges]
+        self._counted = {number: [] for (number,) in self._db.execute("SELECT id FROM asked")}
 
     def settle(self) -> None:
         """Update the statistics and standings of queries with new judgements."""
@@ -233,7 +251,7 @@ class Index:
 
     def _settle(self, query_id: int, old_results: list[CandidateResult]) -> None:
         rows = self.rows(query_id)
-        results = [candidate.result() for candidate in group_by_candidate(rows)]
+        results = [candidate.result() for candidate in group_by_candidate(rows, self.vote)]
         outcomes = flags = 0
         for row in rows:
             outcomes |= OUTCOMES[row.mark.outcome]

@@ -10,9 +10,10 @@ import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from autoj_reward.client.judging import SCORED_BY
+from autoj_reward.config import Vote
 from autoj_reward.errors import ConfigError, JournalError
 from autoj_reward.io.claims import CLAIM, claim_path, holder
 from autoj_reward.journal.reading import Entry, Reader
@@ -64,7 +65,9 @@ class Run:
                 troubles.append(str(error))
         now = time.monotonic()
         if not more or now > self._settled + SETTLE_S:
+            vote = self.vote()
             with self.lock:
+                self.index.use_vote(vote)
                 self.index.settle()
             self._settled = now
         if self.curves and not more:
@@ -129,6 +132,13 @@ class Run:
         does."""
         method = (_read(self._claim) or {}).get("scored_by")
         return method if method in SCORED_BY else None
+
+    def vote(self) -> Vote:
+        """Return how the ratings of several critiques make one: by the claim, or else by the config
+        of a training. A journal alone does not tell, and stands for the mean."""
+        judge = ((self.config() or {}).get("reward") or {}).get("judge") or {}
+        vote = (_read(self._claim) or {}).get("vote") or judge.get("vote")
+        return vote if vote in get_args(Vote) else "mean"
 
     def state(self) -> str:
         """Return `running`, `finished` or `stopped`; `unknown` if the output has no claim."""

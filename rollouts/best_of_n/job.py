@@ -30,8 +30,8 @@ from autoj_reward.models.unused import load_run
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.types import Judgement, QueryOrTurns
 from rollouts.best_of_n import stages
-from rollouts.best_of_n.report import Gathered, write_figures
-from rollouts.best_of_n.results import GroupResult, open_result_files
+from rollouts.best_of_n.report import FIGURES, Gathered, write_figures
+from rollouts.best_of_n.results import RESULTS, GroupResult, open_result_files
 from rollouts.best_of_n.sampling import (
     JobSchedule,
     Sampled,
@@ -69,7 +69,16 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     left_out = look_through(rows, strict, partial(counts.expect, job))
     summary_path, total = config.output / "summary.json", counts.expected(config)
     scored_by = config.scoring.by if config.scoring else None
-    claim = judged_by(job.judge.name, config.output, summary_path, total, config.journal, scored_by)
+    claim = judged_by(
+        job.judge.name,
+        config.output,
+        summary_path,
+        total,
+        config.journal,
+        scored_by,
+        job.judge.vote,
+        files=[config.output / name for name in (*RESULTS, *FIGURES)],
+    )
     with claim, tracking(config.track, str(config.output), config) as reports:
 
         def summarize(statistics: JobStatistics) -> Summary:

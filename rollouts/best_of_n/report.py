@@ -40,6 +40,8 @@ from autoj_reward.watch.statistics import (
 from rollouts.best_of_n.results import GroupResult
 from rollouts.best_of_n.summary import BudgetSummary, JobStatistics, Summary, budget_text
 
+FIGURES = ("report.html", "curve.svg")
+"""Names of the files that show a job's results."""
 ALL = 200
 """Largest number of queries for which all are shown."""
 FIRST, LAST, WORST, DRAWN = 50, 25, 50, 75

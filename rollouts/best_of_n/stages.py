@@ -177,6 +177,7 @@ async def _select(
         view=job.view,
         rules=job.config.tie_break,
         critiques=job.judge.critiques,
+        vote=job.judge.vote,
         compares=job.judge.compares,
         tie=job.judge.ratings_tie,
         share=job.config.budget,

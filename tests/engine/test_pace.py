@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from autoj_reward.cli import main as cli
 from autoj_reward.engine import endpoint as module
 from autoj_reward.engine.endpoint import RateLimiter
 
@@ -112,3 +113,14 @@ async def test_the_processes_of_a_run_divide_the_limits(
         monkeypatch.setenv(name, value)
     assert await measure_waits(RateLimiter(60, None), clock, 1, 1) == [0, processes]
     assert await measure_waits(RateLimiter(None, 6_000), clock, 100, 1) == [0, processes]
+
+
+@pytest.mark.parametrize("name", ["AUTOJ_PROCESSES", "WORLD_SIZE"])
+@pytest.mark.parametrize("value", ["abc", "0", "-1", "1.5", "9" * 5000])
+def test_a_number_of_processes_that_is_none_is_named(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, value)
+    endpoint = ["--set", "judge.kind=openai", "--set", "judge.base_url=http://127.0.0.1:9/v1"]
+    assert cli.main(["check", "--output", "never", *endpoint]) == 1
+    assert f"environment variable {name} is '" in capsys.readouterr().err

@@ -4,6 +4,7 @@ behaviour in a real browser."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -210,7 +211,13 @@ def test_items_of_every_task() -> None:
     assert items_of("best-of-four", choice).tags == ("disagreement",)
 
 
-RESULT = {"task": "eval-p", "judge": "j", "name": "n", "overall": {"n": 1}}
+RESULT: dict[str, Any] = {"task": "eval-p", "judge": "j", "name": "n", "overall": {"n": 1}}
+ROW = {"line": 1, "group": "g", "query": "q"}
+HUGE = 10**400
+
+
+def make_result(**metrics: Any) -> dict[str, Any]:
+    return RESULT | {"overall": RESULT["overall"] | metrics}
 
 
 @pytest.mark.parametrize(
@@ -220,6 +227,31 @@ RESULT = {"task": "eval-p", "judge": "j", "name": "n", "overall": {"n": 1}}
         pytest.param({}, "", "no result of `autoj evaluate`", id="no result"),
         pytest.param(RESULT | {"overall": 3}, "", "no overall figures", id="no figures"),
         pytest.param(RESULT | {"overall": {"accuracy": "<b>"}}, "", "as its accuracy", id="text"),
+        pytest.param(
+            make_result(accuracy=HUGE, accuracy_95=[1, 2]), "", "as its accuracy", id="huge number"
+        ),
+        pytest.param(make_result(accuracy=math.nan), "", "as its accuracy", id="no number"),
+        pytest.param(
+            make_result(accuracy=1, accuracy_95=5), "", "not as `autoj evaluate`", id="no interval"
+        ),
+        pytest.param(
+            RESULT | {"systems": [{"system": "s", "reference": 1, "rating": HUGE}]},
+            "",
+            "not as `autoj evaluate`",
+            id="huge rating of a system",
+        ),
+        pytest.param(
+            RESULT | {"systems": [{"system": "s", "reference": 1}]},
+            "",
+            "not as `autoj evaluate`",
+            id="system without a rating",
+        ),
+        pytest.param(
+            RESULT | {"task": "best-of-four"},
+            json.dumps(ROW | {"responses": ["a"], "correct": 1, "ratings": [HUGE]}),
+            "not those of an evaluation",
+            id="huge rating",
+        ),
         pytest.param(RESULT, '{"line": 1}\n', "not those of an evaluation", id="rows"),
         pytest.param(RESULT, "{", "not JSON lines", id="broken rows"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -197,12 +198,22 @@ def test_bad_input_is_named_before_any_judge(
         pytest.param(["s,a,b,c", "x,1,2,3"], "name two of them rating and win_rate", id="columns"),
         pytest.param(["s,a,b"], "a header and a row", id="empty"),
         pytest.param(["s,a,b", "x,1,nan"], "t.csv:2: column 'b': 'nan'", id="nan"),
+        pytest.param(["s,a,b", "x,1,-1e308"], "'-1e308' is beyond 1e+70", id="huge"),
     ],
 )
 def test_bad_tables(lines: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
     source = write_table(tmp_path / "t.csv", *lines)
     assert evaluate("--table", source, "--json", str(tmp_path / "out.json")) == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_largest_numbers_are_correlated(tmp_path: Path) -> None:
+    lines = ["s,a,b", "x,1e70,1e70", "y,-1e70,-1e70", "z,5e69,4e69"]
+    result = tmp_path / "out.json"
+    table = write_table(tmp_path / "t.csv", *lines)
+    assert evaluate("--table", table, "--json", str(result), "--set", "bootstrap=20") == 0
+    overall = json.loads(result.read_text())["overall"]
+    assert overall["pearson"] == pytest.approx(0.9985, abs=1e-4)
 
 
 def test_either_a_table_or_outputs(tmp_path: Path, capsys: Any) -> None:

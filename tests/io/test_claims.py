@@ -102,7 +102,7 @@ def test_results_of_another_judge_stay(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         take_as("judge:c", result)
     assert str(caught.value) == (
-        f"{result} holds the results of the judge judge:b, and this run's is judge:c: name another "
+        f"{result} holds the results of judge:b, and this run's are of judge:c: name another "
         "output, or move this one away"
     )
     take_as("judge:b", result)
@@ -235,7 +235,7 @@ def test_an_evaluation_holds_its_result_by_process_and_by_judge(
     recorded_judge, new_judge = re.findall(
         r"default:autoj-en:\w+", errors := capsys.readouterr().err
     )
-    assert recorded_judge != new_judge and f"{result} holds the results of the judge" in errors
+    assert recorded_judge != new_judge and f"{result} holds the results of" in errors
     assert result.read_bytes() == before
 
 
@@ -252,7 +252,7 @@ def test_a_ranking_holds_its_result(tmp_path: Path, capsys: pytest.CaptureFixtur
     arguments[3] = str(other)
     capsys.readouterr()
     assert cli.main(arguments) == 1
-    assert f"holds the results of the judge {table}" in capsys.readouterr().err
+    assert f"holds the results of {table}" in capsys.readouterr().err
 
 
 SINGLE = {"query": "q", "response": "r"}

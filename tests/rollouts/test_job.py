@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import yaml
 from autoj_reward.cli import main as cli
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.journal import Journal
+from autoj_reward.types import JudgeInput
 from autoj_reward.watch.answers import Answers
 from autoj_reward.watch.run import Run
 from rollouts.best_of_n.stages import resolve_job
+from tests.judgements import rated
 
 ROOT = Path(__file__).parents[2]
 
@@ -515,6 +518,49 @@ def test_a_job_says_how_to_watch_it_and_is_watched(
         "usage",
         "curve",
     } <= shared_values.keys()
+
+
+CRITIQUES = {"a": (2, 9, 9), "b": (7, 7, 7), "c": (5, 8, 10)}
+"""Ratings of three critiques of each response: every vote puts another response first."""
+
+
+@pytest.mark.parametrize(
+    ("vote", "chosen", "rating"),
+    [
+        pytest.param("mean", "c", 23 / 3, id="mean"),
+        pytest.param("median", "a", 9.0, id="median"),
+        pytest.param("pessimistic", "b", 7.0, id="pessimistic"),
+    ],
+)
+def test_the_vote_of_the_critiques_chooses_and_is_watched(
+    tmp_path: Path, vote: str, chosen: str, rating: float
+) -> None:
+    rows = [{"query": "q", "responses": list(CRITIQUES)}]
+    judge = {"critiques": 3, "temperature": 0.7, "vote": vote}
+    job = Job(tmp_path, rows, {}, judge=judge)
+    config = BestOfNConfig.model_validate(yaml.safe_load(job.config.read_text()))
+    name = resolve_job(config).judge.name
+    with closing(Journal(job.output / "journal.sqlite")) as journal:
+        for response, ratings in CRITIQUES.items():
+            for sample, value in enumerate(ratings):
+                item = JudgeInput("single", "q", (response,), sample)
+                journal.put(name, item, rated(value, judge=name))
+    assert job.run() == 0
+    assert list_judged_texts(job.log) == []
+    [selection] = job.selections()
+    assert (selection["response"], selection["rating"]) == (chosen, pytest.approx(rating))
+
+    run = Run(job.output)
+    while run.refresh():
+        pass
+    answers = Answers(run)
+    values = [
+        candidate["values"] for candidate in answers.answer("query", {"id": "1"})["candidates"]
+    ]
+    ratings_of_job = [row["rating"] for row in read_lines(job.output / "judgements.jsonl")]
+    assert sorted(value["rating"] for value in values) == pytest.approx(sorted(ratings_of_job))
+    [row] = answers.answer("queries", {})["rows"]
+    assert row["best"] == pytest.approx(rating) == row["values"][-1]
 
 
 def test_a_job_in_one_process_waits_for_no_ray(tmp_path: Path) -> None:

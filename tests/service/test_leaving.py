@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -13,10 +14,13 @@ from typing import Any
 
 import httpx
 import pytest
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import JUDGE, JudgeConfig, RewardConfig
 from autoj_reward.errors import EngineUnavailable
+from autoj_reward.service import serve
 from autoj_reward.service.serve import EdgeConfig, listen, make_edge
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import JudgeInput, Judgement
@@ -73,8 +77,8 @@ class Edge:
 
 
 @contextmanager
-def serve_edge(drain_s: int = 0) -> Iterator[Edge]:
-    judge = JudgeConfig(kind="fake", script={"latency_s": 3600, "concurrent": 1})
+def serve_edge(drain_s: int = 0, latency_s: float = 3600.0) -> Iterator[Edge]:
+    judge = JudgeConfig(kind="fake", script={"latency_s": latency_s, "concurrent": 1})
     with RewardModel(RewardConfig(judge=judge, view="rating")) as model:
         service = Edge(model, drain_s)
         try:
@@ -83,15 +87,19 @@ def serve_edge(drain_s: int = 0) -> Iterator[Edge]:
             service.end()
 
 
-def send_request(port: int, path: str, body: Any) -> socket.socket:
-    """Return a connection on which a request has been sent."""
+def format_request(path: str, body: Any) -> bytes:
     content = json.dumps(body).encode()
     head = (
         f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     )
+    return head.encode() + content
+
+
+def send_request(port: int, path: str, body: Any) -> socket.socket:
+    """Return a connection on which a request has been sent."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=60)
-    connection.sendall(head.encode() + content)
+    connection.sendall(format_request(path, body))
     return connection
 
 
@@ -102,6 +110,57 @@ def test_a_caller_that_hangs_up_frees_the_engine_on_every_route() -> None:
             wait_until(service.works)
             connection.close()
             wait_until(lambda: not service.works() and service.in_flight == 0)
+
+
+PROTOCOLS = pytest.mark.parametrize("protocol", [HttpToolsProtocol, H11Protocol])
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("at_once", [True, False], ids=["at_once", "one_by_one"])
+def test_a_caller_that_sends_further_requests_and_hangs_up_holds_nothing(
+    protocol: type[asyncio.Protocol], at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "AutoHTTPProtocol", protocol)
+    request = format_request("/v1/score", SCORE)
+    with serve_edge() as service:
+        connection = socket.create_connection(("127.0.0.1", service.port), timeout=60)
+        connection.sendall(request * 3 if at_once else request)
+        wait_until(service.works)
+        connection.sendall(request * 2)
+        assert service.in_flight == 1
+        connection.close()
+        wait_until(lambda: not service.works() and service.in_flight == 0)
+        wait_until(lambda: not service.connections)
+
+
+@PROTOCOLS
+def test_the_first_of_several_requests_is_answered_and_the_connection_closed(
+    protocol: type[asyncio.Protocol], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "AutoHTTPProtocol", protocol)
+    large = {"candidates": [{"query": "q", "response": "word " * 100_000}]}
+    with serve_edge(latency_s=0.0) as service:
+        address = ("127.0.0.1", service.port)
+        with socket.create_connection(address, timeout=60) as connection:
+            for _ in range(2):  # in turn, a connection serves any number of requests
+                connection.sendall(format_request("/v1/score", large))
+                assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
+            connection.sendall(format_request("/v1/score", SCORE) * 2)
+            assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
+            assert connection.recv(1) == b""
+
+
+def read_answer(connection: socket.socket) -> bytes:
+    """Return one answer, to the end of its body."""
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += connection.recv(4096)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    [length] = re.findall(rb"(?i)content-length: (\d+)", head)
+    while len(body) < int(length):
+        body += connection.recv(4096)
+    assert len(body) == int(length)
+    return head
 
 
 def test_an_answer_that_another_caller_waits_for_goes_on() -> None:

@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,17 @@ import httpx
 import pytest
 import yaml
 
+from autoj_reward.cli import main as cli
+from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import FORMATS
-from autoj_reward.service.serve import read_token
+from autoj_reward.journal import Journal
+from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.service.serve import EdgeConfig, _Reload, make_edge, read_token
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import Candidate, JudgeInput
 from experiments.faults.server import free_port
+from tests.judgements import rated
 from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -175,10 +183,146 @@ def test_sighup_reads_an_edited_format_again(tmp_path: Path) -> None:
         assert reward.status_code == 200, reward.text
 
 
+def post(address: str, path: str, body: dict[str, Any]) -> Any:
+    answer = httpx.post(f"{address}{path}", json=body, headers=HEADERS, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_sighup_changes_the_vote_of_critiques(tmp_path: Path) -> None:
+    port, script = free_port(), {"ratings": {"a": 1}}
+    sampling = {"critiques": 3, "temperature": 0.7}
+    config = write_config(tmp_path, port, script, **sampling)
+    judge = JudgeConfig(kind="fake", script=script, **sampling)
+    name = judge_spec(judge).name
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        for sample, value in enumerate((2, 9, 10)):
+            journal.put(name, JudgeInput("single", "q", ("a",), sample), rated(value, judge=name))
+    add_to_reward(config, journal=str(tmp_path / "journal.sqlite"))
+    row = {"query": ["qa"], "prompts": ["q"]}
+    with run_service(config, port) as (process, address, log):
+        assert score(address)["rating"]["value"] == 7
+        assert post(address, "/get_reward", row)["rewards"] == [7]
+        write_config(tmp_path, port, script, **sampling, vote="median")
+        add_to_reward(config, journal=str(tmp_path / "journal.sqlite"))
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: read_log_lines(log, "judge replaced"))
+        assert score(address)["rating"]["value"] == 9
+        assert post(address, "/get_reward", row)["rewards"] == [9]
+
+
+def add_to_reward(config: Path, **more: Any) -> None:
+    data = yaml.safe_load(config.read_text())
+    data["reward"] |= more
+    config.write_text(yaml.safe_dump(data))
+
+
+def test_sighup_changes_the_group_limit(tmp_path: Path) -> None:
+    port, mine = free_port(), tmp_path / "mine"
+    shutil.copytree(FORMATS / "listwise-brief", mine)
+    config = write_config(tmp_path, port, {}, format=str(mine))
+    add_to_reward(config, relative={"by": "listwise"}, view="auto")
+    group = {
+        "query": "q",
+        "responses": ["one", "three", "seventeen"],
+        "relative": {"by": "listwise"},
+    }
+    with run_service(config, port) as (process, address, log):
+        assert len(post(address, "/v1/rank", group)["judgements"]) == 2  # one for each order
+        edit_file(mine / "format.yaml", "group:\n", "group:\n  max_responses: 2\n")
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: read_log_lines(log, "judge replaced"))
+        # Three responses no longer fit into one judgement.
+        assert len(post(address, "/v1/rank", group)["judgements"]) > 2
+
+
+def mark_spec(config: JudgeConfig) -> JudgeSpec:
+    """Resolve a scripted judge, with the facts in its script that a model's entry would name."""
+    facts = config.script.get("entry", {})
+    return replace(judge_spec(config), **facts)
+
+
+def test_a_reload_takes_tie_and_preferred_view_of_the_new_judge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("autoj_reward.trainer.parts.judge_spec", mark_spec)
+    script = {"ratings": {"a": 4, "bb": 5}, "direct": {"a": 9, "bb": 2}}
+
+    def make_config(**entry: Any) -> EdgeConfig:
+        judge = JudgeConfig(kind="fake", script=script | {"entry": entry}, direct=True)
+        return EdgeConfig(reward=RewardConfig(judge=judge))
+
+    old = make_config(ratings_tie=0.1, preferred="rating")
+    new = make_config(ratings_tie=8.0, preferred="direct")
+    with RewardModel(old.reward) as model:
+        edge = model.run(lambda client: make_edge(old, client, model, "secret")).result()
+        reload = _Reload(old, lambda: new, model)
+
+        async def ask(path: str, body: dict[str, Any]) -> Any:
+            transport = httpx.ASGITransport(edge.app.guard)
+            async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
+                answer = await http.post(path, json=body, headers=HEADERS)
+                assert answer.status_code == 200, answer.text
+                return answer.json()
+
+        def ask_all() -> tuple[Any, ...]:
+            pair = {"query": "q", "first": "a", "second": "bb"}
+            rows = {"query": ["qa", "qbb"], "prompts": ["q", "q"]}
+            questions = (
+                ("/v1/compare", {"pairs": [pair]}),
+                ("/v1/best_of_n", {"query": "q", "responses": ["a", "bb"]}),
+                ("/get_reward", rows),
+            )
+            answers = [model.run(lambda _, q=q: ask(*q)).result() for q in questions]
+            verdict = answers[0]["comparisons"][0]["verdict"]
+            chosen = answers[1]["selection"]["index"]
+            first, second = answers[2]["rewards"]
+            return verdict, chosen, first < second
+
+        assert ask_all() == ("first", 1, True)
+        model.run(reload._update).result()
+        assert ask_all() == ("tie", 0, False)
+
+
+def test_a_judge_that_cannot_give_the_view_does_not_replace_one_that_can() -> None:
+    def make_config(**script: Any) -> EdgeConfig:
+        judge = JudgeConfig(kind="fake", script={"ratings": {"a": 4}} | script)
+        return EdgeConfig(reward=RewardConfig(judge=judge, view="expected"))
+
+    old, new = make_config(), make_config(logprobs=False)
+    with RewardModel(old.reward) as model:
+        [before] = model.rewards_now([Candidate("q", "a")])
+        reload = _Reload(old, lambda: new, model)
+        with pytest.raises(ConfigError, match="view is expected"):
+            model.run(reload._update).result()
+        [after] = model.rewards_now([Candidate("q", "a")])
+        assert after.value == before.value is not None
+
+
 def _count_in_flight(address: str) -> float:
     page = httpx.get(f"{address}/metrics", headers=HEADERS).text
     [line] = [line for line in page.splitlines() if line.startswith("autoj_requests_in_flight ")]
     return float(line.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("fmt", "remedy"),
+    [
+        pytest.param("listwise", "set reward.relative.by to listwise, or", id="groups"),
+        pytest.param("pandalm", "set reward.relative.by to comparisons, or", id="pairs"),
+        pytest.param("rubric-item", "set reward.rubric.by to items, or", id="items"),
+    ],
+)
+def test_a_judge_that_rates_nothing_is_refused_with_the_key_to_set(
+    fmt: str,
+    remedy: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = write_config(tmp_path, free_port(), {}, format=fmt)
+    assert cli.main(["serve", "--config", str(config)]) == 1
+    message = f"reward.judge.format is {fmt}, which rates no response alone: {remedy}"
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

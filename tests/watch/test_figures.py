@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Iterable
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from autoj_reward.config import JudgeConfig, RewardConfig
+from autoj_reward.io.claims import judged_by
 from autoj_reward.journal import Journal
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Usage
 from autoj_reward.watch.answers import Answers
@@ -182,6 +185,36 @@ def test_a_candidate_is_the_mean_of_its_critiques_and_keeps_its_glance(record: R
         "direct": 5.2,
         "pessimistic": pytest.approx(low),
     }
+
+
+def test_a_run_that_goes_on_with_another_vote_is_counted_again(record: Record) -> None:
+    for sample, value in enumerate((1, 6, 8)):
+        record.rate("q", "r", value, sample=sample)
+    record.rate("other", "r", 3)
+    run, result = Run(record.folder), record.folder / "summary.json"
+
+    def read_ratings() -> tuple[float, list[float]]:
+        while run.refresh():
+            pass
+        rows = Answers(run).answer("queries", {"order": "highest"})["rows"]
+        return run.index.statistics[0].as_json()["mean_rating"], [row["best"] for row in rows]
+
+    assert read_ratings() == (4, [5, 3])
+    with judged_by(JUDGE, record.folder, result, vote="median"):
+        assert read_ratings() == (4.5, [6, 3])
+    with judged_by(JUDGE, record.folder, result):
+        assert read_ratings() == (4, [5, 3])
+
+
+def test_the_page_of_a_training_votes_as_its_config_says(record: Record) -> None:
+    for sample, value in enumerate((1, 6, 8)):
+        record.rate("q", "r", value, sample=sample)
+    judge = JudgeConfig(kind="fake", critiques=3, temperature=0.7, vote="median")
+    data = {"reward": RewardConfig(judge=judge).model_dump(mode="json"), "steps": 3}
+    (record.folder / "config.json").write_text(json.dumps(data))
+    run = Run(record.folder)
+    run.refresh()
+    assert run.index.statistics[0].as_json()["mean_rating"] == 6
 
 
 def record_glance(journal: Journal, query: str, response: str, expected: float) -> None:
