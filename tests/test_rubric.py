@@ -27,7 +27,9 @@ from autoj_reward.config import (
 )
 from autoj_reward.conversation import Context
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.questions.rubric import ScoreRubric
+from autoj_reward.formats.schema import load_format
+from autoj_reward.judge.generative import GenerativeJudge
+from autoj_reward.questions.rubric import RubricScore, ScoreRubric
 from autoj_reward.rubric_items import KIND_POINTS, BadRubric, RubricItem, read_items
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer.trl import GRPOReward
@@ -39,6 +41,7 @@ from autoj_reward.types import (
     Outcome,
     Reading,
 )
+from tests.judge.test_reward import Hand
 from tests.rollouts.test_report import Parsed
 from tests.service.test_api import HEADERS, serving
 from tests.test_relative import read, write
@@ -151,7 +154,7 @@ async def score_response(shares: list[float | None], points: list[float], **how:
     def make_judgement(judge_input: JudgeInput) -> Judgement:
         item_shares = [shares[int(item.criterion[1:])] for item in judge_input.items]
         readings = tuple(
-            Reading(f"item_{n}", "1", float(share >= 0.5), expected=share)
+            Reading(f"item_{n}", "Yes" if share >= 0.5 else "No", expected=share)
             for n, share in enumerate(item_shares, 1)
             if share is not None
         )
@@ -233,6 +236,35 @@ def test_a_judge_scores_by_items(fmt: str, critique: bool) -> None:
     readings = {reading.slot: reading.value for reading in half.as_judgement().readings}
     assert readings["rubric/met"] == pytest.approx(0.5)
     assert readings["rubric/tag/names"] == pytest.approx(half.verdicts[1].share)
+
+
+THIRDS = {"Fully": 1, "Largely": 0.6666667, "Mostly": 0.6666667, "Partly": 1 / 3, "No": 0}
+"""Choices with shares of many digits; two have the same share."""
+
+
+@pytest.mark.parametrize("fmt", ["rubric-item", "rubric-checklist"])
+@pytest.mark.parametrize("text", ["Criterion 1: {}", "Nothing that can be read."])
+@pytest.mark.parametrize("answer", THIRDS)
+async def test_the_answer_is_what_the_judge_chose_whatever_its_share(
+    fmt: str, text: str, answer: str
+) -> None:
+    engine = Hand(text.format(answer), {answer: 0.9, "Fully" if answer == "No" else "No": 0.1})
+    judge = GenerativeJudge(JudgeConfig(kind="fake"), load_format(fmt), engine, "judge")
+    items = read_items([{"criterion": "a", "choices": THIRDS}])
+
+    async def ask(inputs: Any, view: Any = None) -> list[Judgement]:
+        return [await judge.judge(judge_input) for judge_input in inputs]
+
+    async def score(**how: Any) -> RubricScore:
+        question = ScoreRubric(Candidate("q", "r"), items, RubricConfig(by="items", **how))
+        return await question.answer(ask)
+
+    expected = await score()
+    hard = await score(hard=True)
+    assert [verdict.answer for verdict in (*expected.verdicts, *hard.verdicts)] == [answer] * 2
+    other_share = 1.0 if answer == "No" else 0.0
+    assert expected.score == pytest.approx(0.9 * THIRDS[answer] + 0.1 * other_share)
+    assert hard.score == THIRDS[answer]
 
 
 def test_an_overall_rating_weighs_a_list_of_the_items(tmp_path: Path) -> None:

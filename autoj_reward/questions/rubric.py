@@ -263,16 +263,17 @@ def read_item(
     if its probability is known.
     """
     reading = judgement.reading(f"item_{place}")
-    if reading is None or reading.value is None:
+    shares_by_answer = dict(item.choices)
+    if reading is None or reading.label not in shares_by_answer:
         reason = judgement.why if not judgement.ok else "the judge gave it no answer"
         if PLANTED_FLAG in judgement.flags:  # no gain from a text that imitates a verdict
             shares = [share for _, share in item.choices]
             worst_share = min(shares) if item.points > 0 else max(shares)
             return ItemVerdict(item, worst_share, "", reason)
         return ItemVerdict(item, None, "", reason)
-    answer = next(label for label, share in item.choices if share == reading.value)
     expected_share = None if hard else reading.expected
-    return ItemVerdict(item, reading.value if expected_share is None else expected_share, answer)
+    share = shares_by_answer[reading.label] if expected_share is None else expected_share
+    return ItemVerdict(item, share, reading.label)
 
 
 def _format_item(item: RubricItem) -> str:
