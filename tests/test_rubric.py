@@ -30,7 +30,14 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.questions.rubric import RubricScore, ScoreRubric
-from autoj_reward.rubric_items import KIND_POINTS, BadRubric, RubricItem, read_items
+from autoj_reward.rubric_items import (
+    KIND_POINTS,
+    MAX_POINTS,
+    MIN_POINTS,
+    BadRubric,
+    RubricItem,
+    read_items,
+)
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer.trl import GRPOReward
 from autoj_reward.types import (
@@ -93,7 +100,11 @@ def test_items_are_read_as_data_sets_write_them() -> None:
         (["a", {"points": 1}], r"rubric\[1\]\.criterion: a text"),
         (["a", {"criterion": "b", "point": 1}], r"rubric\[1\]\.point: unknown key"),
         ([{"criterion": "b", "points": "5"}], r"\[0\]\.points: a number, not '5'"),
-        ([{"criterion": "b", "points": math.inf}], r"\[0\]\.points: a number, not inf"),
+        ([{"criterion": "b", "points": math.inf}], r"\[0\]\.points: 0, or a number of the size"),
+        ([{"criterion": "b", "points": math.nan}], r"\[0\]\.points: 0, or a number of the size"),
+        ([{"criterion": "b", "points": 10**400}], r"\[0\]\.points: 0, or a number of the size"),
+        (["a", {"criterion": "b", "points": -1e308}], r"\[1\]\.points: 0, or .* 1e-06 to 1e\+06"),
+        ([{"criterion": "b", "points": 1e-300}], r"\[0\]\.points: 0, or a number of the size"),
         ([{"criterion": "b", "kind": "minor"}], r"\[0\]\.kind: one of essential"),
         ([{"criterion": "b", "choices": {"a": 1}}], r"choices: 2 to 10 answers"),
         ([{"criterion": "b", "choices": {"a": 1, "b": 2}}], r"share of 'b' is 0 to 1, not 2"),
@@ -120,6 +131,15 @@ JSON = st.recursive(
         )
     ),
 )
+
+
+@pytest.mark.parametrize("size", [MIN_POINTS, MAX_POINTS])
+def test_points_of_the_largest_and_least_size_count(size: float) -> None:
+    points = [size] * 99 + [-MAX_POINTS]
+    items = read_items([{"criterion": "c", "points": p} for p in points])
+    assert [item.points for item in items] == points
+    score = asyncio.run(score_response([1.0] * 99 + [0.5], points, clip=False)).score
+    assert score == pytest.approx(1 - 0.5 * MAX_POINTS / (99 * size))
 
 
 @given(JSON)
@@ -217,6 +237,26 @@ def test_gates_and_clips(shares: list[float | None], how: dict[str, Any], score:
     result = asyncio.run(score_response(shares, [1.0, 1.0, -1.0], kinds=kinds, **how))
     assert result.score == pytest.approx(score)
     assert result.gated == (bool(how.get("gate")) and score in (0.1, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("shares", "score"),
+    [
+        pytest.param([None, 1.0, 1.0], None, id="unknown"),
+        pytest.param([None, 0.4, 1.0], 0.2, id="failed by another item"),
+        pytest.param([1.0, 1.0, None], 1.0, id="no item of the gate"),
+    ],
+)
+@pytest.mark.parametrize("by", ["items", "checklist"])
+def test_a_gate_that_is_unknown_is_not_passed(
+    by: str, shares: list[float | None], score: float | None
+) -> None:
+    how = {"by": by, "gate": {"kind": "essential", "cap": 0.2}}
+    kinds = ["essential", "essential", ""]
+    result = asyncio.run(score_response(shares, [1.0, 1.0, 1.0], kinds=kinds, **how))
+    assert result.score == score and result.gated == (score == 0.2)
+    if score is None:
+        assert "gate is unknown: " in result.reason and not result.as_judgement().ok
 
 
 # --- Python

@@ -244,14 +244,24 @@ class ScoreRubric:
         if self.how.clip:
             score = min(1.0, max(0.0, score))
         gate = self.how.gate
-        is_gated = gate is not None and any(
-            (share >= HELD) == (item.points < 0)
-            for item, share in item_shares
-            if item.kind == gate.kind
-        )
-        if gate and is_gated:
-            score = min(score, gate.cap)
-        return RubricScore(score, "", tuple(verdicts), judgements, is_gated)
+        if gate is None:
+            return RubricScore(score, "", tuple(verdicts), judgements)
+        passed = [_passes(verdict) for verdict in verdicts if verdict.item.kind == gate.kind]
+        if False in passed:
+            return RubricScore(min(score, gate.cap), "", tuple(verdicts), judgements, True)
+        if None in passed:
+            why = next(v.reason for v in verdicts if v.item.kind == gate.kind and v.share is None)
+            reason = f"an item of the gate has no verdict, so that the gate is unknown: {why}"
+            return RubricScore(None, reason, tuple(verdicts), judgements)
+        return RubricScore(score, "", tuple(verdicts), judgements)
+
+
+def _passes(verdict: ItemVerdict) -> bool | None:
+    """Return whether an item is passed, or for one with negative points avoided; None if that is
+    unknown."""
+    if verdict.share is None:
+        return None
+    return (verdict.share >= HELD) != (verdict.item.points < 0)
 
 
 def read_item(
