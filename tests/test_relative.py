@@ -123,6 +123,37 @@ def test_a_service_ranks_a_group_and_serves_clients_that_do() -> None:
     asyncio.run(ask())
 
 
+@pytest.mark.parametrize("fmt", ["listwise", "autoj-en"])
+def test_a_text_that_cannot_be_judged_costs_itself_or_its_query(fmt: str) -> None:
+    import httpx
+
+    half = "half \ud83d"
+
+    async def ask() -> None:
+        async with open_judge(make_judge(fmt)) as judge_client:
+            app = make_app(judge_client, "secret")
+            transport = httpx.ASGITransport(app.guard)
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://service", headers=HEADERS
+            ) as client:
+
+                async def rank(query: str, *responses: str) -> dict[str, Any]:
+                    body = json.dumps({"query": query, "responses": responses})
+                    answer = await client.post("/v1/rank", content=body)
+                    assert answer.status_code == 200, answer.text
+                    ranking: dict[str, Any] = answer.json()
+                    return ranking
+
+                whole, part = await rank("Why?", *TEXTS), await rank("Why?", half, *TEXTS)
+                assert part["scores"] == [None, *whole["scores"]]
+                assert "lone surrogate" in part["reasons"][0]
+                none = await rank(half, *TEXTS)
+                assert none["scores"] == [None] * 4
+                assert all("lone surrogate" in reason for reason in none["reasons"])
+
+    asyncio.run(ask())
+
+
 def test_a_service_gathers_a_group_from_callers_that_send_one_response_each() -> None:
     import httpx
 
@@ -468,6 +499,17 @@ def test_a_response_whose_company_is_unusable_abstains(reward: RewardModel) -> N
     results = reward.rewards_now(pair)
     assert [result.value for result in results] == [None, None]
     assert "cannot be judged" in results[0].judgement.reason
+
+
+def test_half_a_surrogate_pair_costs_its_response_alone(reward: RewardModel) -> None:
+    batch = make_batch([*TEXTS, "half \ud83d"], ["good", "poor"])
+    scores = asyncio.run(GRPOReward(reward).judge(**batch))
+    require_order(scores[:4])
+    assert scores[4] is None and None not in scores[5:]
+    queries = [Candidate("half \ud83d", text) for text in TEXTS[:2]]
+    results = reward.rewards_now([*queries, *(Candidate("Why?", text) for text in TEXTS)])
+    assert [result.judgement.outcome for result in results[:2]] == [Outcome.INPUT_REJECTED] * 2
+    require_order([result.value for result in results[2:]])
 
 
 def test_groups_of_other_queries_under_one_id_abstain(reward: RewardModel) -> None:

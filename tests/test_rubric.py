@@ -307,6 +307,18 @@ async def test_the_answer_is_what_the_judge_chose_whatever_its_share(
     assert hard.score == THIRDS[answer]
 
 
+@pytest.mark.parametrize("by", ["items", "checklist", "overall"])
+def test_a_criterion_that_cannot_be_read_abstains(by: Any) -> None:
+    fmt = {"items": "rubric-item"}.get(by, f"rubric-{by}")
+    rubric = [RUBRIC[0], RUBRIC[1], "half \ud83d"]
+    with Judge(make_judge(fmt)) as judge:
+        result = judge.score_rubric("Why?", FULL, rubric, how=RubricConfig(by=by))
+    if by == "items":
+        assert result.score and result.verdicts[2].reason.startswith("input_rejected: ")
+    else:
+        assert result.as_judgement().outcome is Outcome.INPUT_REJECTED
+
+
 def test_an_overall_rating_weighs_a_list_of_the_items(tmp_path: Path) -> None:
     config = make_judge(
         "rubric-overall", ratings={FULL: "Good.\nRating: 10", WRONG: "No.\nRating: 1"}

@@ -55,10 +55,10 @@ class Listwise:
     ) -> Ranking:
         """Return a ranking of judged responses and of one more, which is the last in it.
 
-        group_ranking: the answer of this question. late_candidate: a response with a text of its
-        own. It is judged beside as many of the group as one judgement takes. Its score is moved by
-        the mean change of theirs, so that it is on the scale of `group_ranking`. It abstains if
-        none of them gets a score.
+        group_ranking: the answer of this question. late_candidate: a readable response with a text
+        of its own. It is judged beside as many of the group as one judgement takes. Its score is
+        moved by the mean change of theirs, so that it is on the scale of `group_ranking`. It
+        abstains if none of them gets a score.
         """
         scores_by_response = {
             candidate.response: score
@@ -165,14 +165,8 @@ def _build_ranking(
             next((judgement.critique for judgement in judgements if judgement.critique), "")
         )
     places = members.places  # an order names a text by its first place in the group
-    return Ranking(
-        members.spread_out(scores),
-        members.spread_out(errors),
-        members.spread_out(reasons),
-        tuple(answers),
-        orders=tuple(
-            Order(tuple(places[i][0] for i in order.shown), order.scores, order.forced)
-            for order in orders
-        ),
-        critiques=members.spread_out(critiques),
+    orders_by_place = tuple(
+        Order(tuple(places[i][0] for i in order.shown), order.scores, order.forced)
+        for order in orders
     )
+    return members.make_ranking(scores, errors, reasons, answers, critiques, orders=orders_by_place)

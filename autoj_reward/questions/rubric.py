@@ -193,8 +193,9 @@ class ScoreRubric:
     def _shuffle_items(self) -> list[int]:
         """Return the items' numbers in a random order that the items and the seed determine."""
         order = list(range(len(self.items)))
-        texts = (item.criterion for item in self.items)
-        random.Random("\0".join([str(self.how.seed), *texts])).shuffle(order)
+        key = "\0".join([str(self.how.seed), *(item.criterion for item in self.items)])
+        # A criterion may hold half of a surrogate pair; then the judge rejects what shows it.
+        random.Random(key.encode("utf-8", "surrogatepass")).shuffle(order)
         return order
 
     def _split_items(self) -> list[list[int]]:

@@ -60,9 +60,9 @@ class Tournament:
     async def answer(self, ask: Ask) -> Ranking:
         """Return the win rates. Raises InputError if the pivot is a reference that is missing."""
         members = find_members(self.candidates)
-        results = _Results(self, _remove_reference(members) if self._by_reference else members)
         if len(members.candidates) < 2:
             return rank_copies(members)
+        results = _Results(self, _remove_reference(members) if self._by_reference else members)
         if self.schedule == "swiss":
             await _play_swiss(results, ask)
         elif self.schedule == "pivot":
@@ -76,9 +76,10 @@ class Tournament:
     ) -> Ranking:
         """Return the ranking of the group with one more response, which is the last in it.
 
-        group_ranking: the answer of this question. late_candidate: a response with a text of its
-        own. It is compared with twice `neighbours` of the group, or with the reference if that is
-        the pivot. All comparisons are fitted together, so its score is on the scale of the group's.
+        group_ranking: the answer of this question. late_candidate: a readable response with a text
+        of its own. It is compared with twice `neighbours` of the group, or with the reference if
+        that is the pivot. All comparisons are fitted together, so its score is on the scale of the
+        group's.
         """
         members = find_members((*self.candidates, late_candidate))
         results = _Results(self, _remove_reference(members) if self._by_reference else members)
@@ -198,13 +199,8 @@ class _Results:
             reasons.append("" if value is not None else f"no valid comparison: {why}")
             texts = (order.critique for comparison in comparisons for order in comparison.orders)
             critiques.append(next(filter(None, texts), ""))
-        return Ranking(
-            members.spread_out(scores),
-            members.spread_out(errors),
-            members.spread_out(reasons),
-            tuple(self.judgements),
-            matches=tuple(self.matches),
-            critiques=members.spread_out(critiques),
+        return members.make_ranking(
+            scores, errors, reasons, self.judgements, critiques, matches=tuple(self.matches)
         )
 
 

@@ -268,6 +268,8 @@ class Gatherer:
 
     async def _judge_late(self, judged_group: _JudgedGroup, candidate: Candidate) -> Judgement:
         """Judge a response beside members of its group that were judged."""
+        if reason := find_rejection_reason((candidate.response,)):
+            return Judgement(Outcome.INPUT_REJECTED, reason=reason)
         assert judged_group.question is not None and judged_group.ranking is not None
         try:
             ranking = await judged_group.question.answer_late(

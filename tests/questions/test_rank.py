@@ -204,6 +204,48 @@ def test_a_group_of_one_and_a_mixed_group_are_refused() -> None:
             ask(Judge(), (*make_group("1"), Candidate("Who?", "2")))
 
 
+HALF = "7 \ud83d"
+"""Response with half of a surrogate pair."""
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("rank", "options"),
+    [
+        (rank_listwise, {}),
+        (rank_listwise, {"max_responses": 2}),
+        (rank_by_comparisons, {}),
+        (rank_by_comparisons, {"schedule": "swiss"}),
+        (rank_by_comparisons, {"schedule": "pivot"}),
+    ],
+)
+def test_a_response_that_no_judge_can_read_costs_itself(
+    rank: Callable[..., Ranking], options: dict[str, Any], place: int
+) -> None:
+    texts = ["3", "9", "5"]
+    judge = Judge()
+    ranking = rank(judge, make_group(*texts[:place], HALF, *texts[place:]), **options)
+    without = rank(Judge(), make_group(*texts), **options)
+    judgements = ranking.as_judgements()
+    rejected = judgements.pop(place)
+    assert rejected.outcome is Outcome.INPUT_REJECTED and "lone surrogate" in rejected.reason
+    assert [judgement.rating for judgement in judgements] == list(without.scores)
+    assert not any(HALF in item.responses for item in judge.inputs)
+
+
+@pytest.mark.parametrize("rank", [rank_listwise, rank_by_comparisons])
+def test_what_is_left_alone_has_no_score_and_copies_tie(rank: Callable[..., Ranking]) -> None:
+    judge = Judge()
+    alone = rank(judge, make_group(HALF, "3"))
+    assert [judgement.outcome for judgement in alone.as_judgements()] == [
+        Outcome.INPUT_REJECTED
+    ] * 2
+    assert alone.reasons[1] == "no other response of its group can be judged"
+    assert rank(judge, make_group(HALF, "3", "3")).scores == (None, 0.5, 0.5)
+    assert rank(judge, make_group(HALF, HALF)).scores == (None, None)
+    assert not judge.inputs
+
+
 def test_scores_as_judgements_share_the_cost() -> None:
     judgements = rank_listwise(Judge(), make_group("3", "9", "5")).as_judgements()
     assert [judgement.rating for judgement in judgements] == pytest.approx([2 / 9, 8 / 9, 4 / 9])
