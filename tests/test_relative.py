@@ -111,12 +111,15 @@ def test_a_service_ranks_a_group_and_serves_clients_that_do() -> None:
                     ranking = (await client.post("/v1/rank", json=body)).json()
                     wrong = body | {"relative": {"by": "comparisons"}}
                     refusal = await client.post("/v1/rank", json=wrong)
+                    costly = body | {"relative": {"by": "listwise", "orders": 10**9}}
+                    too_many = await client.post("/v1/rank", json=costly)
                     lone = await client.post("/v1/rank", json=body | {"responses": ["a"]})
                 remote = await asyncio.to_thread(_rank_remotely, address)
             require_order(ranking["scores"])
             assert len(ranking["orders"]) == len(ranking["judgements"]) == 2
             assert refusal.status_code == 422 and "pairwise protocol" in refusal.json()["detail"]
-            assert lone.status_code == 422
+            assert lone.status_code == too_many.status_code == 422
+            assert "a request may cost 1024" in too_many.json()["detail"]
             require_order(remote)
             assert metric(app, "autoj_judgements_total", kind="group", outcome="ok") == 4
 

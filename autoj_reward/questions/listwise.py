@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -35,7 +36,11 @@ class Listwise:
     @property
     def most_inputs(self) -> int:
         """Return the largest number of judge inputs."""
-        return len(self.inputs())
+        # Counted and not built: a caller may ask for any number of orders.
+        texts = list(range(len(find_members(self.candidates).candidates)))
+        if len(texts) < 2:
+            return 0
+        return self.orders * len(_split_into_windows(texts, self.max_responses))
 
     async def answer(self, ask: Ask) -> Ranking:
         """Return the scores as shares of the scale."""
@@ -44,6 +49,12 @@ class Listwise:
         if not windows:
             return rank_copies(members)
         answers = await ask([_build_input(members, window) for window in windows])
+        # Many orders take a while, in which an event loop must go on.
+        return await asyncio.to_thread(self._read_ranking, members, windows, answers)
+
+    def _read_ranking(
+        self, members: Members, windows: Sequence[Sequence[int]], answers: Sequence[Judgement]
+    ) -> Ranking:
         orders = [
             self._read_order(window, judgement)
             for window, judgement in zip(windows, answers, strict=True)

@@ -109,8 +109,14 @@ class Ranking:
         """Return the total cost of all judgements."""
         return sum((judgement.usage for judgement in self.judgements), Usage())
 
-    def _was_forced(self, order: Order, i: int) -> bool:
-        return i in order.shown and order.forced[order.shown.index(i)]
+    def _list_forced(self) -> set[int]:
+        """Return the responses with a score that was read at a forced slot."""
+        forced = set[int]()
+        for order in self.orders:
+            forced.update(
+                i for i, was_forced in zip(order.shown, order.forced, strict=True) if was_forced
+            )
+        return forced
 
     def record(self) -> dict[str, Any]:
         """Return scores and evidence as JSON values, without the judgements."""
@@ -137,6 +143,7 @@ class Ranking:
         judge = self.judgements[0].judge if self.judgements else ""
         failure = next((judgement for judgement in self.judgements if not judgement.ok), None)
         spread, correlation = self.spread, self.position_correlation
+        forced = self._list_forced()
         judgements = []
         for i, score in enumerate(self.scores):
             if score is None:
@@ -144,8 +151,7 @@ class Ranking:
                 outcome = Outcome.INPUT_REJECTED if i in self.rejected else outcome
                 judgement = Judgement(outcome, reason=self.reasons[i])
             else:
-                is_forced = any(self._was_forced(order, i) for order in self.orders)
-                rating = Reading(RATING, f"{score:g}", score, expected=score, forced=is_forced)
+                rating = Reading(RATING, f"{score:g}", score, expected=score, forced=i in forced)
                 statistics = {
                     STANDARD_ERROR: self.errors[i],
                     ORDER_SPREAD: spread,

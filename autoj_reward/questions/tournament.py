@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -69,7 +70,7 @@ class Tournament:
             await _play_pivot(results, ask, members)
         else:
             await results.play_round(list(_yield_fixed_pairs(self, members)), ask)
-        return results.build_ranking()
+        return await asyncio.to_thread(results.build_ranking)
 
     async def answer_late(
         self, group_ranking: Ranking, late_candidate: Candidate, ask: Ask
@@ -99,7 +100,7 @@ class Tournament:
         await results.play_round(
             [(i, late_text) if n % 2 else (late_text, i) for n, i in enumerate(others)], ask
         )
-        return results.build_ranking()
+        return await asyncio.to_thread(results.build_ranking)
 
     @property
     def _by_reference(self) -> bool:
@@ -264,7 +265,7 @@ async def _play_swiss(results: _Results, ask: Ask) -> None:
         for i, _j in pairs:
             first_counts[i] += 1
         await results.play_round(pairs, ask)
-        strengths = results.fit_strengths()
+        strengths = await asyncio.to_thread(results.fit_strengths)
         order.sort(key=lambda i: -strengths.values[i])
         gaps = (strengths.difference(i, j) for i, j in pairwise(order))
         if all(gap > SEPARATE * error for gap, error in gaps):
