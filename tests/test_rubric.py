@@ -138,7 +138,8 @@ def test_points_of_the_largest_and_least_size_count(size: float) -> None:
     points = [size] * 99 + [-MAX_POINTS]
     items = read_items([{"criterion": "c", "points": p} for p in points])
     assert [item.points for item in items] == points
-    score = asyncio.run(score_response([1.0] * 99 + [0.5], points, clip=False)).score
+    shares: list[float | None] = [*[1.0] * 99, 0.5]
+    score = asyncio.run(score_response(shares, points, clip=False)).score
     assert score == pytest.approx(1 - 0.5 * MAX_POINTS / (99 * size))
 
 

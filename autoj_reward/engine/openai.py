@@ -6,9 +6,9 @@ probabilities can be read at any slot.
 
 Without it, messages go to /chat/completions and the endpoint tokenizes. Control tokens spelled out
 in untrusted text are therefore broken up first. Label probabilities come from further requests of a
-token or two if the endpoint continues an assistant's message (vLLM, SGLang). Otherwise they come from
-the alternatives of the generated tokens, or are unavailable. The first contact finds out which of
-these an endpoint offers.
+token or two if the endpoint continues an assistant's message (vLLM, SGLang). Otherwise they come
+from the alternatives of the generated tokens, or are unavailable. The first contact finds out which
+of these an endpoint offers.
 """
 
 from __future__ import annotations

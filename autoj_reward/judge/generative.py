@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -261,7 +261,7 @@ def _reject_unfinished(
 
 def _find_likeliest_label(slot: Slot, probs: LabelProbs) -> str:
     """Return the most probable label. Words that stand for one number count together."""
-    totals = Counter[float | str]()
+    totals = defaultdict[float | str, float](float)
     for label, p in probs.probs:
         totals[_find_meaning(slot, label)] += p
     return max(probs.probs, key=lambda pair: (totals[_find_meaning(slot, pair[0])], pair[1]))[0]

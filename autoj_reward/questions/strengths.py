@@ -181,7 +181,8 @@ def _fit_severities(
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return sum(map(mul, a, b))
+    total: float = sum(map(mul, a, b))
+    return total
 
 
 def _add(a: Sequence[float], factor: float, b: Sequence[float]) -> list[float]:

@@ -513,7 +513,7 @@ async def test_trouble_of_the_server_lasts_until_the_deadline(endpoint: Endpoint
 
 
 async def test_nonsense_twice_is_asked_again(endpoint: Endpoint) -> None:
-    nonsense = (200, {"choices": [{}]}, {})
+    nonsense: Answer = (200, {"choices": [{}]}, {})
     endpoint.script(nonsense, (503, "", {}), nonsense, chat("done"))
     async with start_engine(config(endpoint)) as engine:
         [generation] = await ask(engine)
