@@ -25,6 +25,9 @@ KIND_POINTS = {"essential": 1.0, "important": 0.7, "optional": 0.3, "pitfall": -
 The sizes are the weights of Rubrics as Rewards (arXiv 2507.17746); there, too, a pitfall counts
 against the response.
 """
+MIN_POINTS, MAX_POINTS = 1e-6, 1e6
+"""Least and largest size of an item's points, unless they are 0. Within these, sums and shares of
+points stay finite and exact."""
 MAX_ITEMS = 100
 """Largest number of items of a rubric."""
 MAX_CHOICES = 10
@@ -142,8 +145,12 @@ def _parse_item(value: Any, where: str) -> RubricItem:
     criterion, text_kind = _parse_criterion(fields.get("criterion"), where)
     kind = _parse_kind(fields.get("kind", text_kind), where)
     points = fields.get("points", KIND_POINTS.get(kind, 1.0))
-    if isinstance(points, bool) or not isinstance(points, int | float) or not math.isfinite(points):
+    if isinstance(points, bool) or not isinstance(points, int | float):
         raise BadRubric(f"{where}.points", f"a number, not {points!r:.40}")
+    if points != 0 and not MIN_POINTS <= abs(points) <= MAX_POINTS:
+        raise BadRubric(
+            f"{where}.points", f"0, or a number of the size {MIN_POINTS:g} to {MAX_POINTS:g}"
+        )
     choices = _parse_choices(fields["choices"], where) if "choices" in fields else YES_NO
     return RubricItem(
         criterion, float(points), kind, choices, _parse_tags(fields.get("tags", ()), where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -24,6 +25,8 @@ from autoj_reward.conversation import (
 )
 from autoj_reward.rubric_items import RubricItem
 
+MAX_FLOAT = sys.float_info.max
+"""Largest finite number."""
 QueryOrTurns = str | tuple[Turn, ...]
 """The prompt that a response answers: a query, or the turns of a conversation."""
 
@@ -106,10 +109,10 @@ class Candidate:
     them. None if all responses of the group are in one call."""
 
     def __post_init__(self) -> None:
-        if self.policy_logprob is not None and not math.isfinite(self.policy_logprob):
-            raise ValueError(
-                f"policy_logprob is {self.policy_logprob}: give a finite number, or None"
-            )
+        # An integer can be too large for a float, and then even isfinite raises.
+        if self.policy_logprob is not None and not abs(self.policy_logprob) <= MAX_FLOAT:
+            shown = str(self.policy_logprob)[:20]
+            raise ValueError(f"policy_logprob is {shown}: give a finite number, or None")
         _settle(self)
 
     @classmethod

@@ -212,6 +212,7 @@ def make_change(**change: Any) -> Callable[[dict[str, Any]], None]:
 UNSOUND: dict[str, Callable[[dict[str, Any]], None]] = {
     "nan": make_change(value=math.nan),
     "infinite": make_change(expected=math.inf),
+    "too large for a float": make_change(outside=10**400),
     "off the scale": make_change(value=11),
     "below the scale": make_change(expected=0.2),
     "a text": make_change(value="7"),

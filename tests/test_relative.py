@@ -111,14 +111,48 @@ def test_a_service_ranks_a_group_and_serves_clients_that_do() -> None:
                     ranking = (await client.post("/v1/rank", json=body)).json()
                     wrong = body | {"relative": {"by": "comparisons"}}
                     refusal = await client.post("/v1/rank", json=wrong)
+                    costly = body | {"relative": {"by": "listwise", "orders": 10**9}}
+                    too_many = await client.post("/v1/rank", json=costly)
                     lone = await client.post("/v1/rank", json=body | {"responses": ["a"]})
                 remote = await asyncio.to_thread(_rank_remotely, address)
             require_order(ranking["scores"])
             assert len(ranking["orders"]) == len(ranking["judgements"]) == 2
             assert refusal.status_code == 422 and "pairwise protocol" in refusal.json()["detail"]
-            assert lone.status_code == 422
+            assert lone.status_code == too_many.status_code == 422
+            assert "a request may cost 1024" in too_many.json()["detail"]
             require_order(remote)
             assert metric(app, "autoj_judgements_total", kind="group", outcome="ok") == 4
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("fmt", ["listwise", "autoj-en"])
+def test_a_text_that_cannot_be_judged_costs_itself_or_its_query(fmt: str) -> None:
+    import httpx
+
+    half = "half \ud83d"
+
+    async def ask() -> None:
+        async with open_judge(make_judge(fmt)) as judge_client:
+            app = make_app(judge_client, "secret")
+            transport = httpx.ASGITransport(app.guard)
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://service", headers=HEADERS
+            ) as client:
+
+                async def rank(query: str, *responses: str) -> dict[str, Any]:
+                    body = json.dumps({"query": query, "responses": responses})
+                    answer = await client.post("/v1/rank", content=body)
+                    assert answer.status_code == 200, answer.text
+                    ranking: dict[str, Any] = answer.json()
+                    return ranking
+
+                whole, part = await rank("Why?", *TEXTS), await rank("Why?", half, *TEXTS)
+                assert part["scores"] == [None, *whole["scores"]]
+                assert "lone surrogate" in part["reasons"][0]
+                none = await rank(half, *TEXTS)
+                assert none["scores"] == [None] * 4
+                assert all("lone surrogate" in reason for reason in none["reasons"])
 
     asyncio.run(ask())
 
@@ -468,6 +502,17 @@ def test_a_response_whose_company_is_unusable_abstains(reward: RewardModel) -> N
     results = reward.rewards_now(pair)
     assert [result.value for result in results] == [None, None]
     assert "cannot be judged" in results[0].judgement.reason
+
+
+def test_half_a_surrogate_pair_costs_its_response_alone(reward: RewardModel) -> None:
+    batch = make_batch([*TEXTS, "half \ud83d"], ["good", "poor"])
+    scores = asyncio.run(GRPOReward(reward).judge(**batch))
+    require_order(scores[:4])
+    assert scores[4] is None and None not in scores[5:]
+    queries = [Candidate("half \ud83d", text) for text in TEXTS[:2]]
+    results = reward.rewards_now([*queries, *(Candidate("Why?", text) for text in TEXTS)])
+    assert [result.judgement.outcome for result in results[:2]] == [Outcome.INPUT_REJECTED] * 2
+    require_order([result.value for result in results[2:]])
 
 
 def test_groups_of_other_queries_under_one_id_abstain(reward: RewardModel) -> None:

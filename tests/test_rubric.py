@@ -29,8 +29,16 @@ from autoj_reward.conversation import Context
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.formats.render import flags, render
 from autoj_reward.formats.schema import load_format
-from autoj_reward.questions.rubric import ScoreRubric
-from autoj_reward.rubric_items import KIND_POINTS, BadRubric, RubricItem, read_items
+from autoj_reward.judge.generative import GenerativeJudge
+from autoj_reward.questions.rubric import RubricScore, ScoreRubric
+from autoj_reward.rubric_items import (
+    KIND_POINTS,
+    MAX_POINTS,
+    MIN_POINTS,
+    BadRubric,
+    RubricItem,
+    read_items,
+)
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer.trl import GRPOReward
 from autoj_reward.types import (
@@ -42,6 +50,7 @@ from autoj_reward.types import (
     Outcome,
     Reading,
 )
+from tests.judge.test_reward import Hand
 from tests.rollouts.test_report import Parsed
 from tests.service.test_api import HEADERS, serving
 from tests.test_relative import read, write
@@ -93,7 +102,11 @@ def test_items_are_read_as_data_sets_write_them() -> None:
         (["a", {"points": 1}], r"rubric\[1\]\.criterion: a text"),
         (["a", {"criterion": "b", "point": 1}], r"rubric\[1\]\.point: unknown key"),
         ([{"criterion": "b", "points": "5"}], r"\[0\]\.points: a number, not '5'"),
-        ([{"criterion": "b", "points": math.inf}], r"\[0\]\.points: a number, not inf"),
+        ([{"criterion": "b", "points": math.inf}], r"\[0\]\.points: 0, or a number of the size"),
+        ([{"criterion": "b", "points": math.nan}], r"\[0\]\.points: 0, or a number of the size"),
+        ([{"criterion": "b", "points": 10**400}], r"\[0\]\.points: 0, or a number of the size"),
+        (["a", {"criterion": "b", "points": -1e308}], r"\[1\]\.points: 0, or .* 1e-06 to 1e\+06"),
+        ([{"criterion": "b", "points": 1e-300}], r"\[0\]\.points: 0, or a number of the size"),
         ([{"criterion": "b", "kind": "minor"}], r"\[0\]\.kind: one of essential"),
         ([{"criterion": "b", "choices": {"a": 1}}], r"choices: 2 to 10 answers"),
         ([{"criterion": "b", "choices": {"a": 1, "b": 2}}], r"share of 'b' is 0 to 1, not 2"),
@@ -120,6 +133,16 @@ JSON = st.recursive(
         )
     ),
 )
+
+
+@pytest.mark.parametrize("size", [MIN_POINTS, MAX_POINTS])
+def test_points_of_the_largest_and_least_size_count(size: float) -> None:
+    points = [size] * 99 + [-MAX_POINTS]
+    items = read_items([{"criterion": "c", "points": p} for p in points])
+    assert [item.points for item in items] == points
+    shares: list[float | None] = [*[1.0] * 99, 0.5]
+    score = asyncio.run(score_response(shares, points, clip=False)).score
+    assert score == pytest.approx(1 - 0.5 * MAX_POINTS / (99 * size))
 
 
 @given(JSON)
@@ -154,7 +177,7 @@ async def score_response(shares: list[float | None], points: list[float], **how:
     def make_judgement(judge_input: JudgeInput) -> Judgement:
         item_shares = [shares[int(item.criterion[1:])] for item in judge_input.items]
         readings = tuple(
-            Reading(f"item_{n}", "1", float(share >= 0.5), expected=share)
+            Reading(f"item_{n}", "Yes" if share >= 0.5 else "No", expected=share)
             for n, share in enumerate(item_shares, 1)
             if share is not None
         )
@@ -219,6 +242,26 @@ def test_gates_and_clips(shares: list[float | None], how: dict[str, Any], score:
     assert result.gated == (bool(how.get("gate")) and score in (0.1, 0.0))
 
 
+@pytest.mark.parametrize(
+    ("shares", "score"),
+    [
+        pytest.param([None, 1.0, 1.0], None, id="unknown"),
+        pytest.param([None, 0.4, 1.0], 0.2, id="failed by another item"),
+        pytest.param([1.0, 1.0, None], 1.0, id="no item of the gate"),
+    ],
+)
+@pytest.mark.parametrize("by", ["items", "checklist"])
+def test_a_gate_that_is_unknown_is_not_passed(
+    by: str, shares: list[float | None], score: float | None
+) -> None:
+    how = {"by": by, "gate": {"kind": "essential", "cap": 0.2}}
+    kinds = ["essential", "essential", ""]
+    result = asyncio.run(score_response(shares, [1.0, 1.0, 1.0], kinds=kinds, **how))
+    assert result.score == score and result.gated == (score == 0.2)
+    if score is None:
+        assert "gate is unknown: " in result.reason and not result.as_judgement().ok
+
+
 # --- Python
 
 
@@ -236,6 +279,47 @@ def test_a_judge_scores_by_items(fmt: str, critique: bool) -> None:
     readings = {reading.slot: reading.value for reading in half.as_judgement().readings}
     assert readings["rubric/met"] == pytest.approx(0.5)
     assert readings["rubric/tag/names"] == pytest.approx(half.verdicts[1].share)
+
+
+THIRDS = {"Fully": 1, "Largely": 0.6666667, "Mostly": 0.6666667, "Partly": 1 / 3, "No": 0}
+"""Choices with shares of many digits; two have the same share."""
+
+
+@pytest.mark.parametrize("fmt", ["rubric-item", "rubric-checklist"])
+@pytest.mark.parametrize("text", ["Criterion 1: {}", "Nothing that can be read."])
+@pytest.mark.parametrize("answer", THIRDS)
+async def test_the_answer_is_what_the_judge_chose_whatever_its_share(
+    fmt: str, text: str, answer: str
+) -> None:
+    engine = Hand(text.format(answer), {answer: 0.9, "Fully" if answer == "No" else "No": 0.1})
+    judge = GenerativeJudge(JudgeConfig(kind="fake"), load_format(fmt), engine, "judge")
+    items = read_items([{"criterion": "a", "choices": THIRDS}])
+
+    async def ask(inputs: Any, view: Any = None) -> list[Judgement]:
+        return [await judge.judge(judge_input) for judge_input in inputs]
+
+    async def score(**how: Any) -> RubricScore:
+        question = ScoreRubric(Candidate("q", "r"), items, RubricConfig(by="items", **how))
+        return await question.answer(ask)
+
+    expected = await score()
+    hard = await score(hard=True)
+    assert [verdict.answer for verdict in (*expected.verdicts, *hard.verdicts)] == [answer] * 2
+    other_share = 1.0 if answer == "No" else 0.0
+    assert expected.score == pytest.approx(0.9 * THIRDS[answer] + 0.1 * other_share)
+    assert hard.score == THIRDS[answer]
+
+
+@pytest.mark.parametrize("by", ["items", "checklist", "overall"])
+def test_a_criterion_that_cannot_be_read_abstains(by: Any) -> None:
+    fmt = {"items": "rubric-item"}.get(by, f"rubric-{by}")
+    rubric = [RUBRIC[0], RUBRIC[1], "half \ud83d"]
+    with Judge(make_judge(fmt)) as judge:
+        result = judge.score_rubric("Why?", FULL, rubric, how=RubricConfig(by=by))
+    if by == "items":
+        assert result.score and result.verdicts[2].reason.startswith("input_rejected: ")
+    else:
+        assert result.as_judgement().outcome is Outcome.INPUT_REJECTED
 
 
 def test_an_overall_rating_weighs_a_list_of_the_items(tmp_path: Path) -> None:

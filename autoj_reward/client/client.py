@@ -347,6 +347,9 @@ class RewardClient:
             self._recorder.tell(judgement, True)
         # Another round is needed only if another caller's call for some of them fails.
         while missing := [item for item in distinct_items if item not in answers]:
+            # The first contact comes first: nothing may be awaited between looking for calls in
+            # flight and entering new ones, or two callers ask for the same input.
+            await self._require_contact()
             pending = {i: self._pending[i] for i in missing if i in self._pending}
             if new_items := [item for item in missing if item not in pending]:
                 answers |= await self._ask_all(new_items)
@@ -361,11 +364,15 @@ class RewardClient:
             self._require_probabilities(judgements, view)
         return judgements
 
-    async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
+    async def _require_contact(self) -> None:
+        """Contact the judge unless its views are known. Raises EngineUnavailable once closed."""
+        if not self._closed and self.backend.judge not in self._views:
+            await self.views()
         if self._closed:
             raise EngineUnavailable(CLOSED)
-        if self.backend.judge not in self._views:
-            await self.views()
+
+    async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
+        """Enter calls for inputs that are not in flight, and return their judgements."""
         loop = asyncio.get_running_loop()
         futures: Futures = {i: loop.create_future() for i in items}
         self._pending |= futures

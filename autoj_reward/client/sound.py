@@ -11,6 +11,7 @@ from autoj_reward.errors import InputRejected
 from autoj_reward.formats.render import require_unicode
 from autoj_reward.types import (
     DIRECT,
+    MAX_FLOAT,
     PAIRWISE,
     RATING,
     SINGLE,
@@ -63,7 +64,8 @@ def _require_shares(shares: Sequence[Any]) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and value is not True and math.isfinite(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) <= MAX_FLOAT
 
 
 def find_rejection_reason(texts: Iterable[str]) -> str:

@@ -18,7 +18,8 @@ class GateConfig(Block):
     """Cap on the score of a response that fails an item of a kind."""
 
     kind: Literal["essential", "important", "optional", "pitfall"] = "essential"
-    """Items that may not be failed. An item with negative points is failed if it holds."""
+    """Items that may not be failed. An item with negative points is failed if it holds. A response
+    abstains if one of them has no verdict and none is failed."""
     cap: float = 0.0
     """Highest score of a response that fails one of them."""
 

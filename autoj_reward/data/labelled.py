@@ -267,10 +267,10 @@ def _read_rating(row: dict[str, Any], field: str, fmt: JudgeFormat) -> float:
 
 
 def _read_margin(row: dict[str, Any]) -> float:
-    value = row["margin"]
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise BadField("margin", f"{check.show(value)} is no margin: a number, 0 or more")
-    return float(value)
+    margin = check.number(row["margin"], "margin")
+    if margin < 0:
+        raise BadField("margin", f"{check.show(margin)} is no margin: a number, 0 or more")
+    return margin
 
 
 def label_of(row: dict[str, Any], field: str) -> Verdict:

@@ -1,7 +1,7 @@
 """Readers of an OpenAI-compatible endpoint's JSON: texts, token alternatives and usage.
 
 Every reader raises ValueError, KeyError, IndexError, TypeError or AttributeError if the JSON is not
-a completion.
+a completion. `describe_fault` says in words what is wrong.
 """
 
 from __future__ import annotations
@@ -14,8 +14,22 @@ from autoj_reward.engine.base import Alternatives, Generation, WrittenToken
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.types import Usage
 
+NO_COMPLETION = (ValueError, KeyError, IndexError, TypeError, AttributeError)
+"""Exceptions of the readers."""
+JSON_KINDS: dict[type, str] = {
+    type(None): "null",
+    bool: "true or false",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+}
 NORMAL_FINISH_REASONS = {"stop": "", "length": ""}
 """Finish reasons that need no explanation: the model's own end, and `max_tokens`."""
+
+
+def describe_fault(error: BaseException) -> str:
+    """Return what an exception of NO_COMPLETION says about the answer."""
+    return f"no `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
 
 
 def read_generations(answer: dict[str, Any], queued_s: float) -> list[Generation]:
@@ -23,9 +37,7 @@ def read_generations(answer: dict[str, Any], queued_s: float) -> list[Generation
 
     queued_s: seconds that the request waited for a free slot.
     """
-    choices = answer["choices"]
-    if not choices:
-        raise ValueError("no choices")
+    choices = _list_choices(answer)
     usage = read_usage(answer, queued_s, len(choices))
     return [_read_generation(choice, usage) for choice in choices]
 
@@ -36,26 +48,58 @@ def read_whole_generation(answer: dict[str, Any], queued_s: float) -> Generation
     An endpoint with unreadable alternatives is thus detected by its first answer.
     """
     [generation] = read_generations(answer, queued_s)
-    for token in _list_tokens(answer["choices"][0]):
+    for token in _list_tokens(_list_choices(answer)[0]):
         _read_alternatives(token)
     return generation
 
 
+def _list_choices(answer: Any) -> list[dict[str, Any]]:
+    if not isinstance(answer, dict):
+        raise ValueError(f"{_name_kind(answer)} in place of an object")
+    choices = answer.get("choices")
+    if not choices and answer.get("error"):
+        raise ValueError("an error with status 200")
+    if choices == []:
+        raise ValueError("`choices` is empty")
+    if not isinstance(choices, list):
+        raise ValueError(f"`choices` is {_name_kind(choices)}, and no list of answers")
+    if odd_choices := [choice for choice in choices if not isinstance(choice, dict)]:
+        raise ValueError(f"a choice is {_name_kind(odd_choices[0])}, and no object")
+    return choices
+
+
+def _name_kind(value: Any) -> str:
+    """Return the JSON kind of a value. The value itself may hold a secret that it echoes."""
+    return JSON_KINDS.get(type(value), "a number")
+
+
+def _read_text(message: dict[str, Any], name: str) -> str:
+    """Return a text of a message; "" if it is null or missing."""
+    value = message.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"`{name}` is {_name_kind(value)}, and no text")
+    return value or ""
+
+
 def _read_generation(choice: dict[str, Any], usage: Usage) -> Generation:
-    message = choice.get("message") or {}
-    text = (message["content"] or "") if "message" in choice else choice["text"]
+    message = choice["message"] if "message" in choice else {"content": choice["text"]}
+    if not isinstance(message, dict):
+        raise ValueError(f"`message` is {_name_kind(message)}, and no object")
+    content = _read_text(message, "content")
+    refusal = _read_text(message, "refusal")
+    if "content" not in message and not refusal:
+        raise KeyError("content")
     # Endpoints use two names for the model's thinking.
-    thought = message.get("reasoning_content") or message.get("reasoning") or ""
-    if not isinstance(text, str) or not isinstance(thought, str):
-        raise ValueError("no text")
+    thought = _read_text(message, "reasoning_content") or _read_text(message, "reasoning")
     finish_reason = str(choice.get("finish_reason"))
+    ended = NORMAL_FINISH_REASONS.get(finish_reason, f"finish_reason {finish_reason:.40}")
     return Generation(
-        text,
+        "\n\n".join(filter(None, (content, refusal))),
         finished=finish_reason == "stop",
         usage=usage,
         reasoning=thought,
         tokens=read_tokens(choice) if "message" in choice else (),
-        ended=NORMAL_FINISH_REASONS.get(finish_reason, f"finish_reason {finish_reason:.40}"),
+        ended=ended or ("a refusal" if refusal else ""),
     )
 
 
@@ -74,7 +118,7 @@ def read_next_tokens(
 
     The list is empty if the endpoint sent no tokens.
     """
-    tokens = _list_tokens(answer["choices"][0])
+    tokens = _list_tokens(_list_choices(answer)[0])
     return [(_read_bytes(t), _read_alternatives(t)) for t in tokens], read_usage(
         answer, queued_s, 1
     )
@@ -87,7 +131,7 @@ def read_top_logprobs(
 
     The mapping is None if the endpoint sent no log-probabilities.
     """
-    logprobs = answer["choices"][0].get("logprobs")
+    logprobs = _list_choices(answer)[0].get("logprobs")
     if not logprobs or not logprobs.get("top_logprobs"):
         return None, read_usage(answer, queued_s, 1)
     top = {
@@ -102,6 +146,8 @@ def read_usage(answer: dict[str, Any], queued_s: float, share: int) -> Usage:
     share: the number of answers in the request.
     """
     usage = answer.get("usage") or {}
+    if not isinstance(usage, dict):
+        raise ValueError(f"`usage` is {_name_kind(usage)}, and no object")
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     return Usage(
         (usage.get("prompt_tokens") or 0) // share,
@@ -119,9 +165,9 @@ def _list_tokens(choice: dict[str, Any]) -> Sequence[dict[str, Any]]:
 def _read_alternatives_or_raise(token: dict[str, Any]) -> Alternatives:
     try:
         return _read_alternatives(token)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except NO_COMPLETION as error:
         raise EngineUnavailable(
-            f"an answer's alternatives cannot be read: {type(error).__name__}: {error}"
+            f"an answer's alternatives cannot be read: {describe_fault(error)}"
         ) from error
 
 

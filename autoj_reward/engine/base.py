@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from autoj_reward.config import OverLong
 from autoj_reward.errors import EngineUnavailable, InputRejected
@@ -13,6 +13,7 @@ from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
 
+T = TypeVar("T")
 ROUNDING = 0.01
 """Amount by which a probability in half precision may exceed 1."""
 
@@ -50,6 +51,22 @@ class Prepared:
     """Whether a response was cut to fit."""
     tail: str | None = None
     """Last part of the model's input as text; None if an endpoint assembles the prompt."""
+    answers: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+    """Answers to requests of one token after this prompt, by their input; see `ask_once`. Prompts
+    that extend this one share them."""
+
+    async def ask_once(
+        self, key: Hashable, ask: Callable[[], Awaitable[tuple[T, Usage]]]
+    ) -> tuple[T, Usage]:
+        """Return the answer of `ask`, or that of an earlier call with the same key at no cost.
+
+        A judgement reads a slot with several lists of labels, and for several readings.
+        """
+        if key in self.answers:
+            return self.answers[key], Usage()
+        answer, usage = await ask()
+        self.answers[key] = answer
+        return answer, usage
 
 
 Alternatives = tuple[tuple[bytes, float], ...]

@@ -1,8 +1,9 @@
 """HTTP requests to an OpenAI-compatible endpoint, with retries and classified errors.
 
 Temporary faults are retried until the judgement's deadline: no connection, status 408, 409, 425,
-429 or 5xx, or a malformed completion. If the server refuses this input, InputRejected is raised. If
-it refuses a parameter, the key or the model, ConfigError is raised with the server's message.
+429 or 5xx. An answer that came whole and is no completion is asked for three times. If the server
+refuses this input, InputRejected is raised. If it refuses a parameter, the key or the model,
+ConfigError is raised with the server's message.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 
 from autoj_reward.config import EngineConfig
 from autoj_reward.config.urls import parse_base_url
+from autoj_reward.engine.answers import NO_COMPLETION, describe_fault
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
 from autoj_reward.logs import LOG
@@ -64,6 +66,8 @@ CONNECT_S, ANSWER_S = 10.0, 600.0
 """Timeouts in seconds for a connection and for an answer; afterwards the request is retried."""
 LONGEST_PAUSE_S, LONGEST_WAIT_S = 30.0, 600.0
 """Maximum seconds between two attempts: by exponential backoff, and by Retry-After."""
+COMPLETION_TRIES = 3
+"""Requests after which an answer that came whole and is no completion is given up."""
 UNREACHED_PAUSE_S = 4.0
 """Maximum of the backoff while nothing answers at all: such an attempt burdens no server, and the
 run goes on soon after a restart."""
@@ -106,6 +110,7 @@ class Endpoint:
         self._first_pause_s = first_pause_s
         self._key, self._warned_at = "", -TOLD_EVERY_S
         self._accepted_parameters: set[str] = set()
+        self._testing = asyncio.Lock()
         self.instead: dict[str, str | None] = {}
         """Parameters that the endpoint refused, with what is sent in their place."""
         self.problem = ""
@@ -146,10 +151,11 @@ class Endpoint:
 
         deadline_s: seconds before giving up; by default the judgement's. tiny: whether the input is
         known to be acceptable, so that a refusal concerns the parameters. Raises EngineUnavailable
-        when the deadline has passed. Raises InputRejected or ConfigError as the module's docstring
-        says.
+        when the deadline has passed, or after COMPLETION_TRIES answers that `read_answer` cannot
+        read. Raises InputRejected or ConfigError as the module's docstring says.
         """
         wait_s, backoff, size = 0.0, _Backoff(self._first_pause_s), _estimate_tokens(body)
+        malformed_answers = 0
         started = time.monotonic()
         deadline = started + (deadline_s or self._deadline_s)
         while True:
@@ -157,20 +163,31 @@ class Endpoint:
             await self._pace.take(size)
             async with self._free:
                 wait_s += time.monotonic() - asked_at
-                status, data, headers, problem = await self._send(path, body)
+                sent_body = self._adapt(body)
+                status, data, headers, problem = await self._send(path, sent_body)
             if status == 200:
                 try:
                     answer = read_json(data)
                     result = read_answer(answer, wait_s)
-                except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-                    problem = f"an answer that is no completion: {self._quote(status, data)}"
+                except NO_COMPLETION as error:
+                    problem = (
+                        f"an answer that is no completion "
+                        f"({self._hide_secrets(describe_fault(error))}): "
+                        f"{self._quote(status, data)}"
+                    )
+                    malformed_answers += 1
+                    if malformed_answers == COMPLETION_TRIES:
+                        self._tell(path, problem)
+                        raise EngineUnavailable(
+                            f"{self.address(path)}: {malformed_answers} times {problem}"
+                        ) from None
                 else:
                     self._pace.correct(size, _read_total_tokens(answer))
                     self.problem = ""
                     self._accepted_parameters.add(_dump_parameters(body))
                     return result
             elif status in REFUSED:
-                await self._settle(path, body, status, data, deadline, tiny)
+                await self._settle(path, body, sent_body, status, data, deadline, tiny)
                 continue
             elif status and not (status in PASSING or status >= 500):
                 raise ConfigError(
@@ -191,11 +208,11 @@ class Endpoint:
     async def _send(
         self, path: str, body: Mapping[str, Any]
     ) -> tuple[int, bytes, Mapping[str, str], str]:
-        """Send one request. Return (status, body, headers, problem).
+        """Send one adapted request. Return (status, body, headers, problem).
 
         Without an answer the status is 0 and `problem` says why.
         """
-        full_body = {"model": self._config.model, **self._adapt(body)}
+        full_body = {"model": self._config.model, **body}
         try:
             async with post(self._session, self._base.at(path), full_body) as reply:
                 return reply.status, await reply.read(), reply.headers, ""
@@ -211,18 +228,21 @@ class Endpoint:
         self,
         path: str,
         body: Mapping[str, Any],
+        sent_body: Mapping[str, Any],
         status: int,
         data: bytes,
         deadline: float,
         tiny: bool,
     ) -> None:
-        """Handle a refusal. Return if a parameter was removed or renamed, so that the request can
-        be sent again.
+        """Handle a refusal of `sent_body`, the adapted form of `body`. Return if a parameter was
+        removed or renamed, so that the request can be sent again.
 
         Otherwise raise InputRejected or ConfigError.
         """
+        if sent_body != self._adapt(body):
+            return  # another request's refusal has changed the parameters meanwhile
         refusal = f"{self.address(path)} answered {self._quote(status, data)}"
-        if (name := _find_refused_parameter(data, self._adapt(body))) is not None:
+        if (name := _find_refused_parameter(data, sent_body)) is not None:
             parameter = next((k for k, v in self.instead.items() if v == name), name)
             fallback = PARAMETER_FALLBACKS[parameter] if parameter == name else None
             refused_names = LOGPROBS if parameter in LOGPROBS else (parameter,)
@@ -234,13 +254,15 @@ class Endpoint:
                 f"sent as {fallback}" if fallback else "left out",
             )
             return
-        is_known = _dump_parameters(body) in self._accepted_parameters
-        if tiny or not (is_known or await self._takes_anything(path, body, deadline)):
-            raise ConfigError(
-                f"{refusal}, and it refuses a request of two words with these parameters as well: "
-                "change what it names (max_tokens, model and the like)"
-            )
-        self._accepted_parameters.add(_dump_parameters(body))
+        # Refusals that come together are settled by one test.
+        async with self._testing:
+            is_known = _dump_parameters(body) in self._accepted_parameters
+            if tiny or not (is_known or await self._takes_anything(path, body, deadline)):
+                raise ConfigError(
+                    f"{refusal}, and it refuses a request of two words with these parameters as "
+                    "well: change what it names (max_tokens, model and the like)"
+                )
+            self._accepted_parameters.add(_dump_parameters(body))
         raise InputRejected(refusal)
 
     async def _takes_anything(self, path: str, body: Mapping[str, Any], deadline: float) -> bool:
@@ -253,7 +275,7 @@ class Endpoint:
         backoff = _Backoff(self._first_pause_s)
         while time.monotonic() < deadline:
             async with self._free:
-                status, data, headers, problem = await self._send(path, tiny)
+                status, data, headers, problem = await self._send(path, self._adapt(tiny))
             if status == 200:
                 return True
             if status in REFUSED:

@@ -5,16 +5,17 @@ With `tokenizer` set (a folder or hub name that matches the served model), promp
 probabilities can be read at any slot.
 
 Without it, messages go to /chat/completions and the endpoint tokenizes. Control tokens spelled out
-in untrusted text are therefore broken up first. Label probabilities come from a second request of
-one token if the endpoint continues an assistant's message (vLLM, SGLang). Otherwise they come from
-the alternatives of the generated tokens, or are unavailable. The first contact finds out which of
-these an endpoint offers.
+in untrusted text are therefore broken up first. Label probabilities come from further requests of a
+token or two if the endpoint continues an assistant's message (vLLM, SGLang). Otherwise they come
+from the alternatives of the generated tokens, or are unavailable. The first contact finds out which
+of these an endpoint offers.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from autoj_reward.config import EngineConfig, OverLong
@@ -100,7 +101,7 @@ class OpenAIEngine:
         if self.tokens is not None:
             return Abilities(True, True, "read at the slot by token ids")
         if self._goes_on:
-            return Abilities(True, True, "a request of one token at the slot")
+            return Abilities(True, True, "requests of a token or two at the slot")
         description = f"the alternatives ({self._top}) of each token that the judge writes"
         return Abilities(True, False, description)
 
@@ -274,7 +275,8 @@ class OpenAIEngine:
                 context, ids_by_label = slot_tokens(
                     self.tokens, prepared, generation, keep, slot, labels
                 )
-                return await trie_probs(context, ids_by_label, self._read_logprobs)
+                read_logprobs = partial(self._read_logprobs, prepared)
+                return await trie_probs(context, ids_by_label, read_logprobs)
             if abilities.slots and not generation.reasoning:
                 return await self._read_slot(prepared, generation.text[:keep] + slot, labels)
             slot_end = keep + len(slot)
@@ -305,7 +307,10 @@ class OpenAIEngine:
             steps = 2 if space else 1
             body = {"messages": [*messages, message], "max_tokens": steps, "temperature": 0}
             body |= CONTINUE_PARAMETERS | self._make_logprob_parameters(self._top)
-            tokens, usage = await self._endpoint.post(CHAT, body, read_next_tokens)
+            tokens, usage = await prepared.ask_once(
+                (message["content"], steps),
+                lambda: self._endpoint.post(CHAT, body, read_next_tokens),
+            )
             if not tokens:
                 raise _NoLogprobs
             if space and (len(tokens) < steps or tokens[0][0] != space.encode()):
@@ -315,7 +320,7 @@ class OpenAIEngine:
         return await read_labels(labels, read_alternatives)
 
     async def _read_logprobs(
-        self, context: list[int], token_ids: list[int]
+        self, prepared: Prepared, context: list[int], token_ids: list[int]
     ) -> tuple[dict[int, float], Usage]:
         body = {
             "prompt": context,
@@ -323,7 +328,9 @@ class OpenAIEngine:
             "temperature": 0,
             **self._make_logprob_parameters(self._top),
         }
-        top, usage = await self._endpoint.post(COMPLETIONS, body, read_top_logprobs)
+        top, usage = await prepared.ask_once(
+            tuple(context), lambda: self._endpoint.post(COMPLETIONS, body, read_top_logprobs)
+        )
         if top is None:
             raise _NoLogprobs
         assert self.tokens is not None

@@ -248,7 +248,14 @@ class VllmEngine(_VllmModel):
         labels: Sequence[str],
     ) -> LabelProbs:
         context, ids_by_label = slot_tokens(self.tokens, prepared, generation, keep, slot, labels)
-        return await trie_probs(context, ids_by_label, self._read_logprobs)
+
+        async def read_logprobs(
+            context: list[int], token_ids: list[int]
+        ) -> tuple[dict[int, float], Usage]:
+            key = tuple(context), tuple(token_ids)
+            return await prepared.ask_once(key, lambda: self._read_logprobs(context, token_ids))
+
+        return await trie_probs(context, ids_by_label, read_logprobs)
 
     async def _read_logprobs(
         self, context: list[int], token_ids: list[int]

@@ -10,7 +10,6 @@ are kept in a temporary file until the grader reads them.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -229,11 +228,7 @@ def _read_lists(
 
 
 def _read_score(value: Any, where: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadField(where, f"{check.show(value)} is no number and not null")
-    return float(value)
+    return None if value is None else check.number(value, where)
 
 
 def choose_by_ratings(

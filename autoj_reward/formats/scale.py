@@ -106,11 +106,11 @@ class Scale(Block):
         """Return probabilities of labels as probabilities of their numbers, in the same order."""
         if not self.words:
             return probs
-        probs_by_number: dict[str, float] = {}
+        probs_by_number: dict[float, float] = {}
         for label, p in probs:
-            name = f"{self.words[label]:g}"
-            probs_by_number[name] = probs_by_number.get(name, 0.0) + p
-        return tuple(probs_by_number.items())
+            number = self.value(label)
+            probs_by_number[number] = probs_by_number.get(number, 0.0) + p
+        return tuple((_write_number(number), p) for number, p in probs_by_number.items())
 
     def with_half(self, value: float) -> tuple[str, ...]:
         """Return the labels, and the value too if it is an allowed half point."""
@@ -123,3 +123,9 @@ class Scale(Block):
             return value in self.words.values()
         on_step = (value * (2 if self.half_points else 1)).is_integer()
         return self.low <= value <= self.high and on_step
+
+
+def _write_number(number: float) -> str:
+    """Return the shortest text that reads back as exactly this number."""
+    text = f"{number:g}"
+    return text if float(text) == number else repr(number)

@@ -61,7 +61,7 @@ class Slot(ABC):
     """Whether the judge may go on with remarks once the verdict's sentence or line has ended."""
 
     numeric: ClassVar[bool] = False
-    """Whether the names of the labels are numbers."""
+    """Whether the labels stand for numbers."""
     unopened: ClassVar[str] = "no final decision"
     """Failure reason for a text in which the slot never opens."""
 
@@ -114,10 +114,19 @@ class Slot(ABC):
         """
         return self.labels
 
-    @abstractmethod
     def by_name(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
         """Return the probabilities of labels from `labels_beside` or `labels_near` by the labels'
         names."""
+        return probs
+
+    def value(self, name: str) -> float | None:
+        """Return the number of a label; None if labels are no numbers."""
+        return None
+
+    def distribution(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+        """Return the probabilities of labels by name as a reading holds them. For a rating they are
+        those of the labels' numbers."""
+        return probs
 
     @property
     @abstractmethod
@@ -162,9 +171,12 @@ class RatingSlot(Slot):
         return self.scale.with_half(self.scale.value(name))  # "5.5" begins like "5"
 
     def labels_near(self, name: str) -> tuple[str, ...]:
-        return self.scale.with_half(float(name) + 0.5)
+        return self.scale.with_half(self.scale.value(name) + 0.5)
 
-    def by_name(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+    def value(self, name: str) -> float:
+        return self.scale.value(name)
+
+    def distribution(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
         return self.scale.numbered(probs)
 
     @cached_property
@@ -259,9 +271,6 @@ class ScoresSlot(Slot):
         return "no number of the scale for each response"
 
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        return ()
-
-    def by_name(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
         return ()
 
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:

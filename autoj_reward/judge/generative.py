@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -211,7 +212,7 @@ class GenerativeJudge:
         if not slot.labels:
             return None
         probs = await self._read_probs(slot, prepared, answer, keep, opening, slot.labels)
-        labels = slot.labels_near(_find_likeliest_label(probs)) if probs else slot.labels
+        labels = slot.labels_near(_find_likeliest_label(slot, probs)) if probs else slot.labels
         if probs is None or labels == slot.labels:
             return probs
         finer_probs = await self._read_probs(slot, prepared, answer, keep, opening, labels)
@@ -258,29 +259,35 @@ def _reject_unfinished(
     return ParseFailure(reason, len(answer.text), place.planted)
 
 
-def _find_likeliest_label(probs: LabelProbs) -> str:
-    return max(probs.probs, key=lambda label: label[1])[0]
+def _find_likeliest_label(slot: Slot, probs: LabelProbs) -> str:
+    """Return the most probable label. Words that stand for one number count together."""
+    totals = defaultdict[float | str, float](float)
+    for label, p in probs.probs:
+        totals[_find_meaning(slot, label)] += p
+    return max(probs.probs, key=lambda pair: (totals[_find_meaning(slot, pair[0])], pair[1]))[0]
+
+
+def _find_meaning(slot: Slot, label: str) -> float | str:
+    number = slot.value(label)
+    return label if number is None else number
 
 
 def _make_written_reading(slot: Slot, place: WrittenVerdict, probs: LabelProbs | None) -> Reading:
-    value = place.value if slot.numeric else None
-    label = place.name if value is None else f"{value:g}"
-    return _make_reading(slot, label, value, probs, False)
+    return _make_reading(slot, place.name, probs, False)
 
 
 def _make_likeliest_reading(slot: Slot, probs: LabelProbs, forced: bool) -> Reading:
-    label = _find_likeliest_label(probs)
-    return _make_reading(slot, label, float(label) if slot.numeric else None, probs, forced)
+    return _make_reading(slot, _find_likeliest_label(slot, probs), probs, forced)
 
 
-def _make_reading(
-    slot: Slot, label: str, value: float | None, probs: LabelProbs | None, forced: bool
-) -> Reading:
+def _make_reading(slot: Slot, label: str, probs: LabelProbs | None, forced: bool) -> Reading:
+    value = slot.value(label)
     if probs is None:
         return Reading(slot.name, label, value, forced=forced)
-    expected = _compute_expected(probs) if slot.numeric else None
+    expected = _compute_expected(slot, probs)
+    distribution = slot.distribution(probs.probs)
     return Reading(
-        slot.name, label, value, probs.probs, expected, probs.outside, probs.unknown, forced
+        slot.name, label, value, distribution, expected, probs.outside, probs.unknown, forced
     )
 
 
@@ -289,10 +296,12 @@ def _has_enough_mass(probs: LabelProbs) -> bool:
     return probs.mass >= MIN_MASS and probs.mass >= probs.unknown
 
 
-def _compute_expected(probs: LabelProbs) -> float | None:
-    if not _has_enough_mass(probs):
+def _compute_expected(slot: Slot, probs: LabelProbs) -> float | None:
+    """Return the mean of the labels' numbers; None for labels without one, or with little mass."""
+    if not slot.numeric or not _has_enough_mass(probs):
         return None
-    return sum(float(label) * p for label, p in probs.probs) / probs.mass
+    weighted = [(slot.value(label), p) for label, p in probs.probs]
+    return sum(number * p for number, p in weighted if number is not None) / probs.mass
 
 
 def _abstain(

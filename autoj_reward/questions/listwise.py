@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -35,7 +36,11 @@ class Listwise:
     @property
     def most_inputs(self) -> int:
         """Return the largest number of judge inputs."""
-        return len(self.inputs())
+        # Counted and not built: a caller may ask for any number of orders.
+        texts = list(range(len(find_members(self.candidates).candidates)))
+        if len(texts) < 2:
+            return 0
+        return self.orders * len(_split_into_windows(texts, self.max_responses))
 
     async def answer(self, ask: Ask) -> Ranking:
         """Return the scores as shares of the scale."""
@@ -44,6 +49,12 @@ class Listwise:
         if not windows:
             return rank_copies(members)
         answers = await ask([_build_input(members, window) for window in windows])
+        # Many orders take a while, in which an event loop must go on.
+        return await asyncio.to_thread(self._read_ranking, members, windows, answers)
+
+    def _read_ranking(
+        self, members: Members, windows: Sequence[Sequence[int]], answers: Sequence[Judgement]
+    ) -> Ranking:
         orders = [
             self._read_order(window, judgement)
             for window, judgement in zip(windows, answers, strict=True)
@@ -55,10 +66,10 @@ class Listwise:
     ) -> Ranking:
         """Return a ranking of judged responses and of one more, which is the last in it.
 
-        group_ranking: the answer of this question. late_candidate: a response with a text of its
-        own. It is judged beside as many of the group as one judgement takes. Its score is moved by
-        the mean change of theirs, so that it is on the scale of `group_ranking`. It abstains if
-        none of them gets a score.
+        group_ranking: the answer of this question. late_candidate: a readable response with a text
+        of its own. It is judged beside as many of the group as one judgement takes. Its score is
+        moved by the mean change of theirs, so that it is on the scale of `group_ranking`. It
+        abstains if none of them gets a score.
         """
         scores_by_response = {
             candidate.response: score
@@ -165,14 +176,8 @@ def _build_ranking(
             next((judgement.critique for judgement in judgements if judgement.critique), "")
         )
     places = members.places  # an order names a text by its first place in the group
-    return Ranking(
-        members.spread_out(scores),
-        members.spread_out(errors),
-        members.spread_out(reasons),
-        tuple(answers),
-        orders=tuple(
-            Order(tuple(places[i][0] for i in order.shown), order.scores, order.forced)
-            for order in orders
-        ),
-        critiques=members.spread_out(critiques),
+    orders_by_place = tuple(
+        Order(tuple(places[i][0] for i in order.shown), order.scores, order.forced)
+        for order in orders
     )
+    return members.make_ranking(scores, errors, reasons, answers, critiques, orders=orders_by_place)

@@ -7,16 +7,18 @@ of two responses. The answer of both is a `Ranking`.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from autoj_reward.errors import InputError
+from autoj_reward.errors import InputError, InputRejected
+from autoj_reward.formats.render import require_unicode
 from autoj_reward.types import RATING, Candidate, Judgement, Outcome, Reading, Usage
 
 STANDARD_ERROR, ORDER_SPREAD = "standard_error", "order_spread"
 POSITION_CORRELATION = "position_correlation"
+ALONE = "no other response of its group can be judged"
 """Names of the readings that `Ranking.as_judgements` adds to a rating."""
 
 
@@ -63,6 +65,9 @@ class Ranking:
     """Comparisons that were made; empty for a listwise ranking."""
     critiques: tuple[str, ...] = field(default=(), repr=False)
     """For each response the first critique that covers it."""
+    rejected: tuple[int, ...] = ()
+    """Indices of responses that were left out, because no judge can read them or nothing is left to
+    judge them beside."""
 
     @property
     def position_correlation(self) -> float | None:
@@ -104,8 +109,14 @@ class Ranking:
         """Return the total cost of all judgements."""
         return sum((judgement.usage for judgement in self.judgements), Usage())
 
-    def _was_forced(self, order: Order, i: int) -> bool:
-        return i in order.shown and order.forced[order.shown.index(i)]
+    def _list_forced(self) -> set[int]:
+        """Return the responses with a score that was read at a forced slot."""
+        forced = set[int]()
+        for order in self.orders:
+            forced.update(
+                i for i, was_forced in zip(order.shown, order.forced, strict=True) if was_forced
+            )
+        return forced
 
     def record(self) -> dict[str, Any]:
         """Return scores and evidence as JSON values, without the judgements."""
@@ -132,14 +143,15 @@ class Ranking:
         judge = self.judgements[0].judge if self.judgements else ""
         failure = next((judgement for judgement in self.judgements if not judgement.ok), None)
         spread, correlation = self.spread, self.position_correlation
+        forced = self._list_forced()
         judgements = []
         for i, score in enumerate(self.scores):
             if score is None:
                 outcome = failure.outcome if failure else Outcome.UNPARSABLE
+                outcome = Outcome.INPUT_REJECTED if i in self.rejected else outcome
                 judgement = Judgement(outcome, reason=self.reasons[i])
             else:
-                is_forced = any(self._was_forced(order, i) for order in self.orders)
-                rating = Reading(RATING, f"{score:g}", score, expected=score, forced=is_forced)
+                rating = Reading(RATING, f"{score:g}", score, expected=score, forced=i in forced)
                 statistics = {
                     STANDARD_ERROR: self.errors[i],
                     ORDER_SPREAD: spread,
@@ -169,7 +181,8 @@ def _compute_part(total: int, place: int, count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Distinct responses of a group. Copies are judged once and get the same score."""
+    """Distinct responses of a group that can be judged. Copies are judged once and get the same
+    score."""
 
     candidates: tuple[Candidate, ...]
     """First candidate of each distinct text."""
@@ -177,6 +190,9 @@ class Members:
     """Indices in the group of each distinct text."""
     count: int
     """Number of candidates in the group, copies included."""
+    rejections: Mapping[int, str] = field(default_factory=dict)
+    """Reasons why responses cannot be judged, by their index in the group. They cost the others
+    nothing."""
 
     @property
     def copies(self) -> list[int]:
@@ -184,17 +200,44 @@ class Members:
         return [len(places) for places in self.places]
 
     def spread_out(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return one value a candidate from one value a distinct text."""
+        """Return one value a candidate from one value a distinct text; None where a response was
+        rejected."""
         values_by_place = dict[int, Any]()
         for places, value in zip(self.places, values, strict=True):
             values_by_place |= dict.fromkeys(places, value)
-        return tuple(values_by_place[n] for n in range(self.count))
+        return tuple(values_by_place.get(n) for n in range(self.count))
+
+    def make_ranking(
+        self,
+        scores: Sequence[float | None],
+        errors: Sequence[float | None],
+        reasons: Sequence[str],
+        judgements: Sequence[Judgement],
+        critiques: Sequence[str],
+        **evidence: Any,
+    ) -> Ranking:
+        """Return the ranking of the group from one value a distinct text. evidence: `orders` or
+        `matches` of the ranking."""
+        return Ranking(
+            self.spread_out(scores),
+            self.spread_out(errors),
+            tuple(
+                self.rejections.get(n, reason) for n, reason in enumerate(self.spread_out(reasons))
+            ),
+            tuple(judgements),
+            critiques=tuple(text or "" for text in self.spread_out(critiques)),
+            rejected=tuple(self.rejections),
+            **evidence,
+        )
 
     def shuffle_texts(self, seed: int) -> list[int]:
         """Return the texts' numbers in a random order that the texts and the seed determine."""
-        texts = (candidate.response for candidate in self.candidates)
-        order = list(range(len(self.candidates)))
-        random.Random("\0".join([str(seed), self.candidates[0].query, *texts])).shuffle(order)
+        texts = [candidate.response for candidate in self.candidates]
+        order = list(range(len(texts)))
+        if texts:
+            key = "\0".join([str(seed), self.candidates[0].query, *texts])
+            # The query may hold half of a surrogate pair; then the judge rejects the group.
+            random.Random(key.encode("utf-8", "surrogatepass")).shuffle(order)
         return order
 
 
@@ -204,7 +247,7 @@ def share_prompt(candidates: Sequence[Candidate]) -> bool:
 
 
 def find_members(candidates: Sequence[Candidate]) -> Members:
-    """Return the distinct responses of a group.
+    """Return the distinct responses of a group, without those that no judge can read.
 
     Raises InputError for a group of one, and for responses to different queries or contexts.
     """
@@ -219,13 +262,23 @@ def find_members(candidates: Sequence[Candidate]) -> Members:
             "each query a group of its own"
         )
     places_by_text: dict[str, list[int]] = {}
+    rejections: dict[int, str] = {}
     for n, candidate in enumerate(candidates):
-        places_by_text.setdefault(candidate.response, []).append(n)
-    places = tuple(tuple(indices) for indices in places_by_text.values())
-    return Members(tuple(candidates[indices[0]] for indices in places), places, len(candidates))
+        try:
+            require_unicode(candidate.response)
+        except InputRejected as error:
+            rejections[n] = str(error)
+        else:
+            places_by_text.setdefault(candidate.response, []).append(n)
+    readable = list(places_by_text.values())
+    if len(readable) == 1 and len(readable[0]) == 1:  # what is left is alone, and has no score
+        rejections[readable.pop()[0]] = ALONE
+    places = tuple(map(tuple, readable))
+    texts = tuple(candidates[indices[0]] for indices in places)
+    return Members(texts, places, len(candidates), rejections)
 
 
 def rank_copies(members: Members) -> Ranking:
-    """Return the ranking of a group of copies, which needs no judgement."""
-    count = members.count
-    return Ranking((0.5,) * count, (0.0,) * count, ("",) * count, ())
+    """Return the ranking of a group without two different responses, which needs no judgement."""
+    count = len(members.candidates)
+    return members.make_ranking([0.5] * count, [0.0] * count, [""] * count, (), [""] * count)

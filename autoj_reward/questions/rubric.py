@@ -193,8 +193,9 @@ class ScoreRubric:
     def _shuffle_items(self) -> list[int]:
         """Return the items' numbers in a random order that the items and the seed determine."""
         order = list(range(len(self.items)))
-        texts = (item.criterion for item in self.items)
-        random.Random("\0".join([str(self.how.seed), *texts])).shuffle(order)
+        key = "\0".join([str(self.how.seed), *(item.criterion for item in self.items)])
+        # A criterion may hold half of a surrogate pair; then the judge rejects what shows it.
+        random.Random(key.encode("utf-8", "surrogatepass")).shuffle(order)
         return order
 
     def _split_items(self) -> list[list[int]]:
@@ -244,14 +245,24 @@ class ScoreRubric:
         if self.how.clip:
             score = min(1.0, max(0.0, score))
         gate = self.how.gate
-        is_gated = gate is not None and any(
-            (share >= HELD) == (item.points < 0)
-            for item, share in item_shares
-            if item.kind == gate.kind
-        )
-        if gate and is_gated:
-            score = min(score, gate.cap)
-        return RubricScore(score, "", tuple(verdicts), judgements, is_gated)
+        if gate is None:
+            return RubricScore(score, "", tuple(verdicts), judgements)
+        passed = [_passes(verdict) for verdict in verdicts if verdict.item.kind == gate.kind]
+        if False in passed:
+            return RubricScore(min(score, gate.cap), "", tuple(verdicts), judgements, True)
+        if None in passed:
+            why = next(v.reason for v in verdicts if v.item.kind == gate.kind and v.share is None)
+            reason = f"an item of the gate has no verdict, so that the gate is unknown: {why}"
+            return RubricScore(None, reason, tuple(verdicts), judgements)
+        return RubricScore(score, "", tuple(verdicts), judgements)
+
+
+def _passes(verdict: ItemVerdict) -> bool | None:
+    """Return whether an item is passed, or for one with negative points avoided; None if that is
+    unknown."""
+    if verdict.share is None:
+        return None
+    return (verdict.share >= HELD) != (verdict.item.points < 0)
 
 
 def read_item(
@@ -263,16 +274,17 @@ def read_item(
     if its probability is known.
     """
     reading = judgement.reading(f"item_{place}")
-    if reading is None or reading.value is None:
+    shares_by_answer = dict(item.choices)
+    if reading is None or reading.label not in shares_by_answer:
         reason = judgement.why if not judgement.ok else "the judge gave it no answer"
         if PLANTED_FLAG in judgement.flags:  # no gain from a text that imitates a verdict
             shares = [share for _, share in item.choices]
             worst_share = min(shares) if item.points > 0 else max(shares)
             return ItemVerdict(item, worst_share, "", reason)
         return ItemVerdict(item, None, "", reason)
-    answer = next(label for label, share in item.choices if share == reading.value)
     expected_share = None if hard else reading.expected
-    return ItemVerdict(item, reading.value if expected_share is None else expected_share, answer)
+    share = shares_by_answer[reading.label] if expected_share is None else expected_share
+    return ItemVerdict(item, share, reading.label)
 
 
 def _format_item(item: RubricItem) -> str:

@@ -1,7 +1,9 @@
 """Fits for groups: Bradley-Terry strengths from comparisons, and scores from several judgements.
 
 They are written without numpy, which a trainer's client does not install. Groups are small, so
-solving the equations directly is fast enough.
+their equations are solved directly. Judgements of a group may be many, so scores are joined by
+conjugate gradients, at a cost that grows with the number of scores. Either may still take a part of
+a second: call them in a thread where an event loop must go on.
 """
 
 from __future__ import annotations
@@ -9,14 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 
 PRIOR = 0.25
 """Precision of the normal prior on each strength: a standard deviation of two logits. It keeps the
 fit finite where a response wins or loses all of its comparisons."""
 STEPS = 50
 TOLERANCE = 1e-9
-RIDGE = 1e-9
-"""Added to the diagonal, so that the equations can be solved if judgements share no response."""
+RESIDUAL = 1e-13
+"""Norm of the residual at which scores count as joined. Scores are shares, 0 to 1."""
 
 Matrix = list[list[float]]
 Win = tuple[int, int, float]
@@ -60,12 +63,11 @@ def fit_bradley_terry(count: int, wins: Sequence[Win]) -> Strengths:
             hessian[j][j] += weight
             hessian[i][j] -= weight
             hessian[j][i] -= weight
-        inverse = invert(hessian)
-        step = [sum(a * g for a, g in zip(row, gradient, strict=True)) for row in inverse]
+        [step] = solve(hessian, [gradient])
         values = [v + s for v, s in zip(values, step, strict=True)]
         if max(map(abs, step), default=0.0) < TOLERANCE:
             break
-    return Strengths(tuple(values), inverse)
+    return Strengths(tuple(values), solve(hessian, _make_diagonal(count, 1.0)))
 
 
 def win_rates(
@@ -79,16 +81,15 @@ def win_rates(
     values, rates = strengths.values, {}
     total = sum(copies[i] for i in compared_responses)
     for i in compared_responses:
-        rate, slope = 0.5 * (copies[i] - 1), dict[int, float]()
+        rate = 0.5 * (copies[i] - 1)
+        slope = [0.0] * len(values)
         for j in compared_responses:
             if j != i:
                 p = logistic(values[i] - values[j])
                 rate += copies[j] * p
                 slope[j] = -copies[j] * p * (1 - p)
-        slope[i] = -sum(slope.values())
-        variance = sum(
-            a * b * strengths.covariance[j][k] for j, a in slope.items() for k, b in slope.items()
-        )
+        slope[i] = -sum(slope)
+        variance = sum(map(mul, slope, (_dot(row, slope) for row in strengths.covariance)))
         others = total - 1
         rates[i] = rate / others, math.sqrt(max(0.0, variance)) / others
     return rates
@@ -100,9 +101,10 @@ def join_scores(
     """Join the scores of overlapping judgements that differ in severity, by least squares.
 
     scores_by_judgement: for each judgement the scores by response. The model is score = worth of
-    the response + severity of the judgement, where severities add up to 0. If every judgement saw
-    every response, a worth is the mean of its scores. Returns worths with standard errors from the
-    pooled residual; an error is None without residual degrees of freedom.
+    the response + severity of the judgement, where severities add up to 0, also among those that
+    are linked by common responses. If every judgement saw every response, a worth is the mean of
+    its scores. Returns worths with standard errors from the pooled residual; an error is None
+    without residual degrees of freedom.
     """
     numbers_by_response: dict[int, list[int]] = {}
     for number, scores in enumerate(scores_by_judgement):
@@ -112,28 +114,17 @@ def join_scores(
         i: sum(scores_by_judgement[number][i] for number in numbers) / len(numbers)
         for i, numbers in numbers_by_response.items()
     }
-    count = len(scores_by_judgement)
-    coefficients: Matrix = [[1 / count] * count for _ in range(count)]
-    constants = [0.0] * count
-    for number, scores in enumerate(scores_by_judgement):
-        coefficients[number][number] += len(scores) + RIDGE
-        for i, score in scores.items():
-            constants[number] += score - means[i]
-            for other in numbers_by_response[i]:
-                coefficients[number][other] -= 1 / len(numbers_by_response[i])
-    severity = [
-        sum(a * b for a, b in zip(row, constants, strict=True))
-        for row in (invert(coefficients) if scores_by_judgement else [])
-    ]
+    severities = _fit_severities(scores_by_judgement, numbers_by_response, means)
     worth = {
-        i: means[i] - sum(severity[number] for number in numbers) / len(numbers)
+        i: means[i] - sum(severities[number] for number in numbers) / len(numbers)
         for i, numbers in numbers_by_response.items()
     }
     residuals = [
-        scores[i] - worth[i] - severity[number]
+        score - worth[i] - severities[number]
         for number, scores in enumerate(scores_by_judgement)
-        for i in scores
+        for i, score in scores.items()
     ]
+    count = len(scores_by_judgement)
     degrees_of_freedom = len(residuals) - len(numbers_by_response) - count + 1
     variance = (
         sum(r * r for r in residuals) / degrees_of_freedom if degrees_of_freedom > 0 else None
@@ -142,6 +133,60 @@ def join_scores(
         i: (value, None if variance is None else math.sqrt(variance / len(numbers_by_response[i])))
         for i, value in worth.items()
     }
+
+
+def _fit_severities(
+    scores_by_judgement: Sequence[Mapping[int, float]],
+    numbers_by_response: Mapping[int, Sequence[int]],
+    means: Mapping[int, float],
+) -> list[float]:
+    """Return the severity of each judgement, by the method of conjugate gradients.
+
+    The normal equations, with the worths eliminated, say for each judgement: its severity times its
+    number of scores, less the mean severity at each of its responses, is the sum of its scores'
+    distances from the means of their responses. Their matrix is never built.
+    """
+
+    def apply_matrix(severities: Sequence[float]) -> list[float]:
+        mean_severities = {
+            i: sum(severities[number] for number in numbers) / len(numbers)
+            for i, numbers in numbers_by_response.items()
+        }
+        return [
+            len(scores) * severity - sum(mean_severities[i] for i in scores)
+            for severity, scores in zip(severities, scores_by_judgement, strict=True)
+        ]
+
+    count = len(scores_by_judgement)
+    severities = [0.0] * count
+    residual = [
+        sum(score - means[i] for i, score in scores.items()) for scores in scores_by_judgement
+    ]
+    direction = residual
+    square = _dot(residual, residual)
+    # In exact arithmetic as many steps as judgements are enough; most groups take a few.
+    for _ in range(2 * count):
+        if square <= RESIDUAL**2:
+            break
+        image = apply_matrix(direction)
+        curvature = _dot(direction, image)
+        if curvature <= 0:  # what is left is rounding
+            break
+        length = square / curvature
+        severities = _add(severities, length, direction)
+        residual = _add(residual, -length, image)
+        last_square, square = square, _dot(residual, residual)
+        direction = _add(residual, square / last_square, direction)
+    return severities
+
+
+def _dot(a: Sequence[float], b: Sequence[float]) -> float:
+    total: float = sum(map(mul, a, b))
+    return total
+
+
+def _add(a: Sequence[float], factor: float, b: Sequence[float]) -> list[float]:
+    return [x + factor * y for x, y in zip(a, b, strict=True)]
 
 
 def logistic(x: float) -> float:
@@ -153,19 +198,27 @@ def _make_diagonal(count: int, value: float) -> Matrix:
     return [[value if i == j else 0.0 for j in range(count)] for i in range(count)]
 
 
-def invert(matrix: Matrix) -> Matrix:
-    """Invert a matrix by Gauss-Jordan elimination with pivoting.
+def solve(matrix: Matrix, columns: Sequence[Sequence[float]]) -> Matrix:
+    """Return the solution x of `matrix` x = column for each column, by Cholesky factors.
 
-    Raises ZeroDivisionError if it is singular.
+    matrix: symmetric and positive definite, as a Hessian with a prior is.
     """
-    count = len(matrix)
-    rows = [[*row, *unit] for row, unit in zip(matrix, _make_diagonal(count, 1.0), strict=True)]
-    for n in range(count):
-        best = max(range(n, count), key=lambda k: abs(rows[k][n]))
-        rows[n], rows[best] = rows[best], rows[n]
-        pivot = rows[n][n]
-        rows[n] = pivot_row = [value / pivot for value in rows[n]]
-        for k in range(count):
-            if k != n and (factor := rows[k][n]):
-                rows[k] = [a - factor * b for a, b in zip(rows[k], pivot_row, strict=True)]
-    return [row[count:] for row in rows]
+    factor: Matrix = []
+    for n, row in enumerate(matrix):
+        factor_row: list[float] = []
+        for k in range(n + 1):
+            rest = row[k] - sum(map(mul, factor_row, factor[k] if k < n else factor_row))
+            factor_row.append(math.sqrt(rest) if k == n else rest / factor[k][k])
+        factor.append(factor_row)
+    transposed = [[factor[n][k] for n in range(k, len(factor))] for k in range(len(factor))]
+    solutions = []
+    for column in columns:
+        forward: list[float] = []
+        for n, value in enumerate(column):
+            forward.append((value - sum(map(mul, factor[n], forward))) / factor[n][n])
+        backward: list[float] = []
+        for n in reversed(range(len(forward))):
+            rest = forward[n] - sum(map(mul, transposed[n][1:], reversed(backward)))
+            backward.append(rest / factor[n][n])
+        solutions.append(backward[::-1])
+    return solutions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -60,25 +61,26 @@ class Tournament:
     async def answer(self, ask: Ask) -> Ranking:
         """Return the win rates. Raises InputError if the pivot is a reference that is missing."""
         members = find_members(self.candidates)
-        results = _Results(self, _remove_reference(members) if self._by_reference else members)
         if len(members.candidates) < 2:
             return rank_copies(members)
+        results = _Results(self, _remove_reference(members) if self._by_reference else members)
         if self.schedule == "swiss":
             await _play_swiss(results, ask)
         elif self.schedule == "pivot":
             await _play_pivot(results, ask, members)
         else:
             await results.play_round(list(_yield_fixed_pairs(self, members)), ask)
-        return results.build_ranking()
+        return await asyncio.to_thread(results.build_ranking)
 
     async def answer_late(
         self, group_ranking: Ranking, late_candidate: Candidate, ask: Ask
     ) -> Ranking:
         """Return the ranking of the group with one more response, which is the last in it.
 
-        group_ranking: the answer of this question. late_candidate: a response with a text of its
-        own. It is compared with twice `neighbours` of the group, or with the reference if that is
-        the pivot. All comparisons are fitted together, so its score is on the scale of the group's.
+        group_ranking: the answer of this question. late_candidate: a readable response with a text
+        of its own. It is compared with twice `neighbours` of the group, or with the reference if
+        that is the pivot. All comparisons are fitted together, so its score is on the scale of the
+        group's.
         """
         members = find_members((*self.candidates, late_candidate))
         results = _Results(self, _remove_reference(members) if self._by_reference else members)
@@ -98,7 +100,7 @@ class Tournament:
         await results.play_round(
             [(i, late_text) if n % 2 else (late_text, i) for n, i in enumerate(others)], ask
         )
-        return results.build_ranking()
+        return await asyncio.to_thread(results.build_ranking)
 
     @property
     def _by_reference(self) -> bool:
@@ -198,13 +200,8 @@ class _Results:
             reasons.append("" if value is not None else f"no valid comparison: {why}")
             texts = (order.critique for comparison in comparisons for order in comparison.orders)
             critiques.append(next(filter(None, texts), ""))
-        return Ranking(
-            members.spread_out(scores),
-            members.spread_out(errors),
-            members.spread_out(reasons),
-            tuple(self.judgements),
-            matches=tuple(self.matches),
-            critiques=members.spread_out(critiques),
+        return members.make_ranking(
+            scores, errors, reasons, self.judgements, critiques, matches=tuple(self.matches)
         )
 
 
@@ -268,7 +265,7 @@ async def _play_swiss(results: _Results, ask: Ask) -> None:
         for i, _j in pairs:
             first_counts[i] += 1
         await results.play_round(pairs, ask)
-        strengths = results.fit_strengths()
+        strengths = await asyncio.to_thread(results.fit_strengths)
         order.sort(key=lambda i: -strengths.values[i])
         gaps = (strengths.difference(i, j) for i, j in pairwise(order))
         if all(gap > SEPARATE * error for gap, error in gaps):

@@ -61,6 +61,7 @@ from autoj_reward.logs import LOG
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.compare import Compare, compare_all
 from autoj_reward.questions.listwise import Listwise
+from autoj_reward.questions.rank import Ranking
 from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.questions.rubric import default_rubric
 from autoj_reward.questions.tournament import Tournament
@@ -225,6 +226,10 @@ def make_app(
             )
         )
 
+    def make_rank_response(ranking: Ranking) -> Response:
+        judgements = [judgement.record() for judgement in ranking.judgements]
+        return make_response(ranking.record() | {"judgements": judgements})
+
     async def make_rank_question(
         candidates: Sequence[Candidate], relative: RelativeConfig | None
     ) -> Listwise | Tournament:
@@ -288,10 +293,7 @@ def make_app(
         except InputError as error:
             raise HTTPException(422, str(error)) from error
         metrics.count_ranking(ranking, body.responses)
-        return make_response(
-            ranking.record()
-            | {"judgements": [judgement.record() for judgement in ranking.judgements]}
-        )
+        return await asyncio.to_thread(make_rank_response, ranking)
 
     @app.get("/v1/judge", response_model=bodies.JudgeDescription)
     async def name() -> Response:

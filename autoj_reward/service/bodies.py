@@ -33,7 +33,7 @@ from autoj_reward.conversation import (
 )
 from autoj_reward.logs import REQUEST_ID
 from autoj_reward.questions.rank import Order, PairScore
-from autoj_reward.rubric_items import KIND_POINTS, BadRubric, RubricItem, read_items
+from autoj_reward.rubric_items import KIND_POINTS, MAX_POINTS, BadRubric, RubricItem, read_items
 from autoj_reward.types import Outcome, Reading, Selection, Usage, Verdict
 
 MAX_INPUTS = 1024
@@ -106,7 +106,12 @@ RubricField = Annotated[
                 "required": ["criterion"],
                 "properties": {
                     "criterion": {"type": "string"},
-                    "points": {"type": "number", "default": 1},
+                    "points": {
+                        "type": "number",
+                        "default": 1,
+                        "minimum": -MAX_POINTS,
+                        "maximum": MAX_POINTS,
+                    },
                     "kind": {"enum": [*KIND_POINTS]},
                     "choices": {"type": "object", "additionalProperties": {"type": "number"}},
                     "tags": {"type": "array", "items": {"type": "string"}},

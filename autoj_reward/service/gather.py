@@ -87,7 +87,7 @@ class _JudgedGroup:
     """The judgement of a group."""
 
     judgements: dict[str, Judgement]
-    """Judgement of each response by its text; late ones are added."""
+    """Judgement of each member by its text."""
     question: Listwise | Tournament | None = None
     """The question that judged the group; None if the group failed."""
     ranking: Ranking | None = None
@@ -107,6 +107,8 @@ class _Group:
     """Set when no further response can become a member."""
     task: asyncio.Task[_JudgedGroup] | None = None
     """The judging, once the group is closed."""
+    late_tasks: dict[str, asyncio.Task[Judgement]] = field(default_factory=dict)
+    """The judging of each late member, by its text."""
 
     def admit(self, candidate: Candidate) -> _Member:
         """Add a member, or take over that of a caller with the same text that has hung up."""
@@ -164,12 +166,9 @@ class Gatherer:
             await group.closed.wait()
             assert group.task is not None
             judged_group = await asyncio.shield(group.task)  # goes on without callers that hang up
-            if candidate.response not in judged_group.judgements and judged_group.failure is None:
-                judged_group.judgements[candidate.response] = await self._judge_late(
-                    judged_group, candidate
-                )
-        judgement = judged_group.judgements.get(candidate.response) or judged_group.failure
-        assert judgement is not None
+            judgement = judged_group.judgements.get(candidate.response) or judged_group.failure
+            if judgement is None:
+                judgement = await asyncio.shield(self._start_late(group, judged_group, candidate))
         self._metrics.count_member(_classify_answer(judgement))
         return judgement
 
@@ -222,8 +221,18 @@ class Gatherer:
             del self._idle[name]
             group = self._groups.pop(name)
             self._characters -= group.characters
-            if group.task is not None:
-                group.task.cancel()
+            for task in filter(None, (group.task, *group.late_tasks.values())):
+                task.cancel()
+
+    def _start_late(
+        self, group: _Group, judged_group: _JudgedGroup, candidate: Candidate
+    ) -> asyncio.Task[Judgement]:
+        """Return the judging of a late member. Equal texts share one."""
+        task = group.late_tasks.get(candidate.response)
+        if task is None:
+            task = asyncio.create_task(self._judge_late(judged_group, candidate))
+            group.late_tasks[candidate.response] = task
+        return task
 
     async def _judge(self, group: _Group) -> _JudgedGroup:
         judgements: dict[str, Judgement] = {}
@@ -259,6 +268,8 @@ class Gatherer:
 
     async def _judge_late(self, judged_group: _JudgedGroup, candidate: Candidate) -> Judgement:
         """Judge a response beside members of its group that were judged."""
+        if reason := find_rejection_reason((candidate.response,)):
+            return Judgement(Outcome.INPUT_REJECTED, reason=reason)
         assert judged_group.question is not None and judged_group.ranking is not None
         try:
             ranking = await judged_group.question.answer_late(

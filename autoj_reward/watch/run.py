@@ -17,6 +17,7 @@ from autoj_reward.config import Vote
 from autoj_reward.errors import ConfigError, JournalError
 from autoj_reward.io.claims import CLAIM, claim_path, holder
 from autoj_reward.journal.reading import Entry, Reader
+from autoj_reward.types import MAX_FLOAT
 from autoj_reward.watch.index import Index, TextPlace
 
 AT_ONCE = 500
@@ -260,7 +261,7 @@ class Curves:
         self._state = stamp
         for step, entry in log_entries:
             for name, value in entry.items():
-                if isinstance(value, int | float):
+                if isinstance(value, int | float) and abs(value) <= MAX_FLOAT:
                     self._keep(name, step, float(value))
 
     def _keep(self, name: str, step: int, value: float) -> None:

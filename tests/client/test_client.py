@@ -3,8 +3,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.client import RewardClient
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, View
 from autoj_reward.errors import EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
 from autoj_reward.models.spec import JudgeSpec
@@ -97,6 +98,29 @@ def is_idle(client: RewardClient, slots: int) -> bool:
 async def settle() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+class Endpoint(Stub):
+    """Stub whose first contact takes a while."""
+
+    async def contact(
+        self, finding: Mapping[str, Any]
+    ) -> tuple[frozenset[View], Mapping[str, Any]]:
+        await settle()
+        return await super().contact(finding)
+
+
+@pytest.mark.parametrize("callers", [2, 3])
+async def test_equal_first_calls_of_an_endpoint_share_one_judgement(callers: int) -> None:
+    stub = Endpoint()
+    client = RewardClient(stub)
+    async with asyncio.timeout(30):
+        answers = await asyncio.gather(
+            *(client.rate([Candidate("q", "aa"), Candidate("q", "b")]) for _ in range(callers))
+        )
+    assert [read_ratings(judgements) for judgements in answers] == [[2, 1]] * callers
+    assert sorted(item.responses[0] for item in stub.asked_items) == ["aa", "b"]
+    assert is_idle(client, client.max_in_flight)
 
 
 async def test_answers_keep_the_order_of_the_candidates() -> None:

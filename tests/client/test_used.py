@@ -20,7 +20,7 @@ from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 from tests.evaluate_rows import write
 
-GOES_ON = "distributions: a request of one token at the slot"
+GOES_ON = "distributions: requests of a token or two at the slot"
 WRITTEN = "distributions: the alternatives (20) of each token that the judge writes"
 NOT_ASKED = "distributions: not asked for"
 NONE = "distributions: none: the endpoint tells no log-probabilities"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.alternatives import read_labels, read_written_slot
 from autoj_reward.engine.answers import read_tokens
 from autoj_reward.engine.base import WrittenToken
+from autoj_reward.engine.endpoint import TEST_MESSAGES
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.models.views import VIEWS
@@ -151,6 +153,45 @@ async def test_a_second_request_reads_the_slot_where_the_endpoint_goes_on(
     assert all("logprobs" in b for _, b, _ in endpoint.requests if b["max_tokens"] == 1)
 
 
+@pytest.mark.parametrize(
+    ("written", "settings", "count"),
+    [
+        pytest.param(TEXT, {}, 3, id="written"),
+        pytest.param(TEXT, {"direct": True}, 6, id="written and direct"),
+        pytest.param(("No verdict.",), {}, 4, id="forced"),
+        pytest.param(("No verdict.",), {"direct": True}, 7, id="forced and direct"),
+        pytest.param(("",), {"direct": True}, 4, id="nothing written, and direct"),
+        pytest.param(TEXT, {"critique": False}, 3, id="direct alone"),
+    ],
+)
+async def test_no_request_is_sent_twice_within_a_judgement(
+    speaking: Callable[..., Dialect],
+    written: tuple[str, ...],
+    settings: dict[str, Any],
+    count: int,
+) -> None:
+    endpoint = speaking(goes_on=True, written=written)
+    async with open_client(endpoint, format="autoj-en", **settings) as client:
+        await client.views()
+        contact_count = len(endpoint.requests)
+        [judgement] = await client.rate([WHY])
+    assert judgement.ok and judgement.expected is not None
+    requests = [json.dumps(body) for _, body, _ in endpoint.requests[contact_count:]]
+    assert len(set(requests)) == len(requests) == count
+
+
+async def test_equal_rows_of_an_endpoint_are_judged_once(
+    speaking: Callable[..., Dialect],
+) -> None:
+    """Also where they come together, before the first contact."""
+    endpoint = speaking(most=None)
+    async with asyncio.timeout(60), open_client(endpoint) as client:
+        [first], [second] = await asyncio.gather(client.rate([WHY]), client.rate([WHY]))
+    assert first == second and first.rating == 7
+    critiques = [b for _, b, _ in endpoint.requests if b["messages"] != TEST_MESSAGES]
+    assert len(critiques) == 1
+
+
 async def test_what_a_judge_quotes_is_no_control_token_at_the_slot(
     speaking: Callable[..., Dialect],
 ) -> None:
@@ -269,7 +310,7 @@ async def test_what_an_endpoint_can_is_found_out_once_and_kept(
     endpoint, journal = speaking(goes_on=True), tmp_path / "j.sqlite"
     async with open_client(endpoint, journal) as client:
         await client.rate([WHY])
-        assert client.backend.distributions == "a request of one token at the slot"
+        assert client.backend.distributions == "requests of a token or two at the slot"
     first = len(endpoint.requests)
     async with open_client(endpoint, journal) as client:  # all is on record: nobody is asked
         await client.rate([WHY])

@@ -23,6 +23,7 @@ from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable, Inpu
 from autoj_reward.formats.render import Message, Part
 from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.generative import GenerativeJudge
+from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import JudgeInput, Outcome, Usage, Verdict
 from tests.judgements import reading
 from tests.tokenizers import qwen
@@ -31,6 +32,7 @@ Answer = tuple[int, Any, dict[str, str]]
 """Status, body (text or something for JSON) and headers."""
 KEY = "sk-very-secret-1234567890"
 SAMPLING = Sampling(16, 0.5, 0.9, seed=3)
+ITEM = JudgeInput("single", "q", ("r",))
 
 
 class Endpoint:
@@ -460,33 +462,103 @@ async def test_a_strange_retry_after_is_no_obstacle(endpoint: Endpoint, after: s
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        pytest.param((500, "broken", {}), "status 500: broken", id="500"),
-        pytest.param((200, "<html>", {}), "no completion: 200: <html>", id="no JSON"),
-        pytest.param((200, {"choices": []}, {}), "no completion", id="no choices"),
-        pytest.param((200, {"choices": [{}]}, {}), "no completion", id="empty choice"),
-        pytest.param((200, {"choices": "abc"}, {}), "no completion", id="choices of text"),
-        pytest.param((200, [1], {}), "no completion", id="list"),
-        pytest.param((200, "null", {}), "no completion", id="null"),
-        pytest.param(chat(3), "no completion", id="text is a number"),  # type: ignore[arg-type]
-        pytest.param(chat("x", usage=[1]), "no completion", id="usage is a list"),
+        pytest.param((200, "<html>", {}), "line 1 column 1 (char 0)): 200: <html>", id="no JSON"),
+        pytest.param((200, {"choices": []}, {}), "(`choices` is empty)", id="no choices"),
+        pytest.param((200, {"choices": [{}]}, {}), "(no `text`)", id="empty choice"),
+        pytest.param((200, {"choices": [3]}, {}), "(a choice is a number, and no", id="number"),
+        pytest.param(
+            (200, {"choices": "abc"}, {}), "(`choices` is a string, and no", id="choices of text"
+        ),
+        pytest.param((200, [1], {}), "(a list in place of an object)", id="list"),
+        pytest.param((200, "null", {}), "(null in place of an object)", id="null"),
+        pytest.param(
+            (200, {"error": {"message": "Upstream failed"}}, {}),
+            '(an error with status 200): 200: {"error": {"message": "Upstream failed"}}',
+            id="an error",
+        ),
+        pytest.param(
+            (200, {"choices": [{"message": None}]}, {}), "(`message` is null", id="no message"
+        ),
+        pytest.param(
+            (200, {"choices": [{"message": {"role": "assistant"}}]}, {}),
+            "(no `content`)",
+            id="no content",
+        ),
+        pytest.param(chat(3), "(`content` is a number", id="a number"),  # type: ignore[arg-type]
+        pytest.param(chat("x" * 500, usage=[1]), "(`usage` is a list", id="usage is a list"),
     ],
 )
-async def test_nonsense_until_the_deadline_is_no_answer(
+async def test_an_answer_that_is_no_completion_is_asked_for_three_times_and_says_what_is_wrong(
     endpoint: Endpoint, answer: Answer, problem: str
 ) -> None:
     endpoint.script(answer)
-    async with start_engine(config(endpoint, serve={"deadline_s": 0.2})) as engine:
-        with pytest.raises(EngineUnavailable) as caught:
-            await ask(engine)
+    async with start_engine(config(endpoint)) as engine:
+        fmt = load_format("autoj-en")
+        judge = GenerativeJudge(config(endpoint), fmt, engine, "judge-1")
+        replica = JudgeReplica(judge)
+        [(_, judgement)] = [found async for found in replica.stream([ITEM])]
         assert problem in engine.problem
-    assert problem in str(caught.value) and "no answer within 0.2 s" in str(caught.value)
+    assert judgement.outcome is Outcome.UNAVAILABLE
+    assert "3 times an answer that is no completion" in judgement.reason
+    assert problem in judgement.reason
+    assert len(endpoint.requests) == 3
 
 
-async def test_nonsense_once_is_asked_again(endpoint: Endpoint) -> None:
-    endpoint.script((200, {"choices": [{}]}, {}), chat("done"))
+async def test_trouble_of_the_server_lasts_until_the_deadline(endpoint: Endpoint) -> None:
+    endpoint.script((500, "broken", {}))
+    async with start_engine(config(endpoint, serve={"deadline_s": 0.2})) as engine:
+        with pytest.raises(EngineUnavailable, match=r"no answer within 0\.2 s; .*500: broken"):
+            await ask(engine)
+    assert len(endpoint.requests) > 3
+
+
+async def test_nonsense_twice_is_asked_again(endpoint: Endpoint) -> None:
+    nonsense: Answer = (200, {"choices": [{}]}, {})
+    endpoint.script(nonsense, (503, "", {}), nonsense, chat("done"))
     async with start_engine(config(endpoint)) as engine:
         [generation] = await ask(engine)
     assert generation.text == "done" and isinstance(generation.usage, Usage)
+
+
+async def test_the_words_of_a_refusal_are_kept(endpoint: Endpoint) -> None:
+    message = {"content": None, "refusal": "I cannot judge this."}
+    endpoint.script((200, {"choices": [{"message": message, "finish_reason": "stop"}]}, {}))
+    async with start_engine(config(endpoint)) as engine:
+        judge = GenerativeJudge(config(endpoint), load_format("autoj-en"), engine, "judge-1")
+        judgement = await judge.judge(ITEM)
+    assert (judgement.outcome, judgement.critique) == (Outcome.UNPARSABLE, "I cannot judge this.")
+    assert judgement.reason.endswith("the endpoint ended the text with a refusal")
+
+
+async def test_refusals_that_come_together_are_settled_by_one_test(endpoint: Endpoint) -> None:
+    endpoint.answer = make_refusal("context length exceeded", 400, tiny_too=False)
+    async with start_engine(config(endpoint)) as engine:
+        asked = [ask(engine, f"hi {n}") for n in range(8)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(error) for error in found] == [InputRejected] * 8
+    assert len(endpoint.requests) == 8 + 1
+
+
+async def test_a_parameter_that_several_requests_learn_of_is_replaced_once(
+    endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refusal that comes after another request's names what is no longer sent."""
+
+    def answer(path: str, body: dict[str, Any]) -> Answer:
+        if "max_tokens" not in body:
+            return chat("done")
+        both_sent.wait(30)
+        words = "'max_tokens' is not supported. Use 'max_completion_tokens' instead."
+        return 400, {"error": {"message": words, "param": "max_tokens"}}, {}
+
+    both_sent = threading.Barrier(2)
+    endpoint.answer = answer
+    async with start_engine(config(endpoint)) as engine:
+        with caplog.at_level(logging.WARNING, "autoj_reward"):
+            found = await asyncio.gather(ask(engine, "a"), ask(engine, "b"))
+    assert [generation.text for [generation] in found] == ["done", "done"]
+    assert endpoint.requests[-1][1]["max_completion_tokens"] == 16
+    assert len(caplog.records) == 1
 
 
 async def test_nobody_listens() -> None:

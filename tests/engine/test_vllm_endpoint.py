@@ -126,7 +126,10 @@ def test_a_trainer_gets_expected_ratings_with_default_settings(
         assert judgement.critique.endswith(f"[[{judgement.view('rating'):g}]]")
     assert result.rewards == [judgement.view("expected") for judgement in result.written]
     assert None not in result.rewards and result.rewards[0] != result.rewards[1]
-    about = {"by chat": "a request of one token at the slot", "by token ids": "read at the slot"}
+    about = {
+        "by chat": "requests of a token or two at the slot",
+        "by token ids": "read at the slot",
+    }
     [notice] = [line for line in result.log if "distributions: " in line]
     assert f"view expected, distributions: {about[mode]}" in notice and "2 of 2" in notice
 

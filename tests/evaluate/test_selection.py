@@ -144,7 +144,11 @@ def test_missing_scores_never_win(tmp_path: Path) -> None:
         pytest.param(
             make_row(scores={"autoj": [1]}), "scores.autoj': 1 numbers for 4", id="scores"
         ),
-        pytest.param(make_row(scores={"autoj": [1, 2, 3, "4"]}), "'4' is no number", id="score"),
+        pytest.param(
+            make_row(scores={"autoj": [1, 2, 3, "4"]}),
+            "scores.autoj': not a number: '4'",
+            id="score",
+        ),
         pytest.param(make_row(scores={"gpt4": [1] * 4}), "no scores by 'autoj'", id="author"),
     ],
 )

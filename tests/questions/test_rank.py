@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import math
 import random
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from scipy.optimize import minimize
 
 from autoj_reward.config import View
 from autoj_reward.errors import InputError
+from autoj_reward.questions import listwise, tournament
 from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rank import Ranking
 from autoj_reward.questions.strengths import PRIOR, Win, fit_bradley_terry, join_scores, win_rates
@@ -33,6 +35,7 @@ from autoj_reward.types import (
     Reading,
     Verdict,
 )
+from tests.growth import require_linear
 
 Taste = Callable[[str], float]
 SCALE = (1.0, 10.0)
@@ -173,6 +176,78 @@ def test_windows_of_unequal_severity_are_joined() -> None:
     assert np.diff(values) == pytest.approx([0.2, 0.2, 0.2])
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_judgements_are_joined_by_least_squares(seed: int) -> None:
+    """As numpy solves the same equations, with scores that are missing and judgements that share no
+    response with others."""
+    rng = np.random.default_rng(seed)
+    groups = [range(12), range(20, 23)]
+    judgements = []
+    for group in groups:
+        for _ in range(9):
+            shown = rng.choice(group, size=min(5, len(group)), replace=False)
+            scores = {int(i): float(rng.random()) for i in shown if rng.random() < 0.9}
+            judgements += [scores] if scores else []
+    responses = sorted({i for scores in judgements for i in scores})
+    rows, values = [], []
+    for number, scores in enumerate(judgements):
+        for i, score in scores.items():
+            row = np.zeros(len(responses) + len(judgements))
+            row[responses.index(i)] = row[len(responses) + number] = 1
+            rows.append(row)
+            values.append(score)
+    matrix = np.array(rows)
+    worths, severities = matrix[:, : len(responses)], matrix[:, len(responses) :]
+    projection = np.eye(len(rows)) - worths @ np.linalg.pinv(worths)
+    severity = np.linalg.pinv(projection @ severities) @ values
+    worth = np.linalg.pinv(worths) @ (np.array(values) - severities @ severity)
+    joined_scores = join_scores(judgements)
+    assert [joined_scores[i][0] for i in responses] == pytest.approx(worth, abs=1e-9)
+
+
+def test_the_cost_of_joining_grows_with_the_number_of_orders() -> None:
+    def join(text: str) -> None:
+        rng = random.Random(text)
+        join_scores([{i: rng.random() for i in range(4)} for _ in text])
+
+    require_linear(join, lambda size: size * "x", 40)
+
+
+def test_orders_are_counted_without_being_made() -> None:
+    for size, orders in ((3, 4), (16, 2), (40, 3)):
+        question = Listwise(make_group(*map(str, range(size))), SCALE, 16, orders)
+        assert question.most_inputs == len(question.inputs())
+    assert Listwise(make_group("1", "2"), SCALE, 16, 10**9).most_inputs == 10**9
+    assert Listwise(make_group("1", "1"), SCALE, 16, 10**9).most_inputs == 0
+
+
+@pytest.mark.parametrize(
+    ("module", "fit", "question"),
+    [
+        (listwise, "join_scores", Listwise(make_group("3", "9"), SCALE, 16)),
+        (tournament, "win_rates", Tournament(make_group("3", "9"))),
+        (tournament, "fit_bradley_terry", Tournament(make_group("3", "9"), "swiss", rounds=1)),
+    ],
+)
+async def test_a_fit_does_not_hold_up_the_event_loop(
+    module: Any, fit: str, question: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, real_fit = asyncio.get_running_loop(), getattr(module, fit)
+    has_begun, may_end = asyncio.Event(), threading.Event()
+
+    def wait_for_loop(*arguments: Any) -> Any:
+        loop.call_soon_threadsafe(has_begun.set)
+        assert may_end.wait(30), "the event loop stands still"
+        return real_fit(*arguments)
+
+    monkeypatch.setattr(module, fit, wait_for_loop)
+    answer = asyncio.create_task(question.answer(Judge()))
+    await has_begun.wait()
+    may_end.set()
+    ranking = await answer
+    assert ranking.scores[0] < ranking.scores[1]
+
+
 def test_copies_and_empty_responses() -> None:
     judge = Judge(lambda text: float(text or 2))
     ranking = rank_listwise(judge, make_group("5", "", "5"), orders=1)
@@ -202,6 +277,48 @@ def test_a_group_of_one_and_a_mixed_group_are_refused() -> None:
             ask(Judge(), make_group("1"))
         with pytest.raises(InputError, match="different queries"):
             ask(Judge(), (*make_group("1"), Candidate("Who?", "2")))
+
+
+HALF = "7 \ud83d"
+"""Response with half of a surrogate pair."""
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("rank", "options"),
+    [
+        (rank_listwise, {}),
+        (rank_listwise, {"max_responses": 2}),
+        (rank_by_comparisons, {}),
+        (rank_by_comparisons, {"schedule": "swiss"}),
+        (rank_by_comparisons, {"schedule": "pivot"}),
+    ],
+)
+def test_a_response_that_no_judge_can_read_costs_itself(
+    rank: Callable[..., Ranking], options: dict[str, Any], place: int
+) -> None:
+    texts = ["3", "9", "5"]
+    judge = Judge()
+    ranking = rank(judge, make_group(*texts[:place], HALF, *texts[place:]), **options)
+    without = rank(Judge(), make_group(*texts), **options)
+    judgements = ranking.as_judgements()
+    rejected = judgements.pop(place)
+    assert rejected.outcome is Outcome.INPUT_REJECTED and "lone surrogate" in rejected.reason
+    assert [judgement.rating for judgement in judgements] == list(without.scores)
+    assert not any(HALF in item.responses for item in judge.inputs)
+
+
+@pytest.mark.parametrize("rank", [rank_listwise, rank_by_comparisons])
+def test_what_is_left_alone_has_no_score_and_copies_tie(rank: Callable[..., Ranking]) -> None:
+    judge = Judge()
+    alone = rank(judge, make_group(HALF, "3"))
+    assert [judgement.outcome for judgement in alone.as_judgements()] == [
+        Outcome.INPUT_REJECTED
+    ] * 2
+    assert alone.reasons[1] == "no other response of its group can be judged"
+    assert rank(judge, make_group(HALF, "3", "3")).scores == (None, 0.5, 0.5)
+    assert rank(judge, make_group(HALF, HALF)).scores == (None, None)
+    assert not judge.inputs
 
 
 def test_scores_as_judgements_share_the_cost() -> None:

@@ -155,6 +155,23 @@ async def test_a_member_that_comes_while_its_group_is_judged_is_late(bench: Benc
     ]  # fmt: skip
 
 
+async def test_equal_late_members_are_judged_once_even_if_the_first_hangs_up(bench: Bench) -> None:
+    early = await bench.send(*GROUP[:2])
+    bench.ring()
+    await gather_answers(early)
+    input_count = len(bench.judged_inputs)
+    bench.gate.clear()
+    first, second = await bench.send(GROUP[2], GROUP[2])
+    await asyncio.sleep(0)
+    new_count = len(bench.judged_inputs) - input_count
+    first.cancel()
+    await asyncio.wait([first])
+    bench.gate.set()
+    assert (await second).flags == (LATE_FLAG,)
+    assert 0 < new_count == len(bench.judged_inputs) - input_count
+    assert bench.count_members("late") == 1
+
+
 async def test_a_group_with_too_few_members_fails_and_its_stragglers_with_it(
     bench: Bench,
 ) -> None:

@@ -185,6 +185,8 @@ def test_numbers_in_columns_are_finite_or_missing(make: Make) -> None:
         GRPOReward(model).judge_sync(["q", "q"], ["a", "b"], reference=["4"])
     with pytest.raises(ValueError, match="policy_logprob is nan"):
         Candidate("q", "r", math.nan)
+    with pytest.raises(ValueError, match="policy_logprob is 1000"):
+        Candidate("q", "r", 10**400)
 
 
 def test_what_no_judge_shows_is_refused(make: Make) -> None:
