@@ -16,9 +16,8 @@ import yaml
 from autoj_reward.cli import main as cli
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.journal import Journal
-from autoj_reward.watch.answers import Answers
-from autoj_reward.watch.run import Run
 from rollouts.best_of_n.stages import resolve_job
+from tests.watch.conftest import ReadAnswers
 
 ROOT = Path(__file__).parents[2]
 
@@ -488,16 +487,13 @@ def test_a_direct_view_is_read_beside_the_critique(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["journal_beside", "journal_elsewhere"])
 def test_a_job_says_how_to_watch_it_and_is_watched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], elsewhere: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], elsewhere: bool, read_answers: ReadAnswers
 ) -> None:
     more = {"journal": str(tmp_path / "of all jobs.sqlite")} if elsewhere else {}
     job = Job(tmp_path, ROWS, SCRIPT, **more)
     assert job.run() == 0
     assert f"to watch: autoj watch {job.output}\n" in capsys.readouterr().err
-    run = Run(job.output)
-    while run.refresh():
-        pass
-    answer = Answers(run).answer("run", {})
+    answer = read_answers(job.output).answer("run", {})
     assert (answer["state"], answer["total"], answer["journal"]["kinds"]["rating"]) == (
         "finished",
         8,
