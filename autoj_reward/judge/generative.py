@@ -263,9 +263,8 @@ def _find_likeliest_label(probs: LabelProbs) -> str:
 
 
 def _make_written_reading(slot: Slot, place: WrittenVerdict, probs: LabelProbs | None) -> Reading:
-    value = place.value if slot.numeric else None
-    label = place.name if value is None else f"{value:g}"
-    return _make_reading(slot, label, value, probs, False)
+    label = place.name if place.value is None else f"{place.value:g}"
+    return _make_reading(slot, label, place.value, probs, False)
 
 
 def _make_likeliest_reading(slot: Slot, probs: LabelProbs, forced: bool) -> Reading:
