@@ -13,8 +13,7 @@ WORKDIR /build
 RUN python -m venv /opt/autoj
 COPY requirements requirements
 RUN --mount=type=cache,target=/root/.cache --mount=type=secret,id=pip,target=/etc/pip.conf \
-    /opt/autoj/bin/pip install "$(grep '^uv==' requirements/${ACCELERATOR}.txt)" \
-    && /opt/autoj/bin/python requirements/install.py ${ACCELERATOR}
+    /opt/autoj/bin/python requirements/install.py ${ACCELERATOR}
 COPY . .
 RUN --mount=type=cache,target=/root/.cache \
     /opt/autoj/bin/uv pip install --python /opt/autoj/bin/python --compile-bytecode \

@@ -3,15 +3,17 @@
 #   CONFIG, ARGS   the run file of best-of-32; further arguments for autoj or pytest
 #   ACCELERATOR    cpu or gpu; by default gpu where nvidia-smi lists one
 #   PYTHON         the Python to build .venv with, 3.11 to 3.13; by default the oldest of these
+#   VENV           the environment's folder in place of .venv, such as for a second Python
 
 CONFIG = configs/jobs/best_of_32.yaml
 ARGS =
+VENV = .venv
 ACCELERATOR = $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
 PYTHON = $(firstword $(foreach minor,11 12 13,$(shell python3.$(minor) -c '' 2>/dev/null && echo python3.$(minor))) python3)
 
 # What was compiled is kept, the tests' rewritten asserts too: each process would do it again.
 unexport PYTHONDONTWRITEBYTECODE
-BIN := .venv/bin
+BIN := $(VENV)/bin
 TRL := 1.16.0
 # What they import comes without what only a GPU needs.
 FRAMEWORKS := openrlhf==0.11.2 verl==0.9.1 pylatexenc==2.11 omegaconf==2.3.0 \
@@ -34,10 +36,9 @@ TRACKERS := mlflow-skinny==3.17.2 databricks-sdk==0.162.0 GitPython==3.2.1 gitdb
 # Judges of others, each with an environment of its own, because their dependencies conflict.
 PEERS := py-openjudge==0.2.4,openai==3.57.0 its-hub[lm]==1.2.0,openai==3.57.0 verifiers==0.4.0 \
   inspect_ai==0.3.285,openai==3.57.0
-LOCK := requirements/$(ACCELERATOR).txt
-LOCKED := .venv/.$(ACCELERATOR)-locked
-READY := .venv/.ready
-DOCS := .venv/docs
+LOCKED := $(VENV)/.$(ACCELERATOR)-locked
+READY := $(VENV)/.ready
+DOCS := $(VENV)/docs
 # A process and a thread a core; each process takes a gigabyte.
 SPREAD := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal
 # Ray and engines start on one core, so two test files at a time on a CPU; a GPU has room for one.
@@ -84,8 +85,9 @@ test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned 
 	PYTHONPATH=.venv/trl-$(TRL) $(SPREAD) $(addprefix tests/trainer/test_trl,.py _parts.py _async.py) \
 	  -k 'not ppo'
 
-test-client: $(READY)  ## Install the client alone, and resolve it beside trainers' own bounds
-	$(BIN)/pytest -m index tests/service/test_client_install.py $(ARGS)
+test-client: $(READY)  ## Install the client alone, resolve it beside trainers' own bounds, and resolve the pinned lists
+	$(BIN)/pytest -m index tests/service/test_client_install.py tests/test_install.py \
+	  tests/engine/test_builds.py $(ARGS)
 
 test-frameworks: model  ## Run the adapters of other frameworks, and the trackers, in their own code
 	$(BIN)/pip install --quiet --no-deps --no-compile --ignore-requires-python --upgrade \
@@ -136,8 +138,7 @@ $(READY): pyproject.toml $(LOCKED)
 $(LOCKED): $(filter-out requirements/docs.txt,$(wildcard requirements/*.txt)) requirements/install.py
 	@$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info[:2] <= (3, 13) or sys.exit("$(PYTHON) is Python " + sys.version.split()[0])' \
 	  || { echo 'autoj-reward needs Python 3.11 to 3.13: install one, or name it with make PYTHON=<python3.12>' >&2; exit 1; }
-	@rm -rf .venv
-	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^uv==' $(LOCK))"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python requirements/install.py $(ACCELERATOR)
 	@touch $@

@@ -140,7 +140,11 @@ def from_extras() -> Iterator[None]:
         extra = next((name for name, modules in EXTRAS.items() if module in modules), None)
         if extra is None:
             raise
-        alternative = " ([cpu] without a GPU), or ask a running service" if extra == "gpu" else ""
+        alternative = (
+            " (without a GPU as the README says), or ask a running service"
+            if extra == "gpu"
+            else ""
+        )
         raise ConfigError(
             f"this needs {module}, which the client does without: pip install "
             f"'autoj-reward[{extra}]'{alternative}"

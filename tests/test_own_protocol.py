@@ -21,11 +21,10 @@ from autoj_reward.journal import Journal
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.service.api import make_app
 from autoj_reward.types import Judgement, Outcome
-from autoj_reward.watch.answers import Answers
-from autoj_reward.watch.run import Run
 from tests import own_protocol
 from tests.own_protocol import TRIPLE, Best, Triple, write_format
 from tests.service.test_api import metric, serving
+from tests.watch.conftest import ReadAnswers
 
 QUESTION = Best("Which?", ("long answer", "short", "middling"))
 # The scripted judge says what is scripted for the first response of an order that has something.
@@ -59,7 +58,9 @@ def require_both_orders(answer: tuple[str | None, Any]) -> None:
     }
 
 
-def test_through_client_journal_and_page(spec: JudgeSpec, tmp_path: Path) -> None:
+def test_through_client_journal_and_page(
+    spec: JudgeSpec, tmp_path: Path, read_answers: ReadAnswers
+) -> None:
     async def ask(journal: Journal) -> list[tuple[str | None, Any]]:
         async with open_judge(spec, journal=journal) as client:
             return await client.answer([QUESTION, QUESTION])
@@ -73,10 +74,7 @@ def test_through_client_journal_and_page(spec: JudgeSpec, tmp_path: Path) -> Non
     assert [row["readings"][0]["label"] for row in rows] == ["one", "three"]
     assert len(on_record) == 2 and all(judgement.ok for judgement in on_record.values())
 
-    run = Run(tmp_path)
-    while run.refresh():
-        pass
-    page = Answers(run)
+    page = read_answers(tmp_path)
     assert page.answer("run", {})["journal"]["kinds"] == {TRIPLE: 2}
     [row] = page.answer("queries", {})["rows"]
     listed = page.answer("query", {"id": str(row["id"])})["candidates"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.base import Prepared, Score, fit_prompt
+from autoj_reward.engine.builds import require_fitting_builds
 from autoj_reward.errors import EngineUnavailable, ModelError
 from autoj_reward.formats.render import Prompt
 from autoj_reward.formats.tokens import PromptTokenizer
@@ -36,6 +37,7 @@ class TransformersScorer:
         self._working: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        require_fitting_builds()
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 

@@ -19,6 +19,7 @@ from autoj_reward.engine.base import (
     extend_prompt,
     fit_prompt,
 )
+from autoj_reward.engine.builds import require_fitting_builds
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
 from autoj_reward.formats.render import Prompt
@@ -97,6 +98,7 @@ class _VllmModel:
         self.marks = marks
 
     async def start(self) -> None:
+        require_fitting_builds()
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 

@@ -49,8 +49,8 @@ class WrittenVerdict:
 
     name: str
     """Name of its label (`7.5`, `first`)."""
-    value: float
-    """Number of the label; NaN if it has none."""
+    value: float | None
+    """Number of the label; None if it has none."""
     opened: int
     """Offset of the slot in the text."""
     start: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
@@ -39,8 +38,8 @@ class Label:
     """Offset after the label's last character."""
     until: int
     """Offset after the words that belong to the label, such as `is better` or `out of 10`."""
-    value: float = math.nan
-    """Number of the label; NaN if it has none."""
+    value: float | None = None
+    """Number of the label; None if it has none."""
     alone: bool = False
     """Whether the label has a line of its own, so that its slot needs no closing text."""
 

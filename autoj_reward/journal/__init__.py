@@ -14,7 +14,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,12 +61,15 @@ class Journal:
         self._missing: dict[tuple[str, JudgeInput], str] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
-            # Damage is detected by the checksum, so decoding must not fail first.
-            self._db.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
-            self._write_ahead()
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._make_tables()
+            with ExitStack() as refused:
+                database = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
+                self._db = refused.enter_context(closing(database))
+                # Damage is detected by the checksum, so decoding must not fail first.
+                self._db.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+                self._write_ahead()
+                self._db.execute("PRAGMA synchronous=NORMAL")
+                self._make_tables()
+                refused.pop_all()
         except (OSError, *BROKEN) as error:
             raise explain_error(path, error, opening=True) from error
 

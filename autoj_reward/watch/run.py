@@ -35,7 +35,7 @@ FILES = ("events.out.tfevents*", "*/events.out.tfevents*", "*/*/events.out.tfeve
 
 
 class Run:
-    """Record of a run. One thread reads it with `refresh`, others query it.
+    """Record of a run. One thread reads it with `refresh`, others query it. The caller closes it.
 
     Raises ConfigError if the path holds no run.
     """
@@ -43,8 +43,6 @@ class Run:
     def __init__(self, path: Path) -> None:
         """Find the run's files. path: its output folder or file, or its journal."""
         self.path = _require_run(path)
-        self.index = Index()
-        """Index of the judgements; use it only while holding `lock`."""
         self.lock = threading.Lock()
         self.trouble = ""
         """Errors of the last read, as text; empty if there were none."""
@@ -53,6 +51,12 @@ class Run:
         self.curves = Curves(self.path) if self.path.is_dir() else None
         self._settled = 0.0
         self._readers: dict[Path, Reader] = {}
+        self.index = Index()
+        """Index of the judgements; use it only while holding `lock`."""
+
+    def close(self) -> None:
+        """Delete the index, which nothing may use any more."""
+        self.index.close()
 
     def refresh(self) -> bool:
         """Read a batch of new data. Return whether there may be more right now."""

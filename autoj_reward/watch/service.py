@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ REQUESTS = 64
 
 def main(path: str, port: int) -> int:
     """Serve the page of a run until SIGINT or SIGTERM. Returns the exit status."""
-    run, token, end = Run(Path(path)), secrets.token_urlsafe(24), threading.Event()
-    with listen(HOST, port) as listening:
+    token, end = secrets.token_urlsafe(24), threading.Event()
+    with closing(Run(Path(path))) as run, listen(HOST, port) as listening:
         address = f"http://{HOST}:{listening.getsockname()[1]}/#{token}"
         server = make_server(page_app(run, token), drain_s=1)
         arguments = server, listening, end

@@ -15,6 +15,7 @@ import math
 import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ def run_bare_job(folder: Path) -> None:
         "(key TEXT PRIMARY KEY, query TEXT, response TEXT, judgement TEXT)"
     )
     with (
+        closing(db),
         (folder / "in.jsonl").open() as rows,
         (output / "selections.jsonl").open("w") as selections,
         (output / "judgements.jsonl").open("w") as judgements,
@@ -109,7 +111,6 @@ def run_bare_job(folder: Path) -> None:
                 judgements.write(
                     json.dumps(candidate | {"policy_logprob": logprob} | judgement) + "\n"
                 )
-    db.close()
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ def test_rating_failures(name: str, text: str, reason: str, prefix: str) -> None
 def test_comparisons(name: str, text: str, verdict: str) -> None:
     outcome = parse_comparison(text, load_format(name))
     assert isinstance(outcome, WrittenVerdict), outcome.reason
-    assert outcome.verdict is Verdict(verdict)
+    assert (outcome.verdict, outcome.value) == (Verdict(verdict), None)
 
 
 ECHO = "So, the final decision is Response 1 / Response 2 / Tie"

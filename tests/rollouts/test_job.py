@@ -18,10 +18,9 @@ from autoj_reward.cli import main as cli
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.journal import Journal
 from autoj_reward.types import JudgeInput
-from autoj_reward.watch.answers import Answers
-from autoj_reward.watch.run import Run
 from rollouts.best_of_n.stages import resolve_job
 from tests.judgements import rated
+from tests.watch.conftest import ReadAnswers
 
 ROOT = Path(__file__).parents[2]
 
@@ -491,16 +490,13 @@ def test_a_direct_view_is_read_beside_the_critique(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["journal_beside", "journal_elsewhere"])
 def test_a_job_says_how_to_watch_it_and_is_watched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], elsewhere: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], elsewhere: bool, read_answers: ReadAnswers
 ) -> None:
     more = {"journal": str(tmp_path / "of all jobs.sqlite")} if elsewhere else {}
     job = Job(tmp_path, ROWS, SCRIPT, **more)
     assert job.run() == 0
     assert f"to watch: autoj watch {job.output}\n" in capsys.readouterr().err
-    run = Run(job.output)
-    while run.refresh():
-        pass
-    answer = Answers(run).answer("run", {})
+    answer = read_answers(job.output).answer("run", {})
     assert (answer["state"], answer["total"], answer["journal"]["kinds"]["rating"]) == (
         "finished",
         8,
@@ -533,7 +529,7 @@ CRITIQUES = {"a": (2, 9, 9), "b": (7, 7, 7), "c": (5, 8, 10)}
     ],
 )
 def test_the_vote_of_the_critiques_chooses_and_is_watched(
-    tmp_path: Path, vote: str, chosen: str, rating: float
+    tmp_path: Path, vote: str, chosen: str, rating: float, read_answers: ReadAnswers
 ) -> None:
     rows = [{"query": "q", "responses": list(CRITIQUES)}]
     judge = {"critiques": 3, "temperature": 0.7, "vote": vote}
@@ -550,10 +546,7 @@ def test_the_vote_of_the_critiques_chooses_and_is_watched(
     [selection] = job.selections()
     assert (selection["response"], selection["rating"]) == (chosen, pytest.approx(rating))
 
-    run = Run(job.output)
-    while run.refresh():
-        pass
-    answers = Answers(run)
+    answers = read_answers(job.output)
     values = [
         candidate["values"] for candidate in answers.answer("query", {"id": "1"})["candidates"]
     ]

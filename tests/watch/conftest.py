@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +11,14 @@ import pytest
 
 from autoj_reward.journal import Journal
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Reading, Usage, Verdict
+from autoj_reward.watch.answers import Answers
+from autoj_reward.watch.run import Run
 from tests.judgements import compared, rated
 
 JUDGE = "judge:test:1"
+
+OpenRun = Callable[[Path], Run]
+ReadAnswers = Callable[[Path], Answers]
 
 
 class Record:

@@ -13,11 +13,11 @@ from autoj_reward.types import Outcome, Verdict
 from autoj_reward.watch.answers import Answers, as_text
 from autoj_reward.watch.run import Run
 from autoj_reward.watch.shown import CUT
-from tests.watch.conftest import JUDGE, Record
+from tests.watch.conftest import JUDGE, OpenRun, ReadAnswers, Record
 
 
 @pytest.fixture
-def answers(record: Record) -> Answers:
+def answers(record: Record, read_answers: ReadAnswers) -> Answers:
     """Return the answers for four queries: distinct ratings, ties, some failures, compared."""
     record.rate("apart", "good", 9, expected=8.5, critique="It names Rayleigh scattering.")
     record.rate("apart", "bad", 2, expected=2.5, critique="It names nothing.")
@@ -31,13 +31,6 @@ def answers(record: Record) -> Answers:
     record.compare("paired", "x", "y", Verdict.FIRST, "X says more.")
     record.compare("paired", "y", "x", Verdict.SECOND)
     return read_answers(record.folder)
-
-
-def read_answers(folder: Path) -> Answers:
-    run = Run(folder)
-    while run.refresh():
-        pass
-    return Answers(run)
 
 
 def list_queries(answers: Answers, **parameters: str) -> list[str]:
@@ -80,7 +73,7 @@ def test_a_line_of_the_list(answers: Answers) -> None:
     assert row["values"] == [2.5, 5.1, 8.5]
 
 
-def test_pages_follow_each_other(record: Record) -> None:
+def test_pages_follow_each_other(record: Record, read_answers: ReadAnswers) -> None:
     for n in range(45):
         record.rate(f"query {n}", "r", 5)
     answers, start, texts = read_answers(record.folder), 0, []
@@ -91,7 +84,9 @@ def test_pages_follow_each_other(record: Record) -> None:
     assert texts == [f"query {n}" for n in range(45)]
 
 
-def test_a_search_says_how_far_it_came(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_says_how_far_it_came(
+    record: Record, monkeypatch: pytest.MonkeyPatch, read_answers: ReadAnswers
+) -> None:
     for n in range(60):
         record.rate(f"query {n}", "needle" if n == 59 else "hay", 5)
     answers, start, looks, texts = read_answers(record.folder), 0, 0, []
@@ -129,7 +124,7 @@ def test_two_candidates_and_what_each_order_said(answers: Answers) -> None:
     assert comparisons == [(first, second, "first", "X says more."), (second, first, "second", "")]
 
 
-def test_a_run_that_only_compares(record: Record) -> None:
+def test_a_run_that_only_compares(record: Record, read_answers: ReadAnswers) -> None:
     record.compare("q", "left", "right", Verdict.TIE)
     answers = read_answers(record.folder)
     [row] = answers.answer("queries", {})["rows"]
@@ -156,9 +151,9 @@ def test_the_figures_of_a_run(answers: Answers) -> None:
     assert reply["summary"] is None and reply["training"] is None
 
 
-def test_a_failure_that_was_judged_again_is_counted_once(record: Record) -> None:
+def test_a_failure_that_was_judged_again_is_counted_once(record: Record, open_run: OpenRun) -> None:
     record.rate("q", "r", outcome=Outcome.UNAVAILABLE, reason="gone")
-    run = Run(record.folder)
+    run = open_run(record.folder)
     run.refresh()
     answers = Answers(run)
     assert answers.answer("run", {})["statistics"]["reasons"] == {"gone": 1}
@@ -173,7 +168,7 @@ def test_a_failure_that_was_judged_again_is_counted_once(record: Record) -> None
     assert list_queries(answers, outcome="unavailable") == []
 
 
-def test_several_judges_are_kept_apart(record: Record) -> None:
+def test_several_judges_are_kept_apart(record: Record, read_answers: ReadAnswers) -> None:
     record.rate("q", "r", 3, judge="first judge")
     record.rate("q", "r", 9, judge="second judge")
     answers = read_answers(record.folder)
@@ -186,7 +181,7 @@ def test_several_judges_are_kept_apart(record: Record) -> None:
 HOSTILE = "</script><script>alert(1)</script>\u202e\x00\ud800"
 
 
-def test_hostile_texts_travel_as_visible_text(record: Record) -> None:
+def test_hostile_texts_travel_as_visible_text(record: Record, read_answers: ReadAnswers) -> None:
     judge = HOSTILE.replace("\ud800", "")
     record.rate(HOSTILE, HOSTILE, 3, critique=HOSTILE, flags=(HOSTILE,), judge=judge)
     answers = read_answers(record.folder)
@@ -204,7 +199,7 @@ def test_hostile_texts_travel_as_visible_text(record: Record) -> None:
     assert critique["critique"] == "</script><script>alert(1)</script>\ufffd\u2400\ufffd"
 
 
-def test_texts_without_an_end_are_cut(record: Record) -> None:
+def test_texts_without_an_end_are_cut(record: Record, read_answers: ReadAnswers) -> None:
     record.rate("q " * CUT, "r" * 10**6, 3, critique="c" * 10**6)
     answers = read_answers(record.folder)
     number = str(answers.answer("queries", {})["rows"][0]["id"])
@@ -215,7 +210,9 @@ def test_texts_without_an_end_are_cut(record: Record) -> None:
     assert len(as_text(reply)) + len(as_text(pair)) < 4 * CUT
 
 
-def test_a_query_with_many_candidates_names_its_ends(record: Record) -> None:
+def test_a_query_with_many_candidates_names_its_ends(
+    record: Record, read_answers: ReadAnswers
+) -> None:
     ratings = [(n % 97) / 10 for n in range(450)]
     for n, rating in enumerate(ratings):
         record.rate("q", f"r{n}", rating)
@@ -251,7 +248,7 @@ def test_names_that_are_not_there_find_nothing(answers: Answers) -> None:
     assert [c["judgements"] for c in reply["candidates"]] == [[], []]
 
 
-def test_a_run_in_which_nothing_is_judged(tmp_path: Path) -> None:
+def test_a_run_in_which_nothing_is_judged(tmp_path: Path, read_answers: ReadAnswers) -> None:
     answers = read_answers(tmp_path)
     reply = answers.answer("run", {})
     assert (reply["journal"]["judged"], reply["judges"], reply["journal"]["series"]) == (0, [], [])
@@ -265,7 +262,7 @@ def test_no_run_is_said_with_what_to_do(tmp_path: Path) -> None:
         Run(tmp_path / "runs" / "none")
 
 
-def test_runs_are_named_by_their_results_too(tmp_path: Path) -> None:
+def test_runs_are_named_by_their_results_too(tmp_path: Path, read_answers: ReadAnswers) -> None:
     record = Record(tmp_path, "judged.jsonl.journal.sqlite")
     record.rate("q", "r", 5)
     record.journal.close()
@@ -283,7 +280,7 @@ def test_runs_are_named_by_their_results_too(tmp_path: Path) -> None:
     assert reply["state"] == "finished"
 
 
-def test_the_journals_of_shards_are_one_run(tmp_path: Path) -> None:
+def test_the_journals_of_shards_are_one_run(tmp_path: Path, read_answers: ReadAnswers) -> None:
     for n in range(3):
         record = Record(tmp_path / f"shard-{n}")
         record.rate(f"query {n}", "r", n + 1)
@@ -298,7 +295,7 @@ def test_the_journals_of_shards_are_one_run(tmp_path: Path) -> None:
     ["", "[]", "{", '{"curve": {"1": 2}, "rules": 7, "queries": "many"}', '{"curve": [[1], "a"]}'],
     ids=["empty", "a list", "half written", "other types", "no points"],
 )
-def test_a_summary_of_another_version(record: Record, text: str) -> None:
+def test_a_summary_of_another_version(record: Record, text: str, read_answers: ReadAnswers) -> None:
     record.rate("q", "r", 5)
     (record.folder / "summary.json").write_text(text)
     reply: dict[str, Any] = read_answers(record.folder).answer("run", {})
@@ -307,7 +304,9 @@ def test_a_summary_of_another_version(record: Record, text: str) -> None:
     assert JUDGE in reply["judges"]
 
 
-def test_a_journal_that_cannot_be_read_is_said_on_the_page(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_read_is_said_on_the_page(
+    tmp_path: Path, read_answers: ReadAnswers
+) -> None:
     (tmp_path / "journal.sqlite").write_text("no journal\n" * 100)
     reply = read_answers(tmp_path).answer("run", {})
     assert "journal.sqlite: cannot be read" in reply["trouble"]

@@ -15,7 +15,6 @@ from autoj_reward.io.claims import judged_by
 from autoj_reward.journal import Journal
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Usage
 from autoj_reward.watch.answers import Answers
-from autoj_reward.watch.run import Run
 from autoj_reward.watch.statistics import (
     NAMES,
     RunStatistics,
@@ -26,7 +25,7 @@ from autoj_reward.watch.statistics import (
 )
 from autoj_reward.watch.timeline import RATING, SLOTS, Mark, Series, Timeline
 from tests.judgements import rated
-from tests.watch.conftest import JUDGE, Record
+from tests.watch.conftest import JUDGE, OpenRun, Record
 
 
 def make_mark(
@@ -164,11 +163,13 @@ def test_totals_over_queries() -> None:
     assert totals.as_json() == ViewTotals().as_json()
 
 
-def test_a_candidate_is_the_mean_of_its_critiques_and_keeps_its_glance(record: Record) -> None:
+def test_a_candidate_is_the_mean_of_its_critiques_and_keeps_its_glance(
+    record: Record, open_run: OpenRun
+) -> None:
     """A failed critique among several does not count, as in `vote_of`."""
     low = 5 - math.log((math.exp(0.5) + math.exp(-0.5)) / 2)  # the soft minimum of 4.5 and 5.5
     record.rate("q", "r", 4, expected=4.5, sample=0)
-    run = Run(record.folder)
+    run = open_run(record.folder)
     run.refresh()
     record.rate("q", "r", 6, expected=5.5, sample=1, flags=("odd",))
     record.rate("q", "r", sample=2)

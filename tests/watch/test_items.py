@@ -15,9 +15,9 @@ from autoj_reward.io.claims import judged_by
 from autoj_reward.questions.rubric import RubricScore, ScoreRubric
 from autoj_reward.rubric_items import RubricItem, read_items
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Reading
+from autoj_reward.watch.answers import Answers
 from tests.browser import Page, chromium
-from tests.watch.conftest import JUDGE, Record, wait_for
-from tests.watch.test_answers import read_answers
+from tests.watch.conftest import JUDGE, ReadAnswers, Record, wait_for
 from tests.watch.test_service import Watch, read_text, read_texts
 
 QUERY, GOOD, BAD = "Why is the sky blue?", "Rayleigh scattering.", "It is painted."
@@ -59,9 +59,8 @@ async def score(
     return await question.answer(ask)
 
 
-def open_candidates(folder: Path) -> dict[str, dict[str, Any]]:
+def list_candidates(answers: Answers) -> dict[str, dict[str, Any]]:
     """Return the page's candidates of the first query in full, by their texts."""
-    answers = read_answers(folder)
     [row] = answers.answer("queries", {})["rows"]
     candidates = answers.answer("query", {"id": str(row["id"])})["candidates"]
     details = [
@@ -75,12 +74,14 @@ def open_candidates(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("by", ["items", "checklist"])
-async def test_items_are_shown_as_the_reward_counts_them(record: Record, by: str) -> None:
+async def test_items_are_shown_as_the_reward_counts_them(
+    record: Record, by: str, read_answers: ReadAnswers
+) -> None:
     scores = {
         GOOD: await score(record, GOOD, {0: 0.9, 1: 0.05, 2: 0.6}, by),
         BAD: await score(record, BAD, {0: 0.1, 1: None, 2: 0.0}, by),
     }
-    candidates = open_candidates(record.folder)
+    candidates = list_candidates(read_answers(record.folder))
     for response, scored in scores.items():
         expected = {
             (verdict.item.criterion, verdict.item.points): (
@@ -98,7 +99,9 @@ async def test_items_are_shown_as_the_reward_counts_them(record: Record, by: str
         assert [item["points"] for item in candidates[response]["rubric"]] == [5, 2, -4]
 
 
-async def test_a_response_judged_by_items_is_a_candidate(record: Record) -> None:
+async def test_a_response_judged_by_items_is_a_candidate(
+    record: Record, read_answers: ReadAnswers
+) -> None:
     await score(record, GOOD, {0: 0.9, 1: None, 2: 0.6})
     await score(record, BAD, {0: None, 1: None, 2: 0.0})
     answers = read_answers(record.folder)
@@ -110,13 +113,15 @@ async def test_a_response_judged_by_items_is_a_candidate(record: Record) -> None
     )
     assert (statistics["outcomes"]["ok"], statistics["outcomes"]["truncated"]) == (1, 1)
     assert statistics["reasons"] == {"no answer": 1}
-    candidates = open_candidates(record.folder)
+    candidates = list_candidates(read_answers(record.folder))
     assert (candidates[GOOD]["outcome"], candidates[BAD]["outcome"]) == ("ok", "truncated")
     criteria = [judgement["about"] for judgement in candidates[GOOD]["judgements"]]
     assert sorted(criteria) == sorted(item.criterion for item in ITEMS)
 
 
-def test_all_items_of_a_long_rubric_are_shown_and_each_once(record: Record) -> None:
+def test_all_items_of_a_long_rubric_are_shown_and_each_once(
+    record: Record, read_answers: ReadAnswers
+) -> None:
     for n in range(40):
         judge_input = JudgeInput(
             "checklist",
@@ -128,7 +133,7 @@ def test_all_items_of_a_long_rubric_are_shown_and_each_once(record: Record) -> N
         judgement = Judgement(Outcome.OK, readings=(Reading("item_1", "Yes", 1.0),), judge=JUDGE)
         record.journal.put(JUDGE, judge_input, judgement)
         record.journal.put(JUDGE, replace(judge_input, sample=1), judgement)
-    [candidate] = open_candidates(record.folder).values()
+    [candidate] = list_candidates(read_answers(record.folder)).values()
     rubric = candidate["rubric"]
     assert [item["criterion"] for item in rubric[:-1]] == [
         f"Criterion {n:02}" for n in range(1, 40)
@@ -145,7 +150,9 @@ def test_points_are_no_part_of_what_is_judged() -> None:
     )
 
 
-def test_the_journal_of_a_trainer_shows_its_items(tmp_path: Path) -> None:
+def test_the_journal_of_a_trainer_shows_its_items(
+    tmp_path: Path, read_answers: ReadAnswers
+) -> None:
     config = RewardConfig(
         judge=JudgeConfig(kind="fake", format="rubric-item"),
         rubric=RubricConfig(by="items"),
@@ -154,7 +161,7 @@ def test_the_journal_of_a_trainer_shows_its_items(tmp_path: Path) -> None:
     context = Context(rubric=ITEMS)
     with RewardModel(config) as model:
         model.rewards_now([Candidate(QUERY, response, context=context) for response in (GOOD, BAD)])
-    candidates = open_candidates(tmp_path)
+    candidates = list_candidates(read_answers(tmp_path))
     items = {
         name: [(item["points"], item["answer"]) for item in candidate["rubric"]]
         for name, candidate in candidates.items()

@@ -21,24 +21,26 @@ from autoj_reward.cli import main as cli
 from autoj_reward.io.claims import judged_by
 from autoj_reward.types import Outcome, Verdict
 from autoj_reward.watch.page import document, headers
-from autoj_reward.watch.run import Run
 from autoj_reward.watch.service import page_app
 from tests.browser import Page, chromium
-from tests.watch.conftest import Record, wait_for
+from tests.watch.conftest import OpenRun, Record, wait_for
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u202eabc"
 CRITIQUE = "The [response](javascript:alert(1)) is <b>clear</b>.\nRating: [[9]]"
 
 
-def make_client(record: Record) -> httpx.AsyncClient:
-    app = page_app(Run(record.folder), "secret")
+@pytest.fixture
+def client(record: Record, open_run: OpenRun) -> httpx.AsyncClient:
+    app = page_app(open_run(record.folder), "secret")
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://watch")
 
 
 @pytest.mark.parametrize("name", ["run", "queries", "query", "pair", "curves", "else"])
-async def test_nothing_of_a_run_is_told_without_the_token(record: Record, name: str) -> None:
-    async with make_client(record) as client:
+async def test_nothing_of_a_run_is_told_without_the_token(
+    client: httpx.AsyncClient, name: str
+) -> None:
+    async with client:
         for token in ("", "Bearer ", "Bearer secre", "Bearer secret2"):
             request_headers = {"Authorization": token} if token else {}
             answer = await client.get(f"/api/{name}", headers=request_headers)
@@ -47,8 +49,8 @@ async def test_nothing_of_a_run_is_told_without_the_token(record: Record, name: 
         assert (await client.get(f"/api/{name}?token=secret")).status_code == 401
 
 
-async def test_what_is_asked_with_the_token(record: Record) -> None:
-    async with make_client(record) as client:
+async def test_what_is_asked_with_the_token(client: httpx.AsyncClient) -> None:
+    async with client:
         client.headers["Authorization"] = "Bearer secret"
         answer = await client.get("/api/run")  # nobody follows the run here
         assert (answer.status_code, answer.json()["journal"]["judged"]) == (
@@ -64,8 +66,8 @@ async def test_what_is_asked_with_the_token(record: Record) -> None:
         assert (await client.post("/api/run", json={})).status_code == 405
 
 
-async def test_the_page_is_for_all_and_holds_nothing(record: Record) -> None:
-    async with make_client(record) as client:
+async def test_the_page_is_for_all_and_holds_nothing(client: httpx.AsyncClient) -> None:
+    async with client:
         answer = await client.get("/")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"

@@ -11,19 +11,19 @@ import pytest
 from autoj_reward.questions.rank import PairScore, Ranking
 from autoj_reward.questions.tournament import Tournament
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
+from autoj_reward.watch.answers import Answers
 from autoj_reward.watch.relative import MOST, REFERENCE, ranking_data
 from tests.browser import Page, chromium
 from tests.judgements import compared
-from tests.watch.conftest import JUDGE, Record, wait_for
-from tests.watch.test_answers import find_query_id, read_answers
+from tests.watch.conftest import JUDGE, ReadAnswers, Record, wait_for
+from tests.watch.test_answers import find_query_id
 from tests.watch.test_service import Watch, read_texts
 
 TEXTS = ["worst", "middle", "best", ""]
 
 
-def open_group(record: Record, query: str = "Why?") -> dict[str, Any]:
+def open_group(answers: Answers, query: str = "Why?") -> dict[str, Any]:
     """Return the page's answer for a query, with the texts of candidates in place of names."""
-    answers = read_answers(record.folder)
     reply = answers.answer("query", {"id": find_query_id(answers, query)})
     texts = {candidate["name"]: candidate["text"] for candidate in reply["candidates"]}
     group = reply["relative"]
@@ -34,10 +34,10 @@ def open_group(record: Record, query: str = "Why?") -> dict[str, Any]:
     return reply
 
 
-def test_a_listwise_group_has_scores_and_orders(record: Record) -> None:
+def test_a_listwise_group_has_scores_and_orders(record: Record, read_answers: ReadAnswers) -> None:
     record.judge_together("Why?", {"worst": 2, "middle": 6, "best": 9, "": 1}, "middle")
     record.judge_together("Why?", {"": 2, "best": 10, "worst": 1, "middle": 5})
-    reply = open_group(record)
+    reply = open_group(read_answers(record.folder))
     assert [candidate["text"] for candidate in reply["candidates"]] == [
         "best",
         "middle",
@@ -59,7 +59,7 @@ def test_a_listwise_group_has_scores_and_orders(record: Record) -> None:
     assert group["order_spread"] == 1 and group["matches"] == []
 
 
-def test_the_list_has_the_scores_of_a_group(record: Record) -> None:
+def test_the_list_has_the_scores_of_a_group(record: Record, read_answers: ReadAnswers) -> None:
     record.judge_together("Why?", {"worst": 2, "best": 9})
     answers = read_answers(record.folder)
     [row] = answers.answer("queries", {"order": "spread"})["rows"]
@@ -67,7 +67,9 @@ def test_the_list_has_the_scores_of_a_group(record: Record) -> None:
     assert answers.answer("run", {})["statistics"]["candidates"] == 0  # scores are no ratings
 
 
-async def test_comparisons_are_fitted_as_the_job_fits_them(record: Record) -> None:
+async def test_comparisons_are_fitted_as_the_job_fits_them(
+    record: Record, read_answers: ReadAnswers
+) -> None:
     async def ask(items: Any, *_: Any) -> list[Judgement]:
         judgements = []
         for item in items:
@@ -81,7 +83,7 @@ async def test_comparisons_are_fitted_as_the_job_fits_them(record: Record) -> No
 
     candidates = tuple(Candidate("Why?", text) for text in TEXTS)
     ranking = await Tournament(candidates, "all").answer(ask)
-    group = open_group(record)["relative"]
+    group = open_group(read_answers(record.folder))["relative"]
     fitted = {entry["name"]: (entry["score"], entry["error"]) for entry in group["scores"]}
     for text, score, error in zip(TEXTS, ranking.scores, ranking.errors, strict=True):
         assert fitted[text] == pytest.approx((score, error))
@@ -91,14 +93,16 @@ async def test_comparisons_are_fitted_as_the_job_fits_them(record: Record) -> No
     assert won.get(("best", "worst"), 1 - won.get(("worst", "best"), 1)) == 1
 
 
-def test_a_response_beside_its_copy_or_a_failed_group_has_no_score(record: Record) -> None:
+def test_a_response_beside_its_copy_or_a_failed_group_has_no_score(
+    record: Record, read_answers: ReadAnswers
+) -> None:
     record.compare("Copies?", "same", "same", Verdict.TIE)
     failed = Judgement(Outcome.TRUNCATED, "no rating slot", judge=JUDGE)
     record.journal.put(JUDGE, JudgeInput("group", "Why?", ("a", "b")), failed)
     answers = read_answers(record.folder)
     copies = answers.answer("query", {"id": find_query_id(answers, "Copies?")})
     assert copies["relative"] is None
-    group = open_group(record)["relative"]
+    group = open_group(read_answers(record.folder))["relative"]
     assert [entry["score"] for entry in group["scores"]] == [None, None]
     assert [cell["score"] for cell in group["orders"][0]] == [None, None]
 

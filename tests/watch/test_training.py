@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from autoj_reward.watch.answers import Answers
-from autoj_reward.watch.run import POINTS, Curves, Run
+from autoj_reward.watch.run import POINTS, Curves
+from tests.watch.conftest import OpenRun
 
 
 def test_tensorboard_files_are_read_as_they_grow(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_a_long_training_keeps_its_shape_in_few_points(tmp_path: Path) -> None:
     assert max(b - a for (a, _), (b, _) in pairwise([(0, 0.0), *points])) <= 4 * steps / POINTS
 
 
-def test_a_training_is_told_with_its_steps(tmp_path: Path) -> None:
+def test_a_training_is_told_with_its_steps(tmp_path: Path, open_run: OpenRun) -> None:
     (tmp_path / "config.json").write_text('{"steps": 40, "reward": {"journal": null}}')
-    reply = Answers(Run(tmp_path)).answer("run", {})
+    reply = Answers(open_run(tmp_path)).answer("run", {})
     assert reply["training"] == {"step": 0, "steps": 40, "without_events": False}
