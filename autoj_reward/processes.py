@@ -30,6 +30,12 @@ def processes() -> int:
     return int(os.environ.get(PROCESSES_VARIABLE) or os.environ.get("WORLD_SIZE") or 1)
 
 
+def ranks() -> int:
+    """Return the number of ranks that gather in torch.distributed; 1 without it."""
+    distributed = _find_distributed()
+    return 1 if distributed is None else int(distributed.get_world_size())
+
+
 def is_first_rank() -> bool:
     """Return whether this process is rank 0, or the only one."""
     distributed = _find_distributed()

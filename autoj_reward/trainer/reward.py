@@ -200,8 +200,9 @@ class RewardModel:
             name: (sorted(views), dict(await self.clients[name].finding()))
             for name, views in self._views.items()
         }
+        # A training may have several reward models; their judges may share a model.
         judges = {
-            name: judged_config.judge.model for name, judged_config in self.config.judged.items()
+            name: [spec.config.model, spec.format.name] for name, spec in self.judges.items()
         }
         key = f"autoj-reward-views {json.dumps(judges, sort_keys=True)}"
         agreed_findings = await asyncio.to_thread(of_first_rank, key, findings)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.engine.endpoint import TEST_MESSAGES
+from autoj_reward.types import Candidate
 from experiments.faults.server import free_port
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
@@ -89,6 +90,115 @@ print(json.dumps([found, sorted(logged), bool(model.clients)]))
 model.close()
 distributed.barrier()
 """
+
+METRICS = """
+import asyncio, json, sys
+import torch
+import torch.distributed as distributed
+from autoj_reward.config import RewardConfig, check
+from autoj_reward.trainer.reward import RewardModel
+
+rank, store, cases = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+found = {}
+for case, (config, batches) in cases.items():
+    model = RewardModel(check(RewardConfig, config, "test"))
+    logged, columns = {}, {}
+    batch, log = batches[rank], {"log_metric": logged.__setitem__, "log_extra": columns.__setitem__}
+    functions = model.trl(parts=True) if "parts" in config else [model.trl()]
+    for function in functions:
+        asyncio.run(function(**batch, **log))
+    model.close()
+    own = [sorted(logged), sorted(columns)]
+    names = [None, None]
+    distributed.all_gather_object(names, own)
+    means = {}
+    if names[0] == names[1]:  # as TRL gathers them; it would wait here for ever if they differed
+        for name in own[0]:
+            values = [torch.zeros(1), torch.zeros(1)]
+            distributed.all_gather(values, torch.tensor([float(logged[name])]))
+            means[name] = [str(float(value)) for value in values]
+    found[case] = [own, means]
+print(json.dumps(found))
+distributed.barrier()
+distributed.destroy_process_group()
+"""
+
+
+def score_length(candidate: Candidate) -> float | None:
+    """Return the length of a response as the number of a part; None for `lost`."""
+    return None if candidate.response == "lost" else float(len(candidate.response))
+
+
+def make_cases(items_file: Path) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Return the config of each kind of reward, and the batch of each rank.
+
+    Rank 1 has nothing for what only this kind of reward measures: its judgements failed, its rows
+    have other tags, or it has no rows.
+    """
+    judge: dict[str, Any] = {
+        "kind": "fake",
+        "script": {"fail": {"lost": "truncated", "gone": "truncated"}},
+    }
+    listwise = judge | {"format": "listwise"}
+    items = judge | {"format": "rubric-item"}
+    good = {"prompts": ["q", "q"], "completions": ["good", "a longer one"]}
+    lost = {"prompts": ["r", "r"], "completions": ["lost", "gone"]}
+    failures = {"budget": 1.0}
+    rates = {"failures": failures, "view": "rating"}
+    kinds: dict[str, dict[str, Any]] = {
+        "rating": rates | {"judge": judge},
+        "votes": rates | {"judge": judge | {"critiques": 2, "temperature": 1.0}},
+        "audit": rates | {"judge": judge, "audit": {"judge": judge, "view": "rating", "share": 1}},
+        "parts": rates
+        | {"judge": judge, "parts": {"size": {"function": f"{__name__}:score_length"}}},
+        "listwise": {"failures": failures, "judge": listwise, "relative": {"by": "listwise"}},
+        "comparisons": {"failures": failures, "judge": judge, "relative": {"by": "comparisons"}},
+        "items": {"failures": failures, "judge": items, "rubric": {"by": "items"}},
+        "items of a file": {
+            "failures": failures,
+            "judge": items,
+            "rubric": {"by": "items", "items": str(items_file)},
+        },
+    }
+    cases = {kind: (config, [good, lost]) for kind, config in kinds.items()}
+    cases |= {f"{kind}, no rows": (kinds[kind], [good, EMPTY]) for kind in ("rating", "audit")}
+    names, physics = [
+        good | {"rubric": [[{"criterion": "good", "tags": [tag]}]] * 2}
+        for tag in ("names", "physics")
+    ]
+    cases["items"] = kinds["items"], [names, lost]
+    cases["tags"] = kinds["items"], [names, physics]
+    return cases
+
+
+EMPTY: dict[str, Any] = {"prompts": [], "completions": []}
+"""Batch of a rank without rows."""
+
+
+def test_two_ranks_log_the_same_names_whatever_their_rows(tmp_path: Path) -> None:
+    items_file = tmp_path / "items.yaml"
+    items_file.write_text("items: [{criterion: good, tags: [names]}]", encoding="utf-8")
+    cases = make_cases(items_file)
+    outputs = run_two_ranks(METRICS, tmp_path / "store", json.dumps(cases))
+    first, second = map(json.loads, outputs)
+    assert first == second and set(first) == set(cases)
+    means = {case: values for case, (_, values) in first.items()}
+    assert all(means.values())
+    known = {
+        "votes": "judge/vote_spread",
+        "listwise": "judge/order_spread",
+        "comparisons": "judge/standard_error",
+        "items": "rubric/met",
+        "items of a file": "rubric/tag/names",
+        "rating, no rows": "judge/ok",
+    }
+    for case, name in known.items():
+        rank_0, rank_1 = means[case][name]
+        assert (rank_0 == "nan", rank_1) == (False, "nan"), case
+    assert "part_size" in first["parts"][0][1] and "audit/gap" in means["audit, no rows"]
+    # Tags of rows are known to their own rank alone.
+    assert not [name for name in means["tags"] if "tag" in name]
 
 
 def test_a_group_that_two_ranks_hold_is_judged_on_rank_0(tmp_path: Path) -> None:
