@@ -40,7 +40,7 @@ from autoj_reward.trainer.shaping import (
     require_groups,
 )
 from autoj_reward.trainer.trl import GRPOReward, PartRewards, TRLReward
-from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Pair, group_key
+from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Pair, Verdict, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -201,9 +201,7 @@ class RewardModel:
             for name, views in self._views.items()
         }
         # A training may have several reward models; their judges may share a model.
-        judges = {
-            name: [spec.config.model, spec.format.name] for name, spec in self.judges.items()
-        }
+        judges = {name: [spec.config.model, spec.format.name] for name, spec in self.judges.items()}
         key = f"autoj-reward-views {json.dumps(judges, sort_keys=True)}"
         agreed_findings = await asyncio.to_thread(of_first_rank, key, findings)
         views = {}
@@ -312,10 +310,16 @@ class RewardModel:
         """Return the number of fallbacks that `numbers` has returned in this run."""
         return self._fallback.used
 
-    def compare_now(self, pairs: Sequence[Pair | tuple[str, str, str]]) -> list[Comparison]:
-        """Compare pairs, or (query, first, second) triples, in both orders. Raises BudgetExceeded,
-        and ConfigError if the reward has several parts."""
-        return self._submit(self._compare(pairs)).result()
+    def compare_now(
+        self, pairs: Sequence[Pair | tuple[str, str, str]], unusable: Sequence[str] = ()
+    ) -> list[Comparison]:
+        """Compare pairs, or (query, first, second) triples, in both orders.
+
+        unusable: for each pair why it cannot be judged, "" if it can; empty if all can. Such a pair
+        is a failed comparison. Raises BudgetExceeded, and ConfigError if the reward has several
+        parts.
+        """
+        return self._submit(self._compare(pairs, unusable or [""] * len(pairs))).result()
 
     async def _rewards(
         self, candidates: Sequence[Candidate], budgets: Budgets | None = None
@@ -396,7 +400,9 @@ class RewardModel:
             for c in candidates
         ]
 
-    async def _compare(self, pairs: Sequence[Pair | tuple[str, str, str]]) -> list[Comparison]:
+    async def _compare(
+        self, pairs: Sequence[Pair | tuple[str, str, str]], unusable: Sequence[str]
+    ) -> list[Comparison]:
         if not self.parts.alone:
             raise ConfigError("only the judge compares, and parts stand beside it: rate instead")
         if self.audit:
@@ -405,7 +411,18 @@ class RewardModel:
             )
         start_s = time.monotonic()
         with span("autoj.comparisons", {"autoj.pairs": len(pairs)}):
-            comparisons = await self.clients[JUDGE].compare(pairs)
+            answers = iter(
+                await self.clients[JUDGE].compare(
+                    [pair for pair, reason in zip(pairs, unusable, strict=True) if not reason]
+                )
+            )
+        comparisons = []
+        for reason in unusable:
+            if reason:
+                rejected = Judgement(Outcome.INPUT_REJECTED, reason=reason)
+                comparisons.append(Comparison(Verdict.FAILED, (rejected, rejected), reason))
+            else:
+                comparisons.append(next(answers))
         self.waited_s += time.monotonic() - start_s
         self._budgets[JUDGE].count(
             [order for comparison in comparisons for order in comparison.orders]

@@ -22,7 +22,7 @@ from autoj_reward.config import RewardConfig, ShapingConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.processes import on_first_rank, processes, ranks
 from autoj_reward.trainer.parts import Parts, Reward
-from autoj_reward.trainer.prompts import ContextFields, Turn, candidate, read_response
+from autoj_reward.trainer.prompts import ContextFields, Turn, candidate
 from autoj_reward.trainer.shaping import needs_groups
 from autoj_reward.trainer.stats import batch_metrics, part_names, tag_metrics
 from autoj_reward.types import Candidate, Comparison, Pair, Verdict, group_key
@@ -54,7 +54,9 @@ class RewardSource(Protocol):
         self, rewards: Sequence[Reward], candidates: Sequence[Candidate]
     ) -> list[float]: ...
 
-    def compare_now(self, pairs: Sequence[Pair]) -> list[Comparison]: ...
+    def compare_now(
+        self, pairs: Sequence[Pair], unusable: Sequence[str] = ()
+    ) -> list[Comparison]: ...
 
 
 def rate_across_ranks(
@@ -82,7 +84,7 @@ def make_candidates(
     """Return one candidate for each completion, with the context that the judge shows."""
     contexts = model.fields.of_columns(columns, len(completions))
     return [
-        candidate(prompt, read_response(completion, "assistant"), context)
+        candidate(prompt, completion, context, "assistant")
         for prompt, completion, context in zip(prompts, completions, contexts, strict=True)
     ]
 
@@ -306,7 +308,8 @@ class OnlineDPOReward:
         _require_ties_left_out(ties_left_out)
         first, second = _split_pairs(self.model, prompts, completions, columns)
         pairs = [Pair.of(a, b) for a, b in zip(first, second, strict=True)]
-        comparisons = self.model.compare_now(pairs)
+        unusable = [a.unusable or b.unusable for a, b in zip(first, second, strict=True)]
+        comparisons = self.model.compare_now(pairs, unusable)
         scores = [SCORES.get(comparison.verdict) for comparison in comparisons]
         return [*scores, *(None if score is None else 1 - score for score in scores)]
 
