@@ -39,7 +39,9 @@ def ranks() -> int:
 def is_first_rank() -> bool:
     """Return whether this process is rank 0, or the only one."""
     distributed = _find_distributed()
-    return distributed is None or distributed.get_rank() == 0
+    if distributed is None:  # the launcher's word counts until the ranks are connected
+        return int(os.environ.get("RANK") or 0) == 0
+    return bool(distributed.get_rank() == 0)
 
 
 def of_first_rank(name: str, value: T) -> T:

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.judging import describe_run
-from autoj_reward.client.session import open_reward
+from autoj_reward.client.session import open_reward, require_one_judge
 from autoj_reward.config import AUDIT, JUDGE, JudgeConfig, JudgedConfig, RewardConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
@@ -37,6 +37,7 @@ from autoj_reward.trainer.shaping import (
     Fallback,
     Shaper,
     make_budgets,
+    needs_groups,
     require_groups,
 )
 from autoj_reward.trainer.trl import GRPOReward, PartRewards, TRLReward
@@ -127,8 +128,12 @@ class RewardModel:
         self.close()
 
     def open(self) -> None:
-        """Start the judge's replicas, or connect to the service. Raises ConfigError, ModelError, or
-        EngineUnavailable naming the address."""
+        """Start the judge's replicas, or connect to the service.
+
+        Raises ConfigError, ModelError, or EngineUnavailable naming the address. Each process of a
+        training would start a judge, so replicas are refused there. Only rank 0 may start them, for
+        a reward that it judges for all ranks.
+        """
         with self._lock:
             self._closed = False
             self._start()
@@ -143,6 +148,9 @@ class RewardModel:
                 "start the judge with `autoj serve` and name its address in reward.service, or ask "
                 "it in the process that opened it"
             )
+        for judge in self.config.started:
+            # Rank 0 judges for all ranks where a reward needs whole groups.
+            require_one_judge(judge, rank_0_may=needs_groups(self.config))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=_run, args=(self._loop,), name="autoj-reward", daemon=True

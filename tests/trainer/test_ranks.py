@@ -12,7 +12,11 @@ from typing import Any
 
 import pytest
 
+from autoj_reward import Judge
+from autoj_reward.config import AuditConfig, JudgeConfig, RewardConfig, ShapingConfig
 from autoj_reward.engine.endpoint import TEST_MESSAGES
+from autoj_reward.errors import ConfigError
+from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 from experiments.faults.server import free_port
 from tests.engine.test_distributions import Dialect
@@ -216,6 +220,43 @@ def test_a_group_that_two_ranks_hold_is_judged_on_rank_0(tmp_path: Path) -> None
     assert first[2][0] < second[2][0]
     assert logged == logged_too and "judge/order_spread" in logged
     assert opened and not opened_too
+
+
+class RayStarts(Exception):
+    """A judge on replicas would start here."""
+
+
+@pytest.mark.parametrize("kind", ["vllm", "transformers"])
+def test_a_training_starts_one_judge_at_most(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    def start(*_: Any, **__: Any) -> None:
+        raise RayStarts
+
+    monkeypatch.setattr("autoj_reward.replicas.cluster.Cluster", start)
+    judge = JudgeConfig(kind=kind)
+    alone = RewardConfig(judge=judge)
+    grouped = RewardConfig(judge=judge, shaping=ShapingConfig(whiten="group"))
+    audited = RewardConfig(
+        judge=JudgeConfig(kind="fake"), audit=AuditConfig(judge=judge, view="rating")
+    )
+
+    def find_starts(world_size: str, rank: str) -> list[bool]:
+        """Return for each way to open a judge whether it starts one or is refused."""
+        monkeypatch.setenv("WORLD_SIZE", world_size)
+        monkeypatch.setenv("RANK", rank)
+        starts = []
+        for opened in (
+            *(RewardModel(config) for config in (alone, grouped, audited)),
+            Judge(judge),
+        ):
+            with pytest.raises((RayStarts, ConfigError)) as caught:
+                opened.__enter__()
+            starts.append(caught.type is RayStarts)
+            assert starts[-1] or "`autoj serve`" in str(caught.value)
+        return starts
+
+    assert find_starts("1", "0") == [True, True, True, True]
+    assert find_starts("2", "0") == [False, True, False, True]  # for all ranks, or for itself
+    assert find_starts("2", "1") == [False, False, False, False]
 
 
 def test_rank_0_decides_on_the_view_and_says_what_is_used() -> None:
