@@ -13,6 +13,12 @@ from autoj_reward.rubric_items import ROW_NAMES, RubricItem
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 """Types of content parts that are read, in chat completions and the Responses API."""
+UNREAD_PARTS = re.compile("thinking|reasoning|summary|refusal|tool|function")
+"""Types of content parts that are neither text nor media. They are left out."""
+MEDIA_KEYS = ("audio", "image", "images", "video", "videos", "file", "files", "attachments")
+"""Keys of a message that hold pictures, sound or files beside its content."""
+ROLES = {"developer": "system", "function": "tool"}
+"""Roles that chat APIs have renamed, with the name that is used here."""
 MAX_TURNS = 1024
 """Maximum number of messages in a conversation."""
 FOLLOWS = {
@@ -52,6 +58,9 @@ class Turn:
     role: str
     """`system`, `user`, `assistant` or `tool`."""
     text: str
+    media: tuple[str, ...] = ()
+    """Kinds of the pictures, sound and files in the message, such as `image_url`. No judge reads
+    them, so an input that shows this turn is rejected."""
 
 
 class Trajectory(str):
@@ -97,11 +106,13 @@ def response_of(messages: Any, shows: Shows = "trajectory", text: str | None = N
     """Return the response that consists of these messages.
 
     text: the text that is read by default; None takes it from the messages, as `shows` says. A lone
-    message of the assistant becomes a plain text. The messages may be in any order. Raises
-    BadMessages for an invalid message.
+    message of the assistant becomes a plain text, unless it holds media. The messages may be in any
+    order. Raises BadMessages for an invalid message.
     """
     turns = _convert_messages(messages)
-    text = read_turns(turns, shows) if text is None else text
+    read_by_default = read_turns(turns, shows)
+    if text is None or describe_media(shown_turns(read_by_default)):
+        text = read_by_default
     return text if len(turns) < 2 or isinstance(text, Trajectory) else Trajectory(turns, text)
 
 
@@ -109,12 +120,16 @@ def read_turns(turns: Sequence[Turn], shows: Shows) -> str:
     """Return what a judge reads of a response that consists of these turns.
 
     `final`: the assistant's last turn. `assistant`: all turns of the assistant's, without empty
-    ones. `trajectory`: all turns, unless the assistant's answer is the only one.
+    ones. `trajectory`: all turns, unless the assistant's answer is the only one. Turns with media
+    stay turns, since a text could not tell of it.
     """
-    assistant_texts = [turn.text for turn in turns if turn.role == "assistant"]
-    if shows == "trajectory" and len(turns) > len(assistant_texts[:1]):
+    assistant_turns = [turn for turn in turns if turn.role == "assistant"]
+    if shows == "trajectory" and len(turns) > len(assistant_turns[:1]):
         return Trajectory(turns)
-    return "\n\n".join(filter(None, assistant_texts[-1:] if shows == "final" else assistant_texts))
+    read_by_judge = assistant_turns[-1:] if shows == "final" else assistant_turns
+    if describe_media(read_by_judge):
+        return Trajectory(read_by_judge)
+    return "\n\n".join(turn.text for turn in read_by_judge if turn.text)
 
 
 def shown_turns(response: str) -> tuple[Turn, ...]:
@@ -122,7 +137,19 @@ def shown_turns(response: str) -> tuple[Turn, ...]:
     return response.turns if isinstance(response, Trajectory) and response.is_shown else ()
 
 
-def response_record(response: str) -> str | list[dict[str, str]]:
+def describe_media(turns: Iterable[Turn]) -> str:
+    """Return why no judge can read these turns: the media in them. Empty if there is none."""
+    kinds = dict.fromkeys(kind for turn in turns for kind in turn.media)
+    if not kinds:
+        return ""
+    shown_kinds = ", ".join(f"{kind!r:.40}" for kind in list(kinds)[:8])
+    return (
+        f"messages hold media ({shown_kinds}), and judges read text alone: leave such rows out, or "
+        "write in the text what the media shows"
+    )
+
+
+def response_record(response: str) -> str | list[dict[str, Any]]:
     """Return a response as JSON data: its text, or the messages of a trajectory that is shown."""
     turns = shown_turns(response)
     return messages_of(turns) if turns else str(response)
@@ -181,16 +208,24 @@ def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], st
     _require_texts(prompt_turns)
     if not any(turn.role == "user" for turn in prompt_turns):
         raise BadMessages("", "no turn of the user before the response")
-    return prompt_turns, turns[assistant_indices[-1]].text if assistant_indices else None
+    if not assistant_indices:
+        return prompt_turns, None
+    return prompt_turns, read_turns([turns[assistant_indices[-1]]], "final")
 
 
-def messages_of(turns: Sequence[Turn]) -> list[dict[str, str]]:
-    """Return turns as chat messages."""
-    return [{"role": turn.role, "content": turn.text} for turn in turns]
+def messages_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    """Return turns as chat messages. The kinds of their media stand under `media`."""
+    messages = []
+    for turn in turns:
+        message: dict[str, Any] = {"role": turn.role, "content": turn.text}
+        if turn.media:
+            message["media"] = list(turn.media)
+        messages.append(message)
+    return messages
 
 
 def content_text(message: Mapping[str, Any], where: str = "") -> str:
-    """Return the text of a message's content. Parts of other types than text are skipped.
+    """Return the text of a message's content. Parts of other types than text are left out.
 
     Raises BadMessages for content that is neither text nor a list of parts.
     """
@@ -200,7 +235,7 @@ def content_text(message: Mapping[str, Any], where: str = "") -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
-        return "\n".join(_read_part(part, where) for part in content if not _has_other_type(part))
+        return "\n".join(_read_part(part, where) for part in content if not _other_type(part))
     raise BadMessages(
         f"{where}.content", f"a message's content is text or a list of parts, not {content!r:.80}"
     )
@@ -223,7 +258,7 @@ class Context(Mapping[str, str]):
 
     texts: tuple[tuple[str, str], ...] | Mapping[str, str] = ()
     turns: tuple[Turn, ...] = ()
-    """Conversation that the response answers. Empty if the prompt is a lone user turn.
+    """Conversation that the response answers. Empty if the prompt is a lone user turn of text.
 
     If there are turns, the query is their plain text.
     """
@@ -249,8 +284,10 @@ class Context(Mapping[str, str]):
         return len(self.texts)
 
     def after(self, turns: tuple[Turn, ...]) -> Context:
-        """Return the same context with these turns. A lone user turn is stored as no turns."""
-        return replace(self, turns=() if [t.role for t in turns] == ["user"] else turns)
+        """Return the same context with these turns. A lone user turn without media is stored as no
+        turns."""
+        is_query = [turn.role for turn in turns] == ["user"] and not turns[0].media
+        return replace(self, turns=() if is_query else turns)
 
     def showing(self, texts: Mapping[str, str], rubric: tuple[RubricItem, ...] = ()) -> Context:
         """Return a context of these texts and rubric items after the same turns."""
@@ -288,20 +325,48 @@ class ContextColumn:
 def _convert_message(message: Any, where: str) -> Turn:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise BadMessages(where, f"not a message with a role: {message!r:.80}")
-    role = "system" if message["role"] == "developer" else message["role"]
-    return Turn(role, message_text(message, where))
+    role = ROLES.get(message["role"], message["role"])
+    return Turn(role, message_text(message, where), _find_media(message))
+
+
+def _find_media(message: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the kinds of media in a message: types of parts of its content, and keys beside it."""
+    kinds = [key for key in MEDIA_KEYS if not _is_empty(message.get(key))]
+    content = message.get("content")
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        kinds += [kind for part in content if (kind := _other_type(part))]
+    media = message.get("media")
+    if isinstance(media, list):  # as `messages_of` wrote it, here or in another process
+        kinds += [kind if isinstance(kind, str) else "media" for kind in media]
+    elif not _is_empty(media):
+        kinds.append("media")
+    return tuple(dict.fromkeys(kind for kind in kinds if not UNREAD_PARTS.search(kind)))
+
+
+def _is_empty(value: Any) -> bool:
+    """Return whether a value stands for nothing: null, false, or a list or array of no length."""
+    try:
+        return not len(value)
+    except TypeError:
+        return not value
 
 
 def message_text(message: Mapping[str, Any], where: str = "") -> str:
     """Return the text of a message, with one line for each tool call.
 
-    Raises BadMessages for invalid content or calls.
+    `function_call` is the one call of a message of older chat APIs. Raises BadMessages for invalid
+    content or calls.
     """
     content = content_text(message, where)
-    calls = message.get("tool_calls") or ()
+    calls = message.get("tool_calls")
+    if _is_empty(calls):
+        calls = ()
     if not isinstance(calls, Sequence) or isinstance(calls, str):
         raise BadMessages(f"{where}.tool_calls", f"not a list of calls: {calls!r:.80}")
     call_lines = [_format_call(call, f"{where}.tool_calls[{n}]") for n, call in enumerate(calls)]
+    function_call = message.get("function_call")
+    if not _is_empty(function_call):
+        call_lines.append(_format_call(function_call, f"{where}.function_call"))
     return "\n".join(filter(None, [content, *call_lines]))
 
 
@@ -311,10 +376,13 @@ def _format_call(call: Any, where: str) -> str:
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise BadMessages(where, f"not a call of a function with a name: {call!r:.80}")
     arguments = function.get("arguments")
-    arguments_text = (
-        arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    )
-    return f"[calls {function['name']} {arguments_text}]"
+    if not isinstance(arguments, str):
+        try:
+            arguments = json.dumps({} if _is_empty(arguments) else arguments, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            reason = f"arguments without a JSON form: {arguments!r:.80}"
+            raise BadMessages(where, reason) from error
+    return f"[calls {function['name']} {arguments}]"
 
 
 def _require_order(turns: Sequence[Turn]) -> None:
@@ -337,14 +405,16 @@ def _require_order(turns: Sequence[Turn]) -> None:
 
 def _require_texts(turns: Sequence[Turn]) -> None:
     for n, turn in enumerate(turns):
-        if not turn.text.strip():
+        if not turn.text.strip() and not turn.media:
             raise BadMessages(f"[{n}].content", f"blank: {turn.text!r:.40}")
 
 
-def _has_other_type(part: Any) -> bool:
-    """Return whether a content part has another type than text."""
+def _other_type(part: Any) -> str:
+    """Return the type of a content part that is no text; "" for text, and without a type."""
     kind = part.get("type") if isinstance(part, Mapping) else None
-    return isinstance(kind, str) and kind not in TEXT_PARTS
+    if not isinstance(kind, str) or kind in TEXT_PARTS:
+        return ""
+    return kind or "part without a type"
 
 
 def _read_part(part: Any, where: str) -> str:

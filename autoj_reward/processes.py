@@ -42,10 +42,18 @@ def processes() -> int:
     return 1
 
 
+def ranks() -> int:
+    """Return the number of ranks that gather in torch.distributed; 1 without it."""
+    distributed = _find_distributed()
+    return 1 if distributed is None else int(distributed.get_world_size())
+
+
 def is_first_rank() -> bool:
     """Return whether this process is rank 0, or the only one."""
     distributed = _find_distributed()
-    return distributed is None or distributed.get_rank() == 0
+    if distributed is None:  # the launcher's word counts until the ranks are connected
+        return int(os.environ.get("RANK") or 0) == 0
+    return bool(distributed.get_rank() == 0)
 
 
 def of_first_rank(name: str, value: T) -> T:

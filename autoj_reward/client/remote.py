@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +30,7 @@ from autoj_reward.errors import (
 )
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
 from autoj_reward.journal import read_judgement
+from autoj_reward.logs import LOG
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import VIEWS
 from autoj_reward.types import (
@@ -48,6 +49,8 @@ CONNECT_S, PROBE_S, PAUSE_S = 5.0, 5.0, 0.5
 service."""
 LONGEST_WAIT_S = 60.0
 """Limit in seconds on a busy service's `Retry-After`."""
+REMIND_S = 60.0
+"""Seconds between two log lines while a service does not answer."""
 PASSING = (408, 429)
 """Client error statuses that are retried. Every 5xx except 500 is retried too."""
 NO_JUDGEMENT = (ValueError, KeyError, TypeError, AttributeError, IndexError)
@@ -81,6 +84,50 @@ class ServiceDescription:
     """Whether the judge compares two responses; None if the service does not say."""
 
 
+class ServiceBusy(EngineUnavailable):
+    """The service takes no more requests for now."""
+
+
+class Outage:
+    """Log lines on a service that does not answer: at once, then each minute, and when it does.
+
+    Without them a trainer whose service was killed would wait in silence, up to the deadline of its
+    judgements. now: a clock in seconds.
+    """
+
+    def __init__(self, address: str, now: Callable[[], float] = time.monotonic) -> None:
+        self._address, self._now = address, now
+        self._began: float | None = None
+        self._logged = 0.0
+
+    def add(self, problem: str) -> None:
+        """Note an attempt that failed. problem: why."""
+        now = self._now()
+        if self._began is None:
+            self._began = self._logged = now
+            LOG.warning("waiting for the reward service at %s: %s", self._address, problem)
+        elif now - self._logged >= REMIND_S:
+            self._logged = now
+            waited_s = now - self._began
+            LOG.warning(
+                "still waiting for the reward service at %s, for %.0f s: %s",
+                self._address,
+                waited_s,
+                problem,
+            )
+
+    def end(self) -> None:
+        """Note an answer."""
+        if self._began is not None:
+            waited_s = self._now() - self._began
+            self._began = None
+            LOG.warning(
+                "the reward service at %s answers again after %.0f s: going on",
+                self._address,
+                waited_s,
+            )
+
+
 class HttpBackend:
     """Backend for a running reward service. Make one with `connect`."""
 
@@ -91,6 +138,7 @@ class HttpBackend:
     ) -> None:
         self._base, self._client = base, client
         self.address, self.judge, self.description = base.root, description.judge, description
+        self._outage = Outage(base.root)
 
     @classmethod
     async def connect(cls, address: str, token: str, start_s: float) -> HttpBackend:
@@ -103,18 +151,20 @@ class HttpBackend:
         # No timeout on reading: the RewardClient keeps the deadline.
         client = session(base, headers={"Authorization": f"Bearer {token}"}, connect_s=CONNECT_S)
         deadline = time.monotonic() + start_s
+        outage = Outage(base.root)
         try:
             while True:
                 try:
-                    return cls(
-                        base, client, await _fetch_description(client, base, min(PROBE_S, start_s))
-                    )
+                    description = await _fetch_description(client, base, min(PROBE_S, start_s))
+                    outage.end()
+                    return cls(base, client, description)
                 except EngineUnavailable as error:
                     if time.monotonic() + PAUSE_S > deadline:
                         raise EngineUnavailable(
                             f"no reward service at {base.root} within {start_s:g} s ({error}): "
                             "start it with `autoj serve`, or correct service.address"
                         ) from error
+                    outage.add(str(error))
                 await asyncio.sleep(PAUSE_S)
         except BaseException:
             await client.close()
@@ -148,7 +198,11 @@ class HttpBackend:
             try:
                 async with aclosing(self._post_items([items[n] for n in group])) as answers:
                     async for n, judgement in answers:
+                        self._outage.end()
                         yield group[n], judgement
+            except EngineUnavailable as error:
+                self._note_failure(error)
+                raise
             except InputRejected as error:  # HTTP 413 for the whole group, so before any answer
                 half = len(group) // 2
                 if half:
@@ -178,16 +232,24 @@ class HttpBackend:
         while (left_s := deadline - time.monotonic()) > 0:
             try:
                 async with asyncio.timeout(left_s):
-                    return await self._post_member(request, left_s)
+                    judgement = await self._post_member(request, left_s)
+                self._outage.end()
+                return judgement
             except InputRejected as error:
                 return self._reject_input(str(error))
             except TimeoutError:
                 break
             except EngineUnavailable as error:
+                self._note_failure(error)
                 last_problem, pause_s = f"; last: {error}", max(PAUSE_S, error.retry_after_s)
                 await asyncio.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
         reason = f"no answer within {deadline_s:g} s{last_problem}"
         return Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.judge)
+
+    def _note_failure(self, error: EngineUnavailable) -> None:
+        """Log that the service does not answer. A busy service and one that lost a replica do."""
+        if not isinstance(error, ServiceBusy | ReplicaLost):
+            self._outage.add(str(error))
 
     async def _post_member(self, request: Mapping[str, Any], deadline_s: float) -> Judgement:
         headers = {"X-Deadline-S": f"{deadline_s:.3f}"}
@@ -240,7 +302,8 @@ class HttpBackend:
         if status == 413:
             raise InputRejected(f"{self.address} takes no body of this input's size")
         if status in PASSING or status > 500:
-            error = EngineUnavailable(f"{self.address}: HTTP {status}")
+            kind = ServiceBusy if status in PASSING else EngineUnavailable
+            error = kind(f"{self.address}: HTTP {status}")
             error.retry_after_s = retry_after_s(answer.headers, LONGEST_WAIT_S)
             raise error
         if status != 200:

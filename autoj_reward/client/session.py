@@ -18,6 +18,7 @@ from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.spec import JudgeSpec, spec_of
+from autoj_reward.processes import is_first_rank, processes
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.tracing import start_tracing
 
@@ -43,6 +44,20 @@ def client_of(
     return client
 
 
+def require_one_judge(config: JudgeConfig, rank_0_may: bool = True) -> None:
+    """Raise ConfigError where each process of a training would start replicas of its own.
+
+    rank_0_may: whether rank 0 may start them, alone.
+    """
+    if not config.on_replicas or processes() == 1 or (rank_0_may and is_first_rank()):
+        return
+    raise ConfigError(
+        f"this is one of {processes()} processes of a training, and each would start a Ray and a "
+        "judge of its own: start one judge for all with `autoj serve`, and name its address in "
+        "reward.service (of a Judge: Judge.connect)"
+    )
+
+
 @asynccontextmanager
 async def open_judge(
     judge: JudgeConfig | JudgeSpec,
@@ -56,7 +71,8 @@ async def open_judge(
     """Open the judge of a config and yield its client. What was started stops at the end.
 
     require: as for `RewardClient`.
-    cluster: where to deploy replicas; None starts a cluster and closes it at the end.
+    cluster: where to deploy replicas; None starts a cluster and closes it at the end. Raises
+        ConfigError without one in a process of a training other than rank 0.
     gpus: GPUs that this cluster may use, in the form of CUDA_VISIBLE_DEVICES; None: those of this
         process.
 
@@ -77,6 +93,8 @@ async def open_judge(
         finally:
             await backend.close()
         return
+    if cluster is None:
+        require_one_judge(spec.config)
     with from_extras():
         from autoj_reward.replicas.cluster import Cluster
 

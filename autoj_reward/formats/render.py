@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from autoj_reward.conversation import Turn, read_turns, shown_turns
+from autoj_reward.conversation import Turn, describe_media, read_turns, shown_turns
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
@@ -306,7 +306,10 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
 
 
 def require_readable(item: JudgeInput, max_chars: int) -> None:
-    """Raise InputRejected for a text over `max_chars` characters or with invalid Unicode."""
+    """Raise InputRejected for media, and for a text over `max_chars` characters or with invalid
+    Unicode."""
+    if reason := describe_media(item.turns):
+        raise InputRejected(reason)
     for text in item.untrusted:
         if len(text) > max_chars:
             raise InputRejected(
@@ -316,7 +319,10 @@ def require_readable(item: JudgeInput, max_chars: int) -> None:
 
 
 def require_unicode(text: str) -> None:
-    """Raise InputRejected for text with half of a surrogate pair, which no tokenizer can read."""
+    """Raise InputRejected for what no tokenizer can read: half of a surrogate pair in a text, and
+    media in a response whose turns are shown."""
+    if reason := describe_media(shown_turns(text)):
+        raise InputRejected(reason)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

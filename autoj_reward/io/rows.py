@@ -222,7 +222,7 @@ def queries(
     def build(line: int, value: Any) -> QueryRow:
         fields = check.own_fields(value)
         query_fields, turns = with_query(fields)
-        query = check.text(query_fields, "query", blank=False)
+        query = check.text(query_fields, "query", blank=bool(turns))
         responses = check.responses(fields)
         if answered and responses is None:
             raise BadField("responses", "none given, and the config has no policy")
@@ -243,7 +243,7 @@ def group_rows(source: str, context_columns: Sequence[ContextColumn] = ()) -> St
     def build(line: int, value: Any) -> TextRow:
         fields = check.own_fields(value)
         query_fields, turns = with_query(fields)
-        query = check.text(query_fields, "query", blank=False)
+        query = check.text(query_fields, "query", blank=bool(turns))
         responses = check.responses(fields) or ()
         if len(responses) < 2:
             raise BadField("responses", f"{len(responses)} given: a group has two or more")
@@ -270,7 +270,7 @@ def text_rows(source: str, *names: str, asked: Sequence[ContextColumn] = ()) -> 
         texts = tuple(
             check.response(query_fields, name)
             if name.startswith("response")
-            else check.text(query_fields, name, blank=name != "query")
+            else check.text(query_fields, name, blank=name != "query" or bool(turns))
             for name in names
         )
         return TextRow(line, texts, fields, check.context(fields, asked).after(turns))

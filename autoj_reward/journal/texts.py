@@ -89,7 +89,9 @@ class Texts:
         return [{**message, "content": self.keep(message["content"], at)} for message in text]
 
     def _read_turns(self, messages: Sequence[dict[str, Any]]) -> tuple[Turn, ...]:
-        return tuple(Turn(m["role"], self.read(m["content"])) for m in messages)
+        return tuple(
+            Turn(m["role"], self.read(m["content"]), tuple(m.get("media", ()))) for m in messages
+        )
 
     def read_judged(self, row: Sequence[Any]) -> tuple[JudgeInput, dict[str, Any]]:
         """Return the input and the judgement's record of a row of `judgements`.

@@ -45,7 +45,7 @@ def judge_scorer() -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         try:
             rated_candidate = make_candidate(model, state, target)
-        except InputError as error:  # messages or metadata that no judge can be shown
+        except InputError as error:  # metadata that no judge can be shown
             return Score.unscored(explanation=str(error), metadata={REASON: "scoring_failed"})
         [reward] = await model.rewards([rated_candidate], budgets)
         return make_score(reward, rated_candidate)

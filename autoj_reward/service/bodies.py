@@ -135,7 +135,8 @@ class Body(BaseModel):
 
 
 class MessagePart(BaseModel):
-    """A part of a message's content. Only text parts are read."""
+    """A part of a message's content. Text is read. Pictures, sound and files make their input
+    `input_rejected`. Parts of thinking, refusals and tools are left out."""
 
     model_config = DESCRIBED
 
@@ -146,16 +147,19 @@ class MessagePart(BaseModel):
 
 
 class ChatMessage(BaseModel):
-    """One message of a conversation."""
+    """One message of a conversation. Other keys are not read, except that pictures, sound and files
+    (`images`, `audio`, ...) make its input `input_rejected`."""
 
-    model_config = DESCRIBED
+    model_config = DESCRIBED | ConfigDict(extra="allow")
 
     role: Text
     """Role of the speaker, such as `user` or `assistant`."""
     content: Text | list[MessagePart] | None = None
-    """Text, or parts of which only the text ones are read."""
+    """Text, or parts."""
     tool_calls: list[dict[str, Any]] | None = None
     """Tool calls in the form of chat completions."""
+    function_call: dict[str, Any] | None = None
+    """The one call of older chat completions."""
 
 
 ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_TURNS)]

@@ -37,7 +37,6 @@ from pydantic import BaseModel, Field
 
 from autoj_reward.client.client import RewardClient
 from autoj_reward.config import AUDIT, RewardConfig
-from autoj_reward.conversation import content_text
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.service.bodies import (
     DESCRIBED,
@@ -52,7 +51,7 @@ from autoj_reward.service.gateway import run_name
 from autoj_reward.trainer.llamafactory import get_scores
 from autoj_reward.trainer.openrlhf import get_reward
 from autoj_reward.trainer.parts import Reward
-from autoj_reward.trainer.prompts import candidate, mappings
+from autoj_reward.trainer.prompts import Turn, candidate, mappings
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import row_rewards
 from autoj_reward.trainer.shaping import Budgets, FailureBudget, make_budgets
@@ -322,6 +321,7 @@ async def _make_comparison_answer(
     middle = model.parts.middle
     shares = [model.parts.share(middle if r.raw is None else r.raw) for r in rewards]
     low, high = SCORE_RANGE
+    compares = compares and not any(candidate.unusable for candidate in candidates)
     scores = [low + (high - low) * share for share in shares]
     ranking = UNDECIDED - 2.5 * (shares[0] - shares[1])
     if compares and shares[0] == shares[1]:
@@ -339,7 +339,10 @@ def _read_two_candidates(body: ResponsesBody) -> list[Candidate]:
     if metadata.get("principle"):
         raise InputError("this judge has its own criteria: set use_principle to false")
     turns = [] if isinstance(body.input, str) else mappings(body.input)
-    responses = {t["role"]: content_text(t) for t in turns if t["role"] in ROLES} | metadata
+    responses: dict[str, Turn] = dict(metadata)
+    for turn in turns:
+        if turn["role"] in ROLES:
+            responses.setdefault(turn["role"], [turn | {"role": "assistant"}])
     if any(role not in responses for role in ROLES):
         raise InputError("two responses are compared: metadata.response_1 and metadata.response_2")
     prompt_turns = [turn for turn in turns if turn["role"] not in ROLES]

@@ -54,11 +54,14 @@ async def reward(
     The query is the row's `messages`, else the user's text in the prompt. The judge shows the row's
     columns as context, with `answer` as the reference. Raises BudgetExceeded when too many
     judgements of this process have failed. Raises ConfigError if the config needs the other
-    responses of a query, InputError for invalid messages.
+    responses of a query.
     """
     refuse_groups(reward_model().config, ONE_BY_ONE)
     row = {**data, "label": data.get("answer")}
-    request = (data.get("messages") or prompt, completions, row)
+    messages = data.get("messages")
+    if messages is None or (isinstance(messages, list) and not messages):
+        messages = prompt
+    request = (messages, completions, row)
     [number] = await row_rewards(reward_model(), [request])
     return number
 

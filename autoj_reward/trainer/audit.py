@@ -29,6 +29,14 @@ LOG = logging.getLogger("autoj_reward.trainer")
 T = TypeVar("T")
 AUDIT_BOUNDS = {"opposition": 4.0, "gap_trend": 0.25, "canary": 0.2}
 """Highest value of each metric that raises no alarm; see `Audit.figures`."""
+AUDIT_METRICS = tuple(
+    f"audit/{name}"
+    for name in (
+        *("gap", "gap_trend", "correlation", "opposition", "failures", "canary"),
+        *(f"alarm_{name}" for name in AUDIT_BOUNDS),
+    )
+)
+"""Names of the metrics of an audit, at all times; see `Audit`."""
 WINDOW, LEAST = 200, 50
 """Latest audited responses that count, and those before the first gap is taken and any alarm."""
 GROUP_WINDOW, LEAST_GROUPS = 40, 12

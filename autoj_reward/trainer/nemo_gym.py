@@ -26,7 +26,7 @@ from nemo_gym.base_resources_server import (
 from pydantic import ConfigDict
 
 from autoj_reward.trainer.parts import Reward
-from autoj_reward.trainer.prompts import candidate, mappings, read_response
+from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.stats import row_figures
 
@@ -61,14 +61,13 @@ class JudgeResourcesServer(SimpleResourcesServer):
 
         The judge shows the row's own fields as context, with `expected_answer` as the reference.
         Raises BudgetExceeded when too many judgements of this process have failed. Raises
-        ConfigError if the config needs the other responses of a query, InputError for an input that
-        is neither text nor messages. Gym answers each of them with 500.
+        ConfigError if the config needs the other responses of a query. Gym answers each of them
+        with 500.
         """
         model = reward_model()
         prompt = _read_messages(body.responses_create_params.input)
         context = model.fields.read(_read_row(body), "expected_answer")
-        response = read_response(_read_turns(body.response.output), "final")
-        candidates = [candidate(prompt, response, context)]
+        candidates = [candidate(prompt, _read_turns(body.response.output), context)]
         rewards = await model.rewards(candidates)
         [number] = model.numbers(rewards, candidates)
         [reward] = rewards
@@ -107,7 +106,7 @@ def _read_turns(items: Any) -> list[Any]:
         if item.get("type") == "function_call":
             turns.append({"role": "assistant", "tool_calls": [item]})
         elif item.get("type") == "function_call_output":
-            turns.append({"role": "tool", "content": item["output"]})
+            turns.append({"role": "tool", "content": item.get("output")})
         elif "role" in item:
             turns.append(item)
     return turns

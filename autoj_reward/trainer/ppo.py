@@ -22,7 +22,7 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.trainer.prompts import Turn, candidate, query_text, refuse_needed
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import refuse_groups
-from autoj_reward.trainer.stats import batch_metrics
+from autoj_reward.trainer.stats import batch_metrics, tag_metrics
 from autoj_reward.types import Candidate
 
 
@@ -60,7 +60,7 @@ class PPOReward(nn.Module):
 
     @property
     def figures(self) -> dict[str, float]:
-        """Return the metrics of the last batch; see `stats.batch_metrics`."""
+        """Return the metrics of the last batch; see `batch_metrics` and `tag_metrics`."""
         return self.judge.figures
 
 
@@ -81,7 +81,8 @@ class _Judge(nn.Module):
         rows = input_ids.masked_fill(~attention_mask.bool(), self._tokenizer.pad_token_id)
         candidates = [self._read_candidate(row) for row in rows.tolist()]
         rewards = self._model.rewards_now(candidates)
-        self.figures = batch_metrics(rewards, candidates)
+        figures = batch_metrics(rewards, candidates, self._model.config)
+        self.figures = figures | tag_metrics(rewards)
         numbers = self._model.numbers(rewards, candidates)
         state = torch.tensor(numbers, dtype=torch.float32, device=input_ids.device)
         return SimpleNamespace(hidden_states=(state[:, None, None].expand(*input_ids.shape, 1),))

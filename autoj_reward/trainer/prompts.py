@@ -68,22 +68,41 @@ def query_text(prompt: Turn) -> str:
     return prompt if isinstance(prompt, str) else to_plain_text(turns_of(prompt))
 
 
-def candidate(prompt: Turn, response: str, context: Mapping[str, str] = EMPTY_CONTEXT) -> Candidate:
-    """Return the candidate of a response to a plain prompt or a conversation.
+def candidate(
+    prompt: Turn,
+    completion: Turn,
+    context: Mapping[str, str] = EMPTY_CONTEXT,
+    default: Shows = "final",
+    text: str | None = None,
+) -> Candidate:
+    """Return the candidate of a completion to a plain prompt or a conversation.
 
-    The conversation's turns may be in any order. Raises InputError for a prompt that is neither
-    text nor messages.
+    The turns of either may be in any order. Malformed messages make the candidate unusable, with
+    the reason: it stays in its place and group, so that it costs no other row of its batch.
+
+    default: what a judge reads of several turns of the completion if its `shows` is null. text: a
+    text that it reads then instead.
     """
+    reason = ""
+    try:
+        response = read_response(completion, default, text)
+    except InputError as error:
+        response, reason = "", f"completion: {error}"
     if isinstance(prompt, str):
-        return Candidate(prompt, response, context=context)
-    return after(turns_of(prompt), response, context)
+        return Candidate(prompt, response, context=context, unusable=reason)
+    try:
+        turns = turns_of(prompt)
+    except InputError as error:
+        # Equal prompts stay one group; no judge sees this text.
+        return Candidate(f"{prompt!r}", response, context=context, unusable=f"prompt: {error}")
+    return replace(after(turns, response, context), unusable=reason)
 
 
 def read_response(completion: Turn, default: Shows, text: str | None = None) -> str:
     """Return the response: a plain completion, or the text and turns of its messages.
 
-    default: what a judge reads of several turns if its `shows` is null. text: a text that it reads
-    then instead. Raises InputError for a completion that is neither text nor messages.
+    default, text: as for `candidate`. Raises InputError for a completion that is neither text nor
+    messages.
     """
     return completion if isinstance(completion, str) else response_of(completion, default, text)
 

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from autoj_reward.client.client import CLOSED, RewardClient
 from autoj_reward.client.judging import describe_run
-from autoj_reward.client.session import open_reward
+from autoj_reward.client.session import open_reward, require_one_judge
 from autoj_reward.config import AUDIT, JUDGE, JudgeConfig, JudgedConfig, RewardConfig, View
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
@@ -37,10 +37,11 @@ from autoj_reward.trainer.shaping import (
     Fallback,
     Shaper,
     make_budgets,
+    needs_groups,
     require_groups,
 )
 from autoj_reward.trainer.trl import GRPOReward, PartRewards, TRLReward
-from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Pair, group_key
+from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, Pair, Verdict, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -127,8 +128,12 @@ class RewardModel:
         self.close()
 
     def open(self) -> None:
-        """Start the judge's replicas, or connect to the service. Raises ConfigError, ModelError, or
-        EngineUnavailable naming the address."""
+        """Start the judge's replicas, or connect to the service.
+
+        Raises ConfigError, ModelError, or EngineUnavailable naming the address. Each process of a
+        training would start a judge, so replicas are refused there. Only rank 0 may start them, for
+        a reward that it judges for all ranks.
+        """
         with self._lock:
             self._closed = False
             self._start()
@@ -143,6 +148,9 @@ class RewardModel:
                 "start the judge with `autoj serve` and name its address in reward.service, or ask "
                 "it in the process that opened it"
             )
+        for judge in self.config.started:
+            # Rank 0 judges for all ranks where a reward needs whole groups.
+            require_one_judge(judge, rank_0_may=needs_groups(self.config))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=_run, args=(self._loop,), name="autoj-reward", daemon=True
@@ -226,9 +234,8 @@ class RewardModel:
             name: (sorted(views), dict(await self.clients[name].finding()))
             for name, views in self._views.items()
         }
-        judges = {
-            name: judged_config.judge.model for name, judged_config in self.config.judged.items()
-        }
+        # A training may have several reward models; their judges may share a model.
+        judges = {name: [spec.config.model, spec.format.name] for name, spec in self.judges.items()}
         key = f"autoj-reward-views {json.dumps(judges, sort_keys=True)}"
         agreed_findings = await asyncio.to_thread(of_first_rank, key, findings)
         views = {}
@@ -337,10 +344,16 @@ class RewardModel:
         """Return the number of fallbacks that `numbers` has returned in this run."""
         return self._fallback.used
 
-    def compare_now(self, pairs: Sequence[Pair | tuple[str, str, str]]) -> list[Comparison]:
-        """Compare pairs, or (query, first, second) triples, in both orders. Raises BudgetExceeded,
-        and ConfigError if the reward has several parts."""
-        return self._submit(self._compare(pairs)).result()
+    def compare_now(
+        self, pairs: Sequence[Pair | tuple[str, str, str]], unusable: Sequence[str] = ()
+    ) -> list[Comparison]:
+        """Compare pairs, or (query, first, second) triples, in both orders.
+
+        unusable: for each pair why it cannot be judged, "" if it can; empty if all can. Such a pair
+        is a failed comparison. Raises BudgetExceeded, and ConfigError if the reward has several
+        parts.
+        """
+        return self._submit(self._compare(pairs, unusable or [""] * len(pairs))).result()
 
     async def _rewards(
         self, candidates: Sequence[Candidate], budgets: Budgets | None = None
@@ -421,7 +434,9 @@ class RewardModel:
             for c in candidates
         ]
 
-    async def _compare(self, pairs: Sequence[Pair | tuple[str, str, str]]) -> list[Comparison]:
+    async def _compare(
+        self, pairs: Sequence[Pair | tuple[str, str, str]], unusable: Sequence[str]
+    ) -> list[Comparison]:
         if not self.parts.alone:
             raise ConfigError("only the judge compares, and parts stand beside it: rate instead")
         if self.audit:
@@ -430,7 +445,18 @@ class RewardModel:
             )
         start_s = time.monotonic()
         with span("autoj.comparisons", {"autoj.pairs": len(pairs)}):
-            comparisons = await self.clients[JUDGE].compare(pairs)
+            answers = iter(
+                await self.clients[JUDGE].compare(
+                    [pair for pair, reason in zip(pairs, unusable, strict=True) if not reason]
+                )
+            )
+        comparisons = []
+        for reason in unusable:
+            if reason:
+                rejected = Judgement(Outcome.INPUT_REJECTED, reason=reason)
+                comparisons.append(Comparison(Verdict.FAILED, (rejected, rejected), reason))
+            else:
+                comparisons.append(next(answers))
         self.waited_s += time.monotonic() - start_s
         self._budgets[JUDGE].count(
             [order for comparison in comparisons for order in comparison.orders]

@@ -48,8 +48,7 @@ async def row_rewards(
 
     A prompt is messages, or text with or without a chat template. The row holds the context that
     the judge shows, with `label` as the reference. budgets: failure budgets of the calling run, if
-    several share the model. Raises BudgetExceeded when too many judgements have failed, InputError
-    for a prompt that is neither text nor messages.
+    several share the model. Raises BudgetExceeded when too many judgements have failed.
     """
     candidates = [
         candidate(

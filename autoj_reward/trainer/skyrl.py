@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from autoj_reward.trainer.prompts import Turn, candidate, read_response, strip_end_token
+from autoj_reward.trainer.prompts import Turn, candidate, strip_end_token
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import refuse_groups
 from autoj_reward.trainer.stats import row_figures
@@ -57,8 +57,7 @@ def _make_judge_env() -> type:
             Failed judgements get the configured fallback. Raises BudgetExceeded, which ends the run
             with its message, when too many judgements of this process have failed.
             """
-            response = read_response(completion, "final")
-            model, candidates = reward_model(), [candidate(self.prompt, response)]
+            model, candidates = reward_model(), [candidate(self.prompt, completion)]
             [reward] = rewards = model.rewards_now(candidates)
             [number] = model.numbers(rewards, candidates)
             self.figures = row_figures(reward, model.parts)

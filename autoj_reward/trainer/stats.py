@@ -1,25 +1,35 @@
-"""Metrics of a batch of rewards, with the same names for every batch."""
+"""Metrics of a batch of rewards. Their names depend on the config alone.
+
+Trainers gather metrics over ranks name by name. A rank whose rows lack what a metric measures must
+therefore log it as NaN: with a name less, all ranks would wait for it, or average two metrics.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from statistics import stdev
 
+from autoj_reward.config import JUDGE, RewardConfig
 from autoj_reward.judge.health import BOUNDS, JudgeHealth
 from autoj_reward.questions.rank import ORDER_SPREAD, POSITION_CORRELATION, STANDARD_ERROR
 from autoj_reward.questions.rate import VOTE_SPREAD
+from autoj_reward.questions.rubric import ABSTAINED, MET, TAG
 from autoj_reward.questions.tie_break import count_tied_pairs
-from autoj_reward.rubric_items import RUBRIC
+from autoj_reward.trainer.audit import AUDIT_METRICS
 from autoj_reward.trainer.parts import Parts, Reward
-from autoj_reward.types import Candidate, GroupKey, Judgement, Outcome, group_key
+from autoj_reward.types import Candidate, GroupKey, Outcome, group_key
 
 RELATIVE_SLOTS = STANDARD_ERROR, ORDER_SPREAD, POSITION_CORRELATION
 """Slots of a response that was judged beside others."""
 
 
-def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Return the metrics of a batch; {} for an empty one. A metric without data is NaN.
+def batch_metrics(
+    rewards: Sequence[Reward], candidates: Sequence[Candidate], config: RewardConfig
+) -> dict[str, float]:
+    """Return the metrics of a batch. A metric without data is NaN.
+
+    config: that of the reward. It alone decides on the names.
 
     - `judge/<outcome>`, `judge/forced`, `judge/flagged`: share of the batch, 0 to 1.
     - `judge/tie_rate`: share of the pairs within a group that have equal raw rewards.
@@ -28,33 +38,25 @@ def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     - `judge/tokens_in`, `judge/tokens_out`: mean tokens of a judgement.
     - `judge/seconds`, `judge/queued_seconds`: mean seconds in the judge's engine and in its queue.
     - `judge/response_characters`: mean length of the responses.
+    - `judge/vote_spread`: standard deviation of the ratings of a response's critiques, mean over
+      responses with several; with `judge.critiques` above 1.
+    - `judge/standard_error`, `judge/order_spread`, `judge/position_correlation`: means over the
+      responses, with `relative`; see `Ranking`.
+    - `rubric/met`, `rubric/abstained`: mean share that holds of the items with positive points, and
+      share of items without a verdict, if rubrics are scored item by item. `rubric/tag/<tag>`: mean
+      share of the items of a tag, for the tags in the file `rubric.items`; see `tag_metrics`.
     - `parts/<name>`: mean of a part's numbers in its own unit, with several parts.
     - `parts/<name>_abstains`: share of the responses on which the part abstains.
-
-    - `rubric/met`, `rubric/abstained`: mean share that holds of the items with positive points, and
-      share of items without a verdict, if rubrics are scored. `rubric/tag/<tag>`: mean share of the
-      items of a tag.
-    - `judge/vote_spread`: standard deviation of the ratings of a response's critiques, mean over
-      responses with several.
-    - `judge/standard_error`, `judge/order_spread`, `judge/position_correlation`: means over the
-      responses, if groups are judged together; see `Ranking`.
     - `audit/…`: metrics of the audits that have ended, with `reward.audit`; see `Audit`.
 
     With several parts, raw and shaped rewards are those of all parts together.
     """
-    if not rewards:
-        return {}
     judgements = [reward.judgement for reward in rewards]
-    n = len(rewards)
-
-    def mean(values: Sequence[float]) -> float:
-        return sum(values) / len(values) if values else math.nan
-
-    figures = {
-        f"judge/{outcome.value}": sum(j.outcome is outcome for j in judgements) / n
-        for outcome in Outcome
-        if outcome is not Outcome.ABANDONED  # only best-of-N on a budget has it
-    }
+    figures = {}
+    for outcome in Outcome:
+        if outcome is not Outcome.ABANDONED:  # only best-of-N on a budget has it
+            shares = [float(judgement.outcome is outcome) for judgement in judgements]
+            figures[f"judge/{outcome.value}"] = _mean(shares)
     groups: dict[GroupKey, list[float]] = {}
     for reward, candidate in zip(rewards, candidates, strict=True):
         if reward.raw is not None:
@@ -62,69 +64,65 @@ def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     several = [values for values in groups.values() if len(values) > 1]
     pairs = sum(math.comb(len(values), 2) for values in several)
     ties = sum(map(count_tied_pairs, several))
-    return figures | {
-        "judge/forced": mean([float(j.forced) for j in judgements]),
-        "judge/flagged": mean([float(bool(j.flags)) for j in judgements]),
+    figures |= {
+        "judge/forced": _mean([float(j.forced) for j in judgements]),
+        "judge/flagged": _mean([float(bool(j.flags)) for j in judgements]),
         "judge/tie_rate": ties / pairs if pairs else math.nan,
-        "judge/group_std": mean([stdev(values) for values in several]),
-        "judge/raw": mean([r.raw for r in rewards if r.raw is not None]),
-        "judge/shaped": mean([r.value for r in rewards if r.value is not None]),
-        "judge/tokens_in": mean([float(j.usage.tokens_in) for j in judgements]),
-        "judge/tokens_out": mean([float(j.usage.tokens_out) for j in judgements]),
-        "judge/seconds": mean([j.usage.latency_s for j in judgements]),
-        "judge/queued_seconds": mean([j.usage.queued_s for j in judgements]),
-        "judge/response_characters": mean([float(len(c.response)) for c in candidates]),
-        **_average_slots(judgements, (VOTE_SPREAD,), mean),
-        **_average_slots(judgements, RELATIVE_SLOTS, mean),
-        **_average_rubric_slots(judgements, mean),
-        **_average_parts([reward.parts for reward in rewards], mean),
-        **rewards[-1].audit,
+        "judge/group_std": _mean([stdev(values) for values in several]),
+        "judge/raw": _mean([r.raw for r in rewards if r.raw is not None]),
+        "judge/shaped": _mean([r.value for r in rewards if r.value is not None]),
+        "judge/tokens_in": _mean([float(j.usage.tokens_in) for j in judgements]),
+        "judge/tokens_out": _mean([float(j.usage.tokens_out) for j in judgements]),
+        "judge/seconds": _mean([j.usage.latency_s for j in judgements]),
+        "judge/queued_seconds": _mean([j.usage.queued_s for j in judgements]),
+        "judge/response_characters": _mean([float(len(c.response)) for c in candidates]),
     }
+    for name, slot in _slots_by_metric(config).items():
+        readings = [judgement.reading(slot) for judgement in judgements]
+        figures[name] = _mean([r.value for r in readings if r and r.value is not None])
+    for name in part_names(config):
+        values = [reward.parts[name] for reward in rewards]
+        figures[f"parts/{name}"] = _mean([value for value in values if value is not None])
+        figures[f"parts/{name}_abstains"] = _mean([float(value is None) for value in values])
+    if config.audit:
+        latest = rewards[-1].audit if rewards else {}
+        figures |= {name: latest.get(name, math.nan) for name in AUDIT_METRICS}
+    return figures
 
 
-def _average_slots(
-    judgements: Sequence[Judgement],
-    names: Sequence[str],
-    mean: Callable[[Sequence[float]], float],
-) -> dict[str, float]:
-    """Return the mean value of each of these slots; {} if no judgement has any of them."""
-    readings = {
-        name: [reading for j in judgements if (reading := j.reading(name))] for name in names
-    }
-    values = {
-        name: [r.value for r in slot_readings if r.value is not None]
-        for name, slot_readings in readings.items()
-    }
-    return {
-        f"judge/{name}": mean(slot_values)
-        for name, slot_values in values.items()
-        if any(readings.values())
-    }
+def _slots_by_metric(config: RewardConfig) -> dict[str, str]:
+    """Return the slots of the main judge whose mean value is a metric, by the metric's name."""
+    if config.relative:
+        return {f"judge/{slot}": slot for slot in RELATIVE_SLOTS}
+    if config.rubric:
+        if config.rubric.by == "overall":  # one rating, without verdicts on items
+            return {}
+        tags = {tag for item in config.rubric.load() for tag in item.tags}
+        slots = [MET, ABSTAINED, *(TAG + tag for tag in sorted(tags))]
+        return {slot: slot for slot in slots}
+    return {f"judge/{VOTE_SPREAD}": VOTE_SPREAD} if config.judge.critiques > 1 else {}
 
 
-def _average_rubric_slots(
-    judgements: Sequence[Judgement], mean: Callable[[Sequence[float]], float]
-) -> dict[str, float]:
-    """Of responses that were scored by rubric items; nothing for others.
+def tag_metrics(rewards: Sequence[Reward]) -> dict[str, float]:
+    """Return `rubric/tag/<tag>` for each tag of this batch's rubrics: mean share of its items.
 
-    The names begin with `rubric/`. They are those of this call's rubrics: tags may differ by row.
+    Rows bring tags of their own, so the names differ by batch and by rank.
     """
     values_by_slot: dict[str, list[float]] = {}
-    for reading in (reading for j in judgements for reading in j.readings):
-        if reading.slot.startswith(f"{RUBRIC}/") and reading.value is not None:
-            values_by_slot.setdefault(reading.slot, []).append(reading.value)
-    return {name: mean(values) for name, values in values_by_slot.items()}
+    for reward in rewards:
+        for reading in reward.judgement.readings:
+            if reading.slot.startswith(TAG) and reading.value is not None:
+                values_by_slot.setdefault(reading.slot, []).append(reading.value)
+    return {slot: _mean(values) for slot, values in values_by_slot.items()}
 
 
-def _average_parts(
-    parts: Sequence[Mapping[str, float | None]], mean: Callable[[Sequence[float]], float]
-) -> dict[str, float]:
-    figures = {}
-    for name in parts[0]:
-        values = [part_values[name] for part_values in parts]
-        figures[f"parts/{name}"] = mean([value for value in values if value is not None])
-        figures[f"parts/{name}_abstains"] = mean([float(value is None) for value in values])
-    return figures
+def part_names(config: RewardConfig) -> tuple[str, ...]:
+    """Return the names of a reward's parts, the main judge first; () for a judge alone."""
+    return (JUDGE, *config.parts) if config.parts else ()
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
 
 
 def row_figures(reward: Reward, parts: Parts) -> dict[str, float]:

@@ -20,11 +20,11 @@ from typing import Any, Protocol, TypeVar
 
 from autoj_reward.config import RewardConfig, ShapingConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.processes import on_first_rank, processes
+from autoj_reward.processes import on_first_rank, processes, ranks
 from autoj_reward.trainer.parts import Parts, Reward
-from autoj_reward.trainer.prompts import ContextFields, Turn, candidate, read_response
+from autoj_reward.trainer.prompts import ContextFields, Turn, candidate
 from autoj_reward.trainer.shaping import needs_groups
-from autoj_reward.trainer.stats import batch_metrics
+from autoj_reward.trainer.stats import batch_metrics, part_names, tag_metrics
 from autoj_reward.types import Candidate, Comparison, Pair, Verdict, group_key
 
 LogMetric = Callable[[str, float], None]
@@ -54,7 +54,9 @@ class RewardSource(Protocol):
         self, rewards: Sequence[Reward], candidates: Sequence[Candidate]
     ) -> list[float]: ...
 
-    def compare_now(self, pairs: Sequence[Pair]) -> list[Comparison]: ...
+    def compare_now(
+        self, pairs: Sequence[Pair], unusable: Sequence[str] = ()
+    ) -> list[Comparison]: ...
 
 
 def rate_across_ranks(
@@ -82,7 +84,7 @@ def make_candidates(
     """Return one candidate for each completion, with the context that the judge shows."""
     contexts = model.fields.of_columns(columns, len(completions))
     return [
-        candidate(prompt, read_response(completion, "assistant"), context)
+        candidate(prompt, completion, context, "assistant")
         for prompt, completion, context in zip(prompts, completions, contexts, strict=True)
     ]
 
@@ -112,7 +114,7 @@ class GRPOReward:
         """Return the shaped rewards in order; None for a judgement that abstains."""
         candidates = make_candidates(self.model, prompts, completions, columns)
         rewards = await self.rewards(candidates)
-        _log(rewards, candidates, log_metric, log_extra)
+        _log(self.model.config, rewards, candidates, log_metric, log_extra)
         return [reward.value for reward in rewards]
 
     def judge_sync(
@@ -132,7 +134,8 @@ class GRPOReward:
             results = rate_across_ranks(self.model, self._rate_with_numbers, candidates)
         else:
             results = self._rate_with_numbers(candidates)
-        _log([reward for reward, _ in results], candidates, log_metric, log_extra)
+        rewards = [reward for reward, _ in results]
+        _log(self.model.config, rewards, candidates, log_metric, log_extra)
         return [number for _, number in results]
 
     async def rewards(self, candidates: Sequence[Candidate]) -> list[Reward]:
@@ -191,7 +194,7 @@ class PartRewards:
             # A caller that gives up must not cancel the judgements of the other parts.
             rewards = await asyncio.shield(batch.rewards)
             if is_new:  # TRL collects the logs of all functions in one table
-                _log(rewards, candidates, log_metric, log_extra)
+                _log(self.model.config, rewards, candidates, log_metric, log_extra)
             part = self.model.parts.by_name[name]
             values = [reward.parts[name] for reward in rewards]
             return [None if value is None else part.share(value) for value in values]
@@ -237,6 +240,7 @@ def _require_separate_parts(config: RewardConfig) -> None:
 
 
 def _log(
+    config: RewardConfig,
     rewards: Sequence[Reward],
     candidates: Sequence[Candidate],
     log_metric: LogMetric | None,
@@ -244,18 +248,20 @@ def _log(
 ) -> None:
     """Log the metrics and columns of a batch.
 
-    Every call logs the same names, because TRL gathers them across ranks.
+    TRL gathers both over ranks, name by name. So the names are the same in every call and on every
+    rank, for a batch without rewards too.
     """
-    if not rewards:
-        return
     if log_metric:
-        for name, value in batch_metrics(rewards, candidates).items():
+        figures = batch_metrics(rewards, candidates, config)
+        if ranks() == 1:  # the rows of another rank may have other tags
+            figures |= tag_metrics(rewards)
+        for name, value in figures.items():
             log_metric(name, value)
     if log_extra:
         log_extra("judge_outcome", [r.judgement.outcome.value for r in rewards])
         log_extra("judge_raw", [r.raw for r in rewards])
         log_extra("judge_critique", [r.judgement.critique for r in rewards])
-        for name in rewards[0].parts:
+        for name in part_names(config):
             log_extra(f"part_{name}", [r.parts[name] for r in rewards])
 
 
@@ -302,7 +308,8 @@ class OnlineDPOReward:
         _require_ties_left_out(ties_left_out)
         first, second = _split_pairs(self.model, prompts, completions, columns)
         pairs = [Pair.of(a, b) for a, b in zip(first, second, strict=True)]
-        comparisons = self.model.compare_now(pairs)
+        unusable = [a.unusable or b.unusable for a, b in zip(first, second, strict=True)]
+        comparisons = self.model.compare_now(pairs, unusable)
         scores = [SCORES.get(comparison.verdict) for comparison in comparisons]
         return [*scores, *(None if score is None else 1 - score for score in scores)]
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from autoj_reward.errors import InputError, NoReward
 from autoj_reward.trainer.parts import Reward
-from autoj_reward.trainer.prompts import candidate, mappings, read_response
+from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import needs_groups
@@ -73,15 +73,11 @@ def _make_candidate(model: RewardModel, task: Any, trace: Any) -> Candidate:
     if task.prompt is None:
         raise InputError("the task has no prompt, so the judge would have no query: give it one")
     context = model.fields.read({**vars(task), **(task.model_extra or {})}, "answer")
-    return candidate(mappings(task.prompt), _read_reply(trace), context)
-
-
-def _read_reply(trace: Any) -> str:
-    """Return the last reply, with all turns of the trace from the policy's first one."""
+    # The last reply, with all turns of the trace from the policy's first one.
     nodes = trace.branches[-1].nodes if trace.branches else []
     begin = next((n for n, node in enumerate(nodes) if node.sampled), len(nodes))
     messages = mappings([node.message for node in nodes[begin:]])
-    return read_response(messages, "final", trace.last_reply)
+    return candidate(mappings(task.prompt), messages, context, text=trace.last_reply)
 
 
 def _record(model: RewardModel, trace: Any, candidate: Candidate, result: Reward) -> None:

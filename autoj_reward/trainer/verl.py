@@ -26,13 +26,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from autoj_reward.errors import AutojError, ConfigError, InputError
 from autoj_reward.trainer.hosted import hosted_reward_model
-from autoj_reward.trainer.prompts import candidate, read_response
+from autoj_reward.trainer.prompts import Turn, candidate
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import refuse_groups
@@ -92,16 +92,18 @@ def _find_model(router: str | None, tokenizer: Any) -> RewardModel:
 
 async def score(
     model: RewardModel,
-    response: str,
+    completion: Turn,
     about: Mapping[str, Any],
     query_key: str,
     group_id: str | None = None,
     group_size: int | None = None,
+    text: str | None = None,
 ) -> dict[str, float]:
     """Return the result of `compute_score` from a given reward model.
 
     about: `extra_info` and `ground_truth`. query_key: the key of the query in it. group_id and
-    group_size: the group of the response, for relative rewards.
+    group_size: the group of the response, for relative rewards. text: what a judge reads by default
+    of a completion of several turns.
     """
     refuse_groups(model.config, ALONE, gathered=group_size is not None)
     query = about.get(query_key)
@@ -112,7 +114,7 @@ async def score(
             "reward_kwargs.query_key"
         )
     context = model.fields.read(about, "ground_truth")
-    ungrouped_candidate = candidate(query, response, context)
+    ungrouped_candidate = candidate(query, completion, context, "assistant", text)
     candidates = [replace(ungrouped_candidate, group_id=group_id, group_size=group_size)]
     [reward] = await model.rewards(candidates)
     [number] = model.numbers([reward], candidates)
@@ -165,16 +167,16 @@ class JudgeRewardManager(RewardManagerBase):
         ids = row.batch["responses"]
         length = int(row.batch["attention_mask"][-len(ids) :].sum())
         response = self.tokenizer.decode(ids[:length], skip_special_tokens=True)
+        completion: Turn = response
         fields = row.non_tensor_batch
         truth = (fields.get("reward_model") or {}).get("ground_truth")
         about = {"ground_truth": truth, **(fields.get("extra_info") or {})}
         prompt = fields.get("raw_prompt")
         if prompt is not None:
-            about["query"] = list(prompt) if not isinstance(prompt, str) else prompt
+            about["query"] = prompt
             messages = (fields.get("tool_extra_fields") or {}).get("messages")
-            if messages is not None and not isinstance(prompt, str):
-                turns = list(messages)[len(prompt) :]
-                response = read_response(turns, "assistant", response)
+            if isinstance(messages, Iterable) and not isinstance(prompt, str):
+                completion = list(messages)[len(prompt) :]
         group_id = None
         if self._group_size is not None:
             group_id = fields.get("uid")
@@ -184,7 +186,13 @@ class JudgeRewardManager(RewardManagerBase):
                     "use one of verl's trainers that set it, or leave `relative` out"
                 )
         result = await score(
-            self._model, response, about, "query", group_id and str(group_id), self._group_size
+            self._model,
+            completion,
+            about,
+            "query",
+            group_id and str(group_id),
+            self._group_size,
+            response,
         )
         return {"reward_score": result["score"], "reward_extra_info": result}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from autoj_reward.client.in_flight import run_in_order
 from autoj_reward.config import PolicyConfig
-from autoj_reward.conversation import messages_of
+from autoj_reward.conversation import describe_media, messages_of
 from autoj_reward.engine.base import Generation
 from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.journal import Journal, SampledResponses
@@ -93,8 +93,10 @@ class Sampler:
 
     async def _sample(self, query: QueryOrTurns) -> Sampled:
         try:
-            async with self._turns:
-                samples = await self._ask(await self._get_policy(), query)
+            samples: Sampled = "" if isinstance(query, str) else describe_media(query)
+            if not samples:
+                async with self._turns:
+                    samples = await self._ask(await self._get_policy(), query)
             if isinstance(samples, str):
                 self.failed[query] = samples
             else:

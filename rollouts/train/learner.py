@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from autoj_reward.config import Block, EngineConfig, RewardConfig
-from autoj_reward.conversation import Context, ContextColumn, messages_of
+from autoj_reward.conversation import Context, ContextColumn, describe_media, messages_of
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
@@ -176,6 +176,9 @@ def read_prompts(
     head = [{"role": "system", "content": system}] if system else []
     prompts, limit = [], config.learner.max_prompt_tokens
     for row in queries.rows:
+        if media := describe_media(row.context.turns):
+            print(f"left out {BadRow(config.input, row.line, 'messages', media)}", file=sys.stderr)
+            continue
         turns = messages_of(row.context.turns) or [{"role": "user", "content": row.query}]
         has_system = turns[0]["role"] == "system"
         prompt = turns if has_system else [*head, *turns]

@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from transformers import TrainerCallback
 
 from autoj_reward.trainer.reward import RewardModel
-from autoj_reward.trainer.stats import batch_metrics, health_figures
+from autoj_reward.trainer.stats import batch_metrics, health_figures, tag_metrics
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.training.saving import train_on
 from rollouts.train.learner import (
@@ -139,7 +139,8 @@ class JudgeLog(TrainerCallback):
             self._writer = SummaryWriter(str(self._folder))
         step = self._earlier_steps + state.global_step
         candidates, rewards = zip(*recent, strict=True)
-        figures = batch_metrics(rewards, candidates) | health_figures(self._model.health)
+        figures = batch_metrics(rewards, candidates, self._model.config) | tag_metrics(rewards)
+        figures |= health_figures(self._model.health)
         figures["judge/fallbacks"] = self._model.fallbacks
         figures["judge/wait_seconds"] = self._model.waited_s - self._waited
         self._waited = self._model.waited_s

@@ -103,9 +103,9 @@ def call_app(app: Service) -> Iterator[Callable[..., httpx.Response]]:
 
 
 @contextmanager
-def serving(app: Service) -> Iterator[int]:
-    """Serve the app in a thread on a free port of the loopback. Yields the port."""
-    with listen("127.0.0.1", 0) as listening:
+def serving(app: Service, port: int = 0) -> Iterator[int]:
+    """Serve the app in a thread on a port of the loopback, by default a free one. Yields it."""
+    with listen("127.0.0.1", port) as listening:
         port, server = listening.getsockname()[1], make_server(app.guard, drain_s=60)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()

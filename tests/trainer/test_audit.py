@@ -201,7 +201,7 @@ def run_calls(config: RewardConfig, calls: Sequence[Sequence[str]]) -> list[Any]
                 ends.append([(r.raw, r.value, r.judgement.outcome) for r in rewards])
             except BudgetExceeded as error:
                 ends.append(str(error))
-        metrics = batch_metrics(rewards, [Candidate("Why?", text) for text in call])
+        metrics = batch_metrics(rewards, [Candidate("Why?", text) for text in call], config)
     slow = ("judge/seconds", "judge/queued_seconds")
     figures = {n: v for n, v in metrics.items() if n not in slow and not n.startswith("audit/")}
     return [*ends, str(figures), model.health.figures()]

@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 
+from autoj_reward import Judge
+from autoj_reward.config import AuditConfig, JudgeConfig, RewardConfig, ShapingConfig
 from autoj_reward.engine.endpoint import TEST_MESSAGES
+from autoj_reward.errors import ConfigError
+from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import Candidate
 from experiments.faults.server import free_port
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
@@ -90,6 +95,115 @@ model.close()
 distributed.barrier()
 """
 
+METRICS = """
+import asyncio, json, sys
+import torch
+import torch.distributed as distributed
+from autoj_reward.config import RewardConfig, check
+from autoj_reward.trainer.reward import RewardModel
+
+rank, store, cases = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+found = {}
+for case, (config, batches) in cases.items():
+    model = RewardModel(check(RewardConfig, config, "test"))
+    logged, columns = {}, {}
+    batch, log = batches[rank], {"log_metric": logged.__setitem__, "log_extra": columns.__setitem__}
+    functions = model.trl(parts=True) if "parts" in config else [model.trl()]
+    for function in functions:
+        asyncio.run(function(**batch, **log))
+    model.close()
+    own = [sorted(logged), sorted(columns)]
+    names = [None, None]
+    distributed.all_gather_object(names, own)
+    means = {}
+    if names[0] == names[1]:  # as TRL gathers them; it would wait here for ever if they differed
+        for name in own[0]:
+            values = [torch.zeros(1), torch.zeros(1)]
+            distributed.all_gather(values, torch.tensor([float(logged[name])]))
+            means[name] = [str(float(value)) for value in values]
+    found[case] = [own, means]
+print(json.dumps(found))
+distributed.barrier()
+distributed.destroy_process_group()
+"""
+
+
+def score_length(candidate: Candidate) -> float | None:
+    """Return the length of a response as the number of a part; None for `lost`."""
+    return None if candidate.response == "lost" else float(len(candidate.response))
+
+
+def make_cases(items_file: Path) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Return the config of each kind of reward, and the batch of each rank.
+
+    Rank 1 has nothing for what only this kind of reward measures: its judgements failed, its rows
+    have other tags, or it has no rows.
+    """
+    judge: dict[str, Any] = {
+        "kind": "fake",
+        "script": {"fail": {"lost": "truncated", "gone": "truncated"}},
+    }
+    listwise = judge | {"format": "listwise"}
+    items = judge | {"format": "rubric-item"}
+    good = {"prompts": ["q", "q"], "completions": ["good", "a longer one"]}
+    lost = {"prompts": ["r", "r"], "completions": ["lost", "gone"]}
+    failures = {"budget": 1.0}
+    rates = {"failures": failures, "view": "rating"}
+    kinds: dict[str, dict[str, Any]] = {
+        "rating": rates | {"judge": judge},
+        "votes": rates | {"judge": judge | {"critiques": 2, "temperature": 1.0}},
+        "audit": rates | {"judge": judge, "audit": {"judge": judge, "view": "rating", "share": 1}},
+        "parts": rates
+        | {"judge": judge, "parts": {"size": {"function": f"{__name__}:score_length"}}},
+        "listwise": {"failures": failures, "judge": listwise, "relative": {"by": "listwise"}},
+        "comparisons": {"failures": failures, "judge": judge, "relative": {"by": "comparisons"}},
+        "items": {"failures": failures, "judge": items, "rubric": {"by": "items"}},
+        "items of a file": {
+            "failures": failures,
+            "judge": items,
+            "rubric": {"by": "items", "items": str(items_file)},
+        },
+    }
+    cases = {kind: (config, [good, lost]) for kind, config in kinds.items()}
+    cases |= {f"{kind}, no rows": (kinds[kind], [good, EMPTY]) for kind in ("rating", "audit")}
+    names, physics = [
+        good | {"rubric": [[{"criterion": "good", "tags": [tag]}]] * 2}
+        for tag in ("names", "physics")
+    ]
+    cases["items"] = kinds["items"], [names, lost]
+    cases["tags"] = kinds["items"], [names, physics]
+    return cases
+
+
+EMPTY: dict[str, Any] = {"prompts": [], "completions": []}
+"""Batch of a rank without rows."""
+
+
+def test_two_ranks_log_the_same_names_whatever_their_rows(tmp_path: Path) -> None:
+    items_file = tmp_path / "items.yaml"
+    items_file.write_text("items: [{criterion: good, tags: [names]}]", encoding="utf-8")
+    cases = make_cases(items_file)
+    outputs = run_two_ranks(METRICS, tmp_path / "store", json.dumps(cases))
+    first, second = map(json.loads, outputs)
+    assert first == second and set(first) == set(cases)
+    means = {case: values for case, (_, values) in first.items()}
+    assert all(means.values())
+    known = {
+        "votes": "judge/vote_spread",
+        "listwise": "judge/order_spread",
+        "comparisons": "judge/standard_error",
+        "items": "rubric/met",
+        "items of a file": "rubric/tag/names",
+        "rating, no rows": "judge/ok",
+    }
+    for case, name in known.items():
+        rank_0, rank_1 = means[case][name]
+        assert (rank_0 == "nan", rank_1) == (False, "nan"), case
+    assert "part_size" in first["parts"][0][1] and "audit/gap" in means["audit, no rows"]
+    # Tags of rows are known to their own rank alone.
+    assert not [name for name in means["tags"] if "tag" in name]
+
 
 def test_a_group_that_two_ranks_hold_is_judged_on_rank_0(tmp_path: Path) -> None:
     batches = [
@@ -106,6 +220,43 @@ def test_a_group_that_two_ranks_hold_is_judged_on_rank_0(tmp_path: Path) -> None
     assert first[2][0] < second[2][0]
     assert logged == logged_too and "judge/order_spread" in logged
     assert opened and not opened_too
+
+
+class RayStarts(Exception):
+    """A judge on replicas would start here."""
+
+
+@pytest.mark.parametrize("kind", ["vllm", "transformers"])
+def test_a_training_starts_one_judge_at_most(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    def start(*_: Any, **__: Any) -> None:
+        raise RayStarts
+
+    monkeypatch.setattr("autoj_reward.replicas.cluster.Cluster", start)
+    judge = JudgeConfig(kind=kind)
+    alone = RewardConfig(judge=judge)
+    grouped = RewardConfig(judge=judge, shaping=ShapingConfig(whiten="group"))
+    audited = RewardConfig(
+        judge=JudgeConfig(kind="fake"), audit=AuditConfig(judge=judge, view="rating")
+    )
+
+    def find_starts(world_size: str, rank: str) -> list[bool]:
+        """Return for each way to open a judge whether it starts one or is refused."""
+        monkeypatch.setenv("WORLD_SIZE", world_size)
+        monkeypatch.setenv("RANK", rank)
+        starts = []
+        for opened in (
+            *(RewardModel(config) for config in (alone, grouped, audited)),
+            Judge(judge),
+        ):
+            with pytest.raises((RayStarts, ConfigError)) as caught:
+                opened.__enter__()
+            starts.append(caught.type is RayStarts)
+            assert starts[-1] or "`autoj serve`" in str(caught.value)
+        return starts
+
+    assert find_starts("1", "0") == [True, True, True, True]
+    assert find_starts("2", "0") == [False, True, False, True]  # for all ranks, or for itself
+    assert find_starts("2", "1") == [False, False, False, False]
 
 
 def test_rank_0_decides_on_the_view_and_says_what_is_used() -> None:

@@ -294,12 +294,17 @@ def test_a_completion_of_tool_calls_alone_is_flagged(reward: RewardModel) -> Non
     assert ["empty_response" in r.judgement.flags for r in rewards] == [True, False]
 
 
-def test_an_empty_batch_has_no_rewards_and_no_figures(reward: RewardModel) -> None:
-    metrics: dict[str, Any] = {}
-    log: Any = {"log_metric": metrics.__setitem__, "log_extra": metrics.__setitem__}
-    assert GRPOReward(reward).judge_sync([], [], **log) == []
-    assert asyncio.run(GRPOReward(reward).judge([], [], **log)) == []
-    assert metrics == {} == batch_metrics([], [])
+def test_an_empty_batch_has_no_rewards_and_the_same_metrics(reward: RewardModel) -> None:
+    logs: list[dict[str, Any]] = [{}, {}, {}]
+    empty, empty_sync, full = [
+        {"log_metric": log.__setitem__, "log_extra": log.__setitem__} for log in logs
+    ]
+    function = GRPOReward(reward)
+    assert asyncio.run(function.judge([], [], **empty)) == []
+    assert function.judge_sync([], [], **empty_sync) == []
+    function.judge_sync(["Why?"], ["good"], **full)
+    assert set(logs[0]) == set(logs[1]) == set(logs[2])
+    assert all(math.isnan(value) for value in logs[0].values() if value != [])
     assert OnlineDPOReward(reward).judge([], [], ties_left_out=True) == []
     assert OnlineDPOReward(reward).compare([], [], ties_left_out=True) == []
     assert asyncio.run(row_rewards(reward, [])) == []
@@ -454,7 +459,7 @@ def test_a_trainer_that_asks_for_one_row_cannot_have_groups(
 
 def test_figures_by_hand(reward: RewardModel) -> None:
     candidates = [Candidate("a", "good"), Candidate("a", "poor"), Candidate("b", "fair")]
-    figures = batch_metrics(reward.rewards_now(candidates), candidates)
+    figures = batch_metrics(reward.rewards_now(candidates), candidates, reward.config)
     assert figures["judge/tie_rate"] == 0
     assert figures["judge/group_std"] == pytest.approx(24.5**0.5)
     assert figures["judge/raw"] == pytest.approx(17 / 3)
@@ -474,7 +479,7 @@ def test_one_query_with_two_references_is_two_groups(tmp_path: Path) -> None:
     with RewardModel(config) as model:
         rewards = model.rewards_now(candidates)
         assert [r.value for r in rewards] == pytest.approx([-0.707, 0.707] * 2, abs=1e-3)
-        figures = batch_metrics(rewards, candidates)
+        figures = batch_metrics(rewards, candidates, config)
         assert figures["judge/group_std"] == pytest.approx(0.5**0.5)
         with_lost = [
             *candidates[:2],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
+from autoj_reward.errors import BudgetExceeded, ConfigError
 from tests.trainer.conftest import FRAMEWORKS, RATING_BY_SHOWS, TURNS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of their code
@@ -73,7 +73,6 @@ def test_an_environment_of_several_steps_is_rewarded_at_its_end(
 ENDS: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "a spent budget": ({"budget": 0.0}, PROMPT, BudgetExceeded, "training stops"),
     "a lone rollout": ({"fallback": "group"}, PROMPT, ConfigError, "one environment at a time"),
-    "no messages": ({}, [{"content": "Why?"}], InputError, "not a message with a role"),
 }
 
 

@@ -18,7 +18,15 @@ TEXTS: dict[str, tuple[Any, str]] = {
     "text": ("Why?", "Why?"),
     "nothing": (None, ""),
     "parts": ([{"type": "text", "text": "Why"}, {"type": "text", "text": "so?"}], "Why\nso?"),
-    "a picture": ([{"type": "image"}, {"type": "text", "text": "Why?"}], "Why?"),
+    "thoughts": (
+        [{"type": "thinking", "thinking": "so"}, {"type": "text", "text": "Why?"}],
+        "Why?",
+    ),
+    "tools": (
+        [{"type": "text", "text": "Why?"}, {"type": "tool_use", "name": "f", "input": {}}],
+        "Why?",
+    ),
+    "a refusal": ([{"type": "refusal", "refusal": "no"}], ""),
     "parts of the Responses API": (
         [{"type": "input_text", "text": "Why"}, {"type": "output_text", "text": "so?"}],
         "Why\nso?",

@@ -36,7 +36,8 @@ class JudgeORM(AsyncORM):
         fields are read from the dataset's columns. Raises BudgetExceeded when too many judgements
         of this process have failed, ConfigError for a config that cannot be used.
         """
-        prompts = [turns[:-1] for turns in messages]
+        # What is no list of messages goes on as it is, and costs its own row alone.
+        prompts = [turns[:-1] if isinstance(turns, list) else turns for turns in messages]
         # ms-swift starts an event loop for each step, and other rewards share it.
         return await asyncio.to_thread(judge_reward_sync, prompts, completions, **columns)
 
