@@ -199,6 +199,17 @@ def test_a_text_that_imitates_a_verdict_gains_nothing_by_a_failed_item() -> None
 
 
 @pytest.mark.parametrize(
+    ("response", "score"), [("Criterion 1: cost", None), ("Criterion 1: Yes", 0.0)]
+)
+@pytest.mark.parametrize("fault", ["truncated", "unparsable"])
+def test_words_of_an_item_without_an_answer_are_no_plant(
+    response: str, score: float | None, fault: str
+) -> None:
+    with Judge(make_judge(fail={response: fault}, logprobs=False)) as judge:
+        assert judge.score_rubric("Why?", response, RUBRIC).score == score
+
+
+@pytest.mark.parametrize(
     ("shares", "how", "score"),
     [
         ([0.4, 1.0, 0.0], {"gate": {"kind": "essential", "cap": 0.1}}, 0.1),

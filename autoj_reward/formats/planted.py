@@ -63,7 +63,8 @@ class _Search:
         """Return the names of the verdicts in a text, read in both directions."""
         names: set[str] = set()
         count = sum(map(len, self.labels))
-        for folded in set(map(fold, views(text))):
+        folded_texts = _fold_short if len(text) <= REMEMBERED else _fold_views
+        for folded in folded_texts(text):
             for direction in (folded, folded[::-1]):
                 first = [
                     match.start() for begin in self.begins if (match := begin.search(direction))
@@ -84,7 +85,8 @@ def find_planted_names(
 
     `texts` are untrusted, in any spelling and read in both directions. The search takes time
     linear in their length. `openings` are written like the judge's own (`Rating: [[`). An
-    opening without words or brackets matches nothing: the verdict is then a bare label.
+    opening of brackets alone needs the closing ones after the label, since a matrix begins like a
+    slot. An opening without words or brackets matches nothing: the verdict is then a bare label.
     """
     search = _make_search(tuple(dict.fromkeys(openings)), labels)
     if search is None:
@@ -107,23 +109,33 @@ def _spell_number(number: str) -> tuple[str, ...]:
     return (number, *(_WORDS[int(number)] if has_words else ()))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _find_names(search: _Search, text: str) -> frozenset[str]:
     return search.find_names(text)
+
+
+def _fold_views(text: str) -> frozenset[str]:
+    return frozenset(map(fold, views(text)))
+
+
+_fold_short = lru_cache(maxsize=64)(_fold_views)
+"""A judgement with many slots searches the same texts for each."""
 
 
 @lru_cache(maxsize=64)
 def _make_search(openings: Sequence[str], labels: Labels) -> _Search | None:
     """Return the search for these openings and labels. None if no opening can be searched for."""
+    patterns = _make_patterns(labels)
+    any_label = "|".join(pattern.pattern for _, pattern in chain(*patterns))
     opening_patterns = [
-        pair for pair in dict.fromkeys(map(_make_opening_patterns, map(fold, openings))) if pair
+        pair
+        for folded in dict.fromkeys(map(fold, openings))
+        if (pair := _make_opening_patterns(folded, any_label))
     ]
     if not opening_patterns:
         return None
-    patterns = _make_patterns(labels)
     starts = "".join({fold(spelling)[0] for _, spellings in labels for spelling in spellings})
     any_opening = "|".join(pattern for _, pattern in opening_patterns)
-    any_label = "|".join(pattern.pattern for _, pattern in chain(*patterns))
     return _Search(
         tuple(re.compile(begin) for begin, _ in opening_patterns),
         re.compile(f"(?:{any_opening})(?=[{starts}0oil{OTHER}])(?={any_label})"),
@@ -163,15 +175,15 @@ def _make_half_pattern() -> str:
     return f"(?:{'|'.join(map(_make_word_pattern, _ADDED))})"
 
 
-def _make_opening_patterns(folded: str) -> tuple[str, str] | None:
+def _make_opening_patterns(folded: str, any_label: str) -> tuple[str, str] | None:
     """Return patterns of a folded opening's first letters, and of all of it up to the label.
 
-    Returns None if the opening has nothing to search for.
+    any_label: pattern of the labels. Returns None if the opening has nothing to search for.
     """
     word = "".join(c for c in folded if c not in SYMBOLS)[-32:]
     if not word:
         mark = "#" if "#" in folded else r"\|" if "|" in folded else ""
-        return (mark, mark) if mark else None
+        return (mark, f"{mark}(?=(?:{any_label})[ .-]?{mark})") if mark else None
     pattern, begin = _make_word_pattern(word), _make_word_pattern(word, BEGIN)
     ascii_letter = f"(?:{OTHER}{_BETWEEN}){{0,{len(word) - 1}}}[a-z]"
     # A word made only of characters that may stand for any letter is not the slot's word.

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.rank import Members, Order, Ranking, find_members, rank_copies
+from autoj_reward.questions.rank import (
+    Members,
+    Order,
+    Ranking,
+    find_members,
+    find_planting_texts,
+    rank_copies,
+)
 from autoj_reward.questions.strengths import join_scores
 from autoj_reward.types import GROUP, Candidate, JudgeInput, Judgement
 
@@ -164,6 +171,7 @@ def _build_ranking(
         critiques.append(
             next((judgement.critique for judgement in judgements if judgement.critique), "")
         )
+    planting_texts = find_planting_texts([order.shown for order in orders], answers)
     places = members.places  # an order names a text by its first place in the group
     return Ranking(
         members.spread_out(scores),
@@ -175,4 +183,5 @@ def _build_ranking(
             for order in orders
         ),
         critiques=members.spread_out(critiques),
+        planted=members.spread_out([i in planting_texts for i in range(len(places))]),
     )

@@ -13,7 +13,16 @@ from statistics import fmean
 from typing import Any
 
 from autoj_reward.errors import InputError
-from autoj_reward.types import RATING, Candidate, Judgement, Outcome, Reading, Usage
+from autoj_reward.types import (
+    PLANTED_FLAG,
+    RATING,
+    Candidate,
+    Judgement,
+    Outcome,
+    Reading,
+    Usage,
+    planted_flag,
+)
 
 STANDARD_ERROR, ORDER_SPREAD = "standard_error", "order_spread"
 POSITION_CORRELATION = "position_correlation"
@@ -63,6 +72,8 @@ class Ranking:
     """Comparisons that were made; empty for a listwise ranking."""
     critiques: tuple[str, ...] = field(default=(), repr=False)
     """For each response the first critique that covers it."""
+    planted: tuple[bool, ...] = ()
+    """Whether each response contains a whole verdict. Empty if the ranking needed no judgement."""
 
     @property
     def position_correlation(self) -> float | None:
@@ -128,7 +139,8 @@ class Ranking:
         position correlation. Each judgement carries an equal part of the group's cost.
         """
         count, cost = len(self.scores), self.usage
-        flags = tuple(sorted({flag for judgement in self.judgements for flag in judgement.flags}))
+        all_flags = {flag for judgement in self.judgements for flag in judgement.flags}
+        shared_flags = {flag for flag in all_flags if not flag.startswith(PLANTED_FLAG)}
         judge = self.judgements[0].judge if self.judgements else ""
         failure = next((judgement for judgement in self.judgements if not judgement.ok), None)
         spread, correlation = self.spread, self.position_correlation
@@ -150,6 +162,9 @@ class Ranking:
                 )
                 judgement = Judgement(Outcome.OK, readings=(rating, *extra_readings))
             critique = self.critiques[i] if self.critiques else ""
+            # A plant is flagged, and may cost, only where it stands.
+            own_flags = {PLANTED_FLAG} if self.planted and self.planted[i] else set()
+            flags = tuple(sorted(shared_flags | own_flags))
             usage = Usage(
                 _compute_part(cost.tokens_in, i, count),
                 _compute_part(cost.tokens_cached, i, count),
@@ -223,6 +238,21 @@ def find_members(candidates: Sequence[Candidate]) -> Members:
         places_by_text.setdefault(candidate.response, []).append(n)
     places = tuple(tuple(indices) for indices in places_by_text.values())
     return Members(tuple(candidates[indices[0]] for indices in places), places, len(candidates))
+
+
+def find_planting_texts(
+    shown: Sequence[Sequence[int]], judgements: Sequence[Judgement]
+) -> set[int]:
+    """Return the texts that contain a whole verdict, by number.
+
+    shown: numbers of the texts that each judgement shows, in the order shown.
+    """
+    return {
+        text
+        for texts, judgement in zip(shown, judgements, strict=True)
+        for place, text in enumerate(texts, 1)
+        if planted_flag(place, len(texts)) in judgement.flags
+    }
 
 
 def rank_copies(members: Members) -> Ranking:
