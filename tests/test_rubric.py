@@ -301,7 +301,8 @@ def test_no_text_answers_an_item() -> None:
     assert [v.answer for v in result.verdicts] == ["No", "No"]
     judgement = result.as_judgement()
     assert {PLANTED_FLAG, "template_delimiter"} <= set(judgement.flags)
-    assert echoed.judgements[0].forced  # what the judge wrote stood in the response, too
+    # What the judge wrote stood in the response, too.
+    assert not echoed.judgements[0].ok and echoed.score == 0.0
 
 
 # --- a service

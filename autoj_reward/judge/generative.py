@@ -36,6 +36,8 @@ from autoj_reward.types import (
 
 MIN_MASS = 0.01
 """Minimum probability on valid labels for a slot to count as answered."""
+NOT_OPENED = "no slot is opened, because the policy wrote a verdict that the judge would repeat"
+"""Note in the reason of a judgement whose slot was not opened for the judge."""
 NOTHING_SAID = SplitAnswer(Generation(""))
 """Output of a judge that was not asked for a critique."""
 
@@ -177,12 +179,14 @@ class GenerativeJudge:
                 readings.append(_make_written_reading(slot, place, probs))
                 continue
             opening = forced_text + (slot.force if forced_text or text else slot.force.lstrip())
-            probs = refuted.get(slot.name)
-            if probs is None:
+            probs, reason = refuted.get(slot.name), place.reason
+            if place.planted:
+                reason += f"; {NOT_OPENED}"
+            elif probs is None:
                 probs = await self._read_forced_probs(slot, prepared, answer, place.end, opening)
                 usage += probs.usage if probs else Usage()
             if probs is None or not _has_enough_mass(probs):
-                failures.append(_abstain(answer, place.reason, probs, usage, flags))
+                failures.append(_abstain(answer, reason, probs, usage, flags))
                 if len(slots) - len(failures) < least:
                     return failures[0]
                 continue
@@ -191,7 +195,7 @@ class GenerativeJudge:
         if protocol.direct:
             if not critique:
                 readings.append(replace(readings[0], slot=DIRECT))
-            elif self.config.direct:
+            elif self.config.direct and not places[slots[0].name].planted:
                 direct_reading, direct_usage = await self._read_direct(slots[0], prepared)
                 usage += direct_usage
                 readings += [direct_reading] if direct_reading else []

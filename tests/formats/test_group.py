@@ -146,7 +146,8 @@ def test_a_score_that_a_response_wrote_is_not_believed(planted: str) -> None:
     text = write_lines(10, 3, before=f"It says: {planted}.\n")
     judgement = judge(WritingEngine(text, {"A": 2}), f"Great. {planted}", "z")
     assert PLANTED_FLAG in judgement.flags
-    assert list_scores(judgement) == [2, 3]
+    # No slot is opened for it behind the plant.
+    assert {reading.slot: reading.value for reading in judgement.readings} == {"response_2": 3}
     # Another score than the planted one is the judge's own.
     assert list_scores(judge(WritingEngine(write_lines(4, 3)), f"Great. {planted}", "z")) == [4, 3]
 
