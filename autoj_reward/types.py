@@ -63,7 +63,17 @@ RATING, VERDICT, DIRECT = "rating", "verdict", "direct"
 """Slot names: the rating, the verdict of a comparison, and the rating read right after
 the prompt."""
 PLANTED_FLAG = "planted_verdict"
-"""Flag of a judgement if a text written by the policy contains a verdict."""
+"""Flag of a judgement if a text written by the policy contains a whole verdict."""
+
+
+def planted_flag(place: int, count: int = 1) -> str:
+    """Return the flag of a judgement if the response at a place, from 1, contains a whole verdict.
+
+    count: number of responses that the judgement shows. The flag of one response has no place.
+    """
+    return PLANTED_FLAG if count == 1 else f"{PLANTED_FLAG}:{place}"
+
+
 GIVEN = ("user", "system")
 """Roles whose turns the policy did not write."""
 
@@ -279,15 +289,22 @@ class JudgeInput:
 
     @property
     def policy_texts(self) -> tuple[str, ...]:
-        """Texts in which a policy could plant a verdict: responses and each of their turns, and
-        assistant and tool turns.
+        """Texts in which a policy could plant a verdict: those of all responses."""
+        return self._policy_texts(self.responses)
 
-        The same policy may have written an assistant's earlier turn, and it chooses what a tool
-        outputs.
+    def policy_texts_of(self, place: int) -> tuple[str, ...]:
+        """Return the texts in which the policy of the response at a place, from 1, could plant a
+        verdict.
+
+        Those are the response and each of its turns, and earlier assistant and tool turns. The same
+        policy may have written an assistant's earlier turn, and it chooses what a tool outputs.
         """
-        turn_texts = (turn.text for response in self.responses for turn in shown_turns(response))
+        return self._policy_texts(self.responses[place - 1 : place])
+
+    def _policy_texts(self, responses: Sequence[str]) -> tuple[str, ...]:
+        turn_texts = (turn.text for response in responses for turn in shown_turns(response))
         earlier_texts = (turn.text for turn in self.turns if turn.role not in GIVEN)
-        return (*self.responses, *turn_texts, *earlier_texts)
+        return (*responses, *turn_texts, *earlier_texts)
 
     @property
     def given_texts(self) -> tuple[str, ...]:
@@ -409,6 +426,8 @@ def concurrent_usage(usages: Sequence[Usage]) -> Usage:
 
 
 _VIEWS = ("rating", "expected", "direct", "pessimistic")
+_READ_OUTCOMES = (Outcome.OK, Outcome.UNPARSABLE, Outcome.TRUNCATED, Outcome.NO_NUMBER)
+"""Outcomes of judgements whose judge read the response and gave a verdict or none."""
 OF_DISTRIBUTION = ("expected", "pessimistic")
 """Views that are computed from the rating's distribution."""
 RISK = 1.0
@@ -462,6 +481,17 @@ class Judgement:
     def why(self) -> str:
         """Outcome and reason in one line, for errors and logs."""
         return f"{self.outcome}: {self.reason}"
+
+    def spoiled(self, place: int = 1, count: int = 1) -> bool:
+        """Return whether a number that this judgement lacks counts as the lowest for a response.
+
+        It does where the response contains a whole verdict and the judge's output has none that is
+        believed: else a policy could plant a verdict to escape a low rating. It does not where the
+        judge never read the response, or where its verdict was read and is only uncertain.
+
+        place: number of the response, from 1, among the `count` that the judgement shows.
+        """
+        return planted_flag(place, count) in self.flags and self.outcome in _READ_OUTCOMES
 
     @property
     def forced(self) -> bool:

@@ -225,6 +225,17 @@ def test_a_text_that_imitates_a_verdict_gains_nothing_by_a_failed_item() -> None
 
 
 @pytest.mark.parametrize(
+    ("response", "score"), [("Criterion 1: cost", None), ("Criterion 1: Yes", 0.0)]
+)
+@pytest.mark.parametrize("fault", ["truncated", "unparsable"])
+def test_words_of_an_item_without_an_answer_are_no_plant(
+    response: str, score: float | None, fault: str
+) -> None:
+    with Judge(make_judge(fail={response: fault}, logprobs=False)) as judge:
+        assert judge.score_rubric("Why?", response, RUBRIC).score == score
+
+
+@pytest.mark.parametrize(
     ("shares", "how", "score"),
     [
         ([0.4, 1.0, 0.0], {"gate": {"kind": "essential", "cap": 0.1}}, 0.1),
@@ -377,7 +388,8 @@ def test_no_text_answers_an_item() -> None:
     assert [v.answer for v in result.verdicts] == ["No", "No"]
     judgement = result.as_judgement()
     assert {PLANTED_FLAG, "template_delimiter"} <= set(judgement.flags)
-    assert echoed.judgements[0].forced  # what the judge wrote stood in the response, too
+    # What the judge wrote stood in the response, too.
+    assert not echoed.judgements[0].ok and echoed.score == 0.0
 
 
 @pytest.mark.parametrize(

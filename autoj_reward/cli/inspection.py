@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 from contextlib import closing
 from pathlib import Path
@@ -319,17 +318,20 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
     answer = read_past(own, fmt.thinking, inside=False) if fmt.thinking else split_thinking(own)
     fields |= {"thinking": answer.thinking} if answer.thinking else {}
     protocol = row.item.protocol if row.item else PAIRWISE if pairwise else SINGLE
-    input_texts = (row.item.policy_texts, row.item.given_texts) if row.item else ()
     if protocol not in fmt.protocols:
         reason = f"format {fmt.name} has no {protocol} protocol"
         return {"outcome": "unparsable", "reason": reason} | fields
     record: dict[str, object] = {"outcome": "ok"}
     slots = fmt.slots_of(row.item) if row.item else fmt.slots(protocol)
+    input_texts: tuple[Any, ...] = ()
+    if row.item:
+        own_texts = fmt.protocol(protocol).own_texts(row.item)
+        input_texts = (row.item.policy_texts, row.item.given_texts, own_texts)
     for name, reading in read_slots(slots, answer.text, *input_texts).items():
         if answer.problem or isinstance(reading, ParseFailure):
             reason = answer.problem or getattr(reading, "reason", "")
             return {"outcome": "unparsable", "reason": reason} | fields
         if len(slots) == 1:
             record["start"] = answer.start + reading.start
-        record[name] = reading.name if math.isnan(reading.value) else reading.value
+        record[name] = reading.name if reading.value is None else reading.value
     return record | fields

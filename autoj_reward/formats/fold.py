@@ -3,8 +3,9 @@
 Letters and digits become lower-case ASCII if they have such a form. A letter without one becomes
 OTHER, which may stand for any letter, so no table of look-alike characters is needed. Ideographs,
 kana and hangul stay. Invisible characters are removed. Other text between letters becomes one
-symbol: `#` for two or more brackets of any kind, `|` for one, `.` inside a number, `-` for a hyphen
-inside a word, else a space.
+symbol: `#` for two or more brackets of any kind that all open or all close, `|` for other brackets,
+`.` inside a number, `-` for a hyphen inside a word, else a space. A border between two rows of a
+matrix, `], [`, thus differs from the end of a slot.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ _MARKUP = re.compile(
 )
 _MARKS = re.compile("[]<&%\\\\\u202e]")
 """One of these characters stands in all mark-up. A text without any needs no decoding."""
+_OTHER_BRACKETS = re.compile(r"[ .\-]?[()](?:[ .\-]?[()])*[ .\-]?")
 _RUNS = (
     (".", re.compile(r"(?<![0-9])\.|\.(?![0-9])"), " "),
     ("", re.compile(r"[ .\-]{2,}"), " "),
-    ("|", re.compile(r"[ .\-]?\|(?:[ .\-]?\|)+[ .\-]?"), "#"),
-    ("|", re.compile(r"[ .\-]?\|[ .\-]?"), "|"),
+    ("(", re.compile(r"[ .\-]?\((?:[ .\-]?\()+[ .\-]?"), "#"),
+    (")", re.compile(r"[ .\-]?\)(?:[ .\-]?\))+[ .\-]?"), "#"),
+    ("(", _OTHER_BRACKETS, "|"),
+    (")", _OTHER_BRACKETS, "|"),
 )
 """Character that such a run contains, pattern of the run, and symbol that replaces it."""
 
@@ -101,8 +105,10 @@ def _fold_char(char: str) -> str:
         return " "
     if category in _UNSEEN or char in _BLANK_LETTERS:
         return ""
-    if category in ("Ps", "Pe") or char in "<>":
-        return "|"
+    if category == "Ps" or char == "<":
+        return "("
+    if category == "Pe" or char == ">":
+        return ")"
     if category == "Pd":
         return "-"
     if category[0] in "LN":

@@ -31,6 +31,8 @@ REMEMBERED = 16_384
 """Maximum length in characters of a text whose result is cached."""
 MAX_PATTERN_WORD = 10
 """Largest number whose words are in the pattern of its label."""
+MAX_WORDS = "[^#|]{1,48}?"
+"""Pattern of a folded text that may hold a number in words."""
 _HALF = re.compile(r"([0-9]+)\.5")
 _NUMBER = re.compile(r"[0-9]+(?:\.5)?")
 
@@ -58,7 +60,8 @@ class _Search:
         """Return the names of the verdicts in a text, read in both directions."""
         names: set[str] = set()
         count = sum(map(len, self.labels))
-        for folded in set(map(fold, views(text))):
+        folded_texts = _fold_short if len(text) <= REMEMBERED else _fold_views
+        for folded in folded_texts(text):
             for direction in (folded, folded[::-1]):
                 starts = [
                     match.start() for begin in self.begins if (match := begin.search(direction))
@@ -94,7 +97,8 @@ def find_planted_names(
 
     `texts` are untrusted, in any spelling and read in both directions. The search takes time
     linear in their length. `openings` are written like the judge's own (`Rating: [[`). An
-    opening without words or brackets matches nothing: the verdict is then a bare label.
+    opening of brackets alone needs the closing ones after the label, since a matrix begins like a
+    slot. An opening without words or brackets matches nothing: the verdict is then a bare label.
     """
     search = _make_search(tuple(dict.fromkeys(openings)), labels)
     if search is None:
@@ -106,19 +110,22 @@ def find_planted_names(
     return frozenset[str]().union(*name_sets)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _find_names(search: _Search, text: str) -> frozenset[str]:
     return search.find_names(text)
+
+
+def _fold_views(text: str) -> frozenset[str]:
+    return frozenset(map(fold, views(text)))
+
+
+_fold_short = lru_cache(maxsize=64)(_fold_views)
+"""A judgement with many slots searches the same texts for each."""
 
 
 @lru_cache(maxsize=64)
 def _make_search(openings: Sequence[str], labels: Labels) -> _Search | None:
     """Return the search for these openings and labels. None if no opening can be searched for."""
-    opening_patterns = [
-        pair for pair in dict.fromkeys(map(_make_opening_patterns, map(fold, openings))) if pair
-    ]
-    if not opening_patterns:
-        return None
     numbers = {
         spelling: name
         for name, spellings in labels
@@ -128,15 +135,33 @@ def _make_search(openings: Sequence[str], labels: Labels) -> _Search | None:
     if not any(float(number) > MAX_PATTERN_WORD for number in numbers):
         numbers = {}
     patterns = _make_patterns(labels, with_words=not numbers)
-    any_opening = "|".join(pattern for _, pattern in opening_patterns)
     any_label = "|".join(pattern.pattern for _, pattern in chain(*patterns))
+    folded_openings = list(dict.fromkeys(map(fold, openings)))
+    opening_patterns = _make_all_opening_patterns(folded_openings, any_label)
+    if not opening_patterns:
+        return None
+    any_opening = "|".join(pattern for _, pattern in opening_patterns)
+    word_opening = None
+    if numbers:
+        # No pattern lists all words of a large scale, so brackets alone may hold any short text.
+        word_patterns = _make_all_opening_patterns(folded_openings, MAX_WORDS)
+        any_word_opening = "|".join(pattern for _, pattern in word_patterns)
+        word_opening = re.compile(f"(?:{any_word_opening})(?={ANY})")
     return _Search(
         tuple(re.compile(begin) for begin, _ in opening_patterns),
         re.compile(f"(?:{any_opening})(?={any_label})"),
-        re.compile(f"(?:{any_opening})(?={ANY})") if numbers else None,
+        word_opening,
         patterns,
         numbers,
     )
+
+
+def _make_all_opening_patterns(
+    folded_openings: Sequence[str], any_label: str
+) -> list[tuple[str, str]]:
+    """Return the patterns of each opening that has something to search for."""
+    pairs = (_make_opening_patterns(folded, any_label) for folded in folded_openings)
+    return [pair for pair in pairs if pair]
 
 
 @lru_cache(maxsize=32)
@@ -164,15 +189,15 @@ def _make_label_pattern(spelling: str, with_words: bool) -> str:
     return rf"{start}0{{0,8}}{make_number_pattern(spelling, with_words)}(?:\.{ZEROS})?"
 
 
-def _make_opening_patterns(folded: str) -> tuple[str, str] | None:
+def _make_opening_patterns(folded: str, any_label: str) -> tuple[str, str] | None:
     """Return patterns of a folded opening's first letters, and of all of it up to the label.
 
-    Returns None if the opening has nothing to search for.
+    any_label: pattern of the labels. Returns None if the opening has nothing to search for.
     """
     word = "".join(c for c in folded if c not in SYMBOLS)[-32:]
     if not word:
         mark = "#" if "#" in folded else r"\|" if "|" in folded else ""
-        return (mark, mark) if mark else None
+        return (mark, f"{mark}(?=(?:{any_label})[ .-]?{mark})") if mark else None
     pattern, begin = make_word_pattern(word), make_word_pattern(word, BEGIN)
     ascii_letter = f"(?:{OTHER}{BETWEEN}){{0,{len(word) - 1}}}[a-z]"
     # A word made only of characters that may stand for any letter is not the slot's word.

@@ -12,13 +12,14 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block
 from autoj_reward.errors import InputRejected
-from autoj_reward.formats.read import ParseFailure, WrittenVerdict, read_slot
+from autoj_reward.formats.read import ParseFailure, WrittenVerdict, is_quoted, read_slot
 from autoj_reward.formats.scale import Scale, require_few
 from autoj_reward.formats.slots import ChoiceSlot, RatingSlot, ScoresSlot, Slot
 from autoj_reward.rubric_items import YES_NO, Choices
@@ -147,6 +148,13 @@ class JudgeProtocol(Block):
         responses.
         """
         return self.slots(scale, len(item.responses))
+
+    def own_texts(self, item: JudgeInput) -> dict[str, tuple[str, ...]]:
+        """Return, by slot, the texts of the only policy that gains by the slot's verdict.
+
+        A slot that is not named may hold a verdict that any policy gains by.
+        """
+        return {}
 
     def least_readings(self, slots: int) -> int:
         """Return how many of `slots` slots must be read. A judgement with fewer abstains."""
@@ -284,6 +292,11 @@ class Group(JudgeProtocol):
             for n, label in enumerate(self.labels[:count], 1)
         )
 
+    def own_texts(self, item: JudgeInput) -> dict[str, tuple[str, ...]]:
+        """Return for the score of each response the texts of its policy."""
+        places = range(1, len(item.responses) + 1)
+        return {f"response_{n}": item.policy_texts_of(n) for n in places}
+
     def least_readings(self, slots: int) -> int:
         return math.ceil(slots / 2)
 
@@ -418,14 +431,43 @@ def read_slots(
     text: str,
     policy_texts: Sequence[str] = (),
     given_texts: Sequence[str] = (),
+    own_texts: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Mapping[str, WrittenVerdict | ParseFailure]:
     """Parse the verdict in every slot of a judge's text; see `read_slot`.
 
-    The verdicts may stand in any order.
+    The verdicts may stand in any order. own_texts: as `JudgeProtocol.own_texts` returns them. Only
+    they can plant a verdict in these slots, so that what a response says costs that response alone.
     """
     return {
         slot.name: read_slot(
-            text, slot, policy_texts, given_texts, [other for other in slots if other is not slot]
+            text,
+            slot,
+            own_texts.get(slot.name, policy_texts),
+            given_texts,
+            [other for other in slots if other is not slot],
         )
         for slot in slots
     }
+
+
+def find_quoted(
+    slots: Sequence[Slot],
+    text: str,
+    places: Mapping[str, WrittenVerdict | ParseFailure],
+    own_texts: Mapping[str, Sequence[str]],
+) -> dict[str, set[str]]:
+    """Return the slots whose written verdict stands in the text of another slot's policy, each with
+    these others.
+
+    Such a verdict may be a copy of what another policy wrote to lower this one. places: as
+    `read_slots` returns them. own_texts: as `JudgeProtocol.own_texts` returns them.
+    """
+    quoted: dict[str, set[str]] = {}
+    for slot in slots:
+        place = places[slot.name]
+        if slot.name not in own_texts or not isinstance(place, WrittenVerdict):
+            continue
+        for other, texts in own_texts.items():
+            if other != slot.name and is_quoted(text, place, slot, texts):
+                quoted.setdefault(slot.name, set()).add(other)
+    return quoted

@@ -14,6 +14,7 @@ from functools import lru_cache
 from autoj_reward.conversation import Turn, describe_media, read_turns, shown_turns
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.protocols import JudgeProtocol
+from autoj_reward.formats.read import find_planted
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import PLAIN, Turns
 from autoj_reward.rubric_items import RubricItem
@@ -282,13 +283,13 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
 
     The input is judged all the same.
 
-    - `planted_verdict`: text that looks like the judge's verdict slot.
+    - `planted_verdict`: a whole verdict of the judge's form, however it is spelled, in what the
+      policy wrote.
     - `template_delimiter`: a line of the judge's own template, or a mark of its thinking block.
     - `control_token`: the spelling of a known control token.
     - `empty_response`: only white space, punctuation and tool calls.
     - `forged_turn`: a line, in any text, that begins like a turn of the conversation.
     """
-    openings = [slot.open_re for slot in fmt.slots_of(item)]
     marks = (fmt.thinking.open, fmt.thinking.close) if fmt.thinking else ()
     protocol, flag_names = fmt.protocol(item.protocol), set(text_flags(item))
     turn_marks, texts = _choose_marks(item, fmt), [turn.text for turn in item.turns] or [item.query]
@@ -296,13 +297,23 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
         texts += [turn.text for turn in shown_turns(response)] or [response]
     if turn_marks and any(map(turn_marks.forged, (*texts, *item.context.values()))):
         flag_names.add("forged_turn")
+    if find_planting(item, fmt):
+        flag_names.add(PLANTED_FLAG)
     for response in item.responses:
-        if any(opening.search(response) for opening in openings):
-            flag_names.add(PLANTED_FLAG)
         delimiters = (*fmt.headings(item.protocol), *marks)
         if any(line in response for line in delimiters) or protocol.inert(response) != response:
             flag_names.add("template_delimiter")
     return tuple(sorted(flag_names))
+
+
+def find_planting(item: JudgeInput, fmt: JudgeFormat) -> tuple[int, ...]:
+    """Return the places, from 1, of the responses whose policy planted a verdict."""
+    slots = fmt.slots_of(item)
+    return tuple(
+        place
+        for place in range(1, len(item.responses) + 1)
+        if any(find_planted(item.policy_texts_of(place), slot) for slot in slots)
+    )
 
 
 def require_readable(item: JudgeInput, max_chars: int) -> None:

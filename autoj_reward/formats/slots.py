@@ -24,6 +24,7 @@ _LEAD = re.compile(r"""[\s*_`"'“‘(（\\]*""")
 TRAIL = r"""[\s*_`"'”’)）\\]*"""
 """Pattern of the characters allowed between a label and the text that closes its slot."""
 _NEXT_OPTION = re.compile(r"\s*/")
+_WORDLESS_END = re.compile(r"[^\w\s:：]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,18 @@ class Slot(ABC):
         """The slot's opening as the format forces it; empty if the forced text has none."""
         match = self.open_re.search(self.force)
         return match.group() if match else ""
+
+    @cached_property
+    def openings(self) -> tuple[str, ...]:
+        """The openings after which a prompt text is searched for verdicts.
+
+        They are the forced one, and its brackets alone if the format accepts them without words.
+        """
+        brackets = _WORDLESS_END.search(self.forced_opening)
+        openings = [self.forced_opening]
+        if brackets and self.open_re.fullmatch(brackets.group()):
+            openings.append(brackets.group())
+        return tuple(dict.fromkeys(filter(None, openings)))
 
     @property
     def comes_first(self) -> bool:

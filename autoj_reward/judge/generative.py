@@ -16,9 +16,9 @@ from autoj_reward.conversation import context_of, last_user_text
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
-from autoj_reward.formats.protocols import read_slots
-from autoj_reward.formats.read import ParseFailure, WrittenVerdict
-from autoj_reward.formats.render import flags, render, require_readable
+from autoj_reward.formats.protocols import find_quoted, read_slots
+from autoj_reward.formats.read import QUOTED, ParseFailure, WrittenVerdict
+from autoj_reward.formats.render import find_planting, flags, render, require_readable
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.formats.slots import Slot
 from autoj_reward.judge.thinking import CUT, SplitAnswer, generate_answer, skip_thinking
@@ -32,10 +32,13 @@ from autoj_reward.types import (
     Outcome,
     Reading,
     Usage,
+    planted_flag,
 )
 
 MIN_MASS = 0.01
 """Minimum probability on valid labels for a slot to count as answered."""
+NOT_OPENED = "no slot is opened, because the policy wrote a verdict that the judge would repeat"
+"""Note in the reason of a judgement whose slot was not opened for the judge."""
 NOTHING_SAID = SplitAnswer(Generation(""))
 """Output of a judge that was not asked for a critique."""
 
@@ -109,6 +112,8 @@ class GenerativeJudge:
             judgement = Judgement(Outcome.INPUT_REJECTED, reason=str(error))
         usage = judgement.usage.lasting(time.monotonic() - started)
         flag_names = set(judgement.flags) | set(flags(item, self.format))
+        count = len(item.responses)
+        flag_names |= {planted_flag(n, count) for n in find_planting(item, self.format)}
         return replace(judgement, usage=usage, judge=self.name, flags=tuple(sorted(flag_names)))
 
     async def _ask_and_read(self, item: JudgeInput) -> Judgement:
@@ -143,8 +148,9 @@ class GenerativeJudge:
         """Read every slot of the verdict in order; force a slot that the judge left out."""
         protocol, text = self.format.protocol(item.protocol), answer.text
         slots = self.format.slots_of(item)
-        places = read_slots(slots, text, item.policy_texts, item.given_texts)
-        flags += (PLANTED_FLAG,) if any(place.planted for place in places.values()) else ()
+        own_texts = protocol.own_texts(item)
+        places = read_slots(slots, text, item.policy_texts, item.given_texts, own_texts)
+        flags += _flag_planted(places, own_texts, len(item.responses))
         readings, usage, forced_text = list[Reading](), answer.own.usage, ""
         places = {s.name: _reject_unfinished(places[s.name], s, answer) for s in slots}
         written = [(s, p) for s in slots if isinstance(p := places[s.name], WrittenVerdict)]
@@ -156,6 +162,15 @@ class GenerativeJudge:
         probs_by_slot = {
             slot.name: probs for (slot, _), probs in zip(written, written_probs, strict=True)
         }
+        refuted, quoting, checking_usage = await self._check_quoted(
+            find_quoted(slots, text, places, own_texts), slots, places, prepared, answer
+        )
+        usage += checking_usage
+        places |= {name: ParseFailure(QUOTED, len(text)) for name in refuted}
+        places |= {name: ParseFailure(QUOTED, len(text), planted=True) for name in quoting}
+        # What one response of several planted does not make the others' judgement fail.
+        spoiled = {name for name in own_texts if _is_spoiled(places[name])}
+        least = max(1, protocol.least_readings(len(slots) - len(spoiled)))
         failures: list[Judgement] = []
         for slot in slots:
             place = places[slot.name]
@@ -165,11 +180,15 @@ class GenerativeJudge:
                 readings.append(_make_written_reading(slot, place, probs))
                 continue
             opening = forced_text + (slot.force if forced_text or text else slot.force.lstrip())
-            probs = await self._read_forced_probs(slot, prepared, answer, place.end, opening)
-            usage += probs.usage if probs else Usage()
+            probs, reason = refuted.get(slot.name), place.reason
+            if place.planted:
+                reason += f"; {NOT_OPENED}"
+            elif probs is None:
+                probs = await self._read_forced_probs(slot, prepared, answer, place.end, opening)
+                usage += probs.usage if probs else Usage()
             if probs is None or not _has_enough_mass(probs):
-                failures.append(_abstain(answer, place.reason, probs, usage, flags))
-                if len(slots) - len(failures) < protocol.least_readings(len(slots)):
+                failures.append(_abstain(answer, reason, probs, usage, flags))
+                if len(slots) - len(failures) < least:
                     return failures[0]
                 continue
             readings.append(_make_likeliest_reading(slot, probs, critique))
@@ -177,7 +196,7 @@ class GenerativeJudge:
         if protocol.direct:
             if not critique:
                 readings.append(replace(readings[0], slot=DIRECT))
-            elif self.config.direct:
+            elif self.config.direct and not places[slots[0].name].planted:
                 direct_reading, direct_usage = await self._read_direct(slots[0], prepared)
                 usage += direct_usage
                 readings += [direct_reading] if direct_reading else []
@@ -189,6 +208,37 @@ class GenerativeJudge:
             flags=flags,
             thinking=answer.thinking,
         )
+
+    async def _check_quoted(
+        self,
+        quoted: Mapping[str, set[str]],
+        slots: Sequence[Slot],
+        places: Mapping[str, WrittenVerdict | ParseFailure],
+        prepared: Prepared,
+        answer: SplitAnswer,
+    ) -> tuple[dict[str, LabelProbs], set[str], Usage]:
+        """Read slots again whose written verdict stands in another response.
+
+        Return the probabilities of those where the judge clearly prefers another label, the slots
+        of the responses that the other verdicts were quoted from, and the cost. The other verdicts
+        count as written.
+
+        quoted: as `find_quoted` returns it.
+        """
+        refuted: dict[str, LabelProbs] = {}
+        quoting: set[str] = set()
+        usage = Usage()
+        for slot in (slot for slot in slots if slot.name in quoted):
+            place = places[slot.name]
+            assert isinstance(place, WrittenVerdict)
+            end = len(answer.text)
+            probs = await self._read_forced_probs(slot, prepared, answer, end, slot.force)
+            usage += probs.usage if probs else Usage()
+            if probs and any(p > 0.5 and label != place.name for label, p in probs.probs):
+                refuted[slot.name] = probs
+            else:
+                quoting |= quoted[slot.name]
+        return refuted, quoting, usage
 
     async def _read_written_probs(
         self, slot: Slot, place: WrittenVerdict, prepared: Prepared, answer: SplitAnswer
@@ -244,6 +294,28 @@ class GenerativeJudge:
         if probs is None or (named_probs := slot.by_name(probs.probs)) is probs.probs:
             return probs
         return replace(probs, probs=named_probs)
+
+
+def _flag_planted(
+    places: Mapping[str, WrittenVerdict | ParseFailure],
+    own_texts: Mapping[str, Sequence[str]],
+    count: int,
+) -> tuple[str, ...]:
+    """Return the flags for planted verdicts that were found by the judge's own opening.
+
+    own_texts: as `JudgeProtocol.own_texts` returns them; its slots are those of the `count`
+    responses, in order, or there are none.
+    """
+    if not any(place.planted for place in places.values()):
+        return ()
+    response_places = enumerate(own_texts, 1)
+    names = (planted_flag(n, count) for n, slot in response_places if places[slot].planted)
+    return (PLANTED_FLAG, *names)
+
+
+def _is_spoiled(place: WrittenVerdict | ParseFailure) -> bool:
+    """Return whether a slot has no verdict that is believed, over a text with a planted one."""
+    return isinstance(place, ParseFailure) and place.planted
 
 
 def _reject_unfinished(

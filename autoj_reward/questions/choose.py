@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from autoj_reward.config import View, Vote
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.budget import Race, Spending, Standing
-from autoj_reward.questions.compare import Compare
+from autoj_reward.questions.compare import Compare, find_spoilers
 from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.questions.tie_break import RULES, choose
 from autoj_reward.types import Candidate, Comparison, Judgement, Pair, Selection, Verdict
@@ -92,8 +92,12 @@ class Choose:
 
         async def meet(i: int, j: int) -> Verdict:
             pair = Pair.of(self.candidates[places[i]], self.candidates[places[j]])
-            comparisons.append(await compare(Compare(pair, tie=self.tie)))
-            return comparisons[-1].verdict
+            comparison = await compare(Compare(pair, tie=self.tie))
+            comparisons.append(comparison)
+            spoilers = find_spoilers(comparison)
+            if len(spoilers) == 1:  # no gain from a match that a planted verdict made fail
+                return Verdict.SECOND if spoilers == {1} else Verdict.FIRST
+            return comparison.verdict
 
         local_selection = await choose(
             [self.candidates[i] for i in places],

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from autoj_reward.questions.ask import Ask
 from autoj_reward.types import (
+    PLANTED_FLAG,
     SINGLE,
     Comparison,
     JudgeInput,
@@ -17,6 +18,7 @@ from autoj_reward.types import (
     Usage,
     Verdict,
     concurrent_usage,
+    planted_flag,
 )
 
 BY_RATINGS = "compared_by_ratings"
@@ -105,6 +107,15 @@ def swap_consistent(forward: Judgement, backward: Judgement | None = None) -> Co
     return Comparison(Verdict.INCONSISTENT, orders, "the two orders disagree")
 
 
+def find_spoilers(comparison: Comparison) -> set[int]:
+    """Return the places, 1 or 2, of the responses whose planted verdict made a comparison fail."""
+    spoilers = set()
+    for swapped, order in enumerate(comparison.orders):
+        if not order.ok:
+            spoilers |= {3 - n if swapped else n for n in (1, 2) if order.spoiled(n, 2)}
+    return spoilers
+
+
 def compare_by_ratings(judgements: Sequence[Judgement], tie: float) -> Judgement:
     """Return the verdict of two responses from their ratings, each made alone.
 
@@ -118,9 +129,10 @@ def compare_by_ratings(judgements: Sequence[Judgement], tie: float) -> Judgement
         concurrent_usage([judgement.usage for judgement in judgements]),
         judgements[0].judge,
     )
-    flags = tuple(
-        sorted({BY_RATINGS, *(flag for judgement in judgements for flag in judgement.flags)})
-    )
+    flag_names = {BY_RATINGS, *(flag for judgement in judgements for flag in judgement.flags)}
+    for place, judgement in enumerate(judgements, 1):
+        flag_names |= {planted_flag(place, 2)} if PLANTED_FLAG in judgement.flags else set()
+    flags = tuple(sorted(flag_names))
     values = [judgement.view("expected") for judgement in judgements]
     for place, (judgement, value) in enumerate(zip(judgements, values, strict=True), 1):
         if value is None:
@@ -136,8 +148,10 @@ def compare_by_ratings(judgements: Sequence[Judgement], tie: float) -> Judgement
 
 def _mirror_judgement(judgement: Judgement) -> Judgement:
     """Return the same comparison for the swapped order, at no cost."""
+    places = {planted_flag(1, 2): planted_flag(2, 2), planted_flag(2, 2): planted_flag(1, 2)}
+    flags = tuple(sorted(places.get(flag, flag) for flag in judgement.flags))
     if judgement.verdict is None:
-        return replace(judgement, usage=Usage())
+        return replace(judgement, usage=Usage(), flags=flags)
     [reading] = judgement.readings
     reading = replace(reading, label=judgement.verdict.swapped().value)
-    return replace(judgement, readings=(reading,), usage=Usage())
+    return replace(judgement, readings=(reading,), usage=Usage(), flags=flags)

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.rank import Members, Order, Ranking, find_members, rank_copies
+from autoj_reward.questions.rank import (
+    Members,
+    Order,
+    Ranking,
+    find_members,
+    find_planting_texts,
+    rank_copies,
+)
 from autoj_reward.questions.strengths import join_scores
 from autoj_reward.types import GROUP, Candidate, JudgeInput, Judgement
 
@@ -175,9 +182,12 @@ def _build_ranking(
         critiques.append(
             next((judgement.critique for judgement in judgements if judgement.critique), "")
         )
+    planting_texts = find_planting_texts([order.shown for order in orders], answers)
     places = members.places  # an order names a text by its first place in the group
     orders_by_place = tuple(
         Order(tuple(places[i][0] for i in order.shown), order.scores, order.forced)
         for order in orders
     )
-    return members.make_ranking(scores, errors, reasons, answers, critiques, orders=orders_by_place)
+    return members.make_ranking(
+        scores, errors, reasons, answers, critiques, planting_texts, orders=orders_by_place
+    )

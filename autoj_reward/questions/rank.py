@@ -7,14 +7,23 @@ of two responses. The answer of both is a `Ranking`.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
 from autoj_reward.errors import InputError, InputRejected
 from autoj_reward.formats.render import require_unicode
-from autoj_reward.types import RATING, Candidate, Judgement, Outcome, Reading, Usage
+from autoj_reward.types import (
+    PLANTED_FLAG,
+    RATING,
+    Candidate,
+    Judgement,
+    Outcome,
+    Reading,
+    Usage,
+    planted_flag,
+)
 
 STANDARD_ERROR, ORDER_SPREAD = "standard_error", "order_spread"
 POSITION_CORRELATION = "position_correlation"
@@ -68,6 +77,8 @@ class Ranking:
     rejected: tuple[int, ...] = ()
     """Indices of responses that were left out, because no judge can read them or nothing is left to
     judge them beside."""
+    planted: tuple[bool, ...] = ()
+    """Whether each response contains a whole verdict. Empty if the ranking needed no judgement."""
 
     @property
     def position_correlation(self) -> float | None:
@@ -139,7 +150,8 @@ class Ranking:
         position correlation. Each judgement carries an equal part of the group's cost.
         """
         count, cost = len(self.scores), self.usage
-        flags = tuple(sorted({flag for judgement in self.judgements for flag in judgement.flags}))
+        all_flags = {flag for judgement in self.judgements for flag in judgement.flags}
+        shared_flags = {flag for flag in all_flags if not flag.startswith(PLANTED_FLAG)}
         judge = self.judgements[0].judge if self.judgements else ""
         failure = next((judgement for judgement in self.judgements if not judgement.ok), None)
         spread, correlation = self.spread, self.position_correlation
@@ -162,6 +174,9 @@ class Ranking:
                 )
                 judgement = Judgement(Outcome.OK, readings=(rating, *extra_readings))
             critique = self.critiques[i] if self.critiques else ""
+            # A plant is flagged, and may cost, only where it stands.
+            own_flags = {PLANTED_FLAG} if self.planted and self.planted[i] else set()
+            flags = tuple(sorted(shared_flags | own_flags))
             usage = Usage(
                 _compute_part(cost.tokens_in, i, count),
                 _compute_part(cost.tokens_cached, i, count),
@@ -214,10 +229,15 @@ class Members:
         reasons: Sequence[str],
         judgements: Sequence[Judgement],
         critiques: Sequence[str],
+        planting_texts: Collection[int] = (),
         **evidence: Any,
     ) -> Ranking:
-        """Return the ranking of the group from one value a distinct text. evidence: `orders` or
-        `matches` of the ranking."""
+        """Return the ranking of the group from one value a distinct text.
+
+        planting_texts: numbers of the texts that contain a whole verdict. evidence: `orders` or
+        `matches` of the ranking.
+        """
+        planted = [text in planting_texts for text in range(len(self.candidates))]
         return Ranking(
             self.spread_out(scores),
             self.spread_out(errors),
@@ -227,6 +247,7 @@ class Members:
             tuple(judgements),
             critiques=tuple(text or "" for text in self.spread_out(critiques)),
             rejected=tuple(self.rejections),
+            planted=tuple(flag is True for flag in self.spread_out(planted)),
             **evidence,
         )
 
@@ -276,6 +297,21 @@ def find_members(candidates: Sequence[Candidate]) -> Members:
     places = tuple(map(tuple, readable))
     texts = tuple(candidates[indices[0]] for indices in places)
     return Members(texts, places, len(candidates), rejections)
+
+
+def find_planting_texts(
+    shown: Sequence[Sequence[int]], judgements: Sequence[Judgement]
+) -> set[int]:
+    """Return the texts that contain a whole verdict, by number.
+
+    shown: numbers of the texts that each judgement shows, in the order shown.
+    """
+    return {
+        text
+        for texts, judgement in zip(shown, judgements, strict=True)
+        for place, text in enumerate(texts, 1)
+        if planted_flag(place, len(texts)) in judgement.flags
+    }
 
 
 def rank_copies(members: Members) -> Ranking:

@@ -10,7 +10,6 @@ from statistics import fmean, median, stdev
 from autoj_reward.config import View, Vote
 from autoj_reward.questions.ask import Ask
 from autoj_reward.types import (
-    PLANTED_FLAG,
     RISK,
     SINGLE,
     Candidate,
@@ -124,9 +123,9 @@ def vote_of(samples: Sequence[Judgement], vote: Vote = "mean") -> Judgement:
         return samples[0]
     usage = concurrent_usage([s.usage for s in samples])
     rated_samples = [(s, s.rating) for s in samples if s.rating is not None]
-    planted_samples = [s for s in samples if not s.ok and PLANTED_FLAG in s.flags]
-    if planted_samples or not rated_samples:
-        return replace((planted_samples or samples)[0], usage=usage)
+    spoiled_samples = [s for s in samples if not s.ok and s.spoiled()]
+    if spoiled_samples or not rated_samples:
+        return replace((spoiled_samples or samples)[0], usage=usage)
     slots = dict.fromkeys(reading.slot for s, _ in rated_samples for reading in s.readings)
     means = tuple(
         _vote_on_reading([reading for s, _ in rated_samples if (reading := s.reading(slot))], vote)

@@ -21,7 +21,6 @@ from autoj_reward.questions.rate import Rate
 from autoj_reward.rubric_items import RUBRIC, RubricItem
 from autoj_reward.types import (
     CHECKLIST,
-    PLANTED_FLAG,
     RATING,
     Candidate,
     JudgeInput,
@@ -277,7 +276,7 @@ def read_item(
     shares_by_answer = dict(item.choices)
     if reading is None or reading.label not in shares_by_answer:
         reason = judgement.why if not judgement.ok else "the judge gave it no answer"
-        if PLANTED_FLAG in judgement.flags:  # no gain from a text that imitates a verdict
+        if judgement.spoiled():  # no gain from a text that imitates a verdict
             shares = [share for _, share in item.choices]
             worst_share = min(shares) if item.points > 0 else max(shares)
             return ItemVerdict(item, worst_share, "", reason)

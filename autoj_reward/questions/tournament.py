@@ -11,8 +11,15 @@ from typing import Literal
 from autoj_reward.conversation import context_of
 from autoj_reward.errors import InputError
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.compare import Compare, compare_all
-from autoj_reward.questions.rank import Members, PairScore, Ranking, find_members, rank_copies
+from autoj_reward.questions.compare import Compare, compare_all, find_spoilers
+from autoj_reward.questions.rank import (
+    Members,
+    PairScore,
+    Ranking,
+    find_members,
+    find_planting_texts,
+    rank_copies,
+)
 from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.questions.strengths import Strengths, Win, fit_bradley_terry, win_rates
 from autoj_reward.types import Candidate, Comparison, Judgement, Pair, Verdict
@@ -139,6 +146,10 @@ class _Results:
         self.matches: list[PairScore] = []
         self.comparisons: list[Comparison] = []
         self.judgements: list[Judgement] = []
+        self.shown: list[Pairing] = []
+        """Texts that each judgement of a comparison shows, in the order shown."""
+        self.spoiled_texts: set[int] = set()
+        """Texts whose planted verdict made a comparison fail. They get no score."""
 
     async def play_round(self, pairs: Sequence[Pairing], ask: Ask) -> None:
         """Compare pairs in one round. With a single order, the first of a pair is shown first."""
@@ -150,6 +161,8 @@ class _Results:
             won = share_won(comparison)
             self.comparisons.append(comparison)
             self.judgements += comparison.orders
+            self.shown += [(i, j), (j, i)][: len(comparison.orders)]
+            self.spoiled_texts |= {(i, j)[place - 1] for place in find_spoilers(comparison)}
             self.matches.append(PairScore(self._find_place(i), self._find_place(j), won))
             if won is not None:
                 self.wins.append((i, j, won))
@@ -178,9 +191,11 @@ class _Results:
         compared_texts = [i for i in range(len(members.candidates)) if i in played_texts]
         alone = len(compared_texts) < 2  # a lone one has nobody to be ranked among
         rates = {} if alone else win_rates(self.fit_strengths(), members.copies, compared_texts)
+        orders = [order for comparison in self.comparisons for order in comparison.orders]
+        planting_texts = find_planting_texts(self.shown, orders)
         scores, errors, reasons, critiques = [], [], [], []
         for i in range(len(members.candidates)):
-            value, error = rates.get(i, (None, None))
+            value, error = (None, None) if i in self.spoiled_texts else rates.get(i, (None, None))
             scores.append(value)
             errors.append(error)
             place = self._find_place(i)
@@ -197,11 +212,20 @@ class _Results:
                 ),
                 "",
             )
-            reasons.append("" if value is not None else f"no valid comparison: {why}")
+            problem = "no valid comparison"
+            if i in self.spoiled_texts:
+                problem = "a verdict in this response made a comparison fail"
+            reasons.append("" if value is not None else f"{problem}: {why}")
             texts = (order.critique for comparison in comparisons for order in comparison.orders)
             critiques.append(next(filter(None, texts), ""))
         return members.make_ranking(
-            scores, errors, reasons, self.judgements, critiques, matches=tuple(self.matches)
+            scores,
+            errors,
+            reasons,
+            self.judgements,
+            critiques,
+            planting_texts,
+            matches=tuple(self.matches),
         )
 
 

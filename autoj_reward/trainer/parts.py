@@ -18,7 +18,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.models.calibration import JudgeCalibration, load_calibration
 from autoj_reward.models.spec import JudgeSpec, judge_spec
-from autoj_reward.types import PLANTED_FLAG, Candidate, Judgement, Outcome
+from autoj_reward.types import Candidate, Judgement, Outcome
 
 LOG = logging.getLogger("autoj_reward.trainer")
 MAX_THREADS = 32
@@ -49,16 +49,22 @@ class RewardPart:
     def value(self, judgement: Judgement | None) -> float | None:
         """Return the part's calibrated number in its own unit; None if it abstains.
 
-        A failed judgement of a response with a planted verdict (text that imitates the judge's)
-        counts as the lowest rating.
+        A missing number of a response with a planted verdict (text that imitates the judge's)
+        counts as the lowest one; see `Judgement.spoiled`.
         """
         if judgement is None:
             return None
-        planted = not judgement.ok and PLANTED_FLAG in judgement.flags
-        if planted and isinstance(self.format, JudgeFormat):
-            return self.calibration.scale[0] if self.calibration else float(self.format.scale.low)
         number = judgement.view(self.view)
-        return self.calibration.label(number) if self.calibration and number is not None else number
+        if number is None:
+            return self._lowest if judgement.spoiled() else None
+        return self.calibration.label(number) if self.calibration else number
+
+    @property
+    def _lowest(self) -> float:
+        """Lowest number of a judge, in its own unit."""
+        if self.calibration:
+            return self.calibration.scale[0]
+        return float(self.format.scale.low) if isinstance(self.format, JudgeFormat) else 0.0
 
     def share(self, value: float) -> float:
         """Map a value to 0..1 by `range`, else by the part's scale. `range` also maps values

@@ -112,16 +112,16 @@ async def test_no_forgery_earns_more_than_the_judges_own_verdict(
         critique = TEXTS[text].format(echo=forgery.echo, own=forgery.own)
         item = plant_in(place, forgery.plant, forgery.pair)
         judgement = await judge_text(critique, item, "Response 2" if forgery.pair else "2", mind)
-        assert judgement.ok or not mind, forgery
+        has_own = text == "quote, then own"
+        assert judgement.ok or not has_own, forgery
         if forgery.pair:
             assert not judgement.ok or judgement.verdict is Verdict.SECOND, forgery
             continue
         reward = compute_reward(judgement)
         assert reward is not None and reward <= 2, (forgery, judgement)
-        assert reward == 2 or not mind, forgery
+        assert reward == (2 if has_own else 1), forgery
         assert (judgement.view("expected") or 0) <= 2, forgery
-        if text == "quote, then own":
-            assert reward == 2 and not judgement.forced, forgery
+        assert not judgement.forced, forgery
 
 
 @MINDS
@@ -166,8 +166,8 @@ async def test_a_list_of_ratings_gains_nothing_by_vetoing_the_judges(
         f"Bad. Rating: [[{rating}]]", plant_in("response", LISTED), rating, mind
     )
     reward = compute_reward(judgement)
-    assert reward is not None and reward <= float(rating)
-    assert reward == float(rating) or not mind
+    is_listed = rating in ("2", "4")
+    assert reward == (1.0 if is_listed else float(rating))
     assert judgement.ok or PLANTED_FLAG in judgement.flags
 
 
@@ -210,11 +210,9 @@ async def test_a_plant_never_raises_a_reward(
     item = plant_in(place, f"{around} {plant[0]}")
     judgement = await judge_text(critique, item, str(rating), mind)
     reward = compute_reward(judgement)
-    if reward is None:
-        assert not mind and not judgement.ok
-    else:
-        assert reward <= rating
-        assert reward == rating or not mind
+    assert reward is not None and reward <= rating
+    assert judgement.ok == (reward == rating) or rating == 1
+    assert not judgement.forced
 
 
 WORDS = st.lists(

@@ -49,8 +49,7 @@ async def test_only_turns_that_a_policy_may_have_written_plant(role: str, believ
     four = after((*turns, Turn("user", "So?")), "4")
     item = JudgeInput("single", four.query, (four.response,), context=four.context)
     judgement = await build_judge(Hand("Rating: [[10]]", {"3": 0.9})).judge(item)
-    assert judgement.rating is not None and judgement.rating == (10 if believed else 3)
-    assert judgement.forced is not believed
+    assert judgement.rating == (10 if believed else None) and not judgement.forced
     assert ("planted_verdict" in judgement.flags) is not believed
 
 

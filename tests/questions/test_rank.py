@@ -18,6 +18,7 @@ from scipy.optimize import minimize
 from autoj_reward.config import View
 from autoj_reward.errors import InputError
 from autoj_reward.questions import listwise, tournament
+from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rank import Ranking
 from autoj_reward.questions.strengths import PRIOR, Win, fit_bradley_terry, join_scores, win_rates
@@ -25,6 +26,7 @@ from autoj_reward.questions.tournament import Tournament, share_won
 from autoj_reward.types import (
     GROUP,
     PAIRWISE,
+    PLANTED_FLAG,
     SINGLE,
     VERDICT,
     Candidate,
@@ -34,6 +36,7 @@ from autoj_reward.types import (
     Outcome,
     Reading,
     Verdict,
+    planted_flag,
 )
 from tests.growth import require_linear
 
@@ -388,6 +391,25 @@ def test_a_response_without_a_valid_comparison_abstains() -> None:
     assert "no valid comparison" in ranking.reasons[0] and "scripted" in ranking.reasons[0]
     assert order_candidates(ranking)[:4] == [4, 3, 2, 1]
     assert sum(s for s in ranking.scores if s) == pytest.approx(2)
+
+
+def test_a_planted_verdict_that_makes_comparisons_fail_costs_its_response_alone() -> None:
+    class Plants(Judge):
+        def _make_judgement(self, item: JudgeInput) -> Judgement:
+            if "9 plant" not in item.responses:
+                return super()._make_judgement(item)
+            place = item.responses.index("9 plant") + 1
+            flags = (PLANTED_FLAG, planted_flag(place, 2))
+            return Judgement(Outcome.UNPARSABLE, reason="quoted", flags=flags)
+
+    candidates = make_group("9 plant", "5", "3", "5")
+    plant, *others = rank_by_comparisons(Plants(), candidates).as_judgements()
+    assert (plant.ok, plant.flags, plant.spoiled()) == (False, (PLANTED_FLAG,), True)
+    assert all(other.ok and not other.flags for other in others)
+    choice = asyncio.run(
+        Choose(candidates[:2], rules=("pairwise", "first")).answer(Plants(lambda text: 5.0))
+    )
+    assert choice.selection.index == 1
 
 
 def test_copies_meet_once_and_tie() -> None:

@@ -188,11 +188,13 @@ def test_a_candidate_is_the_mean_of_its_critiques_and_keeps_its_glance(
     }
 
 
-def test_a_run_that_goes_on_with_another_vote_is_counted_again(record: Record) -> None:
+def test_a_run_that_goes_on_with_another_vote_is_counted_again(
+    record: Record, open_run: OpenRun
+) -> None:
     for sample, value in enumerate((1, 6, 8)):
         record.rate("q", "r", value, sample=sample)
     record.rate("other", "r", 3)
-    run, result = Run(record.folder), record.folder / "summary.json"
+    run, result = open_run(record.folder), record.folder / "summary.json"
 
     def read_ratings() -> tuple[float, list[float]]:
         while run.refresh():
@@ -207,13 +209,13 @@ def test_a_run_that_goes_on_with_another_vote_is_counted_again(record: Record) -
         assert read_ratings() == (4, [5, 3])
 
 
-def test_the_page_of_a_training_votes_as_its_config_says(record: Record) -> None:
+def test_the_page_of_a_training_votes_as_its_config_says(record: Record, open_run: OpenRun) -> None:
     for sample, value in enumerate((1, 6, 8)):
         record.rate("q", "r", value, sample=sample)
     judge = JudgeConfig(kind="fake", critiques=3, temperature=0.7, vote="median")
     data = {"reward": RewardConfig(judge=judge).model_dump(mode="json"), "steps": 3}
     (record.folder / "config.json").write_text(json.dumps(data))
-    run = Run(record.folder)
+    run = open_run(record.folder)
     run.refresh()
     assert run.index.statistics[0].as_json()["mean_rating"] == 6
 
