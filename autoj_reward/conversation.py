@@ -325,8 +325,8 @@ class ContextColumn:
 def _convert_message(message: Any, where: str) -> Turn:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise BadMessages(where, f"not a message with a role: {message!r:.80}")
-    role = ROLES.get(message["role"], message["role"])
-    return Turn(role, message_text(message, where), _find_media(message))
+    role = str(message["role"])
+    return Turn(ROLES.get(role, role), message_text(message, where), _find_media(message))
 
 
 def _find_media(message: Mapping[str, Any]) -> tuple[str, ...]:

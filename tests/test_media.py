@@ -124,7 +124,7 @@ def test_trainers_reject_media_row_by_row() -> None:
 
 
 def test_a_service_rejects_media_item_by_item() -> None:
-    candidates = [
+    candidates: list[dict[str, Any]] = [
         {"messages": [PICTURE], "response": "a cat"},
         {"messages": [QUESTION], "response": [DRAWING]},
         {"messages": [QUESTION], "response": [ANSWER]},

@@ -118,7 +118,7 @@ def test_rows_of_slime_and_areal(model: RewardModel, malformed: Any) -> None:
         for prompt in (malformed, "Why?")
     ]
     assert asyncio.run(custom_rm(None, samples)) == [FALLBACK, 9.0]
-    rows = [(prompt, "good", {}) for prompt in (malformed, "Why?")]
+    rows: list[Any] = [(prompt, "good", {}) for prompt in (malformed, "Why?")]
     assert asyncio.run(row_rewards(model, rows)) == [FALLBACK, 9.0]
     if malformed is not None:  # AReaL's rows without messages have a prompt
         assert asyncio.run(areal.reward("Why?", "good", messages=malformed)) == FALLBACK

@@ -146,8 +146,8 @@ def make_cases(items_file: Path) -> dict[str, tuple[dict[str, Any], list[dict[st
     }
     listwise = judge | {"format": "listwise"}
     items = judge | {"format": "rubric-item"}
-    good = {"prompts": ["q", "q"], "completions": ["good", "a longer one"]}
-    lost = {"prompts": ["r", "r"], "completions": ["lost", "gone"]}
+    good: dict[str, Any] = {"prompts": ["q", "q"], "completions": ["good", "a longer one"]}
+    lost: dict[str, Any] = {"prompts": ["r", "r"], "completions": ["lost", "gone"]}
     failures = {"budget": 1.0}
     rates = {"failures": failures, "view": "rating"}
     kinds: dict[str, dict[str, Any]] = {
@@ -244,12 +244,10 @@ def test_a_training_starts_one_judge_at_most(monkeypatch: pytest.MonkeyPatch, ki
         monkeypatch.setenv("WORLD_SIZE", world_size)
         monkeypatch.setenv("RANK", rank)
         starts = []
-        for opened in (
-            *(RewardModel(config) for config in (alone, grouped, audited)),
-            Judge(judge),
-        ):
+        models = [RewardModel(config) for config in (alone, grouped, audited)]
+        for open_one in (*(model.open for model in models), Judge(judge).__enter__):
             with pytest.raises((RayStarts, ConfigError)) as caught:
-                opened.__enter__()
+                open_one()
             starts.append(caught.type is RayStarts)
             assert starts[-1] or "`autoj serve`" in str(caught.value)
         return starts
