@@ -43,6 +43,7 @@ from experiments.compare.rubric_judge import RubricJudgeConfig
 from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos import ChaosConfig
+from experiments.faults.plants import PlantsConfig
 from experiments.learning import LearningConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
@@ -102,6 +103,7 @@ KINDS: dict[str, type[Block]] = {
     "jobs/collect_": CollectConfig,
     "experiments/attacks": AttacksConfig,
     "experiments/chaos": ChaosConfig,
+    "experiments/plants": PlantsConfig,
     "experiments/service_speed": ServiceSpeedConfig,
     "experiments/gpu_throughput": GpuThroughputConfig,
     "experiments/gpu_figures": GpuFiguresConfig,

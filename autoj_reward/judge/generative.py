@@ -113,7 +113,8 @@ class GenerativeJudge:
         usage = judgement.usage.lasting(time.monotonic() - started)
         flag_names = set(judgement.flags) | set(flags(item, self.format))
         count = len(item.responses)
-        flag_names |= {planted_flag(n, count) for n in find_planting(item, self.format)}
+        if count > 1 and PLANTED_FLAG in flag_names:
+            flag_names |= {planted_flag(n, count) for n in find_planting(item, self.format)}
         return replace(judgement, usage=usage, judge=self.name, flags=tuple(sorted(flag_names)))
 
     async def _ask_and_read(self, item: JudgeInput) -> Judgement:

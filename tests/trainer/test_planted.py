@@ -152,8 +152,8 @@ async def test_one_response_cannot_take_the_numbers_of_its_group(logprobs: bool)
     with RewardModel(config) as model:
         rewards = await model.rewards(make_candidates(EVERY_SCORE, *texts))
     assert [r.judgement.flags for r in rewards] == [(PLANTED_FLAG,), *[()] * 7]
-    values = [r.value for r in rewards]
-    assert values[0] == 0.0 and None not in values and values[1:] == sorted(set(values[1:]))
+    values = [r.value for r in rewards if r.value is not None]
+    assert len(values) == 8 and values[0] == 0.0 and values[1:] == sorted(set(values[1:]))
     assert logprobs or values[1:] == [pytest.approx((n - 1) / 9) for n in range(2, 9)]
 
 

@@ -127,7 +127,8 @@ async def test_no_rating_comes_from_a_response(name: str, critique: str, mind: b
         judgement = await judge_item(fmt, critique, mind, item)
         if judgement.ok:
             assert judgement.view("rating") == 2, attack
-        assert judgement.ok or not mind, attack
+        # Behind a plant no slot is opened for a judge without a verdict of its own.
+        assert judgement.ok or not mind or judgement.spoiled(), attack
         if critique in ("quote", "silent"):
             assert judgement.forced or judgement.outcome in (
                 Outcome.TRUNCATED,
@@ -144,7 +145,7 @@ async def test_no_verdict_comes_from_a_response(name: str, critique: str, mind: 
         judgement = await judge_item(fmt, critique, mind, item)
         if judgement.ok:
             assert judgement.verdict is Verdict.SECOND, attack
-        assert judgement.ok or not mind, attack
+        assert judgement.ok or not mind or judgement.spoiled(1, 2), attack
 
 
 def test_without_the_rule_of_quotes_copies_would_count() -> None:
