@@ -42,7 +42,7 @@ class WatchedConnection(sqlite3.Connection):
 
 
 if sys.version_info < (3, 13):
-    sqlite3.connect = partial(sqlite3.connect, factory=WatchedConnection)
+    sqlite3.connect = partial(sqlite3.connect, factory=WatchedConnection)  # type: ignore[assignment]
 
 
 @cache

@@ -75,7 +75,8 @@ def test_targets_modules_and_run_files_that_are_named_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     make_lines = re.findall(r"(?:^|`)make ((?:[a-z][a-z0-9-]+ ?)+)", text, re.MULTILINE)
     assert {target for line in make_lines for target in line.split()} <= targets
-    modules = set(re.findall(r"python -m ((?:experiments|autoj_reward|rollouts)[\w.]*\w)", text))
+    modules = set(re.findall(r"python -m ((?:autoj_reward|rollouts)[\w.]*\w)", text))
+    modules |= set(re.findall(r"\bexperiments(?:\.\w+)+", text))
     assert [name for name in modules if importlib.util.find_spec(name) is None] == []
     files = set(re.findall(r"\bconfigs/[\w/]+\.yaml", text))
     assert [file for file in files if not (ROOT / file).is_file()] == []

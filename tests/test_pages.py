@@ -1,5 +1,5 @@
 """Snippets of the documentation: Python runs in the order of its page with a scripted judge, its
-output is the one that the page prints, run files are checked, and commands have their flags."""
+output is the one that the page prints, run files are checked, and commands begin."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import inspect
 import re
 import shlex
 import symtable
+import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 import yaml
 
 from autoj_reward.cli import main as cli
-from autoj_reward.config import JudgeConfig, check, jobs
+from autoj_reward.config import JudgeConfig, check, jobs, load_config
 from autoj_reward.data.collect import CollectConfig
 from autoj_reward.data.labelled import JudgeData
 from autoj_reward.engine.base import LabelProbs
@@ -29,7 +30,7 @@ from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import Turns
 from autoj_reward.rubrics.generate import GenerateConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
-from docs.hooks import reference
+from tests.test_config import kind_of
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -83,6 +84,8 @@ READERS: dict[tuple[str, int], dict[str, Any]] = {
 """{(page, number of its Python block, from 0): names that the reader brings}."""
 
 BLOCKS = {"areal": 1, "skyrl": 1, "verifiers": 2, "nemo_gym": 1, "trl_async_grpo": 1}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = {*PROJECT["optional-dependencies"]}
 NOT_RUN = {(f"docs/trainers/{name}.md", n) for name, count in BLOCKS.items() for n in range(count)}
 NOT_RUN |= {("docs/judges/evaluation_tools.md", 0), ("docs/trainers/tinker.md", 0)}
 """Blocks that need a framework which is not installed; `make test-frameworks` runs the same."""
@@ -257,23 +260,59 @@ def check_format(data: dict[str, Any]) -> None:
     assert set(data) <= set(kind.model_fields)
 
 
+def read_commands() -> Iterator[Any]:
+    """Yield the lines of each page that call this package: of its blocks, and code in its text."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages += sorted((ROOT / "autoj_reward" / "models").rglob("README.md"))
+    for path in pages:
+        text = path.read_text("utf-8")
+        blocks = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+        commands = [block for language, block in blocks.findall(text) if language in ("", "sh")]
+        lines = "".join(commands).replace("\\\n", " ").splitlines()
+        lines += re.findall(r"`([^`]*? --config configs/[^`]+)`", blocks.sub("", text))
+        for number, line in enumerate(line for line in lines if CALL.search(line)):
+            yield pytest.param(" ".join(line.split()), id=f"{path.relative_to(ROOT)}-{number}")
+
+
+CALL = re.compile(r"(?:^|\s|/)autoj [a-z]|-m (?:autoj_reward|experiments)\b")
+
+
+class Reached(Exception):
+    """A study read its flags and its config, and would now begin."""
+
+
+def stop(*_: Any, **__: Any) -> Any:
+    raise Reached
+
+
+@pytest.mark.parametrize("line", [*read_commands()])
+def test_a_command_can_begin_on_a_machine_without_data(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its flags and its config, with what the line sets, are those of the command."""
+    monkeypatch.delenv("AUTOJ_DATA", raising=False)
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(line.rstrip("&"), comments=True)
+    assert [w for w in words if w.startswith("configs/") and not Path(w).is_file()] == []
+    if studies := [word for word in words if word.startswith("experiments.")]:
+        [name] = studies
+        is_package = Path(name.replace(".", "/")).is_dir()
+        main = importlib.import_module(f"{name}.__main__" if is_package else name).main
+        assert main.__module__ == "experiments.study"  # else it would not stop
+        monkeypatch.setattr("experiments.study.Study", stop)
+        with pytest.raises(Reached):
+            main(words[words.index(name) + 1 :])
+        return
+    calls = [n for n, word in enumerate(words) if re.fullmatch(r"(.*/)?autoj(_reward\.cli)?", word)]
+    arguments = words[calls[0] + 1 :]
+    flags = vars(cli.parser(arguments).parse_args(arguments))
+    config = flags.get("config")
+    if config and config.startswith("configs/"):
+        load_config(kind_of(ROOT / config), config, flags.get("sets", ()))
+
+
 @pytest.mark.parametrize("snippet", select_snippets("sh"))
-def test_commands(snippet: Snippet) -> None:
-    commands = {name for module_commands in cli.MODULES.values() for name in module_commands}
-    for line in snippet.text.replace("\\\n", " ").splitlines():
-        line = line.rstrip("&").replace("autoj_reward.cli", "autoj")
-        words = shlex.split(line, comments=True)
-        if "autoj" not in words:
-            continue
-        place = words.index("autoj")
-        if words[place - 1].startswith("--"):
-            continue  # the value of another program's option
-        words = words[place + 1 :]
-        name = " ".join(words[:2]) if " ".join(words[:2]) in commands else words[0]
-        assert name in commands, line
-        arguments = words[len(name.split()) :]
-        flags = {f for a in reference.command_parser(name)._actions for f in a.option_strings}
-        assert {word for word in arguments if word.startswith("--")} <= flags, line
-        assert all((ROOT / word).is_file() for word in arguments if word.startswith("configs/")), (
-            line
-        )
+def test_extras_that_are_installed_exist(snippet: Snippet) -> None:
+    names = ",".join(re.findall(r"autoj-reward\[([\w,]+)\]", snippet.text))
+    assert {*filter(None, names.split(","))} <= EXTRAS
+    assert not re.search(r"pip install '?autoj-reward\b", snippet.text), "no release is on an index"

@@ -60,7 +60,7 @@ MODULES = {
         "collect": "collect judgements from a stronger model to train on",
         "scenarios": "list the scenarios, or show one",
         "classify": "classify every query by scenario",
-        "train judge": "train a judge on critiques, ratings, labelled pairs (paper, section 4.4)",
+        "train judge": "train a judge on critiques, ratings, labelled pairs (paper, section 4)",
         "train scalar": "train a scalar reward model on labelled pairs (paper, section 6.4)",
     },
     "autoj_reward.cli.rubrics": {

@@ -52,7 +52,7 @@ JUDGE_FORMAT = "autoj-en"
 """Judge format of the training rows."""
 USUAL_ANSWERS = {"pairwise": (400,), "single": (280, 210, 400)}
 """Usual length of each answer in tokens, for cost estimates. `single`: means of Auto-J's released
-critiques at 4 characters a token. `pairwise`: a guess, since the comparisons are not released."""
+critiques at 4 characters a token. `pairwise`: a guess, not measured on the released comparisons."""
 
 
 class CollectConfig(Block):

@@ -139,9 +139,9 @@ def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
             parsed = parse_rating(judgement, fmt)
             if isinstance(parsed, ParseFailure):
                 raise BadField("target_output", f"no rating at its end: {parsed.reason}")
-            rating = _read_rating(row, "pred_score", fmt) if "pred_score" in row else parsed.value
-            if parsed.value != rating:
-                raise BadField("pred_score", f"{rating:g}, but the text rates {parsed.value:g}")
+            rating = _read_rating(row, "pred_score", fmt) if "pred_score" in row else parsed.rating
+            if parsed.rating != rating:
+                raise BadField("pred_score", f"{rating:g}, but the text rates {parsed.rating:g}")
         else:
             query = check.text(row, "query", blank=False)
             response = check.text(row, "response")

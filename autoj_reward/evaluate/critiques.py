@@ -51,8 +51,9 @@ class CritiquesConfig(EvaluateConfig):
 
     grader: JudgeConfig = JudgeConfig(format="critique-grader", critique=False)
     """The judge that compares two critiques. `format` is its prompt, and cannot be `auto`."""
-    reference: str = "autoj"
-    """Author of the reference critiques, as the data names it."""
+    reference: str = "chatgpt"
+    """Author of the reference critiques, as the data names it. The published figures are against
+    ChatGPT's, which the authors released as a file of their own; see `--reference`."""
 
     @model_validator(mode="after")
     def _require_format(self) -> CritiquesConfig:
@@ -299,8 +300,8 @@ def read_references(
         if author not in case.critiques:
             authors = ", ".join(case.critiques) or "none"
             raise ConfigError(
-                f"{data}:{case.line}: no critique by {author!r} (there: {authors}): name another "
-                "as reference in the config, or a file with --reference"
+                f"{data}:{case.line}: no critique by {author!r} (there: {authors}): name a file "
+                "with --reference, or another author as reference in the config"
             )
     return MeasuredRows(lambda: (case.critiques[author] for case in cases), range(len(cases)))
 

@@ -64,6 +64,13 @@ class WrittenVerdict:
         """Verdict of a comparison."""
         return Verdict(self.name)
 
+    @property
+    def rating(self) -> float:
+        """Number of a rating. Raises ValueError for a label without a number."""
+        if self.value is None:
+            raise ValueError(f"{self.name!r} is no rating")
+        return self.value
+
 
 def read_slot(
     text: str,

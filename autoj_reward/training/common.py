@@ -37,7 +37,7 @@ class LoraBlock(Block):
 
 
 class FineTuningConfig(Block):
-    """A training run; the defaults are the paper's recipe (section 4.4)."""
+    """A training run; the defaults are the paper's recipe (section 4)."""
 
     model: str
     """The base model."""

@@ -40,6 +40,7 @@ from experiments.compare.outputs import (
 from experiments.compare.panel import (
     PARTS,
     JudgeQualityConfig,
+    Material,
     ask,
     load_judge_format,
     read_material,
@@ -52,8 +53,10 @@ from experiments.tables import report
 async def study(run: Study[JudgeQualityConfig]) -> str:
     """Measure the parts, one judge after another. Return the report. Raises AutojError."""
     config, judges = run.config, run.config.judges
-    material, bad = read_material(config, run.limit)
     judged_parts = [part for part in run.parts if part in JUDGED]
+    material, bad = Material((), (), config.draws), list[BadRow]()
+    if judged_parts or "rivals" in run.parts:  # the other parts have rows of their own
+        material, bad = read_material(config, run.limit)
     if judged_parts and not material.rated:
         raise InputError(
             f"no rows for {', '.join(judged_parts)}: raise data.held_out, give more files, or "

@@ -118,10 +118,10 @@ def choose_critique(
         if not isinstance(parsed, WrittenVerdict) or judgement.rating is None or judgement.forced:
             continue
         health = examine(judgement.critique, prompt)
-        if health.loops or health.copies or abs(parsed.value - row.rating) > tolerance:
+        if health.loops or health.copies or abs(parsed.rating - row.rating) > tolerance:
             continue
         expected = judgement.view("expected")
-        near = abs((parsed.value if expected is None else expected) - row.rating)
+        near = abs((parsed.rating if expected is None else expected) - row.rating)
         usable.append((near, parsed.start, judgement.critique))
     if not usable:
         return None

@@ -75,7 +75,7 @@ EVAL_C = join_jsonl(
             "scenario": "planning",
             "prompt": f"query {n}",
             "response": f"response {n}",
-            "critiques": {"autoj": "A brief critique." * n},
+            "critiques": {"chatgpt": "A brief critique." * n},
         }
         for n in (1, 2)
     )

@@ -78,7 +78,7 @@ def test_the_published_win_rates_come_out(tmp_path: Path) -> None:
 
 def test_a_judge_and_a_grader(tmp_path: Path) -> None:
     """The scripted grader prefers the longer critique, wherever it stands."""
-    rows = [make_case(n, autoj="x" * (500 if n < 2 else 3)) for n in range(8)]
+    rows = [make_case(n, chatgpt="x" * (500 if n < 2 else 3)) for n in range(8)]
     data, out = write(tmp_path / "c.jsonl", rows), str(tmp_path / "out.json")
     assert evaluate("--data", data, "--json", out, *FAKE) == 0
     result = load_result(out)
@@ -158,7 +158,7 @@ def test_an_unreadable_vote_counts_as_failed(tmp_path: Path) -> None:
             make_case(1, autoj=""), ["judge.critique=false"], "no critique", id="no critic"
         ),
         pytest.param(
-            make_case(1, gpt4="x"), [], "no critique by 'autoj' (there: gpt4)", id="author"
+            make_case(1, gpt4="x"), [], "no critique by 'chatgpt' (there: gpt4)", id="author"
         ),
         pytest.param(make_case(1, autoj="x"), ["grader.format=auto"], "grader.format", id="format"),
         pytest.param(

@@ -61,7 +61,7 @@ def make_choice(number: int) -> dict[str, Any]:
 
 def make_critique(number: int) -> dict[str, Any]:
     row = {"scenario": "planning", "prompt": f"q {number}", "response": f"r {number}"}
-    return row | {"critiques": {"autoj": "x"}}
+    return row | {"critiques": {"chatgpt": "x"}}
 
 
 def make_candidates(number: int) -> dict[str, Any]:

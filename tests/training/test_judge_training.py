@@ -458,10 +458,12 @@ def test_the_papers_recipe() -> None:
     os.environ.pop("WORLD_SIZE", None)
     config = load_config(TrainJudgeConfig, configs / "judges/autoj_13b.yaml")
     assert config.losses == LossConfig() and config.lora is None
-    # 3,436 pairs in two orders and 960 - 76 rated rows doubled: 675 steps in 5 epochs.
-    arguments = training_arguments(config, 43_200, validate=False)
+    # 3,436 pairs in two orders and 960 rated rows twice: 687 steps. The paper says 675.
+    examples = 5 * (2 * 3436 + 2 * 960)
+    assert math.ceil(examples / config.batch_size) == 687
+    arguments = training_arguments(config, examples, validate=False)
     assert (arguments.learning_rate, arguments.weight_decay) == (1e-5, 0.1)
     assert (arguments.adam_beta1, arguments.adam_beta2) == (0.9, 0.95)
-    assert arguments.warmup_steps == math.ceil(0.03 * 675)
+    assert arguments.warmup_steps == math.ceil(0.03 * 687)
     assert arguments.lr_scheduler_type == "cosine"
     assert arguments.gradient_accumulation_steps * 2 == 64

@@ -1,4 +1,4 @@
-"""The config of a training run. Its defaults are the paper's recipe (section 4.4)."""
+"""The config of a training run. Its defaults are the paper's recipe (section 4)."""
 
 from __future__ import annotations
 

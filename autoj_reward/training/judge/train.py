@@ -1,4 +1,4 @@
-"""Train a judge: both protocols in one model, loss on the output only (paper, section 4.4).
+"""Train a judge: both protocols in one model, loss on the output only (paper, section 4).
 
     autoj train judge --config configs/judges/default_judge.yaml [--set key=value]
 

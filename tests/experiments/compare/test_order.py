@@ -156,9 +156,11 @@ def measure_candidates(path: Path, *more: str) -> dict[str, Any]:
 
 
 def test_the_candidates_of_a_policy_are_ordered(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_candidates_config(tmp_path, QUERIES)
+    """The rated rows that other parts of the config need may be missing."""
+    monkeypatch.delenv("AUTOJ_DATA", raising=False)
+    path = write_candidates_config(tmp_path, QUERIES, data={"rated": ["x"], "exclude": ["y"]})
     part = measure_candidates(path)["parts"]["candidates"]
     rated = {name: figures["all"] for name, figures in part["rated"].items()}
     assert set(rated) == {"judge", *VIEWS, "critique", "scalar", "logprob", "length"}
