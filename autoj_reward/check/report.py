@@ -16,6 +16,8 @@ from autoj_reward.watch.page import static_document
 USE, WITH, NOT = "use it", "use it with these settings", "do not use it"
 """Verdicts on a judge."""
 HEAD = ("probe", "figure [95 %]", "n", "bound", "result", "what is measured", "behind it")
+PAGE_HEAD = ("probe", "result", *HEAD[1:4], *HEAD[5:])
+"""Columns of the page. The result stands where a narrow screen still shows it."""
 CHIPS = {State.MET: "ok", State.MISSED: "bad", State.UNCLEAR: "", State.FOLLOWS: ""}
 
 
@@ -112,7 +114,7 @@ def render_check(
         *(f"<p>{esc(line.removeprefix('- '))}</p>" for line in reasons),
         '</div></header><main class="wide">',
         heading("Probes", _describe_cost(result["cost"])),
-        audit_table("probes", HEAD, [_render_row(finding) for finding in findings]),
+        audit_table("probes", PAGE_HEAD, [_render_row(finding) for finding in findings]),
         *(part for finding in findings for part in _yield_tables(finding)),
         "</main>",
     ]
@@ -144,7 +146,7 @@ def _format_cells(finding: Finding) -> tuple[str, ...]:
 def _render_row(finding: Finding) -> str:
     name, figure, n, bound, result, *rest = _format_cells(finding)
     result_cell = f"<td>{chip(result, CHIPS.get(finding.state, ''))}</td>"
-    return table_row(*map(cell, (name, figure, n, bound)), result_cell, *map(cell, rest))
+    return table_row(cell(name), result_cell, *map(cell, (figure, n, bound, *rest)))
 
 
 def _format_figure(finding: Finding) -> str:

@@ -43,7 +43,7 @@ from autoj_reward.data.training_rows import RowResult, estimated_questions, make
 from autoj_reward.errors import InputError
 from autoj_reward.formats.criteria import Scenario, Scenarios
 from autoj_reward.formats.schema import load_format
-from autoj_reward.io.claims import claim
+from autoj_reward.io.claims import claim, finish
 from autoj_reward.io.files import require_apart, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import LISTED
 from autoj_reward.types import BadRow
@@ -177,6 +177,7 @@ async def collect_judgements(
         stopped=any(filled.out_of_budget for filled in filled_scenarios),
     )
     _write(config, results, work.dropped, counts)
+    finish(config.output)
     return counts
 
 

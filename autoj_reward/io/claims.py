@@ -57,6 +57,14 @@ def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
     write_text(config_path, config_text)
 
 
+def finish(folder: Path) -> None:
+    """Mark the run of a folder that this process has claimed as finished. Another rank's claim is
+    left to that rank."""
+    path = claim_path(folder, in_folder=True)
+    if path in _HELD_CLAIMS:
+        _mark_finished(_HELD_CLAIMS[path], path)
+
+
 @contextmanager
 def judged_by(
     judge: str,
@@ -92,6 +100,7 @@ def judged_by(
             )
         _write(descriptor, path, judge, total, journal, scored_by, vote)
         yield
+        _mark_finished(descriptor, path)
     finally:
         os.close(descriptor)
 
@@ -209,10 +218,23 @@ def _write(
     scored_by: str | None = None,
     vote: Vote = "mean",
 ) -> None:
-    content = {"judge": judge, "pid": os.getpid(), "host": socket.gethostname(), "total": total}
+    content: dict[str, Any] = {
+        "judge": judge,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "total": total,
+    }
     content |= {"scored_by": scored_by} if scored_by else {}
     content |= {"vote": vote} if vote != "mean" else {}
     content |= {"journal": str(journal.absolute())} if journal else {}
+    _replace_content(descriptor, path, content)
+
+
+def _mark_finished(descriptor: int, path: Path) -> None:
+    _replace_content(descriptor, path, _read(descriptor, path) | {"finished": True})
+
+
+def _replace_content(descriptor: int, path: Path, content: dict[str, Any]) -> None:
     text = json.dumps(content)
     try:
         os.pwrite(descriptor, text.encode(), 0)

@@ -17,6 +17,7 @@ from typing import Any
 from accelerate import PartialState
 from transformers import TrainerCallback
 
+from autoj_reward.io.claims import finish
 from autoj_reward.io.files import write_json
 from autoj_reward.io.provenance import describe_machine, installed_versions
 from autoj_reward.training.common import FineTuningConfig
@@ -126,6 +127,7 @@ def write_record(
     }
     if trainer.is_world_process_zero():
         write_json(config.output / "training.json", record)
+        finish(config.output)
     return record
 
 

@@ -111,6 +111,7 @@ class Answers:
             "scored_by": run.scored_by(),
             "all_flags": flags,
             "journal": journal,
+            "recorded": run.recorded,
             "training": self._describe_training(),
             **figures,
         }
@@ -124,6 +125,7 @@ class Answers:
             "step": curves.step,
             "steps": steps if isinstance(steps, int) else None,
             "without_events": curves.without_events,
+            "judged": any(name.startswith("judge/") for name in curves.list_points()),
         }
 
     def _answer_curves(self, parameters: Parameters) -> dict[str, Any]:

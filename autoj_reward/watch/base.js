@@ -71,10 +71,17 @@ function num(value, digits = 2) {
   return known(value) ? value.toLocaleString("en", { maximumFractionDigits: digits }) : DASH;
 }
 
+// The unit in which an amount has three digits before the point at most, where there is one.
+function unitOf(value) {
+  const units = [["k", 1e3], ["M", 1e6], ["B", 1e9], ["T", 1e12]];
+  return units.find(([, size]) => value < 999.5 * size) || units[units.length - 1];
+}
+
 function count(value) {
   if (!known(value) || value < 100000) return num(value, 0);
-  const [unit, size] = value >= 1e9 ? ["B", 1e9] : value >= 1e6 ? ["M", 1e6] : ["k", 1e3];
-  return `${(value / size).toPrecision(3)} ${unit}`;
+  const [unit, size] = unitOf(value);
+  const amount = value / size;
+  return `${amount < 999.5 ? amount.toPrecision(3) : num(amount, 0)} ${unit}`;
 }
 
 // A share of 0 to 1, which reads 0 % or 100 % only when it is so.

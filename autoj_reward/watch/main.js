@@ -26,6 +26,8 @@ async function look() {
   if (judged !== seen.judged || run.state !== seen.state) showPlots(run);
   showJob(run);
   byId("training").hidden = !run.training;
+  const unrecorded = Boolean(run.training && !run.recorded);
+  for (const part of ["tiles", "plots", "queries"]) byId(part).hidden = unrecorded;
   if (run.training) {
     seen.curves = (await ask("curves")).curves;
     showCurves(seen.curves);

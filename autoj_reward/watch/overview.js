@@ -68,13 +68,19 @@ function showNotices(run) {
   if (run.reading) said.push(`Reading the journal: ${num(journal.judged, 0)} judgements so far.`);
   if (run.trouble) said.push(run.trouble);
   if (run.damaged) said.push(`${plural(run.damaged, "row of the journal is", "rows of the journal are")} not as written, and left out here.`);
-  if (journal && !journal.judged && !run.reading) said.push("Nothing is judged yet. What comes is shown here as it comes.");
+  if (journal && !journal.judged && !run.reading) said.push(...explainNothing(run));
   if (run.training && run.training.without_events) said.push("The trainer's TensorBoard files cannot be read here: pip install tensorboard.");
   const failed = journal && !run.statistics.candidates ? share(journal.failed, journal.judged) : 0;
   if (failed > 0.05) said.push(`${percent(failed)} of the judgements failed: ${Object.keys(journal.failures)[0]}.`);
   const shown = byId("notices");
   if (shown.textContent === said.join("")) return;
   shown.replaceChildren(...said.map((text) => element("p", "warn", text)));
+}
+
+// A trainer may judge without a journal, and a judge's own training judges nothing.
+function explainNothing({ recorded, training }) {
+  if (recorded || !training) return ["Nothing is judged yet. What comes is shown here as it comes."];
+  return training.judged ? ["This run keeps no journal, so its judgements are not shown: name one as the journal of its reward."] : [];
 }
 
 // Rows of a journal and candidates are counted apart: k critiques of a candidate are k judgements.

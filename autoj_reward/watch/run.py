@@ -97,6 +97,11 @@ class Run:
         return list(self._readers)
 
     @property
+    def recorded(self) -> bool:
+        """Whether the run has a journal."""
+        return bool(self._readers)
+
+    @property
     def damaged(self) -> int:
         """Number of journal rows that differ from what was written."""
         return sum(len(reader.damaged) for reader in self._readers.values())
@@ -149,7 +154,7 @@ class Run:
         """Return `running`, `finished` or `stopped`; `unknown` if the output has no claim."""
         if holder(self._claim):
             return "running"
-        if self.summary() is not None or (self.path / "policy").is_dir():
+        if self.summary() is not None or (_read(self._claim) or {}).get("finished"):
             return "finished"
         return "stopped" if self._claim.is_file() else "unknown"
 

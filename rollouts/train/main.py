@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.errors import AuditAlarm, BudgetExceeded, ConfigError
-from autoj_reward.io.claims import claim
+from autoj_reward.io.claims import claim, finish
 from autoj_reward.io.files import require_apart
 from autoj_reward.models.unused import load_run
 from autoj_reward.processes import processes
@@ -63,6 +63,7 @@ def main(algorithm: str, config: str, sets: Sequence[str] = (), strict: bool = F
             raise type(error)(
                 f"{error} (the same command goes on from the last checkpoint in {checked.output})"
             ) from error
+    finish(checked.output)
     if is_main_process():
         print(f"policy: {checked.output / 'policy'}")
     return 0

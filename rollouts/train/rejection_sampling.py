@@ -30,7 +30,7 @@ from autoj_reward.config import (
 from autoj_reward.conversation import turns_of
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.formats.render import user_prompt
-from autoj_reward.io.claims import claim
+from autoj_reward.io.claims import claim, finish
 from autoj_reward.io.files import require_apart, write_jsonl
 from autoj_reward.journal import Journal
 from autoj_reward.models.unused import load_run
@@ -111,6 +111,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
         if not (folder / "policy" / "config.json").is_file():
             _run_round(checked, folder, policy, number)
         policy = str(folder / "policy")
+    finish(checked.output)
     print(f"policy: {policy}")
     return 0
 

@@ -307,7 +307,8 @@ def test_figures_in_a_browser_grow_with_the_run(fresh_page: Page, record: Record
 
 
 def test_progress_while_a_job_is_at_work(fresh_page: Page, record: Record, watch: Watch) -> None:
-    with judged_by("judge", record.folder, record.folder / "summary.json", total=40):
+    claim = judged_by("judge", record.folder, record.folder / "summary.json", total=40)
+    with pytest.raises(KeyboardInterrupt), claim:
         wait_for(lambda: read_text(fresh_page, "#state") == "running")
         reply = watch.ask("run").json()
         assert (reply["state"], reply["total"]) == ("running", 40)
@@ -315,6 +316,7 @@ def test_progress_while_a_job_is_at_work(fresh_page: Page, record: Record, watch
         wait_for(
             lambda: read_text(fresh_page, "#progress-text").startswith(f"{rated} of 40 judgements")
         )
+        raise KeyboardInterrupt
     wait_for(lambda: read_text(fresh_page, "#state") == "stopped")
 
 
