@@ -26,7 +26,8 @@ def connection_class(base: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
                 return
             super().data_received(data)
             # h11 keeps the bytes after a request until that is answered.
-            parser, cycle = getattr(self, "conn", None), self.cycle
+            parser = getattr(self, "conn", None)
+            cycle: Any = self.cycle
             answering = cycle and not (cycle.more_body or cycle.response_complete)
             if parser and answering and parser.trailing_data[0]:
                 self._drop_input(cycle)
@@ -36,7 +37,7 @@ def connection_class(base: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
         def on_headers_complete(self) -> None:
             if self.dropping:
                 return
-            cycle = self.cycle
+            cycle: Any = self.cycle
             super().on_headers_complete()
             if cycle and not cycle.response_complete:
                 self.pipeline.clear()

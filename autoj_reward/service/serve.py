@@ -227,7 +227,7 @@ def make_server(app: ASGIApp, drain_s: int) -> uvicorn.Server:
     """
     options = uvicorn.Config(
         app,
-        http=connection_class(AutoHTTPProtocol),
+        http=connection_class(AutoHTTPProtocol),  # type: ignore[arg-type]
         log_config=None,
         access_log=False,
         server_header=False,

@@ -148,7 +148,8 @@ class Run:
         of a training. A journal alone does not tell, and stands for the mean."""
         judge = ((self.config() or {}).get("reward") or {}).get("judge") or {}
         vote = (_read(self._claim) or {}).get("vote") or judge.get("vote")
-        return vote if vote in get_args(Vote) else "mean"
+        known_votes: tuple[Vote, ...] = get_args(Vote)
+        return next((known for known in known_votes if known == vote), "mean")
 
     def state(self) -> str:
         """Return `running`, `finished` or `stopped`; `unknown` if the output has no claim."""

@@ -273,7 +273,7 @@ def test_a_reload_takes_tie_and_preferred_view_of_the_new_judge(
                 ("/v1/best_of_n", {"query": "q", "responses": ["a", "bb"]}),
                 ("/get_reward", rows),
             )
-            answers = [model.run(lambda _, q=q: ask(*q)).result() for q in questions]
+            answers = [asyncio.run(ask(*question)) for question in questions]
             verdict = answers[0]["comparisons"][0]["verdict"]
             chosen = answers[1]["selection"]["index"]
             first, second = answers[2]["rewards"]
