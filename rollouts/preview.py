@@ -269,7 +269,7 @@ class Preview:
         self._seen_times: dict[str, float] = {}
         self._judges: dict[str, PreviewJudge] = {}
         for name, client in model.clients.items():
-            spec, served = model.judges[name], model.config.judged[name].service is not None
+            spec, served = model.specs[name], model.config.judged[name].service is not None
             about = f", {name}" if len(model.clients) > 1 else ""
             about += f", by format {spec.format.name} before the service's model" if served else ""
             tokens = None if served else load_prompt_tokenizer(spec)

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from autoj_reward.client.client import CLOSED, RewardClient
+from autoj_reward.client.loop_thread import LoopThread
 from autoj_reward.client.session import open_judge, open_service
 from autoj_reward.config import JudgeConfig, RelativeConfig, RubricConfig, ServiceConfig, View
 from autoj_reward.conversation import EMPTY_CONTEXT, Context
@@ -208,8 +207,7 @@ class Judge:
         self, judge: str | JudgeConfig = "default", *, journal: str | Path | None = None
     ) -> None:
         self._judge = AsyncJudge(judge, journal=journal)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop: LoopThread | None = None
 
     @classmethod
     def connect(
@@ -229,12 +227,9 @@ class Judge:
 
     def __enter__(self) -> Self:
         """Open the judge. Raises an AutojError that says what to do."""
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="autoj-judge")
-        self._thread.daemon = True
-        self._thread.start()
+        self._loop = LoopThread("autoj-judge")
         try:
-            self._wait(self._judge.__aenter__())
+            self._loop.wait(self._judge.__aenter__())
         except BaseException:
             self._stop()
             raise
@@ -246,24 +241,16 @@ class Judge:
         finally:
             self._stop()
 
+    def _stop(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop:
+            loop.stop()
+
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
             work.close()
             raise EngineUnavailable(CLOSED)
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:  # raised by the work, or an interrupt of the waiting thread
-            future.cancel()
-            raise
-
-    def _stop(self) -> None:
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        if loop and thread:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+        return self._loop.wait(work)
 
     def rate(
         self,

@@ -18,6 +18,7 @@ def connection_class(base: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
     """Return the class of a server's connections. base: uvicorn's, of httptools or h11."""
 
     class Connection(base):  # type: ignore[misc, valid-type]
+        cycle: Any
         dropping = False
         """Whether a further request has come before the answer, and input is dropped."""
 
@@ -27,7 +28,7 @@ def connection_class(base: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
             super().data_received(data)
             # h11 keeps the bytes after a request until that is answered.
             parser = getattr(self, "conn", None)
-            cycle: Any = self.cycle
+            cycle = self.cycle
             answering = cycle and not (cycle.more_body or cycle.response_complete)
             if parser and answering and parser.trailing_data[0]:
                 self._drop_input(cycle)
@@ -37,7 +38,7 @@ def connection_class(base: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
         def on_headers_complete(self) -> None:
             if self.dropping:
                 return
-            cycle: Any = self.cycle
+            cycle = self.cycle
             super().on_headers_complete()
             if cycle and not cycle.response_complete:
                 self.pipeline.clear()

@@ -15,7 +15,8 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from pydantic import Field
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from autoj_reward.client.client import RewardClient
-from autoj_reward.config import Block, RewardConfig, Tracker
+from autoj_reward.client.loop_thread import LoopThread
+from autoj_reward.config import JUDGE, Block, RewardConfig, Tracker
 from autoj_reward.errors import AutojError, ConfigError
 from autoj_reward.formats.schema import (
     JudgeFormat,
@@ -44,7 +45,7 @@ from autoj_reward.service import trainers
 from autoj_reward.service.api import Service, make_app
 from autoj_reward.service.connections import connection_class
 from autoj_reward.service.gateway import Limits
-from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.trainer.reward import AsyncRewardModel
 
 IDLE_S = 120
 """Seconds that an idle connection is kept. Clients and proxies keep theirs for less (httpx 5,
@@ -92,12 +93,11 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     with (
         listen(edge_config.host, edge_config.port) as listening,
         tracking(edge_config.track, address, edge_config) as reports,
-        RewardModel(edge_config.reward) as model,
+        open_edge(edge_config, token) as edge,
     ):
-        edge = model.run(lambda client: make_edge(edge_config, client, model, token)).result()
-        for line in model.used():
+        for line in edge.model.judges.describe():
             announce(f"http://{address}: {line}")
-        reload = _Reload(edge_config, lambda: load_run(EdgeConfig, config, sets, strict), model)
+        reload = _Reload(edge_config, lambda: load_run(EdgeConfig, config, sets, strict), edge)
         before = {
             number: signal.signal(number, lambda number, frame: edge.stop())
             for number in (signal.SIGINT, signal.SIGTERM)
@@ -105,7 +105,7 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, reload.begin)
         try:
             with relaxed_gc():
-                model.run(lambda client: edge.serve(listening, reports)).result()
+                edge.loop.wait(edge.serve(listening, reports))
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -174,12 +174,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The app of a service, its server, and the event loop that both run in."""
+    """A service: its judges, its app and its server, and the event loop that they run on."""
 
+    model: AsyncRewardModel
     app: Service
     server: uvicorn.Server
     drain_s: int
-    loop: asyncio.AbstractEventLoop
+    loop: LoopThread
 
     async def serve(self, listening: socket.socket, reports: MetricReports) -> None:
         """Serve until the drain has ended, and report the metrics meanwhile."""
@@ -202,22 +203,35 @@ class Edge:
         those requests and end at once. Callable from any thread and from a signal handler."""
         self.server.force_exit = again = self.server.should_exit
         self.server.should_exit = True
-        admission = self.app.guard.admission
-        self.loop.call_soon_threadsafe(admission.drain, 0 if again else self.drain_s)
+        self.loop.call_soon(self.app.guard.admission.drain, 0 if again else self.drain_s)
 
 
-async def make_edge(
-    config: EdgeConfig, client: RewardClient, model: RewardModel, token: str
-) -> Edge:
-    """Return the app over a client, with the trainers' routes, and its server.
+@contextmanager
+def open_edge(config: EdgeConfig, token: str) -> Iterator[Edge]:
+    """Open the judges of a service, and yield it with its routes; `Edge.serve` serves them.
 
-    The server runs in the event loop of this call.
+    Judges, app and server run on one event loop in a thread of its own, because the main thread
+    handles signals. Raises what `Judges.open` raises.
     """
+    loop = LoopThread("autoj-serve")
+    model = AsyncRewardModel(config.reward)
+    try:
+        loop.wait(model.__aenter__())
+        try:
+            yield loop.wait(_make_edge(config, model, token, loop))
+        finally:
+            loop.wait(model.__aexit__())
+    finally:
+        loop.stop()
+
+
+async def _make_edge(
+    config: EdgeConfig, model: AsyncRewardModel, token: str, loop: LoopThread
+) -> Edge:
     limits = Limits(requests=config.max_requests, deadline_s=config.deadline_s)
-    app = make_app(client, token, limits)
+    app = make_app(model.judges.clients[JUDGE], token, limits)
     trainers.add_routes(app, model, app.metrics.count_judgements)
-    server = make_server(app.guard, config.drain_s)
-    return Edge(app, server, config.drain_s, asyncio.get_running_loop())
+    return Edge(model, app, make_server(app.guard, config.drain_s), config.drain_s, loop)
 
 
 def make_server(app: ASGIApp, drain_s: int) -> uvicorn.Server:
@@ -243,9 +257,11 @@ class _Reload:
     """Replaces the running judge by that of the config file, as file and format are now."""
 
     def __init__(
-        self, running_config: EdgeConfig, load: Callable[[], EdgeConfig], model: RewardModel
+        self, running_config: EdgeConfig, load: Callable[[], EdgeConfig], edge: Edge
     ) -> None:
-        self._running, self._load, self._model = running_config, load, model
+        self._running = running_config
+        self._load = load
+        self._edge = edge
         self._terms = _read_terms(judge_spec(running_config.reward.judge).format)
         self._turn = asyncio.Lock()
 
@@ -255,13 +271,13 @@ class _Reload:
 
     def _run(self) -> None:
         try:
-            self._model.run(self._update).result()
+            self._edge.loop.wait(self._update())
         except AutojError as error:
             LOG.error("the judge stays as it is: %s", error)
         except Exception:
             LOG.exception("the judge stays as it is")
 
-    async def _update(self, client: RewardClient) -> None:
+    async def _update(self) -> None:
         async with self._turn:
             new = self._load()
             judge = new.reward.judge
@@ -278,9 +294,10 @@ class _Reload:
             if judge.on_replicas != old.on_replicas:
                 raise ConfigError(f"from kind {old.kind} to {judge.kind} needs a restart")
             load_any_format.cache_clear()  # the format may have been edited
-            await self._model.replace_judge(new.reward)
+            await self._edge.model.replace_judge(new.reward)
             self._running = new
-            LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
+            judge_name = self._edge.model.judges.clients[JUDGE].backend.judge
+            LOG.info("judge replaced", extra={"facts": {"judge": judge_name}})
 
 
 def _read_terms(fmt: JudgeFormat | ScalarFormat) -> tuple[object, ...]:

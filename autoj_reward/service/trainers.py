@@ -50,9 +50,8 @@ from autoj_reward.service.bodies import (
 from autoj_reward.service.gateway import run_name
 from autoj_reward.trainer.llamafactory import get_scores
 from autoj_reward.trainer.openrlhf import get_reward
-from autoj_reward.trainer.parts import Reward
+from autoj_reward.trainer.parts import Reward, RewardSource
 from autoj_reward.trainer.prompts import Turn, candidate, mappings
-from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import row_rewards
 from autoj_reward.trainer.shaping import Budgets, FailureBudget, make_budgets
 from autoj_reward.types import Candidate, GroupKey, Judgement, Pair, Verdict, group_key
@@ -183,7 +182,7 @@ class _Prompt:
 class PromptGroups:
     """Gathers the responses of each prompt from its comparisons, and judges them once together."""
 
-    def __init__(self, model: RewardModel) -> None:
+    def __init__(self, model: RewardSource) -> None:
         self._model = model
         self._open: dict[tuple[str, GroupKey], _Prompt] = {}
 
@@ -192,7 +191,7 @@ class PromptGroups:
     ) -> list[Reward]:
         """Return the rewards of two responses among all that the prompt's comparisons show.
 
-        run: name of the run; the prompts of runs do not mix. Raises what `RewardModel.rewards`
+        run: name of the run; the prompts of runs do not mix. Raises what `RewardSource.rewards`
         raises.
         """
         name = run, group_key(pair[0])
@@ -229,7 +228,7 @@ JudgementObserver = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
 
 def add_routes(
     app: FastAPI,
-    model: RewardModel,
+    model: RewardSource,
     observe_judgements: JudgementObserver = lambda judgements: None,
 ) -> None:
     """Add the trainers' routes to a service.
@@ -241,7 +240,7 @@ def add_routes(
     runs = Runs(model.config)
     relative = any(judged_config.relative for judged_config in model.config.judged.values())
     prompts = PromptGroups(model) if relative else None
-    inputs_each = sum(spec.critiques for name, spec in model.judges.items() if name != AUDIT)
+    inputs_each = sum(spec.critiques for name, spec in model.specs.items() if name != AUDIT)
 
     def find_budgets(request: Request) -> Budgets:
         return runs.budgets(run_name(request.headers))
@@ -311,7 +310,7 @@ def add_routes(
 
 
 async def _make_comparison_answer(
-    model: RewardModel, candidates: Sequence[Candidate], rewards: Sequence[Reward], compares: bool
+    model: RewardSource, candidates: Sequence[Candidate], rewards: Sequence[Reward], compares: bool
 ) -> dict[str, Any]:
     """Return a response object of the Responses API with the scores and ranking of two responses.
 
@@ -350,7 +349,7 @@ def _read_two_candidates(body: ResponsesBody) -> list[Candidate]:
     return [candidate(prompt, responses[role]) for role in ROLES]
 
 
-async def _rank_equal_pair(model: RewardModel, first: Candidate, second: Candidate) -> float:
+async def _rank_equal_pair(model: RewardSource, first: Candidate, second: Candidate) -> float:
     """Return the ranking of two responses with equal scores: by comparison, if the judge
     compares."""
 
@@ -360,7 +359,7 @@ async def _rank_equal_pair(model: RewardModel, first: Candidate, second: Candida
         [comparison] = await client.compare([Pair.of(first, second)])
         return RANKED.get(comparison.verdict, UNDECIDED)
 
-    return await asyncio.wrap_future(model.run(compare_pair))
+    return await model.ask_judge(compare_pair)
 
 
 def _make_response_object(scores: dict[str, float]) -> dict[str, Any]:

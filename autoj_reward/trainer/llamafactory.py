@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autoj_reward.trainer.parts import RewardSource
 from autoj_reward.trainer.prompts import (
     HEADED,
     candidate,
@@ -22,7 +23,6 @@ from autoj_reward.trainer.prompts import (
     refuse_needed,
     strip_end_token,
 )
-from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import Budgets
 from autoj_reward.types import Candidate
 
@@ -33,7 +33,7 @@ INSTRUCTION_END = re.compile(r"\[/INST\]")
 
 
 async def get_scores(
-    model: RewardModel, texts: Sequence[str], budgets: Budgets | None = None
+    model: RewardSource, texts: Sequence[str], budgets: Budgets | None = None
 ) -> list[float]:
     """Return one number for each text, in order. Failures get the configured fallback.
 

@@ -21,6 +21,7 @@ from functools import cache
 from typing import Any
 
 from autoj_reward.conversation import EMPTY_CONTEXT, Context
+from autoj_reward.trainer.parts import RewardSource
 from autoj_reward.trainer.prompts import (
     ContextFields,
     candidate,
@@ -28,7 +29,6 @@ from autoj_reward.trainer.prompts import (
     strip_end_token,
     strip_prompt,
 )
-from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_model
 from autoj_reward.trainer.shaping import Budgets
 from autoj_reward.trainer.stats import row_figures
@@ -50,7 +50,7 @@ def reward_func(
 
 
 async def get_reward(
-    model: RewardModel,
+    model: RewardSource,
     queries: Sequence[str],
     prompts: Sequence[str],
     labels: Sequence[Any] | None = None,

@@ -6,11 +6,11 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from autoj_reward.client.in_flight import Slots
 from autoj_reward.config import AUDIT, JUDGE, RewardConfig, View
@@ -20,7 +20,13 @@ from autoj_reward.models.calibration import JudgeCalibration, load_calibration
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.types import Candidate, Judgement, Outcome
 
+if TYPE_CHECKING:
+    from autoj_reward.client.client import RewardClient
+    from autoj_reward.trainer.prompts import ContextFields
+    from autoj_reward.trainer.shaping import Budgets
+
 LOG = logging.getLogger("autoj_reward.trainer")
+T = TypeVar("T")
 MAX_THREADS = 32
 """Limit on threads that run one function at a time. Calls that were given up are not counted."""
 AskPart = Callable[[Sequence[Candidate]], Awaitable[Sequence[Judgement | None]]]
@@ -223,6 +229,27 @@ class Reward:
     """Each part's number in its own unit, None where it abstains; empty for a judge alone."""
     audit: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Metrics of the audit when the reward was given, see `Audit`; empty without one."""
+
+
+class RewardSource(Protocol):
+    """Interface of a reward model, asynchronous or for any thread, that adapters use."""
+
+    config: RewardConfig
+    specs: dict[str, JudgeSpec]
+    fields: ContextFields
+    parts: Parts
+
+    async def rewards(
+        self, candidates: Sequence[Candidate], budgets: Budgets | None = None
+    ) -> list[Reward]: ...
+
+    def numbers(
+        self, rewards: Sequence[Reward], candidates: Sequence[Candidate]
+    ) -> list[float]: ...
+
+    def recent(self) -> list[tuple[Candidate, Reward]]: ...
+
+    async def ask_judge(self, work: Callable[[RewardClient], Coroutine[Any, Any, T]]) -> T: ...
 
 
 class RewardFunction:

@@ -9,6 +9,7 @@ from typing import Any
 from autoj_reward.config import RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.models.unused import load_run
+from autoj_reward.trainer.parts import RewardSource
 from autoj_reward.trainer.prompts import Turn, candidate, prompt_turns, strip_end_token
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.shaping import Budgets
@@ -40,7 +41,7 @@ def reward_file() -> str:
 
 
 async def row_rewards(
-    model: RewardModel,
+    model: RewardSource,
     rows: Sequence[tuple[Turn, str, Mapping[str, Any]]],
     budgets: Budgets | None = None,
 ) -> list[float]:

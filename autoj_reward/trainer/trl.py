@@ -21,8 +21,8 @@ from typing import Any, Protocol, TypeVar
 from autoj_reward.config import RewardConfig, ShapingConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.processes import on_first_rank, processes, ranks
-from autoj_reward.trainer.parts import Parts, Reward
-from autoj_reward.trainer.prompts import ContextFields, Turn, candidate
+from autoj_reward.trainer.parts import Reward, RewardSource
+from autoj_reward.trainer.prompts import Turn, candidate
 from autoj_reward.trainer.shaping import needs_groups
 from autoj_reward.trainer.stats import batch_metrics, part_names, tag_metrics
 from autoj_reward.types import Candidate, Comparison, Pair, Verdict, group_key
@@ -39,20 +39,10 @@ OPEN_BATCHES = 8
 R = TypeVar("R")
 
 
-class RewardSource(Protocol):
+class BlockingRewards(RewardSource, Protocol):
     """Interface of RewardModel that these functions use. RewardModel's module imports this one."""
 
-    config: RewardConfig
-    fields: ContextFields
-    parts: Parts
-
-    async def rewards(self, candidates: Sequence[Candidate]) -> list[Reward]: ...
-
     def rewards_now(self, candidates: Sequence[Candidate]) -> list[Reward]: ...
-
-    def numbers(
-        self, rewards: Sequence[Reward], candidates: Sequence[Candidate]
-    ) -> list[float]: ...
 
     def compare_now(
         self, pairs: Sequence[Pair], unusable: Sequence[str] = ()
@@ -60,7 +50,9 @@ class RewardSource(Protocol):
 
 
 def rate_across_ranks(
-    model: RewardSource, work: Callable[[list[Candidate]], list[R]], candidates: Sequence[Candidate]
+    model: BlockingRewards,
+    work: Callable[[list[Candidate]], list[R]],
+    candidates: Sequence[Candidate],
 ) -> list[R]:
     """Return the results of `work` for this rank's candidates, computed on rank 0 with all ranks'.
 
@@ -76,7 +68,7 @@ def rate_across_ranks(
 
 
 def make_candidates(
-    model: RewardSource,
+    model: BlockingRewards,
     prompts: Sequence[Turn],
     completions: Sequence[Turn],
     columns: Mapping[str, Any],
@@ -99,7 +91,7 @@ class GRPOReward:
     rank 0 gathers the step's responses, judges them, and scatters the rewards.
     """
 
-    def __init__(self, model: RewardSource) -> None:
+    def __init__(self, model: BlockingRewards) -> None:
         self.model = model
         self._gathers = processes() > 1 and needs_groups(model.config)
 
@@ -170,7 +162,7 @@ class PartRewards:
     without parts, and for settings that only the combined reward has.
     """
 
-    def __init__(self, model: RewardSource) -> None:
+    def __init__(self, model: BlockingRewards) -> None:
         _require_separate_parts(model.config)
         self.model = model
         self._judge = GRPOReward(model)
@@ -277,7 +269,7 @@ class OnlineDPOReward:
     raise ConfigError unless the trainer says that it leaves such pairs out.
     """
 
-    def __init__(self, model: RewardSource) -> None:
+    def __init__(self, model: BlockingRewards) -> None:
         self.model = model
 
     def judge(
@@ -328,7 +320,7 @@ def _require_ties_left_out(left_out: bool) -> None:
 
 
 def _split_pairs(
-    model: RewardSource,
+    model: BlockingRewards,
     prompts: Sequence[Turn],
     completions: Sequence[Turn],
     columns: Mapping[str, Any],

@@ -185,7 +185,7 @@ def test_user_prompt_marks_the_query_untrusted() -> None:
     assert [m.role for m in user_prompt("hi")] == ["user"]
 
 
-OWN = {
+OWN: dict[str, Any] = {
     "name": "stars",
     "scale": {"low": 1, "high": 5},
     "constants": {"rule": "Be strict: {ask}."},

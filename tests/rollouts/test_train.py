@@ -134,12 +134,19 @@ def _make_listening_model(queries: list[str], deaf_after: int | None = None) -> 
     class Listening(RewardModel):
         calls = 0
 
-        async def _rewards(self, candidates: Any, budgets: Any = None) -> Any:
+        def listen(self, candidates: Any) -> None:
             self.calls += 1
             if deaf_after is not None and self.calls > deaf_after:
                 raise BudgetExceeded("the judge has died")
             queries.extend(candidate.query for candidate in candidates)
-            return await super()._rewards(candidates, budgets)
+
+        def rewards_now(self, candidates: Any) -> Any:
+            self.listen(candidates)
+            return super().rewards_now(candidates)
+
+        async def rewards(self, candidates: Any, budgets: Any = None) -> Any:
+            self.listen(candidates)
+            return await super().rewards(candidates, budgets)
 
     return Listening
 

@@ -21,8 +21,7 @@ from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import JUDGE, JudgeConfig, RewardConfig
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.service import serve
-from autoj_reward.service.serve import EdgeConfig, listen, make_edge
-from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.service.serve import Edge, EdgeConfig, listen, open_edge
 from autoj_reward.types import JudgeInput, Judgement
 from tests.judgements import rated
 from tests.processes import wait_until
@@ -42,19 +41,16 @@ ROUTES: dict[str, Any] = {
 }
 
 
-class Edge:
+class RunningEdge:
     """A service whose scripted judge answers one request at a time, and takes an hour for it."""
 
-    def __init__(self, model: RewardModel, drain_s: int) -> None:
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
         self._listening = listen("127.0.0.1", 0)
         self.port = self._listening.getsockname()[1]
-        config = EdgeConfig(reward=model.config, drain_s=drain_s)
-        self._edge = model.run(lambda client: make_edge(config, client, model, "secret")).result()
-        backend: Any = model.clients[JUDGE].backend
+        backend: Any = edge.model.judges.clients[JUDGE].backend
         self._engine = backend._replica._engine
-        self._served: Future[None] = model.run(
-            lambda client: self._edge.server.serve([self._listening])
-        )
+        self._served: Future[None] = edge.loop.submit(edge.server.serve([self._listening]))
 
     def works(self) -> bool:
         """Return whether the engine is working on an answer."""
@@ -77,10 +73,11 @@ class Edge:
 
 
 @contextmanager
-def serve_edge(drain_s: int = 0, latency_s: float = 3600.0) -> Iterator[Edge]:
+def serve_edge(drain_s: int = 0, latency_s: float = 3600.0) -> Iterator[RunningEdge]:
     judge = JudgeConfig(kind="fake", script={"latency_s": latency_s, "concurrent": 1})
-    with RewardModel(RewardConfig(judge=judge, view="rating")) as model:
-        service = Edge(model, drain_s)
+    config = EdgeConfig(reward=RewardConfig(judge=judge, view="rating"), drain_s=drain_s)
+    with open_edge(config, "secret") as edge:
+        service = RunningEdge(edge)
         try:
             yield service
         finally:
@@ -234,7 +231,7 @@ def test_half_a_request_does_not_hold_up_the_end(sent: str, answer: bytes) -> No
 
 
 def test_a_client_hears_that_the_service_is_stopping() -> None:
-    async def run(service: Edge) -> None:
+    async def run(service: RunningEdge) -> None:
         backend = await HttpBackend.connect(f"http://127.0.0.1:{service.port}", "secret", 60)
 
         async def ask() -> None:

@@ -26,8 +26,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import FORMATS
 from autoj_reward.journal import Journal
 from autoj_reward.models.spec import JudgeSpec, judge_spec
-from autoj_reward.service.serve import EdgeConfig, _Reload, make_edge, read_token
-from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.service.serve import EdgeConfig, _Reload, open_edge, read_token
 from autoj_reward.types import Candidate, JudgeInput
 from experiments.faults.server import free_port
 from tests.judgements import rated
@@ -254,9 +253,8 @@ def test_a_reload_takes_tie_and_preferred_view_of_the_new_judge(
 
     old = make_config(ratings_tie=0.1, preferred="rating")
     new = make_config(ratings_tie=8.0, preferred="direct")
-    with RewardModel(old.reward) as model:
-        edge = model.run(lambda client: make_edge(old, client, model, "secret")).result()
-        reload = _Reload(old, lambda: new, model)
+    with open_edge(old, "secret") as edge:
+        reload = _Reload(old, lambda: new, edge)
 
         async def ask(path: str, body: dict[str, Any]) -> Any:
             transport = httpx.ASGITransport(edge.app.guard)
@@ -273,14 +271,14 @@ def test_a_reload_takes_tie_and_preferred_view_of_the_new_judge(
                 ("/v1/best_of_n", {"query": "q", "responses": ["a", "bb"]}),
                 ("/get_reward", rows),
             )
-            answers = [asyncio.run(ask(*question)) for question in questions]
+            answers = [edge.loop.wait(ask(*question)) for question in questions]
             verdict = answers[0]["comparisons"][0]["verdict"]
             chosen = answers[1]["selection"]["index"]
             first, second = answers[2]["rewards"]
             return verdict, chosen, first < second
 
         assert ask_all() == ("first", 1, True)
-        model.run(reload._update).result()
+        edge.loop.wait(reload._update())
         assert ask_all() == ("tie", 0, False)
 
 
@@ -290,12 +288,12 @@ def test_a_judge_that_cannot_give_the_view_does_not_replace_one_that_can() -> No
         return EdgeConfig(reward=RewardConfig(judge=judge, view="expected"))
 
     old, new = make_config(), make_config(logprobs=False)
-    with RewardModel(old.reward) as model:
-        [before] = model.rewards_now([Candidate("q", "a")])
-        reload = _Reload(old, lambda: new, model)
+    with open_edge(old, "secret") as edge:
+        [before] = edge.loop.wait(edge.model.rewards([Candidate("q", "a")]))
+        reload = _Reload(old, lambda: new, edge)
         with pytest.raises(ConfigError, match="view is expected"):
-            model.run(reload._update).result()
-        [after] = model.rewards_now([Candidate("q", "a")])
+            edge.loop.wait(reload._update())
+        [after] = edge.loop.wait(edge.model.rewards([Candidate("q", "a")]))
         assert after.value == before.value is not None
 
 

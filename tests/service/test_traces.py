@@ -19,7 +19,7 @@ from autoj_reward import tracing
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RewardConfig, ServiceConfig
 from autoj_reward.errors import ConfigError
-from autoj_reward.service.serve import EdgeConfig, listen, make_edge
+from autoj_reward.service.serve import EdgeConfig, listen, open_edge
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
 from tests.service.test_api import HEADERS
@@ -51,9 +51,8 @@ def serve_judge(judge_config: JudgeConfig, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
     listening = listen("127.0.0.1", 0)
     config = EdgeConfig(reward=RewardConfig(judge=judge_config), drain_s=5)
-    with RewardModel(config.reward) as model:
-        edge = model.run(lambda client: make_edge(config, client, model, "secret")).result()
-        server_future = model.run(lambda client: edge.server.serve([listening]))
+    with open_edge(config, "secret") as edge:
+        server_future = edge.loop.submit(edge.server.serve([listening]))
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:

@@ -179,7 +179,7 @@ def test_a_forked_process_opens_its_own_judge(reward: RewardModel) -> None:
 def test_a_forked_process_starts_no_replicas_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     # The judge is scripted, and its config says that replicas run.
     scripted = make_config().judge
-    target = "autoj_reward.trainer.reward.open_reward"
+    target = "autoj_reward.trainer.judges.open_reward"
     monkeypatch.setattr(target, lambda *_, **__: open_judge(scripted))
     with RewardModel(make_config(judge=JudgeConfig(kind="vllm"))) as model:
         for error in reward_in_workers(model):
