@@ -20,7 +20,7 @@ from autoj_reward.formats.schema import load_format, parse_comparison, parse_rat
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.types import PAIRWISE, JudgeInput, Verdict
 from tests.formats.test_group import LISTWISE
-from tests.formats.test_prompts import OWN, write_format
+from tests.formats.test_prompts import change_key, write_format
 from tests.formats.test_shelf import GENERATIVE
 from tests.rollouts.test_job import Job
 
@@ -206,8 +206,9 @@ def test_the_scores_of_a_group_may_be_followed_by_remarks() -> None:
 
 
 def test_a_verdict_that_comes_first_needs_no_such_key(tmp_path: Path) -> None:
-    pairwise = OWN["pairwise"] | {"open": r"\A\s{0,3}", "remarks": True}
-    path = write_format(tmp_path / "first", OWN | {"pairwise": pairwise})
+    data = change_key("pairwise.open", r"\A\s{0,3}")
+    data["pairwise"]["remarks"] = True
+    path = write_format(tmp_path / "first", data)
     with pytest.raises(FormatError, match="omit remarks"):
         load_format(str(path))
 
