@@ -100,6 +100,14 @@ def logs_go_where_they_went() -> Iterator[None]:
 
 
 @pytest.fixture
+def virtual_clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A clock that moves only while an event loop waits; see `tests.clock`."""
+    from tests.clock import VirtualClock
+
+    return VirtualClock(monkeypatch)
+
+
+@pytest.fixture
 def speaking() -> Iterator[Callable[..., Any]]:
     """Make chat endpoints, closed at the end: called with the arguments of `Dialect`."""
     from tests.engine.test_distributions import Dialect

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -20,7 +20,8 @@ from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from autoj_reward.service.gateway import Limits
-from autoj_reward.types import Candidate, Outcome
+from autoj_reward.types import Candidate, Judgement, Outcome
+from tests.clock import VirtualClock, measure
 
 ROOT = Path(__file__).parents[1]
 HOURS = 6 * 3600.0
@@ -77,33 +78,43 @@ def make_backend(**script: object) -> LocalBackend:
 
 
 @pytest.mark.usefixtures("jumping")
-async def test_deadlines_and_pauses_keep_while_the_clock_jumps(tmp_path: Path) -> None:
+def test_deadlines_and_pauses_keep_while_the_clock_jumps(
+    tmp_path: Path, virtual_clock: VirtualClock
+) -> None:
     journal = Journal(tmp_path / "j.sqlite")
-    backend = make_backend(fail={"hang": "hang"}, latency_s=0.05)
-    client = RewardClient(backend, journal=journal, deadline_s=5.0, chunk=1)
     candidates = [Candidate("q", r) for r in ("a", "hang", "ccc")]
-    started = time.monotonic()
-    first, hung, last = await client.rate(candidates)
-    assert 5.0 <= time.monotonic() - started < HOURS
+
+    async def rate() -> tuple[Sequence[Judgement], float, Sequence[Judgement]]:
+        backend = make_backend(fail={"hang": "hang"}, latency_s=0.05)
+        client = RewardClient(backend, journal=journal, deadline_s=5.0, chunk=1)
+        judgements, seconds = await measure(client.rate(candidates))
+        again = await RewardClient(backend, journal=journal).rate(candidates[:1])
+        return judgements, seconds, again
+
+    (first, hung, last), seconds, again = virtual_clock.run(rate())
+    assert seconds == pytest.approx(5.0)
     assert first.ok and last.ok and hung.outcome is Outcome.UNAVAILABLE
-    assert 0.049 <= first.usage.latency_s < HOURS
+    assert first.usage.latency_s == pytest.approx(0.05)
     # Whatever the dates say, a later run finds what is stored.
-    assert await RewardClient(backend, journal=journal).rate(candidates[:1]) == [first]
+    assert again == [first]
     assert len(list(journal.export())) == 3
     journal.close()
 
 
 @pytest.mark.usefixtures("jumping")
-async def test_the_service_answers_in_time_while_the_clock_jumps() -> None:
-    backend = make_backend(fail={"hang": "hang"}, latency_s=0.05)
-    app = make_app(RewardClient(backend), "secret", Limits(deadline_s=5.0, body_s=5.0))
-    statuses = []
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app.guard),
-        base_url="http://service",
-        headers={"Authorization": "Bearer secret"},
-    ) as http:
-        for response in ("a", "hang", "ccc"):
-            body = {"candidates": [{"query": "q", "response": response}]}
-            statuses.append((await http.post("/v1/score", json=body)).status_code)
-    assert statuses == [200, 504, 200]
+def test_the_service_answers_in_time_while_the_clock_jumps(virtual_clock: VirtualClock) -> None:
+    async def list_statuses() -> list[int]:
+        backend = make_backend(fail={"hang": "hang"}, latency_s=0.05)
+        app = make_app(RewardClient(backend), "secret", Limits(deadline_s=5.0, body_s=5.0))
+        statuses = []
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app.guard),
+            base_url="http://service",
+            headers={"Authorization": "Bearer secret"},
+        ) as http:
+            for response in ("a", "hang", "ccc"):
+                body = {"candidates": [{"query": "q", "response": response}]}
+                statuses.append((await http.post("/v1/score", json=body)).status_code)
+        return statuses
+
+    assert virtual_clock.run(list_statuses()) == [200, 504, 200]

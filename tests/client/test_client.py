@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from autoj_reward.errors import EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
+from tests.clock import VirtualClock, measure
 from tests.judgements import compared, rated
 
 
@@ -238,7 +238,7 @@ async def test_a_stream_that_ends_early_is_asked_again() -> None:
     assert [len(call) for call in stub.calls] == [2, 1]
 
 
-async def test_a_hanging_input_is_unavailable_by_its_deadline() -> None:
+def test_a_hanging_input_is_unavailable_by_its_deadline(virtual_clock: VirtualClock) -> None:
     class Hang(Stub):
         async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
             for index, item in enumerate(items):
@@ -247,11 +247,9 @@ async def test_a_hanging_input_is_unavailable_by_its_deadline() -> None:
                 yield index, self.answer(item)
 
     client = RewardClient(Hang(), deadline_s=2.0)
-    started = time.monotonic()
-    judgements = await client.rate(
-        [Candidate("q", "a"), Candidate("q", "hang"), Candidate("p", "bb")]
-    )
-    assert time.monotonic() - started >= 2.0
+    candidates = [Candidate("q", "a"), Candidate("q", "hang"), Candidate("p", "bb")]
+    judgements, seconds = virtual_clock.run(measure(client.rate(candidates)))
+    assert seconds == pytest.approx(2.0)
     assert read_ratings(judgements) == [1, None, 2]
     assert judgements[1].outcome is Outcome.UNAVAILABLE
     assert judgements[1].reason == "no answer within 2 s"
@@ -259,11 +257,11 @@ async def test_a_hanging_input_is_unavailable_by_its_deadline() -> None:
     assert is_idle(client, 256)
 
 
-async def test_the_last_error_is_named_when_the_deadline_passes() -> None:
+def test_the_last_error_is_named_when_the_deadline_passes(virtual_clock: VirtualClock) -> None:
     stub = Stub(fault=lambda item: EngineUnavailable("replica 3 is gone"))
     client = RewardClient(stub, deadline_s=1.0)
     client._first_pause_s = 0.001
-    [judgement] = await client.rate([Candidate("q", "a")])
+    [judgement] = virtual_clock.run(client.rate([Candidate("q", "a")]))
     assert judgement.outcome is Outcome.UNAVAILABLE
     assert judgement.reason == "no answer within 1 s; last: replica 3 is gone"
     assert len(stub.calls) >= 2
@@ -616,15 +614,15 @@ async def test_a_replica_that_is_only_busy_is_asked_until_the_deadline() -> None
     assert len(stub.calls) == 6
 
 
-async def test_who_asks_to_wait_is_not_asked_sooner() -> None:
+def test_who_asks_to_wait_is_not_asked_sooner(virtual_clock: VirtualClock) -> None:
     busy = EngineUnavailable("HTTP 503")
     busy.retry_after_s = 0.3
     stub = Stub(fault=lambda item: busy if len(stub.calls) < 2 else None)
     client = RewardClient(stub)
     client._first_pause_s = 0.001
-    started = time.monotonic()
-    assert read_ratings(await client.rate([Candidate("q", "aa")])) == [2]
-    assert time.monotonic() - started >= 0.3
+    judgements, seconds = virtual_clock.run(measure(client.rate([Candidate("q", "aa")])))
+    assert read_ratings(judgements) == [2]
+    assert seconds == pytest.approx(0.3)
 
 
 async def test_while_a_judge_is_replaced_each_answer_is_on_record_under_its_own_judge(

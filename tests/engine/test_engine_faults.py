@@ -20,6 +20,7 @@ from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica
 from autoj_reward.types import Candidate, Outcome
+from tests.clock import VirtualClock
 
 FAULTS = {
     "raises in prepare": (Outcome.UNAVAILABLE, "failed with KeyError"),
@@ -92,19 +93,18 @@ def make_client() -> RewardClient:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_fault_costs_one_input_and_has_a_reason(fault: str) -> None:
+def test_a_fault_costs_one_input_and_has_a_reason(fault: str, virtual_clock: VirtualClock) -> None:
     outcome, reason = FAULTS[fault]
-    good, bad, other = await make_client().rate(
-        [Candidate("q", r) for r in ("good", fault, "other")]
-    )
+    candidates = [Candidate("q", r) for r in ("good", fault, "other")]
+    good, bad, other = virtual_clock.run(make_client().rate(candidates))
     assert (good.view("rating"), other.view("rating")) == (5.0, 6.0)
     assert bad.outcome is outcome and reason in bad.reason
     assert bad.rating is None and bad.judge == good.judge
 
 
-async def test_a_slow_engine_is_waited_for() -> None:
-    [judgement] = await make_client().rate([Candidate("q", "slow")])
-    assert judgement.ok and judgement.usage.latency_s >= 0.2
+def test_a_slow_engine_is_waited_for(virtual_clock: VirtualClock) -> None:
+    [judgement] = virtual_clock.run(make_client().rate([Candidate("q", "slow")]))
+    assert judgement.ok and judgement.usage.latency_s == pytest.approx(0.2)
 
 
 async def test_an_error_that_says_what_to_do_is_not_a_judgement() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -28,6 +27,7 @@ from autoj_reward.types import (
     Usage,
     Verdict,
 )
+from tests.clock import VirtualClock
 from tests.judgements import compared, rated, reading
 
 ITEM = JudgeInput("single", "Why?", ("Because.",))
@@ -96,16 +96,19 @@ def build_judge(engine: Any, **config: Any) -> GenerativeJudge:
     return GenerativeJudge(judge_config, fmt, engine, "judge-1")
 
 
-async def test_the_wait_for_the_engine_is_told_apart_from_the_judging() -> None:
+def test_the_wait_for_the_engine_is_told_apart_from_the_judging(
+    virtual_clock: VirtualClock,
+) -> None:
     script = {"latency_s": 0.05, "concurrent": 1}
-    replica = JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake", script=script))))
-    started = time.monotonic()
-    items = [JudgeInput("single", "q", ("x" * n,)) for n in range(1, 5)]
-    usages = [judgement.usage async for _, judgement in replica.stream(items)]
-    elapsed = time.monotonic() - started
-    for place, usage in enumerate(sorted(usages, key=lambda usage: usage.queued_s)):
-        assert usage.latency_s >= 0.049 and usage.queued_s >= 0.049 * place
-        assert usage.latency_s + usage.queued_s <= elapsed
+
+    async def judge_all() -> list[Usage]:
+        replica = JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake", script=script))))
+        items = [JudgeInput("single", "q", ("x" * n,)) for n in range(1, 5)]
+        return [judgement.usage async for _, judgement in replica.stream(items)]
+
+    usages = virtual_clock.run(judge_all())
+    assert [usage.latency_s for usage in usages] == pytest.approx([0.05] * 4)
+    assert sorted(usage.queued_s for usage in usages) == pytest.approx([0, 0.05, 0.1, 0.15])
 
 
 def test_the_scripted_latency_is_a_log_normal() -> None:

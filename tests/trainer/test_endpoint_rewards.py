@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -170,11 +169,12 @@ async def test_a_reward_that_no_endpoint_gives_before_its_deadline_is_none(
 ) -> None:
     endpoint, _ = open_endpoint(last=1, missed=None)
     serve = {"deadline_s": 0.5, "max_ongoing": 1}  # the second is asked when the first is lost
-    config = {"kind": "openai", "model": "served", "base_url": endpoint.url, "serve": serve}
+    config = {"kind": "openai", "model": "served", "base_url": endpoint.url}
     candidates = [Candidate("Why?", "Because."), Candidate("Why?", "So.")]
-    with RewardModel(RewardConfig.model_validate({"judge": config})) as model:
+    with RewardModel(RewardConfig.model_validate({"judge": config | {"serve": serve}})) as model:
         lost = await model.rewards(candidates)
         assert [reward.value for reward in lost] == [None, None]
-        endpoint.start()
-        rewards = await asyncio.wait_for(model.rewards(candidates), 60)
+    endpoint.start()
+    with RewardModel(RewardConfig.model_validate({"judge": config})) as model:
+        rewards = await model.rewards(candidates)
     assert None not in [reward.value for reward in rewards]
