@@ -25,9 +25,7 @@ from autoj_reward.config.load import parse_yaml
 from autoj_reward.data.collect import CollectConfig
 from autoj_reward.errors import ConfigError, FormatError
 from autoj_reward.evaluate.best_of_four import BestOfFourConfig
-from autoj_reward.evaluate.critiques import CritiquesConfig
 from autoj_reward.evaluate.pairs import PairsConfig
-from autoj_reward.evaluate.ranking import RankingConfig
 from autoj_reward.evaluate.selection import SelectionConfig
 from autoj_reward.formats.criteria import read_criteria
 from autoj_reward.formats.schema import load_any_format
@@ -44,6 +42,8 @@ from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos import ChaosConfig
 from experiments.learning import LearningConfig
+from experiments.paper.critiques import CritiquesConfig
+from experiments.paper.ranking import RankingConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
@@ -76,11 +76,11 @@ KINDS: dict[str, type[Block]] = {
     "judges/": TrainJudgeConfig,
     "judges/default_scalar": TrainScalarConfig,
     "judges/scalar": TrainScalarConfig,
-    "evaluate/critiques": CritiquesConfig,
-    "evaluate/ranking": RankingConfig,
     "evaluate/selection": SelectionConfig,
     "evaluate/best_of_four": BestOfFourConfig,
     "evaluate/pairs": PairsConfig,
+    "experiments/paper_critiques": CritiquesConfig,
+    "experiments/paper_ranking": RankingConfig,
     "experiments/judge_quality": JudgeQualityConfig,
     "experiments/default_judge": DefaultJudgeConfig,
     "jobs/score": ScoreConfig,

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from scipy import stats
 
-from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.results import load_result
+from experiments.paper.__main__ import main
+from experiments.paper.ranking import kendall
 from tests.evaluate_rows import write
 
 FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
@@ -20,7 +23,7 @@ ROW = re.compile(r"^(.+) (\d\.\d{3}) (\d\d\.\d\d) (\d+) (\d+) (-?\d+)$")
 
 
 def evaluate(*arguments: str) -> int:
-    return cli.main(["evaluate", "ranking", *arguments])
+    return main(["ranking", *arguments])
 
 
 def write_table(path: Path, *lines: str) -> str:
@@ -29,7 +32,7 @@ def write_table(path: Path, *lines: str) -> str:
 
 
 def test_the_papers_table_gives_its_correlations(tmp_path: Path, capsys: Any) -> None:
-    data = Path(os.environ.get("AUTOJ_DATA", Path(__file__).parents[2] / "../shared/data"))
+    data = Path(os.environ.get("AUTOJ_DATA", Path(__file__).parents[3] / "../shared/data"))
     paper = data.parent / PAPER
     if not paper.is_file():
         pytest.skip(f"no {paper}: the paper's Table 23 is read from its text")
@@ -208,3 +211,9 @@ def test_bad_tables(lines: list[str], message: str, tmp_path: Path, capsys: Any)
 def test_either_a_table_or_outputs(tmp_path: Path, capsys: Any) -> None:
     assert evaluate("--json", str(tmp_path / "o.json"), "--data", "x") == 1
     assert "either --table, or both" in capsys.readouterr().err
+
+
+def test_kendall_is_the_librarys_and_may_be_undefined() -> None:
+    x, y = np.random.default_rng(0).integers(1, 5, size=(2, 60))
+    assert kendall(x, y) == pytest.approx(stats.kendalltau(x, y).statistic)
+    assert kendall([1, 1], [2, 3]) is None
