@@ -126,7 +126,8 @@ def _build_items(path: str, task: str, rows: Sequence[dict[str, Any]]) -> list[J
         return [items_of(task, row) for row in rows]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{path}: the rows beside it are not those of `autoj evaluate`: {error!r}; evaluate again"
+            f"{path}: the rows beside it are not those of `autoj evaluate`: {error!r}; "
+            "evaluate again"
         ) from error
 
 

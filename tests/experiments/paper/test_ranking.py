@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -75,6 +78,14 @@ def test_a_small_table_by_hand(tmp_path: Path) -> None:
     ]
     plot = ElementTree.parse(tmp_path / "out.svg")
     assert len(plot.findall(".//{*}circle")) == 3
+
+
+def test_the_command_that_is_recorded_is_the_one_typed(tmp_path: Path) -> None:
+    source = write_table(tmp_path / "t.csv", "x,rating,win_rate", "a,1,9", "b,2,7", "c,3,8")
+    out = str(tmp_path / "out.json")
+    words = ["-m", "experiments.paper", "ranking", "--table", source, "--json", out]
+    subprocess.run([sys.executable, *words], check=True, capture_output=True)
+    assert load_result(out)["command"] == shlex.join(["python", *words])
 
 
 def write_outputs(path: Path, **systems: list[str]) -> str:
