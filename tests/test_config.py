@@ -257,16 +257,9 @@ def test_an_unknown_key_below_a_list_or_a_name(
 def test_an_override_changes_one_block_of_those_that_share_an_alias(tmp_path: Path) -> None:
     text = "grader: &own {format: general, serve: {replicas: 2}}\njudge: *own"
     sets = ["judge.seed=7", "judge.serve.replicas=3"]
-    config = load_config(CritiquesConfig, write_config(tmp_path, text), sets)
+    config = load_config(SelectionConfig, write_config(tmp_path, text), sets)
     assert (config.judge.seed, config.judge.serve.replicas) == (7, 3)
     assert (config.grader.seed, config.grader.serve.replicas) == (0, 2)
-
-
-BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
-TEXTS = f"a: &a {'x' * 100_000}\nb: [{'*a, ' * 1000}]"
-MERGES = "a0: &a0 {x: 1}\n" + "".join(
-    f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 60)
-)
 
 
 @pytest.mark.parametrize(
@@ -276,10 +269,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
         pytest.param("judge: {}\nswap: true\njudge: {}", "line 3: the key 'judge'", id="block"),
         pytest.param("{1: a, 0x1: b}", "the key 1 stands twice, first on line 1", id="number"),
         pytest.param("a: {<<: {b: 1}, <<: {c: 1}}", "the key '<<' stands twice", id="merged twice"),
-        pytest.param(BOMB, "too large a document with its aliases", id="aliases"),
-        pytest.param(MERGES, "too large a document with its aliases", id="merges"),
-        pytest.param(TEXTS, "too large a document with its aliases", id="texts"),
-        pytest.param("a: &a [*a]", "line 1: an alias of what it stands in", id="endless"),
+        pytest.param("a: &a [*a]", "nested too deeply", id="endless"),
         pytest.param("x" * 300_000, "longer than 262,144 characters", id="long"),
         pytest.param("a: \0", "special characters are not allowed", id="control character"),
         pytest.param("[" * 20_000, "nested too deeply", id="deep"),

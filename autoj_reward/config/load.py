@@ -13,13 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from autoj_reward.errors import ConfigError, did_you_mean
 
 MAX_YAML = 2**18
-"""Limit of a YAML text in characters, and of its document with aliases written out.
-
-The size of a document is the characters of its values plus VALUE for each value. Parsing takes time
-and memory in proportion to that size.
-"""
-VALUE = 8
-"""Size that each value adds to a document."""
+"""Limit of a YAML text in characters. A longer one is rows or weights, named by mistake."""
 KEY_TAGS = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
 """Tags of the keys `<<` and `=`, which stand for no value."""
 
@@ -94,8 +88,8 @@ def parse_yaml(
     """Parse a YAML text into plain data. Aliases are copied, so that no two places share an object.
 
     source: name of the text in errors. tags: functions that turn the text of a scalar into a value,
-    by tag. Raises ConfigError for invalid YAML and for a key that stands twice in a mapping. Raises
-    it too for a text that is too long, too deep, or too large with its aliases written out.
+    by tag. Raises ConfigError for invalid YAML, for a key that stands twice in a mapping, and for a
+    text that is too long or too deep.
     """
     if len(text) > MAX_YAML:
         raise ConfigError(f"{source}: longer than {MAX_YAML:,} characters: is it the right file?")
@@ -108,37 +102,12 @@ def parse_yaml(
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader that builds plain data only and applies the limits of `parse_yaml` while it
-    reads."""
+    """YAML loader that builds plain data only and refuses a key that stands twice."""
 
     def __init__(self, text: str, source: str, tags: Mapping[str, Callable[[str], Any]]) -> None:
         super().__init__(text)
         self.tags = tags
-        self._source, self._expanded = source, 0
-        self._sizes: dict[yaml.Node, int] = {}
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a value, and add up the document's size with its aliases written out."""
-        before, is_alias = self._expanded, self.check_event(yaml.AliasEvent)
-        node = super().compose_node(parent, index)
-        if node is None:
-            return None
-        if is_alias and node not in self._sizes:
-            raise ConfigError(
-                f"{self._source}: line {_get_line(node)}: an alias of what it stands in"
-            )
-        if is_alias:
-            self._expanded += self._sizes[node]
-        else:
-            self._expanded += VALUE
-            self._expanded += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
-            self._sizes[node] = self._expanded - before
-        if self._expanded > MAX_YAML:
-            raise ConfigError(
-                f"{self._source}: line {_get_line(node)}: too large a document with its aliases "
-                "(*name) written out: write less, or fewer aliases of aliases"
-            )
-        return node
+        self._source = source
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Compose a mapping, and refuse a key that stands twice. PyYAML would keep the last
