@@ -29,7 +29,7 @@ MODULES = {
     "rollouts.commands": {
         "best-of-n": "judge N responses per query and keep the best",
         "preview": "show what a judge sees and says for the first rows of a run file",
-        "plan": "estimate a run's GPU memory, or a judge's maximum rate and cost",
+        "plan": "estimate the GPU memory of a run, or of a judge",
         "train ppo": "train with proximal policy optimization (TRL's PPOTrainer)",
         "train grpo": "train with group-relative policy optimization (TRL's GRPOTrainer)",
         "train rloo": "train with REINFORCE leave-one-out (TRL's RLOOTrainer)",

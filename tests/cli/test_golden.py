@@ -162,7 +162,7 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
     ),
     "parse": ("parse --input {folder}/t.jsonl", [], []),
     "scenarios": ("scenarios --show planning", [], []),
-    "plan": ("plan --gpu h200 --target 5000 --price 2 --json", [], []),
+    "plan": ("plan --gpu h200 --model llama-2-13b --json", [], []),
     "collect": ("collect --config {folder}/collect.yaml --dry-run", [], []),
     "eval-p": (
         "evaluate eval-p --data {folder}/eval_p.jsonl --json {folder}/o.json",
