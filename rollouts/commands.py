@@ -3,9 +3,6 @@ their run files: `autoj plan` and `autoj preview`."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from autoj_reward.cli import inspection
 from autoj_reward.cli.main import (
     CONFIG,
     RUN,
@@ -13,7 +10,6 @@ from autoj_reward.cli.main import (
     STRICT,
     STRICT_KEYS,
     calling,
-    command,
     flag,
 )
 
@@ -44,16 +40,20 @@ preview = calling(
 ACCELERATE = flag("--accelerate", metavar="FILE", help="accelerate's config that trains --config")
 PROCESSES = flag("--processes", type=int, metavar="N", help="GPUs that train, over that file's")
 
-
-@command(*inspection.plan.flags, CONFIG, SET, ACCELERATE, PROCESSES)
-def plan(
-    config: str | None, sets: list[str], accelerate: str | None, processes: int | None, **keys: Any
-) -> int:
-    """Print the GPU memory of a run file's engines and trainings, and the rates of its judges.
-
-    Without a run file, print the rate of a judge."""
-    if config is None:
-        return inspection.plan.run(**keys)
-    from rollouts.plan import main
-
-    return main(config, sets, accelerate, processes, **keys)
+plan = calling(
+    "rollouts.plan:main",
+    flag(
+        "--gpu",
+        required=True,
+        metavar="NAME",
+        help="name of a GPU, such as h100, or custom with --memory",
+    ),
+    flag("--memory", type=float, metavar="GIB", help="memory of a custom GPU"),
+    flag(
+        "--model",
+        metavar="NAME",
+        help="judge to plan without a run file: a known model, or a folder with config.json",
+    ),
+    *(CONFIG, SET, ACCELERATE, PROCESSES),
+    flag("--json", action="store_true", dest="as_json", help="print JSON instead of a table"),
+)

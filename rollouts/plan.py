@@ -1,6 +1,6 @@
-"""Capacity plan of a run file: `autoj plan --config F`.
+"""Capacity plan: `autoj plan`.
 
-Estimates the GPU memory of its engines and training, and the maximum rate of its judges.
+Estimates the GPU memory of the engines and trainings of a run file, or of one judge.
 """
 
 from __future__ import annotations
@@ -16,29 +16,18 @@ from autoj_reward.capacity.memory import (
     ModelShape,
     Training,
     TrainingDevices,
+    check_parallel,
     find_shape,
     memory_parts,
     require_memory,
-    unquantised,
 )
-from autoj_reward.capacity.plan import (
-    PlanConfig,
-    assumed,
-    find_machine,
-    rate_cells,
-    rate_columns,
-    rate_of,
-)
-from autoj_reward.capacity.roofline import Machine, Serving, judgement_tokens
-from autoj_reward.config import Block, JudgeConfig, PolicyConfig, check
+from autoj_reward.config import Block, JudgeConfig, PolicyConfig
 from autoj_reward.config.load import read_config
 from autoj_reward.errors import ConfigError, ModelError
-from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io.markup import table
-from autoj_reward.models.device import Device
+from autoj_reward.models.device import GPUS, Device
 from autoj_reward.models.gpu_memory import engine_parts, require_engine_memory
-from autoj_reward.models.settings import kv_precision, resolve_engine_settings, weight_precision
-from autoj_reward.models.spec import judge_spec
+from autoj_reward.models.settings import HOPPER, kv_tokens, resolve_engine_settings
 from autoj_reward.training.common import memory_load
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
 from autoj_reward.training.scalar.data import TrainScalarConfig
@@ -50,8 +39,8 @@ ENGINES: dict[str, type[JudgeConfig] | type[PolicyConfig]] = {
     "policy": PolicyConfig,
 }
 """Config class of each block that is an engine, at any depth of a run file."""
-FROM_THE_FILE = {"model", *Serving.model_fields} - {"efficiency"}
-"""Flags that conflict with `--config`, since the run file has these values."""
+CUSTOM = "custom"
+"""Name of a GPU that is described by its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +53,12 @@ class Row:
     """GiB on each of its GPUs, by use."""
     fault: str | None
     """Why it does not fit; None if it fits."""
+    replicas: int | None = None
+    """Engines of this size that its GPUs have memory for; None for a training."""
+    kv_tokens: int | None = None
+    """Tokens that the KV cache of an engine holds; None for a training, or if it does not fit."""
     sequences: int | None = None
-    """Sequences that an engine runs at once; None for a training, or if it does not fit."""
-    rate: dict[str, Any] | None = None
-    """Rate of a judge, see `rate_of`; None for anything else."""
+    """Sequences that an engine runs at once; None as for `kv_tokens`."""
 
     @property
     def total(self) -> float:
@@ -75,32 +66,58 @@ class Row:
 
 
 def main(
-    config: str,
+    gpu: str,
+    memory: float | None,
+    model: str | None,
+    config: str | None,
     sets: Sequence[str],
     accelerate: str | None,
     processes: int | None,
-    **keys: Any,
+    as_json: bool,
 ) -> int:
-    """Print the plan of a run file. Return 0, or 1 if no engine and no training fits.
+    """Print the plan of a run file, or of the judge `model`.
 
-    accelerate, processes: see `place_of`. keys: the keys of PlanConfig that the flags gave. Raises
-    ConfigError for a key that the run file states itself.
+    gpu, memory: see `find_gpu`. accelerate, processes: see `place_of`. Return 0, or 1 if no engine
+    and no training fits. Raises ConfigError or ModelError if there is nothing to plan.
     """
-    flags = check(PlanConfig, keys, "command line")
-    if flags.gpu == "cpu":
-        raise ConfigError("--config plans GPUs: name one, or custom with its figures")
-    if stated_keys := FROM_THE_FILE & set(keys):
-        raise ConfigError(f"a run file states {', '.join(sorted(stated_keys))} itself: use --set")
-    machine, data = find_machine(flags), read_config(config, sets)
-    rows = plan(data, machine, place_of(machine, accelerate, processes), flags)
+    device = find_gpu(gpu, memory)
+    if model is not None:
+        if config is not None:
+            raise ConfigError("--config states its models itself: use --set judge.model=NAME")
+        find_shape(model)
+        sets = [f"judge.model={json.dumps(model)}", *sets]
+    data = read_config(config, sets)
+    rows = plan(data, device, place_of(device, accelerate, processes))
     if not rows:
-        raise ConfigError(f"{config}: no model in it whose shape is known, so nothing to plan")
+        raise ConfigError(
+            f"{config or 'command line'}: no model whose shape is known, so nothing to plan: name "
+            "a run file with --config, or a judge with --model"
+        )
     records = [asdict(row) for row in rows]
-    print(json.dumps(records, indent=2) if flags.as_json else render_run_plan(rows, machine, flags))
+    print(json.dumps(records, indent=2) if as_json else render_plan(rows, device))
     return 0 if any(row.fault is None for row in rows) else 1
 
 
-def place_of(machine: Machine, accelerate: str | None, processes: int | None) -> TrainingDevices:
+def find_gpu(name: str, memory: float | None) -> Device:
+    """Return the GPU with this name in the table, or a `custom` one with this memory in GiB.
+
+    Raises ConfigError for a name that is not in the table, and for memory beside one that is.
+    """
+    if name == CUSTOM:
+        if memory is None or memory <= 0:
+            raise ConfigError("--gpu custom needs --memory, in GiB")
+        return Device("cuda", memory, HOPPER)
+    if memory is not None:
+        raise ConfigError(f"--memory is for --gpu custom, not {name}")
+    if name.lower() not in GPUS:
+        raise ConfigError(
+            f"gpu {name!r} is not in the table: use one of "
+            f"{', '.join(GPUS)}, or custom with --memory"
+        )
+    return GPUS[name.lower()]
+
+
+def place_of(device: Device, accelerate: str | None, processes: int | None) -> TrainingDevices:
     """Return the devices of a training.
 
     accelerate: path of accelerate's config; it says whether weights are sharded. processes: number
@@ -110,66 +127,48 @@ def place_of(machine: Machine, accelerate: str | None, processes: int | None) ->
     if accelerate is not None:
         launch = read_config(accelerate, ())
     gpus = processes or int(launch.get("num_processes", 1))
-    return TrainingDevices(machine.memory_gib, gpus, launch.get("distributed_type") == "FSDP")
+    return TrainingDevices(device.memory_gib, gpus, launch.get("distributed_type") == "FSDP")
 
 
-def plan(
-    data: Mapping[str, Any], machine: Machine, place: TrainingDevices, flags: PlanConfig
-) -> list[Row]:
+def plan(data: Mapping[str, Any], device: Device, place: TrainingDevices) -> list[Row]:
     """Return a row for each engine, and for each trainer that could run the file."""
-    return [*_plan_engines(data, machine, flags), *_plan_trainings(data, place)]
+    return [*_plan_engines(data, device), *_plan_trainings(data, place)]
 
 
-def _plan_engines(
-    data: Mapping[str, Any], machine: Machine, flags: PlanConfig, where: str = ""
-) -> Iterator[Row]:
+def _plan_engines(data: Mapping[str, Any], device: Device, where: str = "") -> Iterator[Row]:
     for key, value in data.items():
         if not isinstance(value, dict):
             continue
         name = f"{where}{key}"
         if key in ENGINES and data.get("service") is None:
-            yield from _plan_engine(name, ENGINES[key].model_validate(value), machine, flags)
+            yield from _plan_engine(name, ENGINES[key].model_validate(value), device)
         elif key not in ENGINES:
-            yield from _plan_engines(value, machine, flags, f"{name}.")
+            yield from _plan_engines(value, device, f"{name}.")
 
 
-def _plan_engine(
-    name: str, config: JudgeConfig | PolicyConfig, machine: Machine, flags: PlanConfig
-) -> Iterator[Row]:
-    device = Device("cuda", machine.memory_gib, machine.capability)
+def _plan_engine(name: str, config: JudgeConfig | PolicyConfig, device: Device) -> Iterator[Row]:
     parts = engine_parts(config, device) if config.kind == "vllm" else None
     if parts is None:
         return
-    rate = None
+    gpus = config.tensor_parallel
     try:
+        check_parallel(find_shape(config.model), gpus)
         require_engine_memory(config, device)
-        if isinstance(config, JudgeConfig):
-            rate = _estimate_rate(config, parts["KV cache"], device, machine, flags)
     except (ConfigError, ModelError) as error:
-        yield Row(name, config.tensor_parallel, parts, str(error))
+        yield Row(name, gpus, parts, str(error), replicas=0)
         return
-    sequences = rate["sequences"] if rate else resolve_engine_settings(config, device).max_sequences
-    yield Row(name, config.tensor_parallel, parts, None, sequences, rate)
-
-
-def _estimate_rate(
-    config: JudgeConfig, kv_cache_gib: float, device: Device, machine: Machine, flags: PlanConfig
-) -> dict[str, Any] | None:
-    """Return the rate of a judge's engine; None without a known peak of its number type."""
-    serving = Serving(
-        weights=weight_precision(config, device),
-        kv=kv_precision(config, device),
-        tensor_parallel=config.tensor_parallel,
-        kv_cache_gib=kv_cache_gib * config.tensor_parallel,
-        max_sequences=resolve_engine_settings(config, device).max_sequences,
-        efficiency=flags.efficiency,
+    # Without kv_cache_gib an engine takes its share of a whole GPU, so none fits beside it.
+    shared = config.kv_cache_gib is not None
+    sized = config.model_copy(update={"kv_cache_gib": parts["KV cache"]})
+    yield Row(
+        name,
+        gpus,
+        parts,
+        None,
+        replicas=int(device.memory_gib / sum(parts.values())) if shared else 1,
+        kv_tokens=kv_tokens(sized, device),
+        sequences=resolve_engine_settings(config, device).max_sequences,
     )
-    if unquantised(serving.weights) not in machine.tflops:
-        return None
-    writes = config.critique and not isinstance(judge_spec(config).format, ScalarFormat)
-    critique = min(flags.critique, config.max_tokens) if writes else 0
-    work = judgement_tokens(flags.model_copy(update={"critique": critique}))
-    return rate_of(find_shape(config.model), machine, serving, work, flags)
 
 
 def _plan_trainings(data: Mapping[str, Any], place: TrainingDevices) -> Iterator[Row]:
@@ -253,24 +252,22 @@ LOADS: dict[str, Callable[[TrainConfig, ModelShape, int], Training]] = {
 }
 
 
-def render_run_plan(rows: Sequence[Row], machine: Machine, flags: PlanConfig) -> str:
+def render_plan(rows: Sequence[Row], device: Device) -> str:
     """Return the plan as Markdown."""
-    has_rates = any(row.rate for row in rows)
-    columns = rate_columns(flags) if has_rates else []
     cells = [
         [
             row.what,
             str(row.gpus),
             f"{row.total:.1f}",
             "yes" if row.fault is None else "no",
-            str(row.sequences or "-"),
-            *(rate_cells(row.rate, flags) if row.rate else ["-"] * len(columns)),
+            "-" if row.replicas is None else str(row.replicas),
+            "-" if row.kv_tokens is None else f"{row.kv_tokens:,}",
+            "-" if row.sequences is None else str(row.sequences),
             ", ".join(f"{name} {size:.1f}" for name, size in row.parts.items()),
         ]
         for row in rows
     ]
-    head = ["what", "GPUs", f"GiB of {machine.memory_gib:g} on each", "fits"]
-    head += ["sequences at once", *columns, "parts"]
+    head = ["what", "GPUs", f"GiB of {device.memory_gib:g} on each", "fits", "replicas there"]
+    head += ["tokens of KV cache", "sequences at once", "parts"]
     faults = [f"- {row.what}: {row.fault}" for row in rows if row.fault]
-    notes = [assumed(flags)] if has_rates else []
-    return "\n".join([*table(head, cells), *([""] if notes or faults else []), *notes, *faults])
+    return "\n".join([*table(head, cells), *([""] if faults else []), *faults])

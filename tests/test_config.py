@@ -11,7 +11,6 @@ import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from autoj_reward.capacity.plan import PlanConfig
 from autoj_reward.config import (
     BestOfNConfig,
     Block,
@@ -25,9 +24,7 @@ from autoj_reward.config.load import parse_yaml
 from autoj_reward.data.collect import CollectConfig
 from autoj_reward.errors import ConfigError, FormatError
 from autoj_reward.evaluate.best_of_four import BestOfFourConfig
-from autoj_reward.evaluate.critiques import CritiquesConfig
 from autoj_reward.evaluate.pairs import PairsConfig
-from autoj_reward.evaluate.ranking import RankingConfig
 from autoj_reward.evaluate.selection import SelectionConfig
 from autoj_reward.formats.criteria import read_criteria
 from autoj_reward.formats.schema import load_any_format
@@ -45,6 +42,8 @@ from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos import ChaosConfig
 from experiments.faults.plants import PlantsConfig
 from experiments.learning import LearningConfig
+from experiments.paper.critiques import CritiquesConfig
+from experiments.paper.ranking import RankingConfig
 from experiments.speed.gpu_figures import GpuFiguresConfig
 from experiments.speed.gpu_service import GpuServiceConfig
 from experiments.speed.gpu_throughput import GpuThroughputConfig
@@ -77,11 +76,11 @@ KINDS: dict[str, type[Block]] = {
     "judges/": TrainJudgeConfig,
     "judges/default_scalar": TrainScalarConfig,
     "judges/scalar": TrainScalarConfig,
-    "evaluate/critiques": CritiquesConfig,
-    "evaluate/ranking": RankingConfig,
     "evaluate/selection": SelectionConfig,
     "evaluate/best_of_four": BestOfFourConfig,
     "evaluate/pairs": PairsConfig,
+    "experiments/paper_critiques": CritiquesConfig,
+    "experiments/paper_ranking": RankingConfig,
     "experiments/judge_quality": JudgeQualityConfig,
     "experiments/default_judge": DefaultJudgeConfig,
     "jobs/score": ScoreConfig,
@@ -133,7 +132,6 @@ def list_keys(annotation: Any) -> Any:
 def test_every_key_of_a_product_config_is_still_there_with_its_default() -> None:
     """AUTOJ_GOLDEN=write in the environment rewrites the file."""
     product = {k: v for k, v in KINDS.items() if not v.__module__.startswith("experiments.")}
-    product["plan"] = PlanConfig
     current_keys = {
         name: {
             "keys": list_keys(kind),
@@ -259,16 +257,9 @@ def test_an_unknown_key_below_a_list_or_a_name(
 def test_an_override_changes_one_block_of_those_that_share_an_alias(tmp_path: Path) -> None:
     text = "grader: &own {format: general, serve: {replicas: 2}}\njudge: *own"
     sets = ["judge.seed=7", "judge.serve.replicas=3"]
-    config = load_config(CritiquesConfig, write_config(tmp_path, text), sets)
+    config = load_config(SelectionConfig, write_config(tmp_path, text), sets)
     assert (config.judge.seed, config.judge.serve.replicas) == (7, 3)
     assert (config.grader.seed, config.grader.serve.replicas) == (0, 2)
-
-
-BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
-TEXTS = f"a: &a {'x' * 100_000}\nb: [{'*a, ' * 1000}]"
-MERGES = "a0: &a0 {x: 1}\n" + "".join(
-    f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 60)
-)
 
 
 @pytest.mark.parametrize(
@@ -278,10 +269,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
         pytest.param("judge: {}\nswap: true\njudge: {}", "line 3: the key 'judge'", id="block"),
         pytest.param("{1: a, 0x1: b}", "the key 1 stands twice, first on line 1", id="number"),
         pytest.param("a: {<<: {b: 1}, <<: {c: 1}}", "the key '<<' stands twice", id="merged twice"),
-        pytest.param(BOMB, "too large a document with its aliases", id="aliases"),
-        pytest.param(MERGES, "too large a document with its aliases", id="merges"),
-        pytest.param(TEXTS, "too large a document with its aliases", id="texts"),
-        pytest.param("a: &a [*a]", "line 1: an alias of what it stands in", id="endless"),
+        pytest.param("a: &a [*a]", "nested too deeply", id="endless"),
         pytest.param("x" * 300_000, "longer than 262,144 characters", id="long"),
         pytest.param("a: \0", "special characters are not allowed", id="control character"),
         pytest.param("[" * 20_000, "nested too deeply", id="deep"),

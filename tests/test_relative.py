@@ -85,8 +85,11 @@ def test_a_judge_ranks_listwise_or_by_comparisons() -> None:
         ({"by": "listwise", "orders": "both"}, "listwise judges 1 or more orders"),
         ({"by": "listwise", "orders": 0}, "listwise judges 1 or more orders"),
         ({"by": "comparisons", "orders": 3}, "comparisons take both or alternate"),
-        ({"by": "comparisons", "rounds": 3}, "rounds is of the schedule swiss"),
-        ({"by": "comparisons", "schedule": "swiss", "neighbours": 2}, "neighbours is of the"),
+        ({"by": "comparisons", "schedule": "all", "neighbours": 2}, "neighbours is of the"),
+        ({"by": "comparisons", "rounds": 3}, "rounds is gone: choose schedule circular"),
+        ({"by": "comparisons", "schedule": "swiss"}, "schedule: swiss is gone: choose circular"),
+        ({"by": "comparisons", "schedule": "pivot"}, "schedule: pivot is gone: choose reference"),
+        ({"by": "comparisons", "pivot": "best"}, "pivot is gone: choose schedule reference"),
     ],
 )
 def test_keys_that_cannot_count_are_refused(how: dict[str, Any], why: str) -> None:
@@ -113,11 +116,14 @@ def test_a_service_ranks_a_group_and_serves_clients_that_do() -> None:
                     refusal = await client.post("/v1/rank", json=wrong)
                     costly = body | {"relative": {"by": "listwise", "orders": 10**9}}
                     too_many = await client.post("/v1/rank", json=costly)
+                    gone = body | {"relative": {"by": "comparisons", "schedule": "swiss"}}
+                    removed = await client.post("/v1/rank", json=gone)
                     lone = await client.post("/v1/rank", json=body | {"responses": ["a"]})
                 remote = await asyncio.to_thread(_rank_remotely, address)
             require_order(ranking["scores"])
             assert len(ranking["orders"]) == len(ranking["judgements"]) == 2
             assert refusal.status_code == 422 and "pairwise protocol" in refusal.json()["detail"]
+            assert removed.status_code == 422 and "swiss is gone" in removed.json()["detail"]
             assert lone.status_code == too_many.status_code == 422
             assert "a request may cost 1024" in too_many.json()["detail"]
             require_order(remote)

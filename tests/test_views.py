@@ -84,17 +84,6 @@ def eval_r(folder: Path, judge: Judge, view: str) -> str:
     return run_evaluation(folder, ["eval-r", "--data", data], config)
 
 
-def ranking(folder: Path, judge: Judge, view: str) -> str:
-    outputs = folder / "outputs"
-    outputs.mkdir()
-    for name in ("good", "poor"):
-        write(outputs / f"{name}.jsonl", [{"instruction": "i", "output": "o", "generator": name}])
-    board = folder / "board.csv"
-    board.write_text(",win_rate\ngood,90\npoor,10\n", encoding="utf-8")
-    task = ["ranking", "--data", str(outputs), "--leaderboard", str(board)]
-    return run_evaluation(folder, task, {"judge": judge, "view": view})
-
-
 def best_of_four(folder: Path, judge: Judge, view: str) -> str:
     row = {"id": 1, "prompt": "q", "subset": "Math", "chosen": ["a"], "rejected": ["b", "c", "d"]}
     data = write(folder / "b.jsonl", [row])
@@ -139,7 +128,6 @@ DOORS: dict[Door, str] = {
     eval_p: "view",
     pairs: "view",
     eval_r: "view",
-    ranking: "view",
     best_of_four: "view",
     service: "reward.view",
     trainer: "reward.view",

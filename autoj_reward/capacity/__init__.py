@@ -1,1 +1,1 @@
-"""Capacity planning (`autoj plan`): memory, a judge's maximum rate, and devices for a load."""
+"""Memory estimates: what an engine or a training takes of its GPUs (`autoj plan`)."""

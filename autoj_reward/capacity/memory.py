@@ -78,18 +78,11 @@ class ModelShape:
         """Return the bytes of one token's keys and values in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * PRECISION_BYTES[precision]
 
-    def read_bytes(self, precision: Precision) -> int:
-        """Return the bytes of the weights that a decoding step reads.
+    def weight_bytes(self, precision: Precision) -> int:
+        """Return the bytes of all weights in memory.
 
         With fp8, only the blocks are quantised. Head and embedding stay bf16, as in vLLM.
         """
-        return (
-            self.blocks * PRECISION_BYTES[precision]
-            + self.head * PRECISION_BYTES[unquantised(precision)]
-        )
-
-    def weight_bytes(self, precision: Precision) -> int:
-        """Return the bytes of all weights in memory."""
         rest = self.parameters - self.blocks
         return (
             self.blocks * PRECISION_BYTES[precision]
@@ -159,6 +152,20 @@ def shape_of(config: dict[str, Any], name: str, where: str = "") -> ModelShape:
         raise ModelError(
             f"{where}key {error} is missing: is this a model's config.json?"
         ) from error
+
+
+def check_parallel(shape: ModelShape, devices: int) -> None:
+    """Raise ConfigError unless attention heads and KV heads can be split or copied evenly."""
+    fits = [
+        n
+        for n in range(1, shape.heads + 1)
+        if shape.heads % n == 0 and (shape.kv_heads % n == 0 or n % shape.kv_heads == 0)
+    ]
+    if devices not in fits:
+        raise ConfigError(
+            f"tensor_parallel {devices} does not divide the {shape.heads} attention heads and "
+            f"{shape.kv_heads} KV heads of {shape.name}: use one of {', '.join(map(str, fits))}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

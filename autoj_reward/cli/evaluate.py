@@ -57,27 +57,11 @@ eval_p = calling(
     file("--swapped-verdicts", "verdicts on the same responses in swapped order"),
 )
 
-eval_c = calling(
-    "autoj_reward.evaluate.critiques:eval_c",
-    *(DATA, RESULT, CONFIG, SET, STRICT_KEYS),
-    file("--critiques", "evaluate the critiques in a file instead of asking a judge"),
-    file("--reference", "file of reference critiques, in place of those in the data"),
-    file("--votes", "count a grader's answers in a file instead of asking a grader"),
-)
-
 eval_r = calling(
     "autoj_reward.evaluate.selection:eval_r",
     *(DATA, RESULT, CONFIG, SET, STRICT_KEYS),
     flag("--scores", metavar="NAME", help="rank by this score in the data instead of a judge"),
     flag("--grades", metavar="NAME", help="grade by this score in the data instead of a grader"),
-)
-
-ranking = calling(
-    "autoj_reward.evaluate.ranking:ranking",
-    flag("--data", metavar="FOLDER", help="outputs in AlpacaEval's format, one file per system"),
-    file("--leaderboard", "CSV file with each system's leaderboard score"),
-    file("--table", "CSV file of system, rating and leaderboard score, instead of a judge"),
-    *(RESULT, CONFIG, SET, STRICT_KEYS),
 )
 
 pairs = calling(

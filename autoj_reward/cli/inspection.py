@@ -1,15 +1,14 @@
-"""Commands that run no judge: watch, journal, models, plan, judge new and parse."""
+"""Commands that run no judge: watch, journal, models, judge new and parse."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoj_reward.cli.main import Flag, calling, command, flag
+from autoj_reward.cli.main import calling, command, flag
 
 if TYPE_CHECKING:
     from autoj_reward.formats.schema import JudgeFormat
@@ -26,32 +25,6 @@ HEAD = """\
 #
 """
 """Comment at the top of a `format.yaml` that `autoj judge new` writes."""
-PRECISIONS = ("float32", "bf16", "fp8")
-"""Number types that `autoj plan` knows."""
-OPTIONS: dict[str, tuple[type, str, str]] = {
-    "model": (str, "NAME", "name of a known model, or a folder with config.json (llama-2-13b)"),
-    "tflops": (
-        float,
-        "T",
-        "peak dense bf16 rate; float32 rate for float32 weights (gpu custom or cpu)",
-    ),
-    "tflops-fp8": (float, "T", "peak dense fp8 rate (gpu custom; without it fp8 computes in bf16)"),
-    "bandwidth": (float, "GB/S", "memory bandwidth (gpu custom or cpu)"),
-    "memory": (float, "GIB", "memory of one device (gpu custom; for cpu: this machine's)"),
-    "template": (int, "TOKENS", "length of the judge's template before the response (40)"),
-    "query": (int, "TOKENS", "mean length of a query (115)"),
-    "response": (int, "TOKENS", "mean length of a response (235)"),
-    "closing": (int, "TOKENS", "length of the judge's template after the response (60)"),
-    "critique": (int, "TOKENS", "mean length of a critique (330); 0 for a rating alone"),
-    "candidates": (int, "N", "responses per query (32)"),
-    "tensor-parallel": (int, "N", "devices per engine (1)"),
-    "memory-share": (float, "SHARE", "share of a device's memory for weights and KV cache (0.9)"),
-    "kv-cache-gib": (float, "GIB", "KV cache of an engine, in place of what memory-share leaves"),
-    "max-sequences": (int, "N", "limit on sequences that run at once (default: limited by memory)"),
-    "efficiency": (float, "SHARE", "share of the peak rate that is reached (1: the roofline)"),
-    "price": (float, "PRICE", "price of a device-hour in your currency; prints the cost"),
-}
-"""Flags of `autoj plan` that set the PlanConfig key of the same name: type, metavar and help."""
 
 watch = calling(
     "autoj_reward.watch.service:main",
@@ -124,54 +97,6 @@ def models(prepare: bool) -> int:
     )
     for model in models:
         print(f"{model.name:{wide}}  {model.format:{wider}} {model.wrapper:8} {model.about}")
-    return 0
-
-
-def _make_plan_flag(name: str, **options: Any) -> Flag:
-    """Describe a flag of `autoj plan`. A flag that is not given leaves PlanConfig's default."""
-    return flag(f"--{name}", default=argparse.SUPPRESS, **options)
-
-
-@command(
-    _make_plan_flag(
-        "gpu", required=True, metavar="NAME", help="name of a GPU in the table, custom, or cpu"
-    ),
-    *(
-        _make_plan_flag(name, type=kind, metavar=metavar, help=text)
-        for name, (kind, metavar, text) in OPTIONS.items()
-    ),
-    _make_plan_flag("weights", choices=PRECISIONS, help="precision of the weights (bf16)"),
-    _make_plan_flag("kv", choices=PRECISIONS, help="precision of the KV cache (bf16)"),
-    _make_plan_flag(
-        "target",
-        type=float,
-        metavar="N",
-        dest="wanted",
-        help="judgements per minute to reach; prints the number of devices needed",
-    ),
-    _make_plan_flag(
-        "no-sharing", action="store_false", dest="sharing", help="plan without a prefix cache"
-    ),
-    _make_plan_flag(
-        "measure",
-        action="store_true",
-        help="time a matrix product and a copy on this machine (gpu cpu)",
-    ),
-    _make_plan_flag(
-        "json", action="store_true", dest="as_json", help="print JSON instead of tables"
-    ),
-)
-def plan(**keys: Any) -> int:
-    """Print the plan.
-
-    Raises ConfigError or ModelError for flags or a model that cannot be planned.
-    """
-    from autoj_reward.capacity.plan import PlanConfig, make_plan, render_plan
-    from autoj_reward.config import check
-
-    config = check(PlanConfig, keys, "command line")
-    result = make_plan(config)
-    print(json.dumps(result, indent=2) if config.as_json else render_plan(result, config))
     return 0
 
 

@@ -31,7 +31,7 @@ MODULES = {
     "rollouts.commands": {
         "best-of-n": "judge N responses per query and keep the best",
         "preview": "show what a judge sees and says for the first rows of a run file",
-        "plan": "estimate a run's GPU memory, or a judge's maximum rate and cost",
+        "plan": "estimate the GPU memory of a run, or of a judge",
         "train ppo": "train with proximal policy optimization (TRL's PPOTrainer)",
         "train grpo": "train with group-relative policy optimization (TRL's GRPOTrainer)",
         "train rloo": "train with REINFORCE leave-one-out (TRL's RLOOTrainer)",
@@ -48,9 +48,7 @@ MODULES = {
         "check": "check a judge before a training: what it rewards by mistake",
         "calibrate": "fit a map from a judge's number to your labels, for reward.calibration",
         "evaluate eval-p": "measure agreement and consistency on Eval-P, by scenario group",
-        "evaluate eval-c": "compare a judge's critiques with reference critiques, by a grader",
         "evaluate eval-r": "grade best-of-N by the judge's ratings; correlate ratings and grades",
-        "evaluate ranking": "rank systems by mean rating and compare with a leaderboard",
         "evaluate pairs": "measure agreement on pairs, such as RewardBench, JudgeBench or LLMBar",
         "evaluate best-of-four": "measure choices of the best of several responses (RewardBench 2)",
         "evaluate kappa": "measure how much judges agree, from results on the same pairs",

@@ -299,9 +299,7 @@ class RewardClient:
 
     async def require_relative(self, relative: RelativeConfig, key: str = "relative") -> None:
         """Raise ConfigError naming `key` if this judge cannot rank groups this way."""
-        rates = bool(await self.views())
-        max_group, compares = self.max_group, self.compares
-        require_relative(relative, max_group=max_group, compares=compares, rates=rates, key=key)
+        require_relative(relative, max_group=self.max_group, compares=self.compares, key=key)
 
     def question_of_rubric(self, candidate: Candidate, rubric_config: RubricConfig) -> ScoreRubric:
         """Return the question that scores a response by its rubric with this judge.

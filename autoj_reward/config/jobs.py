@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -44,6 +45,13 @@ class RayDataConfig(Block):
 class RelativeConfig(Block):
     """How the responses of a group are judged together, in place of one by one."""
 
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "schedule: swiss": "choose circular, with more neighbours for a finer order",
+        "rounds": "choose schedule circular, and set neighbours",
+        "schedule: pivot": "choose reference for the row's reference answer, else circular",
+        "pivot": "choose schedule reference for the row's reference answer, else circular",
+    }
+
     by: Literal["listwise", "comparisons"]
     """`listwise`: one judgement scores all responses; needs a format with a `group` protocol, such
     as `listwise`. `comparisons`: pairs of responses are compared."""
@@ -51,18 +59,11 @@ class RelativeConfig(Block):
     """Orders that are judged, against position bias. listwise: their number; null is 2.
     comparisons: `both` orders of each pair, or `alternate`: one order, in which each response is
     first as often as second; null is `both`."""
-    schedule: Literal["all", "circular", "pivot", "swiss"] = "circular"
+    schedule: Literal["all", "circular", "reference"] = "circular"
     """Pairs that are compared. `all` pairs; `circular`: each response and its next `neighbours` in
-    a seeded circle; `pivot`: each response and one other; `swiss`: in rounds, neighbours in the
-    current ranking."""
+    a seeded circle; `reference`: each response and the row's reference answer."""
     neighbours: int = Field(4, ge=1)
     """Of `circular`: number of next responses in the circle that each response is compared with."""
-    rounds: int = Field(5, ge=1)
-    """Of `swiss`: limit on the rounds. The tournament stops earlier once all responses differ by
-    two standard errors."""
-    pivot: Literal["best", "reference"] = "best"
-    """Of `pivot`: the response that all others are compared with. `best` has the highest rating in
-    a first pass; `reference` is the row's reference answer."""
     seed: int = 0
     """Seed of orders and circles."""
 
@@ -73,7 +74,7 @@ class RelativeConfig(Block):
 
     @model_validator(mode="after")
     def _check_schedule(self) -> RelativeConfig:
-        of_comparisons = {"schedule", "neighbours", "rounds", "pivot"}
+        of_comparisons = {"schedule", "neighbours"}
         if self.by == "listwise":
             if unused := sorted(of_comparisons & self.model_fields_set):
                 raise ValueError(f"by is listwise, which does not use {', '.join(unused)}")
@@ -82,11 +83,10 @@ class RelativeConfig(Block):
             return self
         if isinstance(self.orders, int):
             raise ValueError(f"orders is {self.orders}: comparisons take both or alternate")
-        for name, schedule in (("neighbours", "circular"), ("rounds", "swiss"), ("pivot", "pivot")):
-            if name in self.model_fields_set and self.schedule != schedule:
-                raise ValueError(
-                    f"{name} is of the schedule {schedule}, and schedule is {self.schedule}"
-                )
+        if "neighbours" in self.model_fields_set and self.schedule != "circular":
+            raise ValueError(
+                f"neighbours is of the schedule circular, and schedule is {self.schedule}"
+            )
         return self
 
 

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from autoj_reward.errors import ConfigError, did_you_mean
 
 MAX_YAML = 2**18
-"""Limit of a YAML text in characters, and of its document with aliases written out.
-
-The size of a document is the characters of its values plus VALUE for each value. Parsing takes time
-and memory in proportion to that size.
-"""
-VALUE = 8
-"""Size that each value adds to a document."""
+"""Limit of a YAML text in characters. A longer one is rows or weights, named by mistake."""
 KEY_TAGS = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
 """Tags of the keys `<<` and `=`, which stand for no value."""
 
@@ -29,6 +23,21 @@ class Block(BaseModel):
     errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    REMOVED: ClassVar[Mapping[str, str]] = {}
+    """Keys, and values as `key: value`, that this block no longer has, with what replaces each."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_removed(cls, data: Any) -> Any:
+        """Refuse a removed key or value by its name. Raises ValueError that says what replaces
+        it."""
+        if cls.REMOVED and isinstance(data, Mapping):
+            for key, value in data.items():
+                for name in (key, f"{key}: {value}"):
+                    if name in cls.REMOVED:
+                        raise ValueError(f"{name} is gone: {cls.REMOVED[name]}")
+        return data
 
 
 T = TypeVar("T", bound=Block)
@@ -79,8 +88,8 @@ def parse_yaml(
     """Parse a YAML text into plain data. Aliases are copied, so that no two places share an object.
 
     source: name of the text in errors. tags: functions that turn the text of a scalar into a value,
-    by tag. Raises ConfigError for invalid YAML and for a key that stands twice in a mapping. Raises
-    it too for a text that is too long, too deep, or too large with its aliases written out.
+    by tag. Raises ConfigError for invalid YAML, for a key that stands twice in a mapping, and for a
+    text that is too long or too deep.
     """
     if len(text) > MAX_YAML:
         raise ConfigError(f"{source}: longer than {MAX_YAML:,} characters: is it the right file?")
@@ -93,37 +102,12 @@ def parse_yaml(
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML loader that builds plain data only and applies the limits of `parse_yaml` while it
-    reads."""
+    """YAML loader that builds plain data only and refuses a key that stands twice."""
 
     def __init__(self, text: str, source: str, tags: Mapping[str, Callable[[str], Any]]) -> None:
         super().__init__(text)
         self.tags = tags
-        self._source, self._expanded = source, 0
-        self._sizes: dict[yaml.Node, int] = {}
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose a value, and add up the document's size with its aliases written out."""
-        before, is_alias = self._expanded, self.check_event(yaml.AliasEvent)
-        node = super().compose_node(parent, index)
-        if node is None:
-            return None
-        if is_alias and node not in self._sizes:
-            raise ConfigError(
-                f"{self._source}: line {_get_line(node)}: an alias of what it stands in"
-            )
-        if is_alias:
-            self._expanded += self._sizes[node]
-        else:
-            self._expanded += VALUE
-            self._expanded += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
-            self._sizes[node] = self._expanded - before
-        if self._expanded > MAX_YAML:
-            raise ConfigError(
-                f"{self._source}: line {_get_line(node)}: too large a document with its aliases "
-                "(*name) written out: write less, or fewer aliases of aliases"
-            )
-        return node
+        self._source = source
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Compose a mapping, and refuse a key that stands twice. PyYAML would keep the last

@@ -15,7 +15,6 @@ from typing import Any
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.results import ROWS, load_result, load_rows, path_beside
 from autoj_reward.evaluate.statistics import ResultFields
-from autoj_reward.io.chart import scatter
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart, to_json, write_text
 from autoj_reward.io.markup import data_block, esc, num, page, plural, visible
@@ -24,11 +23,11 @@ Titled = tuple[str, str]
 """Title and text."""
 RowFields = dict[str, Any]
 """Fields of one judged row, as read from the file beside a result."""
-MAIN_METRIC = {"eval-c": "win", "best-of-four": "accuracy"}
+MAIN_METRIC = {"best-of-four": "accuracy"}
 """Metric of the heat map by task; `agreement` for other tasks."""
 METRICS_WITHOUT_INTERVAL = ("accuracy",)
 """Metrics that the table shows although a result may have no interval for them."""
-CORRELATION_NAMES = ("pearson", "spearman", "kendall")
+CORRELATION_NAMES = ("pearson", "spearman")
 """Metrics shown with three decimals in place of two."""
 INTERVAL_WIDTH = 90
 """Width of the drawing of an interval, in pixels."""
@@ -148,7 +147,8 @@ def _build_items(path: str, task: str, rows: Sequence[dict[str, Any]]) -> list[J
         return [items_of(task, row) for row in rows]
     except MALFORMED as error:
         raise InputError(
-            f"{path}: the rows beside it are not those of an evaluation: {error!r}; evaluate again"
+            f"{path}: the rows beside it are not those of `autoj evaluate`: {error!r}; "
+            "evaluate again"
         ) from error
 
 
@@ -158,7 +158,6 @@ def items_of(task: str, row: RowFields) -> JudgedItem:
     Raises KeyError, TypeError, ValueError or AttributeError if the row is not one of this task.
     """
     build = {
-        "eval-c": _describe_critiques,
         "eval-r": _describe_candidates,
         "best-of-four": _describe_choice,
     }.get(task, _describe_pair)
@@ -206,18 +205,6 @@ def _name_winner_in_file_order(verdict: str | None, order: int) -> str | None:
     return names.get(verdict, verdict) if verdict else None
 
 
-def _describe_critiques(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
-    outcome = {"first": "win", "second": "lose"}.get(row["verdict"], str(row["verdict"]))
-    critiques = zip(("critique of the judge", "reference critique"), row["responses"], strict=False)
-    first_author = "reference" if row["exchanged"] else "judge"
-    return (
-        [("response", row["response"])],
-        list(critiques),
-        [outcome],
-        [f"{first_author} shown first"],
-    )
-
-
 def _describe_candidates(row: RowFields) -> tuple[list[Titled], list[Titled], list[str], list[str]]:
     chosen = row["chosen"]["configured"]
     responses = []
@@ -249,18 +236,11 @@ def _describe_choice(row: RowFields) -> tuple[list[Titled], list[Titled], list[s
 
 
 def _render_section(task: str, rows: str, results: Sequence[NamedResult]) -> str:
-    """Return the section of one task on the same rows: metrics, heat map and plots of rankings."""
+    """Return the section of one task on the same rows: metrics and heat map."""
     parts = [f"<h2>{esc(task)}</h2>", f'<p class="muted small">{esc(rows)}</p>']
     parts.append(_render_table(results))
     if heat := _render_heat_map(task, results):
         parts.append(f"<h3>By group</h3>{heat}")
-    for file, result in results:
-        if systems := result.get("systems"):
-            points = [
-                (str(s["system"]), float(s["reference"]), float(s["rating"])) for s in systems
-            ]
-            plot = scatter(points, "leaderboard", "mean rating")
-            parts.append(f'<h3>{esc(_make_title(file, result))}</h3><div class="plot">{plot}</div>')
     return "".join(parts)
 
 

@@ -20,8 +20,6 @@ from autoj_reward.models.spec import JudgeSpec
 
 ROWS = ".rows.jsonl"
 """Suffix of the file of judged rows beside a result."""
-PLOT = ".svg"
-"""Suffix of the plot beside a result."""
 
 
 def path_beside(result: str, ending: str) -> Path:

@@ -15,10 +15,10 @@ from typing import Any, Generic, TypeVar
 from pydantic import Field
 
 from autoj_reward.config import Block, JudgeConfig, TieBreak, Tracker, View
-from autoj_reward.evaluate.results import PLOT, ROWS, answerer_name, path_beside, write_result
+from autoj_reward.evaluate.results import ROWS, answerer_name, path_beside, write_result
 from autoj_reward.evaluate.statistics import Draws, ResultFields
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.files import filling, require_apart, write_text
+from autoj_reward.io.files import filling, require_apart
 from autoj_reward.io.track import tracking
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.unused import load_run
@@ -91,7 +91,7 @@ def open_run(
     checked = load_run(kind, config, sets, strict)
     paths = {role: path for role, path in sources.items() if path is not None}
     files = RunFiles(paths, result, checked.journal or path_beside(result, ".journal.sqlite"))
-    beside = (files.beside(ROWS), files.beside(PLOT), files.journal)
+    beside = (files.beside(ROWS), files.journal)
     require_apart([config, *paths.values()], [result, *beside])
     return checked, files
 
@@ -117,8 +117,6 @@ class Task(Generic[RowT, AnswerT, KeptT]):
     """Prints the result fields."""
     record: Callable[[RowT, AnswerT], dict[str, Any]] | None = None
     """Returns a line of the file of judged rows; None: write no such file."""
-    plot: Callable[[ResultFields], str] | None = None
-    """Returns an SVG of the result fields; None: write no plot."""
 
 
 def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
@@ -130,7 +128,7 @@ def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
     files, kept_rows = task.files, list[KeptT]()
     names, result = " and ".join(map(answerer_name, task.judges)), Path(task.files.result)
     tracked = tracking(task.config.track, f"{task.name} {files.result}", task.config)
-    beside = (files.beside(ROWS), files.beside(PLOT))
+    beside = (files.beside(ROWS),)
     claim = judged_by(names, result, result, vote=task.config.judge.vote, files=beside)
     with claim, tracked as reports:
         with filling(files.beside(ROWS)) if task.record else nullcontext() as rows:
@@ -142,13 +140,9 @@ def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
 
             answer_fields = task.answer(keep_answer)
             fields = task.metrics(kept_rows) | answer_fields
-        message = f"result: {files.result}"
-        if task.plot:
-            write_text(files.beside(PLOT), task.plot(fields))
-            message += f", plot: {files.beside(PLOT)}"
         settings = task.config.model_dump(mode="json", exclude=UNRECORDED)
         write_result(files.result, task.name, task.judges[0], files.sources, settings, fields)
         reports.send(len(kept_rows), fields)
     task.show(fields)
-    print(message)
+    print(f"result: {files.result}")
     return 0

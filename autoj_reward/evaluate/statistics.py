@@ -187,17 +187,6 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float | None:
     return pearson(rankdata(_require_finite(x)), rankdata(_require_finite(y)))
 
 
-def kendall(x: ArrayLike, y: ArrayLike) -> float | None:
-    """Return Kendall's tau-b, -1..1, which takes ties into account; None and errors as for
-    `pearson`."""
-    a, b = _require_finite(x), _require_finite(y)
-    if pearson(a, b) is None:
-        return None
-    from scipy.stats import kendalltau
-
-    return float(kendalltau(a, b).statistic)
-
-
 def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
     """Return the agreement of two raters beyond chance, at most 1 (Cohen, 1960).
 

@@ -1,4 +1,4 @@
-"""Charts as SVG: line and scatter charts that stand alone, and the frame of every plot.
+"""Charts as SVG: line charts that stand alone, and the frame of every plot.
 
 Axes and labels have classes for a page's style sheet, and attributes for use without one.
 """
@@ -151,24 +151,4 @@ def curves(
             f'<path stroke="{colour[kind]}" stroke-width="3" d="M{end + 14} {down - 4}h18"/>'
             f'<text x="{end + 38}" y="{down}">{esc(kind)}</text>'
         )
-    return frame.svg(body, x_name, y_name)
-
-
-def scatter(points: Sequence[tuple[str, float, float]], x_name: str, y_name: str) -> str:
-    """Return a scatter chart with a dot for each (name, x, y).
-
-    The name appears on hovering. Raises ValueError without a point.
-    """
-    if not points:
-        raise ValueError("no points")
-    wide, tall = add_margin([x for _, x, _ in points]), add_margin([y for _, _, y in points])
-    frame = Frame()
-    x, y = frame.x(*wide), frame.y(*tall)
-    body = [frame.y_axis(ticks(*tall), y)]
-    body += [frame.x_tick(x(mark), num(mark)) for mark in ticks(*wide)]
-    body += [
-        f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="4" fill="{COLOURS[0]}" fill-opacity="0.75">'
-        f"<title>{esc(name)}: {num(a)}, {num(b)}</title></circle>"
-        for name, a, b in points
-    ]
     return frame.svg(body, x_name, y_name)

@@ -51,5 +51,11 @@ def installed_versions() -> dict[str, str]:
 
 
 def as_typed() -> str:
-    """Return the `autoj` command line of this process, ready to be typed again."""
-    return shlex.join(["autoj", *sys.argv[1:]])
+    """Return the command line of this process, ready to be typed again.
+
+    It is `autoj`, or `python -m MODULE` for another module of a checkout.
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    module = spec.name.removesuffix(".__main__") if spec else "autoj_reward.cli"
+    program = ["autoj"] if module == "autoj_reward.cli" else ["python", "-m", module]
+    return shlex.join([*program, *sys.argv[1:]])

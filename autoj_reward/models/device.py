@@ -35,6 +35,17 @@ class Device:
 
 CPU = Device("cpu")
 """The CPU of any machine."""
+GPUS: dict[str, Device] = {
+    "a100-40": Device("cuda", 40.0, (8, 0), "NVIDIA A100-SXM4-40GB"),
+    "a100-80": Device("cuda", 80.0, (8, 0), "NVIDIA A100-SXM4-80GB"),
+    "h100": Device("cuda", 79.6, (9, 0), "NVIDIA H100 80GB HBM3"),
+    "h200": Device("cuda", 140.4, (9, 0), "NVIDIA H200"),
+    "l40s": Device("cuda", 45.0, (8, 9), "NVIDIA L40S"),
+    "rtx-4090": Device("cuda", 24.0, (8, 9), "NVIDIA GeForce RTX 4090"),
+    "b200": Device("cuda", 179.1, (10, 0), "NVIDIA B200"),
+}
+"""GPUs that `autoj plan` knows by name, with the memory that the driver shows. Of several variants
+of a GPU it is the SXM one."""
 
 
 def detect_device() -> Device:

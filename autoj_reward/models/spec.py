@@ -154,8 +154,7 @@ class JudgeSpec:
 
     def require_relative(self, relative: RelativeConfig, key: str = "relative") -> None:
         """Raise ConfigError naming `key` if the judge cannot rank groups this way."""
-        max_group, compares, rates = self.max_group, self.compares, self.rates
-        require_relative(relative, max_group=max_group, compares=compares, rates=rates, key=key)
+        require_relative(relative, max_group=self.max_group, compares=self.compares, key=key)
 
     def require_rubric(self, rubric: RubricConfig, key: str = "rubric") -> None:
         """Raise ConfigError if the judge cannot score rubrics this way, or if the file `items`

@@ -94,13 +94,12 @@ def require_relative(
     *,
     max_group: int | None,
     compares: bool,
-    rates: bool,
     key: str = "relative",
 ) -> None:
     """Raise ConfigError naming `key` if a judge cannot rank groups this way.
 
     max_group: responses that one listwise judgement scores at most; None without a group protocol.
-    compares, rates: whether the judge compares two responses, and whether it rates one.
+    compares: whether the judge compares two responses.
     """
     if relative.by == "listwise" and max_group is None:
         raise ConfigError(
@@ -111,9 +110,4 @@ def require_relative(
         raise ConfigError(
             f"{key}.by is comparisons, and the judge's format has no pairwise protocol: set "
             f"judge.format to one that has, such as general, or set {key}.by to listwise"
-        )
-    if relative.schedule == "pivot" and relative.pivot == "best" and not rates:
-        raise ConfigError(
-            f"{key}.pivot is best, which needs a first rating, and the judge's format has no "
-            f"single protocol: set {key}.pivot to reference, or choose another schedule"
         )

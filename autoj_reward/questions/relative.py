@@ -44,8 +44,6 @@ def rank_question(
         group,
         config.schedule,
         config.neighbours,
-        config.rounds,
-        config.pivot,
         both=config.orders != "alternate",
         tie=tie,
         seed=config.seed,

@@ -35,12 +35,6 @@ class Strengths:
     covariance: Matrix
     """Covariance of the strengths, count by count."""
 
-    def difference(self, i: int, j: int) -> tuple[float, float]:
-        """Return strength `i` minus strength `j`, and its standard error."""
-        c = self.covariance
-        variance = c[i][i] + c[j][j] - 2 * c[i][j]
-        return self.values[i] - self.values[j], math.sqrt(max(0.0, variance))
-
 
 def fit_bradley_terry(count: int, wins: Sequence[Win]) -> Strengths:
     """Fit the strengths of `count` responses to fractional wins by Newton's method.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Literal
 
 from autoj_reward.conversation import context_of
@@ -20,14 +20,11 @@ from autoj_reward.questions.rank import (
     find_planting_texts,
     rank_copies,
 )
-from autoj_reward.questions.rate import Rate, rate_all
-from autoj_reward.questions.strengths import Strengths, Win, fit_bradley_terry, win_rates
+from autoj_reward.questions.strengths import Win, fit_bradley_terry, win_rates
 from autoj_reward.types import Candidate, Comparison, Judgement, Pair, Verdict
 
-Schedule = Literal["all", "circular", "pivot", "swiss"]
+Schedule = Literal["all", "circular", "reference"]
 WON = {Verdict.FIRST: 1.0, Verdict.TIE: 0.5, Verdict.SECOND: 0.0}
-SEPARATE = 2.0
-"""Standard errors by which neighbours must differ for a Swiss tournament to stop."""
 REFERENCE = "reference"
 REFERENCE_PLACE = -1
 """Place of the reference in a `PairScore`."""
@@ -40,43 +37,38 @@ class Tournament:
 
     candidates: tuple[Candidate, ...]
     schedule: Schedule = "circular"
-    """Pairs that are compared; this and the next three fields are as in `RelativeConfig`."""
+    """Pairs that are compared; this and the next field are as in `RelativeConfig`."""
     neighbours: int = 4
-    rounds: int = 5
-    pivot: Literal["best", "reference"] = "best"
     both: bool = True
     """Whether both orders of each pair are judged. If not, each response is first about as often as
     second."""
     tie: float | None = None
     """If set, responses are compared by their ratings; see `Compare`."""
     seed: int = 0
-    """Seed of the circle and of the first round."""
+    """Seed of the circle."""
 
     @property
     def most_inputs(self) -> int:
         """Return the largest number of judge inputs."""
         count = len(self.candidates)
-        rating_inputs = 0 if self._by_reference or self.schedule != "pivot" else count
         pairs = {
             "all": count * (count - 1) // 2,
             "circular": min(count * self.neighbours, count * (count - 1) // 2),
-            "pivot": count if self._by_reference else count - 1,
-            "swiss": self.rounds * (count // 2),
+            "reference": count,
         }
-        return rating_inputs + (1 + self.both) * pairs[self.schedule]
+        return (1 + self.both) * pairs[self.schedule]
 
     async def answer(self, ask: Ask) -> Ranking:
-        """Return the win rates. Raises InputError if the pivot is a reference that is missing."""
+        """Return the win rates. Raises InputError without the reference that the schedule needs."""
         members = find_members(self.candidates)
         if len(members.candidates) < 2:
             return rank_copies(members)
         results = _Results(self, _remove_reference(members) if self._by_reference else members)
-        if self.schedule == "swiss":
-            await _play_swiss(results, ask)
-        elif self.schedule == "pivot":
-            await _play_pivot(results, ask, members)
+        if self._by_reference:
+            pairs = _pair_with_reference(results.add_reference(members))
         else:
-            await results.play_round(list(_yield_fixed_pairs(self, members)), ask)
+            pairs = list(_yield_fixed_pairs(self, members))
+        await results.play_round(pairs, ask)
         return await asyncio.to_thread(results.build_ranking)
 
     async def answer_late(
@@ -86,7 +78,7 @@ class Tournament:
 
         group_ranking: the answer of this question. late_candidate: a readable response with a text
         of its own. It is compared with twice `neighbours` of the group, or with the reference if
-        that is the pivot. All comparisons are fitted together, so its score is on the scale of the
+        the group was. All comparisons are fitted together, so its score is on the scale of the
         group's.
         """
         members = find_members((*self.candidates, late_candidate))
@@ -111,7 +103,7 @@ class Tournament:
 
     @property
     def _by_reference(self) -> bool:
-        return self.schedule == "pivot" and self.pivot == REFERENCE
+        return self.schedule == REFERENCE
 
 
 def share_won(comparison: Comparison) -> float | None:
@@ -178,19 +170,19 @@ class _Results:
         """
         reference = members.candidates[0].context.get(REFERENCE)
         if not reference:
-            raise InputError("pivot is the reference, and this group brings none in its context")
+            raise InputError("schedule is reference, and this group brings none in its context")
         self.texts.append(replace(self.texts[0], response=reference))
         return len(self.texts) - 1
-
-    def fit_strengths(self) -> Strengths:
-        return fit_bradley_terry(len(self.texts), self.wins)
 
     def build_ranking(self) -> Ranking:
         members = self.members
         played_texts = {i for win in self.wins for i in win[:2]}
         compared_texts = [i for i in range(len(members.candidates)) if i in played_texts]
         alone = len(compared_texts) < 2  # a lone one has nobody to be ranked among
-        rates = {} if alone else win_rates(self.fit_strengths(), members.copies, compared_texts)
+        rates = {}
+        if not alone:
+            strengths = fit_bradley_terry(len(self.texts), self.wins)
+            rates = win_rates(strengths, members.copies, compared_texts)
         orders = [order for comparison in self.comparisons for order in comparison.orders]
         planting_texts = find_planting_texts(self.shown, orders)
         scores, errors, reasons, critiques = [], [], [], []
@@ -230,10 +222,7 @@ class _Results:
 
 
 def _yield_fixed_pairs(question: Tournament, members: Members) -> Iterator[Pairing]:
-    """Yield the pairs of a schedule that does not depend on results.
-
-    Each response is first about as often as second.
-    """
+    """Yield the pairs of the responses. Each response is first about as often as second."""
     order = members.shuffle_texts(question.seed)
     count = len(order)
     if question.schedule == "all" or 2 * question.neighbours >= count - 1:
@@ -246,67 +235,13 @@ def _yield_fixed_pairs(question: Tournament, members: Members) -> Iterator[Pairi
             yield order[place], order[(place + offset) % count]
 
 
-async def _play_pivot(results: _Results, ask: Ask, members: Members) -> None:
-    count = len(results.texts)
-    if results.question.pivot == REFERENCE:
-        pivot = results.add_reference(members)
-    else:
-        judgements = await rate_all([Rate(candidate) for candidate in results.texts], ask)
-        results.judgements += judgements
-        values = [_get_rating(judgement) for judgement in judgements]
-        pivot = max(range(count), key=lambda i: values[i])
-    others = [i for i in range(count) if i != pivot]
-    await results.play_round(
-        [(i, pivot) if n % 2 else (pivot, i) for n, i in enumerate(others)], ask
-    )
+def _pair_with_reference(reference: int) -> list[Pairing]:
+    """Return the pairs of each response and the reference, which is first about as often as
+    second.
 
-
-def _get_rating(judgement: Judgement) -> float:
-    value = judgement.view("expected")
-    value = judgement.view("rating") if value is None else value
-    return float("-inf") if value is None else value
-
-
-async def _play_swiss(results: _Results, ask: Ask) -> None:
-    """Compare neighbours in the current ranking, round by round.
-
-    Stops when all neighbours differ by SEPARATE standard errors, when the rounds are used up, or
-    when all pairs were compared.
+    reference: its number. The responses have the numbers below.
     """
-    order, past_pairs = (
-        results.members.shuffle_texts(results.question.seed),
-        set[frozenset[int]](),
-    )
-    first_counts = [0] * len(order)
-    for _ in range(results.question.rounds):
-        pairs = [
-            (i, j) if first_counts[i] <= first_counts[j] else (j, i)
-            for i, j in _pair_neighbours(order, past_pairs)
-        ]
-        if not pairs:
-            return
-        past_pairs |= {frozenset(pair) for pair in pairs}
-        for i, _j in pairs:
-            first_counts[i] += 1
-        await results.play_round(pairs, ask)
-        strengths = await asyncio.to_thread(results.fit_strengths)
-        order.sort(key=lambda i: -strengths.values[i])
-        gaps = (strengths.difference(i, j) for i, j in pairwise(order))
-        if all(gap > SEPARATE * error for gap, error in gaps):
-            return
-
-
-def _pair_neighbours(order: Sequence[int], past_pairs: set[frozenset[int]]) -> Iterator[Pairing]:
-    """Yield pairs that were not compared yet, each response with the nearest one below it."""
-    unpaired_texts = list(order)
-    while unpaired_texts:
-        i = unpaired_texts.pop(0)
-        j = next(
-            (other for other in unpaired_texts if frozenset((i, other)) not in past_pairs), None
-        )
-        if j is not None:
-            unpaired_texts.remove(j)
-            yield i, j
+    return [(i, reference) if i % 2 else (reference, i) for i in range(reference)]
 
 
 def _remove_reference(members: Members) -> Members:

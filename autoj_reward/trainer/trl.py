@@ -36,6 +36,8 @@ TRLReward = Callable[..., Awaitable[list[float | None]]]
 by name. Returns one number, or None, for each completion."""
 OPEN_BATCHES = 8
 """Limit on batches that some part's function has not asked for yet."""
+ROUNDS = 3
+"""Rounds of judgements of one step at most: a rating takes two, and a group's comparisons one."""
 R = TypeVar("R")
 
 
@@ -59,9 +61,7 @@ def rate_across_ranks(
     Every rank must call it. An AutojError of rank 0, such as BudgetExceeded, is raised on all
     ranks. A rank waits as long as rank 0 may take: the deadline of each round of judgements.
     """
-    relative_configs = [judged_config.relative for judged_config in model.config.judged.values()]
-    rounds = 2 + max((relative.rounds for relative in relative_configs if relative), default=0)
-    seconds = rounds * max(
+    seconds = ROUNDS * max(
         judged_config.judge.serve.deadline_s for judged_config in model.config.judged.values()
     )
     return on_first_rank(work, candidates, seconds)

@@ -50,8 +50,6 @@ RUN_FILES: dict[str, tuple[str, ...]] = {
         "autoj_reward.evaluate.pairs:PairsConfig",
         "autoj_reward.evaluate.best_of_four:BestOfFourConfig",
         "autoj_reward.evaluate.selection:SelectionConfig",
-        "autoj_reward.evaluate.ranking:RankingConfig",
-        "autoj_reward.evaluate.critiques:CritiquesConfig",
     ),
     "Training a judge": (
         "autoj_reward.training.judge.recipe:TrainJudgeConfig",

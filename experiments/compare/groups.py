@@ -62,8 +62,6 @@ COMPARISONS: dict[str, dict[str, Any]] = {
     "all pairs, one order": {"schedule": "all", "orders": "alternate"},
     "circular, 4 neighbours": {},
     "circular, 4 neighbours, one order": {"orders": "alternate"},
-    "pivot": {"schedule": "pivot"},
-    "swiss, 5 rounds": {"schedule": "swiss"},
 }
 LISTWISE = {"listwise, 1 order": 1, "listwise, 2 orders": 2, "listwise, 4 orders": 4}
 JUDGES: dict[str, dict[str, float]] = {

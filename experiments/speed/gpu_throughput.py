@@ -23,17 +23,6 @@ from pydantic import Field
 from tqdm import tqdm
 
 from autoj_reward.capacity.memory import ModelShape, Precision, find_shape
-from autoj_reward.capacity.plan import three_digits
-from autoj_reward.capacity.roofline import (
-    READS,
-    JudgementTokens,
-    Lengths,
-    Machine,
-    Serving,
-    find_gpu_by_driver_name,
-    judgement_tokens,
-    roofline,
-)
 from autoj_reward.config import EngineConfig
 from autoj_reward.errors import ModelError
 from autoj_reward.formats.render import render as render_prompt
@@ -44,6 +33,17 @@ from autoj_reward.models.built_in import BASE, build_model
 from autoj_reward.models.device import Device, detect_device
 from autoj_reward.types import JudgeInput
 from experiments.speed.bare import empty_cache
+from experiments.speed.roofline import (
+    READS,
+    JudgementTokens,
+    Lengths,
+    Machine,
+    Serving,
+    find_machine,
+    judgement_tokens,
+    roofline,
+    three_digits,
+)
 from experiments.speed.work import BACKGROUND
 from experiments.study import Study, StudyConfig, study_command
 from experiments.tables import report, tabled
@@ -66,7 +66,7 @@ class GpuThroughputConfig(StudyConfig):
     seed: int = 0
     """Seed of texts and output lengths."""
     machine: Machine | None = None
-    """Peaks of a device that is missing from the planner's table, such as a CPU.
+    """Peaks of a device that is missing from the table of peaks, such as a CPU.
 
     null takes those of the GPU in this machine.
     """
@@ -78,7 +78,7 @@ def study(run: Study[GpuThroughputConfig]) -> str:
     """Measure the variants that are missing. Return the report.
 
     Before an engine starts, it raises ModelError if there is no GPU. It raises ConfigError or
-    ModelError if the planner does not know the GPU's peaks or the model does not fit.
+    ModelError if the GPU's peaks are not known or the model does not fit.
     """
     config = run.config
     machine, shape = find_device(config), find_shape(config.model)
@@ -104,7 +104,7 @@ def find_device(config: GpuThroughputConfig) -> Machine:
             "cache (a 13B shape in bf16: 40 GB at least, 80 for a batch worth measuring), and "
             "vLLM's GPU build (the package's extra `gpu`)"
         )
-    return find_gpu_by_driver_name(device.name)
+    return find_machine(device)
 
 
 def measure_variant(

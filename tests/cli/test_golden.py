@@ -69,17 +69,6 @@ EVAL_P = join_jsonl(
         for n in range(3)
     )
 )
-EVAL_C = join_jsonl(
-    *(
-        {
-            "scenario": "planning",
-            "prompt": f"query {n}",
-            "response": f"response {n}",
-            "critiques": {"chatgpt": "A brief critique." * n},
-        }
-        for n in (1, 2)
-    )
-)
 EVAL_R = join_jsonl(
     *(
         {
@@ -113,7 +102,6 @@ FOR_RUBRICS = join_jsonl(
     {"query": "How?"},
     {"query": "When?", "chosen": "Now.", "rejected": 5},
 )
-SYSTEMS = "system,rating,win_rate\na,5.5,90\nb,4,50\nc,6,10\n"
 JUDGE = "judge: {kind: fake, script: {fail: {no number: unparsable, down: unavailable}}}\n"
 JOB = """
 input: {folder}/q.jsonl
@@ -132,13 +120,11 @@ INPUTS = {
     "p.jsonl": PAIRS,
     "q.jsonl": QUERIES,
     "eval_p.jsonl": EVAL_P,
-    "eval_c.jsonl": EVAL_C,
     "eval_r.jsonl": EVAL_R,
     "four.jsonl": BEST_OF_FOUR,
     "llmbar.jsonl": LLMBAR,
     "chosen.jsonl": CHOSEN,
     "for_rubrics.jsonl": FOR_RUBRICS,
-    "systems.csv": SYSTEMS,
     "t.jsonl": join_jsonl({"text": "Fine.\nRating: [[7]]"}, {"text": "no slot"}, {"txt": "?"}),
     "judge.yaml": JUDGE,
     "job.yaml": JOB,
@@ -176,17 +162,11 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
     ),
     "parse": ("parse --input {folder}/t.jsonl", [], []),
     "scenarios": ("scenarios --show planning", [], []),
-    "plan": ("plan --gpu h200 --target 5000 --price 2 --json", [], []),
+    "plan": ("plan --gpu h200 --model llama-2-13b --json", [], []),
     "collect": ("collect --config {folder}/collect.yaml --dry-run", [], []),
     "eval-p": (
         "evaluate eval-p --data {folder}/eval_p.jsonl --json {folder}/o.json",
         DRAWN,
-        RESULT,
-    ),
-    "eval-c": (
-        "evaluate eval-c --data {folder}/eval_c.jsonl --json {folder}/o.json "
-        "--set grader.format=autoj-en --set grader.critique=true",
-        GRADED,
         RESULT,
     ),
     "eval-r": (
@@ -204,11 +184,6 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
         "--set protocol=pointwise",
         DRAWN,
         RESULT,
-    ),
-    "ranking": (
-        "evaluate ranking --table {folder}/systems.csv --json {folder}/o.json",
-        DRAWN,
-        ["o.json", "o.svg"],
     ),
 }
 

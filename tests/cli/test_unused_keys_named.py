@@ -79,16 +79,13 @@ def test_strict_refuses_them(
 
 
 STRICT = ["score", "compare", "best-of-n", "collect", "serve"]
-STRICT += [f"evaluate {name}" for name in ("eval-p", "eval-c", "eval-r", "ranking", "pairs")]
-STRICT += ["evaluate best-of-four"]
+STRICT += [f"evaluate {name}" for name in ("eval-p", "eval-r", "pairs", "best-of-four")]
 STRICT += [f"train {name}" for name in ("ppo", "grpo", "rloo", "online-dpo", "rejection-sampling")]
 NEEDED = {
     "score": "--input i --output o",
     "compare": "--input i --output o",
-    "evaluate ranking": "--json o",
     "evaluate pairs": "--json o --data d --format llmbar",
-} | {f"evaluate {name}": "--json o --data d" for name in ("eval-p", "eval-c", "eval-r")}
-NEEDED["evaluate best-of-four"] = "--json o --data d"
+} | {f"evaluate {name}": "--json o --data d" for name in ("eval-p", "eval-r", "best-of-four")}
 RUN_FILES = {
     "collect": {
         **{"protocol": "single", "output": "o", "sources": [{"form": "webgpt", "path": "x"}]},

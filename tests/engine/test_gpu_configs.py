@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 from autoj_reward import capacity
-from autoj_reward.capacity.roofline import Serving
 from autoj_reward.config import EngineConfig, JudgeConfig, PolicyConfig, load_config
 from autoj_reward.engine.vllm import UNMEASURED, engine_arguments
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.device import Device
 from experiments.speed.gpu_throughput import GpuThroughputConfig, throughput_arguments
+from experiments.speed.roofline import Serving
 
 ROOT = Path(__file__).parents[2]
 H100 = Device("cuda", 79.6, (9, 0))

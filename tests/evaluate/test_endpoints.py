@@ -88,25 +88,3 @@ def test_rating_by_the_papers_prompt(endpoint: Endpoint, tmp_path: Path) -> None
     system = endpoint.requests[0][1]["messages"][0]
     assert system["role"] == "system"
     assert system["content"].endswith('for example: "Rating: [[5]]".')
-
-
-def test_a_grader_of_critiques(endpoint: Endpoint, tmp_path: Path) -> None:
-    """The grader prefers the critique that says GOOD, which is the judge's, in either order."""
-
-    def answer(path: str, body: dict[str, Any]) -> Any:
-        text = body["messages"][-1]["content"]
-        best = "A" if text.index("GOOD") < text.index("[Feedback 2]") else "B"
-        return chat(f"{best}: Feedback is significantly better.\nBecause.")
-
-    endpoint.answer = answer
-    rows = [{"scenario": "planning", "prompt": f"q{n}", "response": "r"} for n in range(8)]
-    data = write(tmp_path / "c.jsonl", rows)
-    mine = write(tmp_path / "m.jsonl", [{"output": "GOOD"}] * 8)
-    other = write(tmp_path / "o.jsonl", [{"output": "poor"}] * 8)
-    out = str(tmp_path / "o.json")
-    flags = ["--data", data, "--json", out, "--critiques", mine, "--reference", other]
-    flags += make_endpoint_flags("grader", endpoint.url, "critique-grader")
-    assert cli.main(["evaluate", "eval-c", *flags]) == 0
-    result = load_result(out)
-    assert result["overall"]["win"] == 100.0
-    assert 0 < result["shown_first_wins"] < 100

@@ -36,7 +36,7 @@ def eval_p(folder: Path, name: str, data: str, *sets: str) -> str:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three judges on the same twelve pairs, one of them hostile, and a ranking."""
+    """Three judges on the same twelve pairs, one of them hostile."""
     folder = tmp_path_factory.mktemp("board")
     rows = [pair("planning", n, n % 3) for n in range(8)]
     rows += [pair("code_generation", n, 1) for n in range(3)]
@@ -49,10 +49,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     hostile_result = load_result(results[2]) | {"name": HOSTILE, "judge": HOSTILE}
     Path(results[2]).write_text(json.dumps(hostile_result))
-    table = folder / "t.csv"
-    table.write_text("system,mine,theirs\na,1,10\nb,2,30\nc,3,20\n")
-    results.append(str(folder / "ranking.json"))
-    evaluate("ranking", "--table", str(table), "--json", results[-1], "--set", "bootstrap=20")
     out = folder / "board.html"
     assert evaluate("leaderboard", "--results", *results, "--output", str(out)) == 0
     return out
@@ -185,14 +181,6 @@ def test_the_page_loads_nothing_and_breaks_nowhere(browser: Page, page: Path) ->
 
 def test_items_of_every_task() -> None:
     row: dict[str, Any] = {"line": 1, "group": "g", "query": "q"}
-    critiques = row | {
-        "response": "r",
-        "responses": ["a", "b"],
-        "verdict": "second",
-        "exchanged": True,
-    }
-    assert items_of("eval-c", critiques).tags == ("lose",)
-    assert items_of("eval-c", critiques).facts == ("reference shown first",)
     candidates = row | {
         "base": "llama",
         "responses": ["a", "b"],
@@ -235,24 +223,12 @@ def make_result(**metrics: Any) -> dict[str, Any]:
             make_result(accuracy=1, accuracy_95=5), "", "not as `autoj evaluate`", id="no interval"
         ),
         pytest.param(
-            RESULT | {"systems": [{"system": "s", "reference": 1, "rating": HUGE}]},
-            "",
-            "not as `autoj evaluate`",
-            id="huge rating of a system",
-        ),
-        pytest.param(
-            RESULT | {"systems": [{"system": "s", "reference": 1}]},
-            "",
-            "not as `autoj evaluate`",
-            id="system without a rating",
-        ),
-        pytest.param(
             RESULT | {"task": "best-of-four"},
             json.dumps(ROW | {"responses": ["a"], "correct": 1, "ratings": [HUGE]}),
-            "not those of an evaluation",
+            "not those of `autoj evaluate`",
             id="huge rating",
         ),
-        pytest.param(RESULT, '{"line": 1}\n', "not those of an evaluation", id="rows"),
+        pytest.param(RESULT, '{"line": 1}\n', "not those of `autoj evaluate`", id="rows"),
         pytest.param(RESULT, "{", "not JSON lines", id="broken rows"),
     ],
 )

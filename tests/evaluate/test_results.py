@@ -15,7 +15,6 @@ from autoj_reward.client.in_flight import run_in_order
 from autoj_reward.evaluate import ask
 from autoj_reward.evaluate.ask import JudgementCost
 from autoj_reward.evaluate.best_of_four import ChoiceRow
-from autoj_reward.evaluate.critiques import CritiqueCase
 from autoj_reward.evaluate.pairs import LabelledPair
 from autoj_reward.evaluate.results import load_result
 from autoj_reward.evaluate.selection import Candidates
@@ -28,7 +27,7 @@ GRADER = [
     *("--set", "grader.critique=true"),
 ]
 ROWS = 300
-HELD = {Judgement, LabelledPair, ChoiceRow, CritiqueCase, Candidates}
+HELD = {Judgement, LabelledPair, ChoiceRow, Candidates}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,28 +39,12 @@ def what_was_there_before() -> None:
 
 def write_inputs(task: str, folder: Path) -> list[str]:
     """The flags of a task with so many rows of two responses each."""
-    if task == "ranking":
-        systems, board = folder / "systems", folder / "board.csv"
-        systems.mkdir()
-        board.write_text(",win_rate\na,50\nb,90\n", encoding="utf-8")
-        for name in "ab":
-            rows = [
-                {"instruction": f"do {n}", "output": f"{name} {n}", "generator": name}
-                for n in range(ROWS)
-            ]
-            write(systems / f"{name}.jsonl", rows)
-        return ["--data", str(systems), "--leaderboard", str(board)]
     return ["--data", write(folder / "rows.jsonl", (ROW_OF[task](n) for n in range(ROWS)))]
 
 
 def make_choice(number: int) -> dict[str, Any]:
     row = {"id": number, "prompt": f"q {number}", "subset": "Math"}
     return row | {"chosen": ["a"], "rejected": ["bb"]}
-
-
-def make_critique(number: int) -> dict[str, Any]:
-    row = {"scenario": "planning", "prompt": f"q {number}", "response": f"r {number}"}
-    return row | {"critiques": {"chatgpt": "x"}}
 
 
 def make_candidates(number: int) -> dict[str, Any]:
@@ -71,7 +54,6 @@ def make_candidates(number: int) -> dict[str, Any]:
 ROW_OF: dict[str, Callable[[int], dict[str, Any]]] = {
     "eval-p": partial(pair, "planning"),
     "best-of-four": make_choice,
-    "eval-c": make_critique,
     "eval-r": make_candidates,
 }
 
@@ -82,8 +64,6 @@ ROW_OF: dict[str, Callable[[int], dict[str, Any]]] = {
         pytest.param("eval-p", [], [2], id="pairs compared"),
         pytest.param("eval-p", ["--set", "protocol=pointwise"], [2], id="pairs rated"),
         pytest.param("best-of-four", [], [2], id="best of four"),
-        pytest.param("ranking", [], [2], id="ranking"),
-        pytest.param("eval-c", GRADER, [1, 1], id="critiques"),
         pytest.param(
             "eval-r", [*GRADER, "--set", "sizes=[2]", "--set", "grade=all"], [2, 2], id="selection"
         ),

@@ -15,7 +15,6 @@ from autoj_reward.evaluate.statistics import (
     cohen_kappa,
     correlation,
     difference,
-    kendall,
     pearson,
     share,
     spearman,
@@ -28,7 +27,6 @@ def test_correlations_and_kappa_are_the_libraries(seed: int) -> None:
     x, y = rng.integers(1, 5, size=(2, 60))
     assert pearson(x, y) == pytest.approx(stats.pearsonr(x, y).statistic)
     assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic)
-    assert kendall(x, y) == pytest.approx(stats.kendalltau(x, y).statistic)
     assert cohen_kappa(x.tolist(), y.tolist()) == pytest.approx(cohen_kappa_score(x, y))
 
 
@@ -148,7 +146,7 @@ def test_a_difference_with_something_undefined_is_undefined() -> None:
     assert difference(undefined, defined)(np.arange(2)) is None
 
 
-def test_kendall_and_kappa_may_be_undefined() -> None:
-    assert kendall([1, 1], [2, 3]) is cohen_kappa([], []) is cohen_kappa("aa", "aa") is None
+def test_kappa_may_be_undefined() -> None:
+    assert cohen_kappa([], []) is cohen_kappa("aa", "aa") is None
     with pytest.raises(ValueError, match="1 ratings against 2"):
         cohen_kappa("a", "ab")

@@ -239,20 +239,20 @@ def test_an_evaluation_holds_its_result_by_process_and_by_judge(
     assert result.read_bytes() == before
 
 
-def test_a_ranking_holds_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table, result = tmp_path / "table.csv", tmp_path / "result.json"
-    table.write_text("system,rating,win_rate\na,1,2\nb,3,4\nc,2,5\n")
-    arguments = ["evaluate", "ranking", "--table", str(table), "--json", str(result)]
-    with hold_output(result, result, "judged_by"):
-        assert cli.main(arguments) == 1
-    assert "another run is at work there" in capsys.readouterr().err
-    result.unlink(missing_ok=True)
-    assert cli.main([*arguments, "--set", "bootstrap=5"]) == 0
-    other = table.rename(tmp_path / "other.csv")
-    arguments[3] = str(other)
+def test_a_result_of_verdicts_of_a_file_belongs_to_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row, _ = EVALUATED["eval-p"]
+    data, result = tmp_path / "data.jsonl", tmp_path / "result.json"
+    data.write_text(json.dumps(row) + "\n")
+    verdicts = tmp_path / "verdicts.jsonl"
+    verdicts.write_text('{"output": 0}\n')
+    arguments = ["evaluate", "eval-p", "--data", str(data), "--json", str(result)]
+    assert cli.main([*arguments, "--verdicts", str(verdicts)]) == 0
+    other = verdicts.rename(tmp_path / "other.jsonl")
     capsys.readouterr()
-    assert cli.main(arguments) == 1
-    assert f"holds the results of {table}" in capsys.readouterr().err
+    assert cli.main([*arguments, "--verdicts", str(other)]) == 1
+    assert f"holds the results of the judge {verdicts}" in capsys.readouterr().err
 
 
 SINGLE = {"query": "q", "response": "r"}

@@ -67,10 +67,8 @@ COMMANDS = {
     "config": "score --input in.jsonl --config IN --output OUT",
     "eval-p": "evaluate eval-p --data IN --json OUT",
     "pairs": "evaluate pairs --format llmbar --data IN --json OUT",
-    "eval-c": "evaluate eval-c --data in.jsonl --votes IN --json OUT",
     "eval-r": "evaluate eval-r --data IN --json OUT",
     "best-of-four": "evaluate best-of-four --data IN --json OUT",
-    "ranking": "evaluate ranking --table IN --json OUT",
     "kappa": "evaluate kappa --results in.jsonl IN --json OUT",
     "leaderboard": "evaluate leaderboard --results IN --output OUT",
 }

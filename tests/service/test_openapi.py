@@ -45,7 +45,7 @@ BEYOND_SCHEMAS = (
     "listwise judges 1 or more",
     "comparisons take both or alternate",
     "is of the schedule",
-    "pivot is the reference",
+    "schedule is reference",
     "a request may cost",
     "rubric[",
     "no item has positive points",

@@ -18,7 +18,7 @@ def test_the_study_ranks_known_strengths_and_counts_prompts(tmp_path: Path) -> N
     assert len(rows) == 3 * 2 * len(groups.make_rankers())
     noisy = rows["noise 1", 8, "all pairs"]
     assert noisy["calls"] == 56 and noisy["spearman"]["value"] > 0.7
-    for name in ("all pairs", "circular, 4 neighbours", "swiss, 5 rounds", "pivot"):
+    for name in ("all pairs", "circular, 4 neighbours"):
         assert rows["always says first", 8, name]["spread"] < 1e-9
     cost = {(row["size"], row["by"]): row for row in steps["cost"]}
     assert cost[8, "listwise, 2 orders"]["calls"] == 2

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from autoj_reward.capacity.memory import find_shape, shape_of
-from autoj_reward.capacity.roofline import READS, Lengths
 from autoj_reward.config import check
 from autoj_reward.errors import EngineError
 from autoj_reward.models.device import Device
@@ -27,6 +26,7 @@ from experiments.speed.gpu_throughput import (
     throughput_arguments,
     write_shape,
 )
+from experiments.speed.roofline import READS, Lengths
 from tests.experiments.speed.shape import TINY
 
 H100 = Device("cuda", 79.6, (9, 0))

@@ -4,37 +4,55 @@
     step      = max(compute of C tokens / peak, (weights + C context kv) / bandwidth)
     judgement = prefill + (output - 1) step / C                  C: sequences that fit at once
 
+    attention = 4 layers heads head_dim pairs                    pairs: contexts of these tokens
+    C         = KV memory / (prompt + output / 2) kv             kv: bytes of a token; shared
+                                                                 prefixes are held once
+    output    = critique + READS                                 the prefill gives the first token
+
+Two operations count for each parameter and token. fp8 weights halve the layers and compute at the
+device's fp8 peak, or bf16's where it has none; head, embedding and attention stay bf16. With tensor
+parallelism, peaks, bandwidth and memory add up, and devices beyond the KV heads hold copies of KV.
+
 It assumes a steady state with continuous batching, every length at its mean, and no overlap of
-prefill and decoding. docs/run/capacity.md derives it and lists what it omits. Devices come from
-`gpus.yaml`, from the user's figures, or from measuring this machine's cores.
+prefill and decoding. It leaves out the start and end of a job, the spread of lengths,
+communication, scheduling, sampling, tokenizing and activations. An engine that overlaps prefill and
+decoding, or that reads a shared prefix once for many, can pass this bound.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
-import yaml
 from pydantic import Field
 
-from autoj_reward.capacity.memory import GIB, ModelShape, Precision, unquantised
-from autoj_reward.config import Block, check
+from autoj_reward.capacity.memory import (
+    GIB,
+    PRECISION_BYTES,
+    ModelShape,
+    Precision,
+    check_parallel,
+    unquantised,
+)
+from autoj_reward.config import Block
 from autoj_reward.errors import ConfigError, ModelError
-from autoj_reward.io.provenance import memory_here
+from autoj_reward.models.device import GPUS, Device
 
 READS = 2
 """Tokens that read a rating's distribution: the label, and the digit that may follow it."""
-MATRIX = 2048
-"""Rows and columns of the square matrices that are multiplied."""
-COPIED = 1 << 28
-"""Bytes copied in a bandwidth measurement: more than caches hold."""
-MEASURED_S = 3.0
-"""Seconds for which each measurement is repeated.
+PEAKS: dict[str, tuple[dict[Precision, float], float]] = {
+    "a100-40": ({"bf16": 312}, 1555),
+    "a100-80": ({"bf16": 312}, 2039),
+    "h100": ({"bf16": 989, "fp8": 1979}, 3350),
+    "h200": ({"bf16": 989, "fp8": 1979}, 4800),
+    "l40s": ({"bf16": 362, "fp8": 733}, 864),
+    "rtx-4090": ({"bf16": 165, "fp8": 330}, 1008),
+    "b200": ({"bf16": 2250, "fp8": 4500}, 8000),
+}
+"""Dense peaks in 10^12 operations a second with fp32 accumulation, and memory bandwidth in 10^9
+bytes a second, by the names of `GPUS`.
 
-With more rounds it is likelier that one of them had the cores to itself.
+Source: NVIDIA's data sheets of the A100, H100, H200, L40S and HGX B200, and the Ada architecture
+paper for the RTX 4090.
 """
 
 
@@ -48,10 +66,6 @@ class Machine(Block):
     """Memory in GiB."""
     bandwidth_gbs: float = Field(gt=0)
     """Memory bandwidth in 10^9 bytes a second."""
-    device: str | None = None
-    """Name that the device's driver reports."""
-    capability: tuple[int, int] = (9, 0)
-    """CUDA compute capability."""
 
     def peak(self, precision: Precision) -> float:
         """Return the operations a second in a precision.
@@ -62,73 +76,19 @@ class Machine(Block):
             if usable in self.tflops:
                 return self.tflops[usable] * 1e12
         precisions = ", ".join(self.tflops)
-        raise ConfigError(f"no peak in {precision} is known: plan weights and kv in {precisions}")
+        raise ConfigError(f"no peak in {precision} is known: set weights and kv to {precisions}")
 
 
-@lru_cache
-def known_gpus() -> dict[str, Machine]:
-    """Return the GPUs of the table by name.
-
-    Source: NVIDIA's data sheets of the A100, H100, H200, L40S and HGX B200, and the Ada
-    architecture paper for the RTX 4090. If a GPU has several variants, the table has the SXM one.
-    """
-    path = Path(__file__).parent / "gpus.yaml"
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return {name: check(Machine, entry, f"{path}: {name}") for name, entry in data.items()}
-
-
-def find_gpu(name: str) -> Machine:
-    """Return the GPU with this name in the table. Raises ConfigError with the known names."""
-    try:
-        return known_gpus()[name.lower()]
-    except KeyError:
-        raise ConfigError(
-            f"gpu {name!r} is not in the table: use one of {', '.join(known_gpus())}, or custom "
-            "or cpu with --tflops, --bandwidth and --memory"
-        ) from None
-
-
-def find_gpu_by_driver_name(device: str) -> Machine:
-    """Return the GPU of the table whose driver reports this name. Raises ConfigError."""
-    for machine in known_gpus().values():
-        if machine.device == device:
-            return machine
+def find_machine(device: Device) -> Machine:
+    """Return a GPU with its peaks. Raises ConfigError for one that is not in the table."""
+    for name, gpu in GPUS.items():
+        if gpu.name == device.name:
+            tflops, bandwidth_gbs = PEAKS[name]
+            return Machine(tflops=tflops, memory_gib=gpu.memory_gib, bandwidth_gbs=bandwidth_gbs)
     raise ConfigError(
-        f"no peaks of {device!r} are in the table: give `machine` with tflops, memory_gib and "
+        f"no peaks of {device.name!r} are in the table: give `machine` with tflops, memory_gib and "
         "bandwidth_gbs from its data sheet"
     )
-
-
-def measure_machine() -> Machine:
-    """Measure this machine's cores in float32, using torch with the threads it was given.
-
-    The peak is that of a product of two square matrices. The bandwidth is that of a copy, counting
-    bytes read and written. The best of many rounds counts.
-    """
-    import torch
-
-    first_matrix, second_matrix = torch.rand(MATRIX, MATRIX), torch.rand(MATRIX, MATRIX)
-    product = torch.empty(MATRIX, MATRIX)
-    source = torch.rand(COPIED // 4)
-    target = torch.empty_like(source)
-    seconds = _time_fastest_round(lambda: torch.mm(first_matrix, second_matrix, out=product))
-    return Machine(
-        tflops={"float32": 2 * MATRIX**3 / seconds / 1e12},
-        bandwidth_gbs=2 * COPIED / _time_fastest_round(lambda: target.copy_(source)) / 1e9,
-        memory_gib=memory_here(),
-    )
-
-
-def _time_fastest_round(work: Callable[[], object]) -> float:
-    """Return the seconds of the fastest round within MEASURED_S, after one round of warm-up."""
-    work()
-    times: list[float] = []
-    until = time.perf_counter() + MEASURED_S
-    while not times or time.perf_counter() < until:
-        started = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - started)
-    return min(times)
 
 
 class Lengths(Block):
@@ -166,8 +126,6 @@ class Serving(Block):
     ignored, and weights and KV cache may take the whole memory."""
     max_sequences: int | None = Field(None, ge=1)
     """Maximum sequences that the engine runs at once, or that the job has."""
-    efficiency: float = Field(1.0, gt=0, le=1)
-    """Share of peak compute and bandwidth that is reached; 1 is the roofline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +175,7 @@ def roofline(
     model or a single sequence does not fit.
     """
     check_parallel(shape, serving.tensor_parallel)
-    devices = serving.tensor_parallel * serving.efficiency
+    devices = serving.tensor_parallel
     linear_peak = machine.peak(serving.weights) * devices
     unquantised_peak = machine.peak(unquantised(serving.weights)) * devices
     bandwidth = machine.bandwidth_gbs * 1e9 * devices
@@ -238,7 +196,7 @@ def roofline(
     token = (
         2 * shape.blocks / linear_peak + (2 * shape.head + attention * context) / unquantised_peak
     )
-    weights = shape.read_bytes(serving.weights) / bandwidth / sequences
+    weights = count_read_bytes(shape, serving.weights) / bandwidth / sequences
     cache = context * kv / bandwidth
     steps = work.output - 1
     seconds = {"compute in prefill": prefill}
@@ -318,18 +276,12 @@ def _make_unfit_error(shape: ModelShape, serving: Serving, why: str) -> ModelErr
     )
 
 
-def check_parallel(shape: ModelShape, devices: int) -> None:
-    """Raise ConfigError unless attention heads and KV heads can be split or copied evenly."""
-    fits = [
-        n
-        for n in range(1, shape.heads + 1)
-        if shape.heads % n == 0 and (shape.kv_heads % n == 0 or n % shape.kv_heads == 0)
-    ]
-    if devices not in fits:
-        raise ConfigError(
-            f"tensor_parallel {devices} does not divide the {shape.heads} attention heads and "
-            f"{shape.kv_heads} KV heads of {shape.name}: use one of {', '.join(map(str, fits))}"
-        )
+def count_read_bytes(shape: ModelShape, precision: Precision) -> int:
+    """Return the bytes of the weights that a decoding step reads."""
+    return (
+        shape.blocks * PRECISION_BYTES[precision]
+        + shape.head * PRECISION_BYTES[unquantised(precision)]
+    )
 
 
 def _count_kv_bytes(shape: ModelShape, serving: Serving) -> float:
@@ -348,3 +300,9 @@ def _count_prefill_tokens(serving: Serving, work: JudgementTokens) -> tuple[floa
     prefix_pairs = work.prefix * (work.prefix + 1) / 2
     saved = 1 - 1 / work.sharers
     return work.prompt - saved * work.prefix, all_pairs - saved * prefix_pairs
+
+
+def three_digits(value: float) -> str:
+    """Return a number as text with three significant digits, or with all digits before the
+    point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

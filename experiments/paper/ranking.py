@@ -1,4 +1,6 @@
-"""Correlation of a judge's ranking of systems with a leaderboard: `autoj evaluate ranking`.
+"""Correlation of a judge's ranking of systems with a leaderboard.
+
+    python -m experiments.paper ranking --data FOLDER --leaderboard L.csv --json OUT
 
 Correlates the mean rating of each system's outputs with a column of the leaderboard (paper, section
 6.4 and Table 23). A table that has both columns is measured without a judge.
@@ -10,11 +12,13 @@ import csv
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
+from numpy.typing import ArrayLike
+from scipy.stats import kendalltau, rankdata
 
 from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputError
@@ -29,17 +33,27 @@ from autoj_reward.evaluate.statistics import (
     ResultFields,
     Scores,
     correlation,
-    kendall,
     mean,
     pearson,
     share,
     spearman,
 )
 from autoj_reward.io import checks as check
-from autoj_reward.io.chart import scatter
+from autoj_reward.io.chart import COLOURS, Frame, add_margin, ticks
 from autoj_reward.io.checks import BadField, text
+from autoj_reward.io.files import write_text
+from autoj_reward.io.markup import esc, num
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.types import Candidate
+
+
+def kendall(x: ArrayLike, y: ArrayLike) -> float | None:
+    """Return Kendall's tau-b, -1..1, which takes ties into account; None and errors as for
+    `pearson`."""
+    if pearson(x, y) is None:
+        return None
+    return float(kendalltau(x, y).statistic)
+
 
 CORRELATIONS: dict[str, Correlation] = {
     "spearman": spearman,
@@ -143,9 +157,8 @@ def _run(
     def keep(_instruction: str, ratings: Scores) -> Scores:
         return ratings
 
-    return run_task(
-        Task("ranking", config, files, [judge], answer, keep, metrics, _show, plot=_plot)
-    )
+    show = partial(_show, plot=files.beside(".svg"))
+    return run_task(Task("ranking", config, files, [judge], answer, keep, metrics, show))
 
 
 def read_system_outputs(folder: str) -> dict[str, dict[str, str]]:
@@ -369,12 +382,32 @@ def _compute_ranks(values: Sequence[float]) -> list[int]:
     return [int(rank) for rank in rankdata([-value for value in values], method="min")]
 
 
-def _plot(fields: ResultFields) -> str:
+def draw_scatter(points: Sequence[tuple[str, float, float]]) -> str:
+    """Return an SVG of systems, each as (name, leaderboard score, mean rating).
+
+    The name appears on hovering. Raises ValueError without a point.
+    """
+    if not points:
+        raise ValueError("no points")
+    wide = add_margin([x for _, x, _ in points])
+    tall = add_margin([y for _, _, y in points])
+    frame = Frame()
+    x = frame.x(*wide)
+    y = frame.y(*tall)
+    body = [frame.y_axis(ticks(*tall), y)]
+    body += [frame.x_tick(x(mark), num(mark)) for mark in ticks(*wide)]
+    body += [
+        f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="4" fill="{COLOURS[0]}" fill-opacity="0.75">'
+        f"<title>{esc(name)}: {num(a)}, {num(b)}</title></circle>"
+        for name, a, b in points
+    ]
+    return frame.svg(body, "leaderboard", "mean rating")
+
+
+def _show(fields: ResultFields, plot: Path) -> None:
+    """Print the result, and write its plot."""
     points = [(s["system"], s["reference"], s["rating"]) for s in fields["systems"]]
-    return scatter(points, "leaderboard", "mean rating")
-
-
-def _show(fields: ResultFields) -> None:
+    write_text(plot, draw_scatter(points))
     overall = fields["overall"]
     print(f"{'system':<34}{'rating':>8}{'leaderboard':>13}{'ranks':>9}{'diff':>6}")
     for row in fields["systems"]:
@@ -385,3 +418,4 @@ def _show(fields: ResultFields) -> None:
         )
     texts = [f"{name} {overall[name]:.3f}" for name in CORRELATIONS if overall[name] is not None]
     print(f"{overall['n']} systems: {', '.join(texts) or 'no correlation is defined'}")
+    print(f"plot: {plot}")

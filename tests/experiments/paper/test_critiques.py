@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.cli import main as cli
-from autoj_reward.evaluate.critiques import (
+from autoj_reward.evaluate.results import load_result, load_rows
+from autoj_reward.formats.render import render
+from autoj_reward.formats.schema import load_format
+from experiments.paper.__main__ import main
+from experiments.paper.critiques import (
     CritiqueCase,
     graded_pair,
     is_exchanged,
     read_cases,
 )
-from autoj_reward.evaluate.results import load_result, load_rows
-from autoj_reward.formats.render import render
-from autoj_reward.formats.schema import load_format
+from tests.engine.test_openai_engine import Endpoint, chat
 from tests.evaluate_rows import AGAINST_CHATGPT, released_scenarios, write
 
 SAID = {"win": "A: Feedback 1 is significantly better.", "tie": "C: Neither.", "lose": "B: ..."}
@@ -54,7 +55,7 @@ def read_gpt4_votes() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def evaluate(*arguments: str) -> int:
-    return cli.main(["evaluate", "eval-c", *arguments])
+    return main(["eval-c", *arguments])
 
 
 def test_the_published_win_rates_come_out(tmp_path: Path) -> None:
@@ -186,3 +187,34 @@ def test_the_released_half_is_read(released: Any, tmp_path: Path) -> None:
     cases = read_cases(write(tmp_path / "c.jsonl", rows))
     assert len(cases) == 113
     assert all(case.critiques["autoj"] for case in cases)
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    server = Endpoint()
+    server.greets = True
+    yield server
+    server.close()
+
+
+def test_a_grader_of_critiques(endpoint: Endpoint, tmp_path: Path) -> None:
+    """The grader prefers the critique that says GOOD, which is the judge's, in either order."""
+
+    def answer(path: str, body: dict[str, Any]) -> Any:
+        text = body["messages"][-1]["content"]
+        best = "A" if text.index("GOOD") < text.index("[Feedback 2]") else "B"
+        return chat(f"{best}: Feedback is significantly better.\nBecause.")
+
+    endpoint.answer = answer
+    rows = [{"scenario": "planning", "prompt": f"q{n}", "response": "r"} for n in range(8)]
+    data = write(tmp_path / "c.jsonl", rows)
+    mine = write(tmp_path / "m.jsonl", [{"output": "GOOD"}] * 8)
+    other = write(tmp_path / "o.jsonl", [{"output": "poor"}] * 8)
+    out = str(tmp_path / "o.json")
+    grader = f"{{kind: openai, base_url: '{endpoint.url}', model: m, format: critique-grader}}"
+    flags = ["--data", data, "--json", out, "--critiques", mine, "--reference", other]
+    flags += ["--set", f"grader={grader}", "--set", "bootstrap=20"]
+    assert evaluate(*flags) == 0
+    result = load_result(out)
+    assert result["overall"]["win"] == 100.0
+    assert 0 < result["shown_first_wins"] < 100

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from scipy import stats
 
-from autoj_reward.cli import main as cli
 from autoj_reward.evaluate.results import load_result
+from experiments.paper.__main__ import main
+from experiments.paper.ranking import kendall
 from tests.evaluate_rows import write
 
 FAKE = ["--set", "judge.kind=fake", "--set", "bootstrap=50"]
@@ -21,7 +27,7 @@ ROW = re.compile(r"^(.+) (\d\.\d{3}) (\d\d\.\d\d) (\d+) (\d+) (-?\d+)$")
 
 
 def evaluate(*arguments: str) -> int:
-    return cli.main(["evaluate", "ranking", *arguments])
+    return main(["ranking", *arguments])
 
 
 def write_table(path: Path, *lines: str) -> str:
@@ -30,7 +36,7 @@ def write_table(path: Path, *lines: str) -> str:
 
 
 def test_the_papers_table_gives_its_correlations(tmp_path: Path, capsys: Any) -> None:
-    data = Path(os.environ.get("AUTOJ_DATA", Path(__file__).parents[2] / "../shared/data"))
+    data = Path(os.environ.get("AUTOJ_DATA", Path(__file__).parents[3] / "../shared/data"))
     paper = data.parent / PAPER
     if not paper.is_file():
         pytest.skip(f"no {paper}: the paper's Table 23 is read from its text")
@@ -73,6 +79,14 @@ def test_a_small_table_by_hand(tmp_path: Path) -> None:
     ]
     plot = ElementTree.parse(tmp_path / "out.svg")
     assert len(plot.findall(".//{*}circle")) == 3
+
+
+def test_the_command_that_is_recorded_is_the_one_typed(tmp_path: Path) -> None:
+    source = write_table(tmp_path / "t.csv", "x,rating,win_rate", "a,1,9", "b,2,7", "c,3,8")
+    out = str(tmp_path / "out.json")
+    words = ["-m", "experiments.paper", "ranking", "--table", source, "--json", out]
+    subprocess.run([sys.executable, *words], check=True, capture_output=True)
+    assert load_result(out)["command"] == shlex.join(["python", *words])
 
 
 def write_outputs(path: Path, **systems: list[str]) -> str:
@@ -219,3 +233,9 @@ def test_the_largest_numbers_are_correlated(tmp_path: Path) -> None:
 def test_either_a_table_or_outputs(tmp_path: Path, capsys: Any) -> None:
     assert evaluate("--json", str(tmp_path / "o.json"), "--data", "x") == 1
     assert "either --table, or both" in capsys.readouterr().err
+
+
+def test_kendall_is_the_librarys_and_may_be_undefined() -> None:
+    x, y = np.random.default_rng(0).integers(1, 5, size=(2, 60))
+    assert kendall(x, y) == pytest.approx(stats.kendalltau(x, y).statistic)
+    assert kendall([1, 1], [2, 3]) is None

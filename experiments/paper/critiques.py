@@ -1,4 +1,6 @@
-"""Win rate of a judge's critiques against reference critiques (Eval-C): `autoj evaluate eval-c`.
+"""Win rate of a judge's critiques against reference critiques (Eval-C).
+
+    python -m experiments.paper eval-c --data C.jsonl --json OUT
 
 A grader reads the judge's critique and a reference critique of the same response, in an order drawn
 by the seed, and says which is better (paper, section 6.2 and Table 15). The judge's critiques are
