@@ -53,7 +53,7 @@ def batch_metrics(rewards: Sequence[Reward], candidates: Sequence[Candidate]) ->
     figures = {
         f"judge/{outcome.value}": sum(j.outcome is outcome for j in judgements) / n
         for outcome in Outcome
-        if outcome is not Outcome.ABANDONED  # only best-of-N on a budget has it
+        if outcome is not Outcome.ABANDONED  # only best-of-N with a shortlist has it
     }
     groups: dict[GroupKey, list[float]] = {}
     for reward, candidate in zip(rewards, candidates, strict=True):

@@ -53,8 +53,6 @@ RULES = ("first",)
 """Tie-break of every choice."""
 FULL = "in full"
 """Name of the choice among all candidates after critiques."""
-BUDGET = "budget"
-"""Name of the choice within the budget."""
 Answer = Callable[[JudgeInput], Judgement]
 """Judgement of each input."""
 
@@ -92,8 +90,6 @@ class ShortlistConfig(ResampledConfig):
 
     sizes: tuple[int, ...] = Field((1, 4, 8, 11), min_length=1)
     """Sizes of the shortlist that are compared."""
-    budget: float = Field(0.35, gt=0, le=1)
-    """Budget that is compared."""
     view: View = "expected"
     """The number after a critique that ranks the shortlist."""
     judge: JudgeConfig = JudgeConfig()
@@ -205,7 +201,6 @@ async def _measure(
     """Return a row for the choice in full, and one for each size of the shortlist."""
     ways: dict[str, dict[str, Any]] = {FULL: {}}
     ways |= {f"shortlist: {size}": {"shortlist": size} for size in config.sizes}
-    ways |= {BUDGET: {"share": config.budget}}
     chosen = {
         name: [await _choose(scene, config.view, critiques, fields) for scene in scenes]
         for name, fields in ways.items()
@@ -228,9 +223,6 @@ async def _measure(
             "written": sum(choice.tokens for choice in choices) / full_tokens,
             "gain": asdict(config.draws.over(gains[name], len(scenes))),
             "less": asdict(config.draws.over(difference(gains[name], gains[FULL]), len(scenes))),
-            "less_budget": asdict(
-                config.draws.over(difference(gains[name], gains[BUDGET]), len(scenes))
-            ),
             "queries": len(scenes),
         }
         for name, choices in chosen.items()
@@ -258,7 +250,6 @@ COLUMNS = {
     "tokens written": "{written:.3f}",
     "gain recovered": "{gain}",
     "less in full": "{less}",
-    "less budget": "{less_budget}",
 }
 """Columns of every table."""
 NOTE = "{queries} queries. Tokens are a share of those in full; brackets are 95 % over queries."

@@ -42,7 +42,7 @@ from rollouts.best_of_n.sampling import (
 )
 from rollouts.best_of_n.shards import run_in_shards
 from rollouts.best_of_n.stages import Counts
-from rollouts.best_of_n.summary import JUDGE_PHASE, JobStatistics, Summary, budget_text
+from rollouts.best_of_n.summary import JUDGE_PHASE, JobStatistics, Summary
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -118,7 +118,7 @@ async def _run_in_this_process(
                 with progress_bar(counts.expected(config)) as advance:
 
                     def progress(judgement: Judgement, reused: bool) -> None:
-                        counts.add(judgement, reused, config.budget is not None)
+                        counts.add(judgement, reused, config.shortlist is not None)
                         advance(judgement, reused)
 
                     arguments = journal, cluster, progress, add, left_out
@@ -242,8 +242,8 @@ def _describe_summary(summary: Summary, folder: Path) -> str:
         f"{failed} failed, {summary.forced} {value_name(summary.scored_by)}s forced, "
         f"{summary.rows_left_out} input rows left out",
     ]
-    if summary.budget:
-        lines.append(budget_text(summary.budget))
+    if summary.shortlisted is not None:
+        lines.append(f"critiques of {summary.shortlisted} of {summary.candidates} candidates")
     if summary.curve:
         (_, mean_value), (size, best_value) = summary.curve[0], summary.curve[-1]
         lines.append(
