@@ -34,7 +34,6 @@ from autoj_reward.questions.choose import Choose
 from autoj_reward.questions.rate import Rate
 from autoj_reward.types import (
     RATING,
-    SINGLE,
     Candidate,
     JudgeInput,
     Judgement,
@@ -49,10 +48,6 @@ from experiments.tables import report, tabled
 
 PARTS = ("systems", "simulated")
 """Parts of the study."""
-RULES = ("first",)
-"""Tie-break of every choice."""
-FULL = "in full"
-"""Name of the choice among all candidates after critiques."""
 Answer = Callable[[JudgeInput], Judgement]
 """Judgement of each input."""
 
@@ -117,10 +112,12 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Choice in one query, and the tokens that the judge wrote for it."""
+    """Choices in all queries."""
 
-    index: int
+    gains: list[float]
+    """Grade of each chosen candidate less the mean grade of its query."""
     tokens: int
+    """Tokens that the judge wrote."""
 
 
 async def study(run: Study[ShortlistConfig]) -> str:
@@ -145,24 +142,22 @@ async def _judge_outputs(config: ShortlistConfig, limit: int | None) -> list[Sce
     """Judge every output of the instructions right after the prompt and after a critique."""
     spec = judge_spec(make_greedy(config.judge)).that_reads(config.view, "choose")
     fmt = load_judge_format(config.judge)
-    graded = read_graded_outputs(config.data, config.ordered, fmt, config.draws, limit).graded
-    items = []
-    for row in graded:
-        for output in row.outputs:
-            rating = Rate(Candidate(row.query, output.text))
-            items += [JudgeInput(SINGLE, row.query, (output.text,), direct=True)]
-            items += rating.inputs()
+    graded = read_graded_outputs(config.data, config.ordered, fmt, config.draws).graded[:limit]
+    scenes = []
+    total = sum(2 * len(row.outputs) for row in graded)
     with closing(Journal(config.output / "journal.sqlite")) as journal:
-        async with open_ask(spec, journal, len(items)) as ask:
-            answers = dict(zip(items, await ask(items), strict=True))
-    return [
-        Scene(
-            tuple(Candidate(row.query, output.text) for output in row.outputs),
-            np.array([output.score for output in row.outputs]),
-            answers.__getitem__,
-        )
-        for row in graded
-    ]
+        async with open_ask(spec, journal, total) as ask:
+            # One instruction after another, so that the first ones are complete in a cut run.
+            for row in graded:
+                candidates = tuple(Candidate(row.query, output.text) for output in row.outputs)
+                items = []
+                for candidate in candidates:
+                    items += Rate(candidate, direct=True).inputs()
+                    items += Rate(candidate).inputs()
+                answers = dict(zip(items, await ask(items), strict=True))
+                grades = np.array([output.score for output in row.outputs])
+                scenes.append(Scene(candidates, grades, answers.__getitem__))
+    return scenes
 
 
 def _simulate(settings: Simulation, judge: NoisyJudge, seed: Sequence[int]) -> Scene:
@@ -186,9 +181,7 @@ def _simulate(settings: Simulation, judge: NoisyJudge, seed: Sequence[int]) -> S
         else:
             value = float(full[item.sample, index])
             tokens = int(lengths[item.sample, index]) + 1
-        # The spread of the distribution is the noise that is stated for the direct rating.
-        sides = tuple((repr(value + sign * judge.direct), 0.5) for sign in (-1, 1))
-        reading = Reading(RATING, f"{value:g}", value, sides, value)
+        reading = Reading(RATING, f"{value:g}", value, expected=value)
         return Judgement(Outcome.OK, readings=(reading,), usage=Usage(tokens_out=tokens))
 
     candidates = tuple(Candidate("query", str(n)) for n in range(size))
@@ -199,38 +192,44 @@ async def _measure(
     config: ShortlistConfig, scenes: Sequence[Scene], critiques: int
 ) -> list[dict[str, Any]]:
     """Return a row for the choice in full, and one for each size of the shortlist."""
-    ways: dict[str, dict[str, Any]] = {FULL: {}}
-    ways |= {f"shortlist: {size}": {"shortlist": size} for size in config.sizes}
-    chosen = {
-        name: [await _choose(scene, config.view, critiques, fields) for scene in scenes]
-        for name, fields in ways.items()
-    }
-    best = np.array([scene.grades.max() - scene.grades.mean() for scene in scenes])
-    full_tokens = sum(choice.tokens for choice in chosen[FULL])
-    gains = {
-        name: ratio(
-            [
-                scene.grades[choice.index] - scene.grades.mean()
-                for scene, choice in zip(scenes, choices, strict=True)
-            ],
-            best,
+    queries = len(scenes)
+    best_gains = [scene.grades.max() - scene.grades.mean() for scene in scenes]
+    full = await _choose_all(scenes, config.view, critiques, None)
+    full_gain = ratio(full.gains, best_gains)
+    rows = []
+    for size in (None, *config.sizes):
+        chosen = full if size is None else await _choose_all(scenes, config.view, critiques, size)
+        gain = ratio(chosen.gains, best_gains)
+        rows.append(
+            {
+                "size": "all" if size is None else size,
+                "written": chosen.tokens / full.tokens,
+                "gain": asdict(config.draws.over(gain, queries)),
+                "less": asdict(config.draws.over(difference(gain, full_gain), queries)),
+                "queries": queries,
+            }
         )
-        for name, choices in chosen.items()
-    }
-    return [
-        {
-            "way": name,
-            "written": sum(choice.tokens for choice in choices) / full_tokens,
-            "gain": asdict(config.draws.over(gains[name], len(scenes))),
-            "less": asdict(config.draws.over(difference(gains[name], gains[FULL]), len(scenes))),
-            "queries": len(scenes),
-        }
-        for name, choices in chosen.items()
-    ]
+    return rows
 
 
-async def _choose(scene: Scene, view: View, critiques: int, fields: Mapping[str, Any]) -> Chosen:
-    """Choose in one query. An input that is asked twice is written once."""
+async def _choose_all(
+    scenes: Sequence[Scene], view: View, critiques: int, size: int | None
+) -> Chosen:
+    """Choose in every query. size: of the shortlist."""
+    gains = []
+    tokens = 0
+    for scene in scenes:
+        index, written = await _choose(scene, view, critiques, size)
+        gains.append(float(scene.grades[index] - scene.grades.mean()))
+        tokens += written
+    return Chosen(gains, tokens)
+
+
+async def _choose(scene: Scene, view: View, critiques: int, size: int | None) -> tuple[int, int]:
+    """Return the index of the chosen candidate, and the tokens that the judge wrote.
+
+    An input that is asked twice is written once.
+    """
     asked: dict[JudgeInput, Judgement] = {}
 
     async def ask(items: Sequence[JudgeInput], _view: View | None = None) -> list[Judgement]:
@@ -238,21 +237,26 @@ async def _choose(scene: Scene, view: View, critiques: int, fields: Mapping[str,
         return [asked[item] for item in items]
 
     question = Choose(
-        scene.candidates, view=view, rules=RULES, critiques=critiques, compares=False, **fields
+        scene.candidates,
+        view=view,
+        rules=("first",),
+        critiques=critiques,
+        compares=False,
+        shortlist=size,
     )
     choice = await question.answer(ask)
     tokens = sum(judgement.usage.tokens_out for judgement in asked.values())
-    return Chosen(choice.selection.index, tokens)
+    return choice.selection.index, tokens
 
 
 COLUMNS = {
-    "critiques for": "{way}",
+    "shortlist": "{size}",
     "tokens written": "{written:.3f}",
     "gain recovered": "{gain}",
-    "less in full": "{less}",
+    "less that of all": "{less}",
 }
 """Columns of every table."""
-NOTE = "{queries} queries. Tokens are a share of those in full; brackets are 95 % over queries."
+NOTE = "{queries} queries. Tokens are a share of those of all critiques; brackets are 95 %."
 """Note under every table."""
 
 
