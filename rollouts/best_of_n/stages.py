@@ -290,8 +290,8 @@ class Counts:
         self.answered += len(set(row.responses or ()))
         if job.config.shortlist is not None:
             policy = job.config.policy
-            responses = policy.n if row.responses is None and policy else len(row.responses or ())
-            self.listed += min(job.config.shortlist, responses)
+            sampled = policy.n if policy and row.responses is None else 0
+            self.listed += min(job.config.shortlist, sampled or len(set(row.responses or ())))
         if job.config.scoring:
             self.scored += _count_most_inputs(job, job.config.scoring, row)
 

@@ -33,7 +33,8 @@ def test_simulated_judges_keep_more_of_the_gain_with_a_longer_shortlist(tmp_path
 
 
 def test_outputs_of_systems_are_judged_once(tmp_path: Path) -> None:
-    outputs, preferences = [], []
+    outputs = list[dict[str, Any]]()
+    preferences = list[dict[str, Any]]()
     for query in ("q1", "q2"):
         texts = {f"system {n}": f"{query} " + "x" * n for n in range(4)}
         outputs.append({"instruction": query, "outputs": texts})
