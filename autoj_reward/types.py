@@ -53,7 +53,7 @@ class Outcome(StrEnum):
     UNAVAILABLE = "unavailable"
     """No engine answered before the deadline."""
     ABANDONED = "abandoned"
-    """A selection with a token budget dropped the candidate before its critique was written."""
+    """The candidate was not on the shortlist of a selection, so no critique of it was written."""
 
 
 SINGLE, PAIRWISE, GROUP, CHECKLIST = "single", "pairwise", "group", "checklist"

@@ -37,6 +37,7 @@ from experiments.compare.groups import GroupStudyConfig
 from experiments.compare.panel import JudgeQualityConfig
 from experiments.compare.real_judge import RealJudgeConfig
 from experiments.compare.rubric_judge import RubricJudgeConfig
+from experiments.compare.shortlist import ShortlistConfig
 from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos import ChaosConfig
@@ -111,6 +112,7 @@ KINDS: dict[str, type[Block]] = {
     "experiments/job_speed": JobSpeedConfig,
     "experiments/peers": PeersConfig,
     "experiments/groups": GroupStudyConfig,
+    "experiments/shortlist": ShortlistConfig,
     "experiments/real_judge": RealJudgeConfig,
     "experiments/group_peers": GroupPeersConfig,
     "experiments/overlap": OverlapConfig,

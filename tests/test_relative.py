@@ -451,7 +451,7 @@ def test_progress_ends_at_100_percent_below_its_bound(
     assert "judging: 100%" in (progress := capsys.readouterr().err) and " 6/6 " in progress
 
 
-@pytest.mark.parametrize("more", [{"budget": 0.5}, {"view": "rating"}])
+@pytest.mark.parametrize("more", [{"shortlist": 2}, {"view": "rating"}])
 def test_what_relative_stands_in_place_of_is_refused_beside_it(more: dict[str, Any]) -> None:
     data = {"input": "i", "output": "o", "relative": {"by": "comparisons"}} | more
     with pytest.raises(ConfigError, match="leave"):

@@ -559,7 +559,7 @@ def test_a_best_of_n_job_chooses_by_rubric(
 @pytest.mark.parametrize(
     ("kind", "more", "why"),
     [
-        (BestOfNConfig, {"input": "i", "output": "o", "budget": 0.5}, "leave rubric out"),
+        (BestOfNConfig, {"input": "i", "output": "o", "shortlist": 2}, "leave rubric out"),
         (BestOfNConfig, {"input": "i", "output": "o", "view": "rating"}, "leave it out"),
         (RewardConfig, {"relative": {"by": "listwise"}}, "leave one out"),
         (ScoreConfig, {"rubric": {"by": "overall", "gate": {}}}, "leave gate out"),

@@ -171,7 +171,9 @@ async def open_ask(
             reward, first_judgements = await asyncio.shield(start())
             judgements = await reward.judge(items, needed_view)
             first_judgements.add(
-                judgement.with_number(view) if view and judgement.rating is not None else judgement
+                judgement.with_number(needed_view)
+                if needed_view and judgement.rating is not None
+                else judgement
                 for judgement in judgements
             )
             return judgements

@@ -28,6 +28,8 @@ JUDGE = "judge"
 """Name of the main judge (`reward.judge`) among the parts of a reward."""
 AUDIT = "audit"
 """Name of the audit judge (`reward.audit.judge`) among the judges of a reward. It is no part."""
+REPLACES_BUDGET = "set shortlist to the number of a query's responses that get critiques"
+"""What to write in place of the removed key `budget` of a choice."""
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """Pattern of `module:function`."""
 
@@ -97,6 +99,8 @@ Scoring = RelativeConfig | RubricConfig
 class BestOfNConfig(Block):
     """Settings of a best-of-N job."""
 
+    removed_keys: ClassVar[Mapping[str, str]] = {"budget": REPLACES_BUDGET}
+
     input: str
     """A .jsonl or .parquet file, a saved dataset folder, or hf://owner/name?split=train."""
     output: Path
@@ -120,10 +124,10 @@ class BestOfNConfig(Block):
     """Tie-break rules, applied in the given order. `policy_logprob`: highest log-probability under
     the policy. `expected_rating`: highest expected rating. `pairwise`: knock-out of comparisons.
     `first`: lowest index."""
-    budget: float | None = Field(None, gt=0, le=1)
-    """Token budget, as a share of the tokens that full judging of a query would write. Critiques
-    then go only to candidates that can still win; the others get the outcome `abandoned`. null:
-    every candidate is judged in full."""
+    shortlist: int | None = Field(None, ge=1)
+    """Number of responses of a query that get critiques: the best by their expected ratings right
+    after the prompt. One of them is chosen. The others have the outcome `abandoned`, unless the
+    view is `direct`. null: every response gets critiques."""
     relative: RelativeConfig | None = None
     """Judge the responses of a query together and rank them by their scores, in place of a view.
     null: each is rated alone."""
@@ -152,20 +156,22 @@ class BestOfNConfig(Block):
         return self
 
     @model_validator(mode="after")
-    def _check_budget(self) -> BestOfNConfig:
-        if self.budget is not None and (self.view == "direct" or not self.judge.critique):
+    def _check_shortlist(self) -> BestOfNConfig:
+        if self.shortlist is not None and not self.judge.critique:
             raise ValueError(
-                "budget saves critiques, and here none ranks: leave it out, or set judge.critique "
-                "and view rating or expected"
+                "shortlist says who gets a critique, and judge.critique is false: leave shortlist "
+                "out, or set judge.critique to true"
             )
         return self
 
     @model_validator(mode="after")
     def _check_scoring(self) -> BestOfNConfig:
         _require_one(self.relative, self.rubric, self.view)
-        if (self.relative or self.rubric) and self.budget is not None:
+        if (self.relative or self.rubric) and self.shortlist is not None:
             ranks = "relative" if self.relative else "rubric"
-            raise ValueError(f"budget saves critiques of single ratings: leave {ranks} out, or it")
+            raise ValueError(
+                f"shortlist saves critiques of single ratings: leave {ranks} out, or it"
+            )
         return self
 
     @model_validator(mode="after")

@@ -22,6 +22,9 @@ class Block(BaseModel):
     """Base class of config blocks. Blocks are frozen; unknown keys and infinite or NaN numbers are
     errors."""
 
+    removed_keys: ClassVar[Mapping[str, str]] = {}
+    """Keys that the block once had, with what to write in their place, for the error."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     REMOVED: ClassVar[Mapping[str, str]] = {}
@@ -181,6 +184,9 @@ def _suggest_keys(kind: type[Block], loc: Sequence[int | str]) -> str:
     types: list[Any] = [kind]
     for key in above:
         types = [below for kind_above in types for below in _list_below(kind_above, key)]
+    for block in types:
+        if last in getattr(block, "removed_keys", {}):
+            return f", which was removed: {block.removed_keys[last]}"
     keys = sorted({name for block in types if _is_block(block) for name in block.model_fields})
     nearest = did_you_mean(str(last), keys, "".join(f"{part}." for part in above))
     if not nearest and (

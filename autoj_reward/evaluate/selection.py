@@ -3,22 +3,23 @@
 The judge chooses among the first N candidates of each query, and a grader grades the chosen one.
 The judge's ratings are also correlated with the grades (paper, section 6.3 and Table 2). Ties are
 broken by the configured rules. Other rules are tried beside them, to see what they would choose.
-With `budget`, the configured rules choose as in a best-of-N job on that budget. Ratings and choices
-are kept in a temporary file until the grader reads them.
+With `shortlist`, the configured rules choose as in a best-of-N job with that shortlist. Ratings and
+choices are kept in a temporary file until the grader reads them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from autoj_reward.config import JudgeConfig, TieBreak, View
+from autoj_reward.config.jobs import REPLACES_BUDGET
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import (
     JudgementCost,
@@ -31,7 +32,6 @@ from autoj_reward.evaluate.rows import Fields, MeasuredRows, count_rows, group, 
 from autoj_reward.evaluate.runner import EvaluateConfig, Task, open_run, run_task
 from autoj_reward.evaluate.selection_metrics import (
     CONFIGURED,
-    BudgetTokens,
     Chosen,
     GradedRow,
     selection_metrics,
@@ -44,8 +44,7 @@ from autoj_reward.io.files import Spool, text_digest
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.budget import require_cheap_pass
-from autoj_reward.questions.choose import Choose
+from autoj_reward.questions.choose import Choose, critique_view, require_direct
 from autoj_reward.questions.compare import Compare
 from autoj_reward.questions.tie_break import PlayMatch, choose
 from autoj_reward.types import Candidate, Judgement, Outcome, Pair, Verdict
@@ -58,6 +57,8 @@ the config names it."""
 class SelectionConfig(EvaluateConfig):
     """Settings of Eval-R."""
 
+    removed_keys: ClassVar[Mapping[str, str]] = {"budget": REPLACES_BUDGET}
+
     grader: JudgeConfig = JudgeConfig(format="general")
     """The judge that grades the chosen responses."""
     sizes: tuple[int, ...] = Field((8, 16, 32), min_length=1)
@@ -66,9 +67,9 @@ class SelectionConfig(EvaluateConfig):
     """The number that ranks candidates."""
     tie_break: tuple[TieBreak, ...] = ("policy_logprob", "first")
     """Tie-break rules, applied in the given order."""
-    budget: float | None = Field(None, gt=0, le=1)
-    """Token budget, as a share of the tokens of full judging, as in a best-of-N job. Each N has a
-    budget of its own. null: every candidate is judged in full."""
+    shortlist: int | None = Field(None, ge=1)
+    """Number of candidates that get critiques, as in a best-of-N job. Each N has a shortlist of its
+    own. null: every candidate gets critiques."""
     grade: Literal["selected", "all"] = "selected"
     """`selected` grades the candidates that a rule chose, as in the paper. `all` grades every
     candidate, which also gives within-query correlation and the share of the possible gain."""
@@ -96,7 +97,6 @@ class Selected:
 
     ratings: Sequence[Judgement]
     chosen: Chosen
-    spent: BudgetTokens = field(default_factory=dict)
 
     def to_grade(self, config: SelectionConfig) -> Sequence[int]:
         """Return the indices of the candidates that the grader rates.
@@ -126,7 +126,7 @@ def eval_r(
     scores, grades: raters in the data whose scores replace the judge's ratings or the grader's.
     """
     checked, files = open_run(SelectionConfig, config, sets, strict, result, data=data)
-    judge = checked.judge_for(checked.view, checked.tie_break)
+    judge = checked.judge_for(critique_view(checked.view, checked.shortlist), checked.tie_break)
     grader = judge_spec(checked.grader)
     rows = read_candidates(data, max(checked.sizes)).drawn(checked.sample, checked.seed)
     _require_scores(rows, {"--scores": scores, "--grades": grades}, data)
@@ -150,9 +150,7 @@ def eval_r(
     def keep(item: SelectedRow, grade_values: Scores) -> GradedRow:
         row, choice = item
         values = tuple(judgement.view(checked.view) for judgement in choice.ratings)
-        return GradedRow(
-            row.base, text_digest(row.query), values, grade_values, choice.chosen, choice.spent
-        )
+        return GradedRow(row.base, text_digest(row.query), values, grade_values, choice.chosen)
 
     return run_task(
         Task(
@@ -246,15 +244,16 @@ def choose_by_ratings(
             pair = Pair.of(candidates[i], candidates[j])
             return (await Compare(pair, tie=tie).answer(ask)).verdict
 
-        if config.budget is not None:
-            choice = await choose_within(ask, row, config, spec)
+        if config.shortlist is not None:
+            choice = await choose_from_shortlists(ask, row, config, spec)
         else:
             ratings = await rate_candidates(ask, candidates[:max_size], spec, config.view)
             choice = Selected(ratings, await choose_among(row, ratings, config, meet))
         return choice, choice.ratings
 
     def require(views: frozenset[View]) -> None:
-        require_cheap_pass(views)
+        if config.shortlist is not None:
+            require_direct(views)
         resolve_view(config.view, "choose", None, views)
 
     cost = ask_each(
@@ -265,9 +264,8 @@ def choose_by_ratings(
         on_answer=lambda _row, choice: choices.add(choice),
         label="rating candidates",
         size=lambda _row: k * max_size,
-        # A budget needs both critiques and cheap readings, so no single view can be required.
-        view=config.view if config.budget is None else None,
-        require=None if config.budget is None else require,
+        view=config.view,
+        require=require,
     )
     return cost, choices
 
@@ -308,31 +306,30 @@ async def choose_among(
     }
 
 
-async def choose_within(
+async def choose_from_shortlists(
     ask: Ask, row: Candidates, config: SelectionConfig, spec: JudgeSpec
 ) -> Selected:
-    """Choose among the first N responses for each N, with the config's budget for each N.
+    """Choose among the first N responses for each N, each time from a shortlist of its own.
 
     The ratings are those of the largest N.
     """
+    candidates = [candidate.for_judge(spec.shows) for candidate in _build_candidates(row)]
     answers = {
         n: await Choose(
-            tuple(_build_candidates(row)[:n]),
+            tuple(candidates[:n]),
             config.view,
             config.tie_break,
             spec.critiques,
             spec.vote,
             compares="pairwise" in config.tie_break,
             tie=spec.ratings_tie,
-            share=config.budget,
+            shortlist=config.shortlist,
         ).answer(ask)
         for n in config.sizes
     }
-    spendings = {n: answer.spending for n, answer in answers.items() if answer.spending}
     return Selected(
         answers[max(config.sizes)].judgements,
         {CONFIGURED: {n: answer.selection for n, answer in answers.items()}},
-        {n: (spending.usage.tokens_out, spending.full_tokens) for n, spending in spendings.items()},
     )
 
 
@@ -372,8 +369,11 @@ def _require_protocols(
     scores: str | None,
     grades: str | None,
 ) -> None:
-    if config.budget is not None and (scores or isinstance(judge.format, ScalarFormat)):
-        raise ConfigError("budget saves critiques, and nobody writes any here: leave it out")
+    writes_critiques = not scores and judge.config.critique
+    if config.shortlist is not None and (
+        not writes_critiques or isinstance(judge.format, ScalarFormat)
+    ):
+        raise ConfigError("shortlist saves critiques, and nobody writes any here: leave it out")
     if scores is None:
         require_protocol(judge, "single")
     if "pairwise" in config.tie_break:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -37,8 +37,6 @@ QueryNumbers = Sequence[float | None] | Array
 """Numbers of the responses to one query; None and nan are unknown."""
 Chosen = Mapping[str, Mapping[int, Selection]]
 """Choices of one row, by tie-break and by N; `configured` is the run's own tie-break."""
-BudgetTokens = Mapping[int, tuple[int, float]]
-"""Tokens that the judge wrote on a budget, and the estimate for full judging, by N."""
 CONFIGURED = "configured"
 """Name of the run's own tie-break in `Chosen`."""
 
@@ -56,8 +54,6 @@ class GradedRow:
     grades: Scores
     """Grades of the candidates; None for one without a grade."""
     chosen: Chosen
-    spent: BudgetTokens = field(default_factory=dict)
-    """Token counts on a budget; empty without a budget."""
 
 
 def selection_metrics(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
@@ -135,9 +131,6 @@ def _measure_sizes(rows: Sequence[GradedRow], draws: Draws) -> ResultFields:
             for rule, other_picks in picks.items()
             if rule != CONFIGURED
         }
-        if rows[0].spent:
-            written, full = np.sum([row.spent[size] for row in rows], axis=0)
-            size_fields["written"] = percentage(written / full if full else None)
         if all(None not in row.grades[:size] for row in rows):
             size_fields |= _compute_gain(best, [row.grades[:size] for row in rows], queries, draws)
         fields[str(size)] = size_fields

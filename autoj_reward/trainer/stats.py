@@ -54,7 +54,7 @@ def batch_metrics(
     judgements = [reward.judgement for reward in rewards]
     figures = {}
     for outcome in Outcome:
-        if outcome is not Outcome.ABANDONED:  # only best-of-N on a budget has it
+        if outcome is not Outcome.ABANDONED:  # only best-of-N with a shortlist has it
             shares = [float(judgement.outcome is outcome) for judgement in judgements]
             figures[f"judge/{outcome.value}"] = _mean(shares)
     groups: dict[GroupKey, list[float]] = {}

@@ -139,7 +139,6 @@ function showPlots(run) {
   if (journal && Object.keys(journal.verdicts).length) cards.push(card("Verdicts of comparisons", "each order counts for itself", table(journal.verdicts)));
   if (summary && summary.rules) cards.push(card("Choices by deciding rule", "", table(summary.rules, statistics.queries)));
   if (summary && summary.seconds) cards.push(card("Tokens and throughput", "", rowsOf(throughputRows(statistics, summary))));
-  if (run.budget) cards.push(card("Budget", "The curve of best-of-N is left out: candidates judged in full are no random part.", rowsOf(run.budget)));
   byId("plots").replaceChildren(...cards);
 }
 

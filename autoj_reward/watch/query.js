@@ -50,9 +50,9 @@ function titled(title, text, className = "text") {
   return element("div", "titled", element("h4", "", title), body);
 }
 
-// Columns that a job's report has beside the others: a candidate's number, its cheap reading and what
-// became of it on a budget, and the policy's log-probability.
-const EXTRA = [["candidate", (c) => c.candidate], ["cheap", (c) => num(c.cheap)], ["fate", (c) => [words(c.fate), c.why].filter(Boolean).join(": ")], ["logprob", (c) => num(c.logprob)]];
+// Columns that a job's report has beside the others: a candidate's number and the policy's
+// log-probability.
+const EXTRA = [["candidate", (c) => c.candidate], ["logprob", (c) => num(c.logprob)]];
 
 // The name of a view. In a report of scores the rating is the score.
 const shownView = (view) => (EMBEDDED && view === "rating" ? valueName(EMBEDDED.run.summary) : view);

@@ -42,7 +42,7 @@ from rollouts.best_of_n.sampling import (
 )
 from rollouts.best_of_n.shards import run_in_shards
 from rollouts.best_of_n.stages import Counts
-from rollouts.best_of_n.summary import JUDGE_PHASE, JobStatistics, Summary, budget_text
+from rollouts.best_of_n.summary import JUDGE_PHASE, JobStatistics, Summary
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -127,7 +127,7 @@ async def _run_in_this_process(
                 with progress_bar(counts.expected(config)) as advance:
 
                     def progress(judgement: Judgement, reused: bool) -> None:
-                        counts.add(judgement, reused, config.budget is not None)
+                        counts.add(judgement, reused, config.shortlist is not None)
                         advance(judgement, reused)
 
                     arguments = journal, cluster, progress, add, left_out
@@ -254,8 +254,8 @@ def _describe_summary(summary: Summary, folder: Path) -> str:
     # Without them a tie would seem to be decided by a later rule, and not for want of a verdict.
     if summary.comparisons or summary.failed_comparisons:
         lines[0] += f", {summary.failed_comparisons} comparisons failed"
-    if summary.budget:
-        lines.append(budget_text(summary.budget))
+    if summary.shortlisted is not None:
+        lines.append(f"critiques of {summary.shortlisted} of {summary.candidates} candidates")
     if summary.curve:
         (_, mean_value), (size, best_value) = summary.curve[0], summary.curve[-1]
         lines.append(

@@ -20,6 +20,7 @@ from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.chart import curves
 from autoj_reward.io.files import to_json, write_json, write_text
 from autoj_reward.io.markup import num, visible
+from autoj_reward.questions.choose import SHORTLIST_RULE
 from autoj_reward.types import BadRow, Outcome
 from autoj_reward.watch.page import document
 from autoj_reward.watch.relative import ranking_data
@@ -38,7 +39,7 @@ from autoj_reward.watch.statistics import (
     standing,
 )
 from rollouts.best_of_n.results import GroupResult
-from rollouts.best_of_n.summary import BudgetSummary, JobStatistics, Summary, budget_text
+from rollouts.best_of_n.summary import JobStatistics, Summary
 
 FIGURES = ("report.html", "curve.svg")
 """Names of the files that show a job's results."""
@@ -126,7 +127,7 @@ class Gathered:
     ) -> None:
         self._follow = follow
         scored_by = config.scoring.by if config.scoring else None
-        self.statistics = JobStatistics(config.view, config.budget, scored_by)
+        self.statistics = JobStatistics(config.view, scored_by)
         self.sample = ReportSample(config.view)
 
     @property
@@ -178,13 +179,9 @@ def _describe_run(
     summary: Summary, statistics: RunStatistics, title: str, config_text: str
 ) -> dict[str, Any]:
     figures = run_figures(statistics, to_json(summary), summary.judge)
-    budget, notices = summary.budget, figures.pop("notices")
-    if budget and budget.share < 1:
-        notices.insert(
-            0,
-            f"Judged on a {budget_text(budget)}. Ratings, ties and spread below are those of the "
-            "candidates that were judged in full.",
-        )
+    notices = figures.pop("notices")
+    if summary.shortlisted is not None:
+        notices.insert(0, _describe_shortlist(summary))
     return figures | {
         "name": visible(title),
         "path": "",
@@ -195,10 +192,22 @@ def _describe_run(
         "journal": None,
         "training": None,
         "notices": notices,
-        "budget": _list_budget(budget) if budget else None,
         "bad_rows": _list_bad_rows(summary.bad_rows, summary.rows_left_out),
         "config": visible(config_text),
     }
+
+
+def _describe_shortlist(summary: Summary) -> str:
+    text = (
+        f"{summary.shortlisted:,} of {summary.candidates:,} candidates got critiques: the best of "
+        "each query by the expected rating right after the prompt."
+    )
+    if summary.view == "direct":
+        return text
+    return (
+        f"{text} Their numbers are those below. There is no curve of best-of-N, since they are no "
+        "random sample."
+    )
 
 
 def _describe_sample(sample: ReportSample) -> list[str]:
@@ -219,34 +228,10 @@ def _list_bad_rows(rows: Sequence[BadRow], total: int) -> list[str]:
     return [*lines, *([f"{more:,} more rows were named while it ran."] if more > 0 else [])]
 
 
-def _list_budget(budget: BudgetSummary) -> list[tuple[str, str]]:
-    written = "–" if budget.written_share is None else f"{budget.written_share:.1%}"
-    return [
-        ("share of full judging allowed", f"{budget.share:.1%}"),
-        ("share written, by estimate", written),
-        ("tokens written", f"{budget.written:,}"),
-        ("full judging would have written, by estimate", f"{budget.full_tokens:,.0f}"),
-        ("cheap readings", f"{budget.readings:,}"),
-        ("critiques", f"{budget.critiques:,}"),
-        ("critiques skipped", f"{budget.skipped:,}"),
-        ("orders of comparisons", f"{budget.orders:,}"),
-        ("queries over their share", f"{budget.over:,}"),
-        *((f"candidates: {fate.replace('_', ' ')}", f"{k:,}") for fate, k in budget.fates.items()),
-        *(
-            (
-                f"{kind}: tokens read, of these cached",
-                f"{usage.tokens_in:,}, {usage.tokens_cached:,}",
-            )
-            for kind, usage in budget.usage.items()
-        ),
-    ]
-
-
 def _describe_query(query: ShownQuery, view: str) -> dict[str, Any]:
     """Return a query as the page asks for it, with the details of its candidates."""
     group, row = query.group, query.group.row
-    standings = {name: standing(group.distinct_results, n) for n, name in enumerate(VIEWS)}
-    curve = best_of_n_curve(group.values(view)) if group.spending is None else ()
+    standings = {name: standing(group.results, n) for n, name in enumerate(VIEWS)}
     return {
         "id": query.number,
         "excerpt": excerpt(row.query),
@@ -266,7 +251,7 @@ def _describe_query(query: ShownQuery, view: str) -> dict[str, Any]:
             "rule": visible(group.selection.rule),
             "why": f"Line {row.line}, candidate {group.selection.index}: "
             f"{visible(reason_in_words(group, view))}",
-            "curve": curve,
+            "curve": best_of_n_curve(group.curve_values(view)),
         },
     }  # fmt: skip
 
@@ -279,19 +264,11 @@ def _describe_ranking(group: GroupResult) -> dict[str, Any] | None:
 def _describe_candidate(group: GroupResult, n: int) -> dict[str, Any]:
     candidate = group.candidates[n]
     line = candidate_line(str(n), candidate.response, group.results[n])
-    line |= {
+    return line | {
         "candidate": str(n),
         "chosen": n == group.selection.index,
         "logprob": candidate.policy_logprob,
     }
-    if group.standings:
-        budget_standing = group.standings[n]
-        line |= {
-            "cheap": budget_standing.cheap,
-            "fate": budget_standing.fate.value,
-            "why": visible(budget_standing.why),
-        }
-    return line
 
 
 def _list_details(group: GroupResult, view: str) -> list[dict[str, Any]]:
@@ -324,18 +301,15 @@ def reason_in_words(group: GroupResult, view: str) -> str:
     """Return why this candidate was chosen, as a sentence of plain text."""
     rule, tied = group.selection.rule, len(group.selection.tied)
     name = view if view == "rating" else f"{view} rating"
-    if rule == "all_failed" and group.standings:
-        return (
-            "No candidate that was judged in full got a rating, so this choice says nothing about "
-            "quality."
-        )
     if rule == "all_failed":
         return "Every judgement failed, so this choice says nothing about quality."
     if rule == "only":
         alone = len(group.candidates) == 1
         return f"It is the only candidate{'' if alone else ' that was rated'}."
+    if rule == SHORTLIST_RULE:
+        return "It alone got a critique: it has the highest expected rating right after the prompt."
     if rule == view:
-        among = " of those judged in full" * bool(group.standings)
+        among = " of those with a critique" if group.shortlist else ""
         return f"It has the highest {name}{among}, and no other candidate shares it."
     if rule == "relative":
         return "It has the highest score beside the others, and no other candidate shares it."

@@ -11,10 +11,10 @@ from typing import Any
 from autoj_reward.conversation import messages_of, response_record
 from autoj_reward.io.files import OutputFile, filling, to_plain
 from autoj_reward.io.rows import QueryRow
-from autoj_reward.questions.budget import Fate, Spending, Standing
+from autoj_reward.questions.choose import Shortlist
 from autoj_reward.questions.rank import Ranking
 from autoj_reward.questions.rubric import RubricScore
-from autoj_reward.types import RATING, Candidate, Judgement, Selection
+from autoj_reward.types import RATING, Candidate, Judgement, Outcome, Selection
 from autoj_reward.watch.statistics import VIEWS, CandidateResult, result_of
 
 RESULTS = ("selections.jsonl", "judgements.jsonl")
@@ -30,19 +30,27 @@ class GroupResult:
     judgements: tuple[Judgement, ...]
     """One judgement for each candidate, in the same order."""
     selection: Selection
-    standings: tuple[Standing, ...] = ()
-    """Fate of each candidate on a budget; empty without a budget."""
-    spending: Spending | None = None
-    """Cost of the query on a budget; None without a budget."""
+    shortlist: Shortlist | None = None
+    """The candidates that got critiques; None if all did."""
     ranking: Ranking | None = None
     """Relative judgement of the candidates; None if each was judged alone."""
     rubrics: tuple[RubricScore, ...] = ()
     """Rubric score of each candidate; empty without rubrics."""
     results: tuple[CandidateResult, ...] = field(init=False, repr=False, compare=False)
-    """Numbers of each candidate, read from its judgement once for all files and statistics."""
+    """Numbers of each candidate, read from its judgement once for all files and statistics.
+
+    Candidates that a shortlist left out have the number that it was made from, as `direct`.
+    """
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "results", tuple(map(result_of, self.judgements)))
+        results = [result_of(judgement) for judgement in self.judgements]
+        if self.shortlist:
+            for place, direct in enumerate(self.shortlist.direct):
+                if self.judgements[place].outcome is Outcome.ABANDONED:
+                    values = dict(zip(VIEWS, results[place].values, strict=True))
+                    values["direct"] = direct
+                    results[place] = results[place]._replace(values=tuple(values.values()))
+        object.__setattr__(self, "results", tuple(results))
         if len(self.candidates) != len(self.judgements):
             raise ValueError(
                 f"{len(self.candidates)} candidates with {len(self.judgements)} judgements"
@@ -61,19 +69,18 @@ class GroupResult:
         """Return the judgement of the chosen candidate."""
         return self.judgements[self.selection.index]
 
-    @property
-    def distinct_results(self) -> tuple[CandidateResult, ...]:
-        """Return the results without those of copies, which share their original's."""
-        if not self.standings:
-            return self.results
-        pairs = zip(self.results, self.standings, strict=True)
-        return tuple(result for result, s in pairs if s.fate is not Fate.COPY)
-
     def values(self, view: str) -> tuple[float, ...]:
-        """Return the view's numbers of the candidates, without copies and missing numbers."""
+        """Return the view's numbers of the candidates, without missing ones."""
         place = VIEWS.index(view)
-        numbers = (result.values[place] for result in self.distinct_results)
+        numbers = (result.values[place] for result in self.results)
         return tuple(value for value in numbers if value is not None)
+
+    def curve_values(self, view: str) -> tuple[float, ...]:
+        """Return the numbers of the best-of-N curve.
+
+        There are none if only the candidates of a shortlist have one: they are no random sample.
+        """
+        return () if self.shortlist and view != "direct" else self.values(view)
 
 
 def selection_record(group: GroupResult) -> dict[str, Any]:
@@ -96,7 +103,7 @@ def selection_record(group: GroupResult) -> dict[str, Any]:
             "extra": to_plain(group.row.extra),
         }
         | _record_turns(group)
-        | _record_budget(group)
+        | ({"shortlist": list(group.shortlist.places)} if group.shortlist else {})
         | ({"relative": group.ranking.record()} if group.ranking else {})
     )
 
@@ -107,25 +114,12 @@ def _record_turns(group: GroupResult) -> dict[str, Any]:
     return {"messages": messages_of(turns)} if turns else {}
 
 
-def _record_budget(group: GroupResult) -> dict[str, Any]:
-    spending = group.spending
-    if spending is None:
-        return {}
-    return {
-        "fates": [standing.fate.value for standing in group.standings],
-        "cheap": [standing.cheap for standing in group.standings],
-        "critiques": spending.asked,
-        "critiques_skipped": spending.skipped,
-        "tokens_written": spending.usage.tokens_out,
-        "full_tokens": spending.full_tokens,
-    }
-
-
 def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
     """Return the rows of `judgements.jsonl` for one query, one for each candidate."""
     rows = [_make_judgement_record(group, index) for index in range(len(group.candidates))]
-    for row, standing in zip(rows, group.standings, strict=False):
-        row |= to_plain(standing)
+    if group.shortlist:
+        for index, row in enumerate(rows):
+            row["shortlisted"] = index in group.shortlist.places
     for row, score in zip(rows, group.rubrics, strict=False):
         row["rubric"] = score.record()
     return rows

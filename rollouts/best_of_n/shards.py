@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 SHARDS = "shards"
 KNOWN = {
     *(f"autoj_reward.{name}" for name in ("types", "context", "conversation", "io.rows")),
-    *(f"autoj_reward.questions.{name}" for name in ("budget", "rank", "rubric")),
+    *(f"autoj_reward.questions.{name}" for name in ("choose", "rank", "rubric")),
     "autoj_reward.rubric_items",
     "rollouts.best_of_n.results",
 }
@@ -150,7 +150,7 @@ async def judge_shard(
     counts, left_out, lines = Counts(), BadRows(), list[str]()
 
     def progress(judgement: Judgement, reused: bool) -> None:
-        counts.add(judgement, reused, config.budget is not None)
+        counts.add(judgement, reused, config.shortlist is not None)
 
     with _place_part(shard, config.output) as folder, _open_journal(config, shard) as journal:
         rows = stages.rows_of(job).part(shard.first, shard.last)

@@ -27,8 +27,7 @@ from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.budget import require_cheap_pass
-from autoj_reward.questions.choose import Choose
+from autoj_reward.questions.choose import Choose, critique_view, require_direct
 from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.relative import rank_question
 from autoj_reward.questions.rubric import rubric_question
@@ -69,18 +68,16 @@ class Job:
 def resolve_job(config: BestOfNConfig) -> Job:
     """Resolve the config of a job.
 
-    On a budget `view: auto` ignores the judge's preferred view and is `rating`, since the budget is
-    spent on critiques. Raises ConfigError or FormatError if the judge cannot do the job.
+    Raises ConfigError or FormatError if the judge cannot do the job.
     """
     judge = judge_spec(config.judge)
-    if config.budget is not None and isinstance(judge.format, ScalarFormat):
-        raise ConfigError("budget saves critiques, and a scalar model writes none: leave it out")
+    if config.shortlist is not None and isinstance(judge.format, ScalarFormat):
+        raise ConfigError("shortlist saves critiques, and a scalar model writes none: leave it out")
     if config.scoring:
         judge = judge.that_scores(config.scoring)
         return Job(config.model_copy(update={"view": "rating", "judge": judge.config}), judge)
-    preferred_view = None if config.budget is not None else judge.preferred
-    view = resolve_view(config.view, "choose", preferred_view)
-    judge = judge.that_reads(view, "choose", config.tie_break)
+    view = resolve_view(config.view, "choose", judge.preferred)
+    judge = judge.that_reads(critique_view(view, config.shortlist), "choose", config.tie_break)
     return Job(config.model_copy(update={"view": view, "judge": judge.config}), judge)
 
 
@@ -118,8 +115,8 @@ async def judge_rows(
     """
 
     def require(views: frozenset[View]) -> None:
-        if job.config.budget is not None:
-            require_cheap_pass(views)
+        if job.config.shortlist is not None:
+            require_direct(views)
         if job.config.scoring is None:
             resolve_view(job.view, "choose", None, views)
 
@@ -180,16 +177,11 @@ async def _select(
         vote=job.judge.vote,
         compares=job.judge.compares,
         tie=job.judge.ratings_tie,
-        share=job.config.budget,
+        shortlist=job.config.shortlist,
     )
     choice = await question.answer(ask)
     return GroupResult(
-        row,
-        candidates,
-        choice.judgements,
-        choice.selection,
-        choice.standings,
-        choice.spending,
+        row, candidates, choice.judgements, choice.selection, shortlist=choice.shortlist
     )
 
 
@@ -265,11 +257,13 @@ class Counts:
     reused: int = 0
     """Judge inputs whose judgement was read from the journal."""
     new: int = 0
-    """Judge inputs that this run asked for, without the cheap readings on a budget."""
+    """Judge inputs that this run asked for, without those that a shortlist was made from."""
     usage: Usage = Usage()
     """Cost of the judge inputs that this run asked for."""
     unavailable: int = 0
     """Judge inputs with the outcome `unavailable`."""
+    listed: int = 0
+    """Candidates for which a shortlist has a place."""
     scored: int = 0
     """Largest number of judge inputs of groups and rubrics."""
     rows: Any = field(default_factory=hashlib.sha256)
@@ -295,6 +289,10 @@ class Counts:
         self.queries += 1
         self.unanswered += row.responses is None
         self.answered += len(set(row.responses or ()))
+        if job.config.shortlist is not None:
+            policy = job.config.policy
+            sampled = policy.n if policy and row.responses is None else 0
+            self.listed += min(job.config.shortlist, sampled or len(set(row.responses or ())))
         if job.config.scoring:
             self.scored += _count_most_inputs(job, job.config.scoring, row)
 
@@ -306,15 +304,15 @@ class Counts:
         if config.scoring:
             return self.scored
         total = self.answered + (self.unanswered * config.policy.n if config.policy else 0)
-        if config.budget is None:
+        if config.shortlist is None:
             return total * config.judge.critiques
-        # One cheap reading for each candidate, then critiques within the budget.
-        return total + int(total * config.judge.critiques * config.budget)
+        # Every candidate is rated right after the prompt first.
+        return total + self.listed * config.judge.critiques
 
-    def add(self, judgement: Judgement, reused: bool, on_budget: bool) -> None:
+    def add(self, judgement: Judgement, reused: bool, shortlists: bool) -> None:
         self.reused += reused
         if not reused:
             self.usage += judgement.usage
-        reading = on_budget and judgement.ok and not judgement.critique
+        reading = shortlists and judgement.ok and not judgement.critique
         self.new += not (reused or reading)
         self.unavailable += judgement.outcome is Outcome.UNAVAILABLE

@@ -144,8 +144,8 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
         ["o.jsonl", "o.jsonl.summary.json"],
     ),
     "best-of-n": ("best-of-n --config {folder}/job.yaml", [], JOB_FILES),
-    "best-of-n on a budget": (
-        "best-of-n --config {folder}/job.yaml --set budget=0.6",
+    "best-of-n from a shortlist": (
+        "best-of-n --config {folder}/job.yaml --set shortlist=2",
         [],
         JOB_FILES,
     ),

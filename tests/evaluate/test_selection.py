@@ -161,28 +161,26 @@ def test_bad_rows_are_named(bad: Any, message: str, tmp_path: Path, capsys: Any)
     assert message in errors
 
 
-def test_on_a_budget_it_chooses_as_a_job_does(tmp_path: Path) -> None:
+def test_with_a_shortlist_it_chooses_as_a_job_does(tmp_path: Path) -> None:
     """Right after the prompt the judge rates in the opposite order of what it writes later."""
     log = tmp_path / "asked.jsonl"
-    cheap = {f"{text} {n}": 9 - k for n in range(2) for k, text in enumerate(("a", "bb", "ccc"))}
-    script = json.dumps({"direct": cheap, "log": str(log)})
+    direct = {f"{text} {n}": 9 - k for n in range(2) for k, text in enumerate(("a", "bb", "ccc"))}
+    script = json.dumps({"direct": direct, "log": str(log)})
     data, out = (
         write(tmp_path / "r.jsonl", [make_row(n) for n in range(2)]),
         str(tmp_path / "o.json"),
     )
     flags = ["--data", data, "--json", out, *FAKE, "--grades", "gpt4"]
-    assert evaluate(*flags, "--set", f"judge.script={script}", "--set", "budget=0.5") == 0
+    assert evaluate(*flags, "--set", f"judge.script={script}", "--set", "shortlist=1") == 0
     best = load_result(out)["bases"]["llama-2-7b-chat"]["best_of"]
     assert [best[n]["grade"] for n in ("2", "4")] == [2.0, 2.0]  # the one critique is a's
     assert len(log.read_text().splitlines()) == 2
-    assert 0 < best["4"]["written"] <= 50
     [first, _] = load_rows(out)
     assert first["chosen"] == {"configured": {"2": 0, "4": 0}}
     assert first["ratings"][1:] == [None, None, None]
     assert evaluate(*flags, "--set", f"judge.script={script}") == 0
     best = load_result(out)["bases"]["llama-2-7b-chat"]["best_of"]
     assert [best[n]["grade"] for n in ("2", "4")] == [4.0, 8.0]
-    assert "written" not in best["4"]
 
 
 @pytest.mark.parametrize(
@@ -194,19 +192,20 @@ def test_on_a_budget_it_chooses_as_a_job_does(tmp_path: Path) -> None:
             "nobody writes any here",
             id="scalar model",
         ),
+        pytest.param(["--set", "budget=0.35"], "which was removed: set shortlist", id="budget"),
         pytest.param(
             ["--set", "judge.script={logprobs: false}"],
-            "budget needs the rating distribution",
+            "shortlist needs the rating distribution",
             id="no distribution",
         ),
     ],
 )
-def test_a_budget_that_saves_nothing_or_cannot_be_kept(
+def test_a_shortlist_that_saves_nothing_or_cannot_be_made(
     flags: list[str], message: str, tmp_path: Path, capsys: Any
 ) -> None:
     data = write(tmp_path / "r.jsonl", [make_row()])
-    arguments = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE, "--set", "budget=0.5"]
-    assert evaluate(*arguments, *flags) == 1
+    arguments = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE]
+    assert evaluate(*arguments, "--set", "shortlist=1", *flags) == 1
     assert message in capsys.readouterr().err
 
 

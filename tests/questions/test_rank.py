@@ -229,7 +229,7 @@ def test_orders_are_counted_without_being_made() -> None:
     [
         (listwise, "join_scores", Listwise(make_group("3", "9"), SCALE, 16)),
         (tournament, "win_rates", Tournament(make_group("3", "9"))),
-        (tournament, "fit_bradley_terry", Tournament(make_group("3", "9"), "swiss", rounds=1)),
+        (tournament, "fit_bradley_terry", Tournament(make_group("3", "9"))),
     ],
 )
 async def test_a_fit_does_not_hold_up_the_event_loop(

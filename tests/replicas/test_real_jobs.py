@@ -66,8 +66,8 @@ def test_the_job_from_the_command_line(tmp_path: Path) -> None:
         lines = (job.stderr + job.process.stdout.read()).replace("\r", "\n").splitlines()
     assert "\x1b" not in job.stderr  # a log file gets no control codes
     usage_lines = [line for line in lines if line.startswith("judge default:autoj-en:")]
-    # Nine candidates with two critiques each.
-    assert len(usage_lines) == 1 and "18 of 18 judgements ok" in usage_lines[0]
+    # Nine candidates are rated, and the best of each query gets two critiques.
+    assert len(usage_lines) == 1 and "15 of 15 judgements ok" in usage_lines[0]
     others = [line for line in lines if line not in usage_lines]
     assert not [line for line in others if re.search("raylet|serve|Token|GGUF", line, re.I)]
     selections = [
@@ -77,7 +77,9 @@ def test_the_job_from_the_command_line(tmp_path: Path) -> None:
     assert len(selections[0]["ratings"]) == 4
     judged = [json.loads(x) for x in (tmp_path / "out/judgements.jsonl").read_text().splitlines()]
     assert len(judged) == 9 and all(j["outcome"] == "ok" for j in judged)
-    assert all(1 <= j["expected"] <= 10 for j in judged)
+    assert all(1 <= j["direct"] <= 10 for j in judged)
+    assert [j["index"] for j in judged if j["critique"]] == [s["index"] for s in selections]
+    assert all(1 <= s["expected"] <= 10 for s in selections)
     assert all(j["policy_logprob"] < 0 for j in judged[:4])
     summary = json.loads((tmp_path / "out/summary.json").read_text())
     assert [b["line"] for b in summary["bad_rows"]] == [2]

@@ -17,10 +17,9 @@ def summarise(
     *,
     view: str = "rating",
     seconds: Mapping[str, float] | None = None,
-    budget: float | None = None,
     **run: Any,
 ) -> Summary:
-    figures = JobStatistics(view, budget)
+    figures = JobStatistics(view)
     for group in groups:
         figures.add(group)
     return figures.summary(BadRows(len(bad), list(bad)), seconds or {}, **run)

@@ -467,7 +467,7 @@ def test_a_job_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
         pytest.param({"judge": {"model": "default"}}, "direct", True, id="default"),
         pytest.param({"judge": {"model": "GAIR/autoj-13b"}}, "rating", False, id="13b"),
         pytest.param({"judge": {"kind": "fake"}}, "rating", False, id="scripted"),
-        pytest.param({"judge": {"model": "default"}, "budget": 0.5}, "rating", False, id="budget"),
+        pytest.param({"judge": {"model": "default"}, "shortlist": 1}, "direct", False, id="listed"),
         pytest.param({"view": "direct"}, "direct", True, id="named"),
         pytest.param({"view": "expected"}, "expected", False, id="other"),
         pytest.param({"judge": {"critique": False}}, "direct", False, id="rating_alone"),

@@ -18,7 +18,7 @@ from autoj_reward.config import BestOfNConfig, RelativeConfig
 from autoj_reward.io.chart import curves, ticks
 from autoj_reward.io.markup import data_block, esc, num, plural
 from autoj_reward.io.rows import BadRows, QueryRow
-from autoj_reward.questions.budget import Fate, Standing
+from autoj_reward.questions.choose import Shortlist
 from autoj_reward.questions.rank import Order, Ranking
 from autoj_reward.types import BadRow, Candidate, Judgement, Outcome, Selection, Verdict
 from rollouts.best_of_n.report import Gathered, reason_in_words, render_report
@@ -459,11 +459,11 @@ def test_search_sort_and_filters_of_a_report(loaded_page: Page) -> None:
         pytest.param(
             [
                 replace(
-                    make_group(rated(8), Judgement(Outcome.ABANDONED, reason="cannot win")),
-                    standings=(Standing(Fate.JUDGED, 7.5, 1), Standing(Fate.CANNOT_WIN, 2.0)),
+                    make_group(rated(8), Judgement(Outcome.ABANDONED, reason="not listed")),
+                    shortlist=Shortlist((0,), (7.5, 2.0)),
                 )
             ],
-            id="budget",
+            id="shortlist",
         ),
         pytest.param([make_group(rated(-0.31), rated(0.27), index=1)], id="scores"),
     ],

@@ -19,7 +19,7 @@ from autoj_reward.conversation import Context, Turn
 from autoj_reward.errors import OutputError
 from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import QueryRow
-from autoj_reward.questions.budget import Fate, Spending, Standing
+from autoj_reward.questions.choose import Shortlist
 from autoj_reward.questions.rank import Order, PairScore, Ranking
 from autoj_reward.questions.rubric import ItemVerdict, RubricScore
 from autoj_reward.rubric_items import RubricItem
@@ -50,21 +50,6 @@ def make_group(
     candidates = tuple(Candidate("q", f"r{i}", -float(i)) for i in range(len(judgements)))
     row = QueryRow(7, "q", extra={"id": "a1", "tags": ("x", "y")})
     return GroupResult(row, candidates, judgements, Selection(index, rule, **selection))
-
-
-def test_copies_are_counted_once() -> None:
-    result = replace(
-        make_group(rated(8), rated(8, flags=("copied_judgement",)), rated(3)),
-        standings=(
-            Standing(Fate.JUDGED),
-            Standing(Fate.COPY, copy_of=0),
-            Standing(Fate.JUDGED),
-        ),
-    )
-    s = summarise([result], [], view="rating", seconds={})
-    assert (s.candidates, s.outcomes["ok"], s.ok_share) == (3, 2, 1)
-    assert (s.tie_rate, s.pair_tie_rate, s.spread) == (0, 0, 2.5)
-    assert s.histogram == ((3, 1), (8, 1))
 
 
 # --- records ------------------------------------------------------------------------------------
@@ -416,13 +401,11 @@ def write_part(folder: Path, *groups: Any) -> None:
 
 
 def test_a_shards_groups_come_back_as_they_were(tmp_path: Path) -> None:
-    usage = Usage(1, 2, 3, 0.5)
     context = Context({"reference": "r"}, (Turn("user", "q"),))
     full = replace(
         make_group(rated(8, expected=7.5), make_failure(), comparisons=((0, 1, Verdict.TIE),)),
         row=QueryRow(7, "q", ("r0", "r1"), extra={"id": ["a"]}, context=context),
-        standings=(Standing(Fate.JUDGED, 7.0, 1), Standing(Fate.OUT_OF_BUDGET)),
-        spending=Spending(usage, usage, usage, 2, 1, 0, 1, 9.0),
+        shortlist=Shortlist((0, 1), (7.0, None)),
     )
     write_part(tmp_path, full, make_group(rated(1)))
     assert list(groups_of(SHARD, tmp_path)) == [full, make_group(rated(1))]
