@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from autoj_reward.errors import ConfigError, did_you_mean
 
@@ -22,22 +22,10 @@ class Block(BaseModel):
     """Base class of config blocks. Blocks are frozen; unknown keys and infinite or NaN numbers are
     errors."""
 
+    removed_keys: ClassVar[Mapping[str, str]] = {}
+    """Keys that the block once had, with what to write in their place, for the error."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    REMOVED: ClassVar[Mapping[str, str]] = {}
-    """Keys, and values as `key: value`, that this block no longer has, with what replaces each."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_removed(cls, data: Any) -> Any:
-        """Refuse a removed key or value by its name. Raises ValueError that says what replaces
-        it."""
-        if cls.REMOVED and isinstance(data, Mapping):
-            for key, value in data.items():
-                for name in (key, f"{key}: {value}"):
-                    if name in cls.REMOVED:
-                        raise ValueError(f"{name} is gone: {cls.REMOVED[name]}")
-        return data
 
 
 T = TypeVar("T", bound=Block)
@@ -181,6 +169,9 @@ def _suggest_keys(kind: type[Block], loc: Sequence[int | str]) -> str:
     types: list[Any] = [kind]
     for key in above:
         types = [below for kind_above in types for below in _list_below(kind_above, key)]
+    for block in types:
+        if last in getattr(block, "removed_keys", {}):
+            return f", which was removed: {block.removed_keys[last]}"
     keys = sorted({name for block in types if _is_block(block) for name in block.model_fields})
     nearest = did_you_mean(str(last), keys, "".join(f"{part}." for part in above))
     if not nearest and (
