@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from autoj_reward.config import (
     BestOfNConfig,
@@ -119,37 +117,6 @@ KINDS: dict[str, type[Block]] = {
     "experiments/rubric_cost": RubricCostConfig,
     "experiments/rubric_judge": RubricJudgeConfig,
 }
-
-
-GOLDEN = Path(__file__).parent / "golden" / "config_keys.json"
-
-
-def list_keys(annotation: Any) -> Any:
-    """Return the keys of a block with those of the blocks below it; None for other types."""
-    options = [annotation, *getattr(annotation, "__args__", ())]
-    block = next((o for o in options if isinstance(o, type) and issubclass(o, Block)), None)
-    return block and {name: list_keys(f.annotation) for name, f in block.model_fields.items()}
-
-
-def test_every_key_of_a_product_config_is_still_there_with_its_default() -> None:
-    """AUTOJ_GOLDEN=write in the environment rewrites the file."""
-    product = {k: v for k, v in KINDS.items() if not v.__module__.startswith("experiments.")}
-    current_keys = {
-        name: {
-            "keys": list_keys(kind),
-            "defaults": {
-                key: json.loads(
-                    TypeAdapter(Any).dump_json(field.get_default(call_default_factory=True))
-                )
-                for key, field in kind.model_fields.items()
-                if not field.is_required()
-            },
-        }
-        for name, kind in product.items()
-    }
-    if os.environ.get("AUTOJ_GOLDEN") == "write":
-        GOLDEN.write_text(json.dumps(current_keys, indent=1) + "\n", encoding="utf-8")
-    assert current_keys == json.loads(GOLDEN.read_text(encoding="utf-8"))
 
 
 def kind_of(path: Path) -> type[Block]:

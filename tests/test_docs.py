@@ -42,10 +42,6 @@ def find_anchors(page: Path) -> set[str]:
     return {re.sub(r"[-\s]+", "-", title) for title in plain}
 
 
-def test_the_readme_is_short() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 140
-
-
 @each_page
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     text = FENCED.sub("", page.read_text(encoding="utf-8"))

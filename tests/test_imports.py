@@ -236,27 +236,6 @@ def test_another_name_is_an_attribute_error() -> None:
         autoj_reward.judge_everything  # noqa: B018
 
 
-NAMES_OF_COMMANDS = {
-    "main",  # of everything that is started with `python -m` or by the table of commands
-    *("plan", "score"),  # commands
-    *("markdown", "study"),  # of every study
-    *("build", "reward"),  # loaded by name, by Serve and by frameworks
-}
-"""Names that stand in several modules on purpose: somebody finds each by its module."""
-
-
-def test_one_public_name_has_one_meaning() -> None:
-    paths_by_name: dict[str, list[str]] = {}
-    for folder in ("autoj_reward", "rollouts", "experiments"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-            for name in (node.name for node in tree.body if isinstance(node, kinds)):
-                if not name.startswith("_") and name not in NAMES_OF_COMMANDS:
-                    paths_by_name.setdefault(name, []).append(str(path.relative_to(ROOT)))
-    assert {name: paths for name, paths in paths_by_name.items() if len(paths) > 1} == {}
-
-
 def test_the_trainers_adapters_stand_in_one_place() -> None:
     assert trl.__all__ == sorted(trl.__all__) and set(trl.__all__) == set(trl._MODULES)
     for name in ("GRPOReward", "OnlineDPOReward"):  # the others need torch and TRL

@@ -86,10 +86,9 @@ def test_a_judge_ranks_listwise_or_by_comparisons() -> None:
         ({"by": "listwise", "orders": 0}, "listwise judges 1 or more orders"),
         ({"by": "comparisons", "orders": 3}, "comparisons take both or alternate"),
         ({"by": "comparisons", "schedule": "all", "neighbours": 2}, "neighbours is of the"),
-        ({"by": "comparisons", "rounds": 3}, "rounds is gone: choose schedule circular"),
-        ({"by": "comparisons", "schedule": "swiss"}, "schedule: swiss is gone: choose circular"),
-        ({"by": "comparisons", "schedule": "pivot"}, "schedule: pivot is gone: choose reference"),
-        ({"by": "comparisons", "pivot": "best"}, "pivot is gone: choose schedule reference"),
+        ({"by": "comparisons", "rounds": 3}, "'relative.rounds', which was removed: the schedule"),
+        ({"by": "comparisons", "pivot": "best"}, "'relative.pivot', which was removed: choose"),
+        ({"by": "comparisons", "schedule": "swiss"}, "'all', 'circular' or 'reference' (value: 's"),
     ],
 )
 def test_keys_that_cannot_count_are_refused(how: dict[str, Any], why: str) -> None:
@@ -123,7 +122,7 @@ def test_a_service_ranks_a_group_and_serves_clients_that_do() -> None:
             require_order(ranking["scores"])
             assert len(ranking["orders"]) == len(ranking["judgements"]) == 2
             assert refusal.status_code == 422 and "pairwise protocol" in refusal.json()["detail"]
-            assert removed.status_code == 422 and "swiss is gone" in removed.json()["detail"]
+            assert removed.status_code == 422 and "circular" in removed.json()["detail"]
             assert lone.status_code == too_many.status_code == 422
             assert "a request may cost 1024" in too_many.json()["detail"]
             require_order(remote)

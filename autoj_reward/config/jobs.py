@@ -47,10 +47,8 @@ class RayDataConfig(Block):
 class RelativeConfig(Block):
     """How the responses of a group are judged together, in place of one by one."""
 
-    REMOVED: ClassVar[Mapping[str, str]] = {
-        "schedule: swiss": "choose circular, with more neighbours for a finer order",
-        "rounds": "choose schedule circular, and set neighbours",
-        "schedule: pivot": "choose reference for the row's reference answer, else circular",
+    removed_keys: ClassVar[Mapping[str, str]] = {
+        "rounds": "the schedule swiss is gone: choose circular, and set neighbours",
         "pivot": "choose schedule reference for the row's reference answer, else circular",
     }
 

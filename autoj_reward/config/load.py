@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from autoj_reward.errors import ConfigError, did_you_mean
 
@@ -26,21 +26,6 @@ class Block(BaseModel):
     """Keys that the block once had, with what to write in their place, for the error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    REMOVED: ClassVar[Mapping[str, str]] = {}
-    """Keys, and values as `key: value`, that this block no longer has, with what replaces each."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_removed(cls, data: Any) -> Any:
-        """Refuse a removed key or value by its name. Raises ValueError that says what replaces
-        it."""
-        if cls.REMOVED and isinstance(data, Mapping):
-            for key, value in data.items():
-                for name in (key, f"{key}: {value}"):
-                    if name in cls.REMOVED:
-                        raise ValueError(f"{name} is gone: {cls.REMOVED[name]}")
-        return data
 
 
 T = TypeVar("T", bound=Block)
