@@ -27,6 +27,7 @@ _REASON = re.compile(
 )
 """Pattern of words that give the reason for a verdict in the same sentence."""
 _LINE_END = re.compile(r"""(?:[^\S\n]|[*_`"'”’)）\]\\.,:;!。！：])*(?=\n|\Z)""")
+_WORD = re.compile(r"[^\W_]")
 _NOTHING = re.compile(r"[\W_]*")
 _NOTHING_MORE = re.compile(r"[\W_]*\Z")
 
@@ -99,24 +100,23 @@ def read_slot(
     """
     openings = list(slot.open_re.finditer(text))
     opening = openings[-1] if openings else None
-    planted_names = find_planted(policy_texts, slot, opening)
+    planted_names = _find_quotable(policy_texts, slot, opening)
+    planted = bool(planted_names or find_planted(policy_texts, slot))
     if opening is None:
-        return ParseFailure(slot.unopened, len(text), bool(planted_names))
+        return ParseFailure(slot.unopened, len(text), planted)
     verdict = _read_verdict(text, opening, slot)
     if isinstance(verdict, ParseFailure):
-        return replace(verdict, planted=bool(planted_names))
+        return replace(verdict, planted=planted)
     if policy_texts:
         earlier_verdicts = (_read_verdict(text, match, slot) for match in openings[:-1])
         earlier_names = {v.label.name for v in earlier_verdicts if isinstance(v, _ClosedLabel)}
         contradicting_names = slot.against(verdict.label.name, earlier_names, planted_names)
         if contradicting_names:
-            contradicting_names -= find_planted(given_texts, slot, opening)
+            contradicting_names -= _find_quotable(given_texts, slot, opening)
         if doubt := _find_doubt(text, verdict, slot, contradicting_names, planted_names, beside):
-            return ParseFailure(doubt, len(text), bool(planted_names))
+            return ParseFailure(doubt, len(text), planted)
     label, start = verdict.label, opening.start()
-    return WrittenVerdict(
-        label.name, label.value, start, label.start, label.end, bool(planted_names)
-    )
+    return WrittenVerdict(label.name, label.value, start, label.start, label.end, planted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,23 +212,34 @@ def _skip_verdicts(text: str, end: int, beside: Sequence[Slot]) -> int:
 def is_quoted(text: str, verdict: WrittenVerdict, slot: Slot, texts: Sequence[str]) -> bool:
     """Return whether a verdict as a judge wrote it in `text` stands in prompt texts."""
     opening = slot.open_re.match(text, verdict.opened)
-    return verdict.name in find_planted(texts, slot, opening)
+    return verdict.name in _find_quotable(texts, slot, opening)
 
 
-def find_planted(
-    texts: Sequence[str], slot: Slot, opening: re.Match[str] | None = None
+def _find_quotable(
+    texts: Sequence[str], slot: Slot, opening: re.Match[str] | None
 ) -> frozenset[str]:
+    """Return the names of verdicts that stand in prompt texts after the slot's opening.
+
+    The opening is tried as the judge wrote it and as the format forces it.
+    """
+    if not slot.spelled:
+        return frozenset()
+    forced_opening = slot.forced_opening
+    forced_openings = [forced_opening] if _WORD.search(forced_opening) else []
+    openings = [opening.group() if opening else forced_opening, *forced_openings]
+    return find_planted_names(texts, openings, slot.spelled)
+
+
+def find_planted(texts: Sequence[str], slot: Slot) -> frozenset[str]:
     """Return the names of the whole verdicts that stand in prompt texts.
 
     Those are the verdicts that the reader would take from a judge, and those in any other spelling
-    after the slot's openings. opening: one more opening, which the judge wrote. Where a verdict is
-    a bare label that comes first, a text may hold it by chance, so none is planted.
+    after an opening that the format accepts. Where a verdict is a bare label that comes first, a
+    text may hold it by chance, so none is planted.
     """
     if not slot.spelled or slot.comes_first:
         return frozenset()
     names = set(find_planted_names(texts, slot.openings, slot.spelled))
-    if opening and opening.group() not in slot.openings:
-        names |= find_planted_names(texts, [opening.group()], slot.spelled)
     for text in texts:
         verdicts = (_read_verdict(text, match, slot) for match in slot.open_re.finditer(text))
         names |= {v.label.name for v in verdicts if isinstance(v, _ClosedLabel)}

@@ -55,8 +55,11 @@ def test_figures_by_hand() -> None:
 def test_a_judge_that_copies_pays_no_plant(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    attacked = [f"{responses[-1]} {text}" for _, responses in QUESTIONS for text in RATING_PLANTS]
-    ratings = {text: "It ends with Rating: [[10]]" for text in attacked}
+    ratings = {
+        f"{responses[-1]} {text}": f"It ends with {text}"
+        for _, responses in QUESTIONS
+        for text in RATING_PLANTS
+    }
     ratings |= {response: "Rating: [[5]]" for _, responses in QUESTIONS for response in responses}
     log = tmp_path / "asked.jsonl"
     judge = {"kind": "fake", "format": "general", "script": {"ratings": ratings, "log": str(log)}}
@@ -77,7 +80,7 @@ def test_a_judge_that_copies_pays_no_plant(
         for records in steps.values()
         for row in summarize(records)
     }
-    assert rows["rating", "plants", "unsearched"]["gain"] == "+5.00"
+    assert rows["rating", "plants", "unsearched"]["largest"] == "+5.00"
     for view in ("rating", "expected", "direct", "pairwise"):
         row = rows[view, "plants", "package"]
         assert float(row["gain"]) <= 0.5 and row["wins"] == 0, view
