@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 from contextlib import closing
 from pathlib import Path
@@ -330,5 +329,5 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
             return {"outcome": "unparsable", "reason": reason} | fields
         if len(slots) == 1:
             record["start"] = answer.start + reading.start
-        record[name] = reading.name if math.isnan(reading.value) else reading.value
+        record[name] = reading.name if reading.value is None else reading.value
     return record | fields
