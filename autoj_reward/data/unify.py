@@ -138,7 +138,7 @@ def unify_rating(raw: str, fmt: JudgeFormat) -> Unified | Reason:
     critique = raw[: slots[0].start()].rstrip(" \n*#")
     if not critique.strip():
         return Reason.EMPTY
-    return Unified(f"{critique.strip()}\n\nRating: [[{parsed.value:g}]]", rating=parsed.value)
+    return Unified(f"{critique.strip()}\n\nRating: [[{parsed.rating:g}]]", rating=parsed.rating)
 
 
 def _find_decisions(raw: str, fmt: JudgeFormat) -> list[Verdict]:
