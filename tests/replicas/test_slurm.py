@@ -106,7 +106,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
         wait_until(lambda: run("squeue", "--noheader") == "", 120)
         for daemon in reversed(daemons):
             daemon.terminate()
-            daemon.wait(60)
+            daemon.wait(600)
         shutil.rmtree(folder)
 
 
@@ -142,7 +142,7 @@ def test_an_allocation_runs_a_job_and_then_the_service(
         except httpx.TransportError:
             return False
 
-    wait_until(is_ready, 300)
+    wait_until(is_ready)
     [chosen] = (tmp_path / "chosen/selections.jsonl").read_text(encoding="utf-8").splitlines()
     assert f'"{RESPONSES[1]}"' in chosen
     ray = Path(f"/tmp/autoj-{number}")

@@ -171,7 +171,6 @@ def test_the_default_judge_rewards_the_135m_policy(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=560,
         check=False,
     )
     assert result.returncode == 0, result.stderr[-4000:]
