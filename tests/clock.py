@@ -16,7 +16,7 @@ import pytest
 T = TypeVar("T")
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _Selector(selectors.DefaultSelector):
     """Selector that moves the clock on by the time that it should wait."""
 
     now = 1000.0

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 import yaml
 
 from autoj_reward.cli import main as cli
+from autoj_reward.client.client import RewardClient
 from autoj_reward.config import JudgeConfig, RewardConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import FORMATS
@@ -258,7 +260,7 @@ def test_a_reload_takes_tie_and_preferred_view_of_the_new_judge(
         edge = model.run(lambda client: make_edge(old, client, model, "secret")).result()
         reload = _Reload(old, lambda: new, model)
 
-        async def ask(path: str, body: dict[str, Any]) -> Any:
+        async def ask(path: str, body: dict[str, Any], client: RewardClient) -> Any:
             transport = httpx.ASGITransport(edge.app.guard)
             async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
                 answer = await http.post(path, json=body, headers=HEADERS)
@@ -273,7 +275,7 @@ def test_a_reload_takes_tie_and_preferred_view_of_the_new_judge(
                 ("/v1/best_of_n", {"query": "q", "responses": ["a", "bb"]}),
                 ("/get_reward", rows),
             )
-            answers = [model.run(lambda _, q=q: ask(*q)).result() for q in questions]
+            answers = [model.run(partial(ask, *question)).result() for question in questions]
             verdict = answers[0]["comparisons"][0]["verdict"]
             chosen = answers[1]["selection"]["index"]
             first, second = answers[2]["rewards"]
