@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-SECONDS = 60
+SECONDS = 600
 FLAGS = (
     "--headless",
     "--no-sandbox",

@@ -55,7 +55,7 @@ def prepare() -> None:
     settings.register_profile("shared machine", deadline=None)
     settings.load_profile("shared machine")
     for wait in ("connect", "read", "write", "pool"):
-        setattr(DEFAULT_TIMEOUT_CONFIG, wait, 60.0)
+        setattr(DEFAULT_TIMEOUT_CONFIG, wait, 600.0)
     # Each HTTP client reads all authorities that it might meet, which takes longer than most tests.
     ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
     gc.disable()

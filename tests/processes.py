@@ -46,8 +46,9 @@ def processes(title: str) -> list[psutil.Process]:
     return matches
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until a condition holds. Fails after so many seconds."""
+def wait_until(condition: Callable[[], object], seconds: float = 600) -> None:
+    """Wait until a condition holds. Fails after so many seconds: nothing takes so long, however
+    busy the machine is."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} s"

@@ -178,7 +178,6 @@ def list_loaded_modules(code: str) -> set[str]:
         text=True,
         cwd=ROOT,
         check=True,
-        timeout=60,
     )
     return set(process.stdout.split())
 

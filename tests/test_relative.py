@@ -366,7 +366,7 @@ class GroupJob:
         command = [sys.executable, "-m", "autoj_reward.cli", *self.arguments, *alone]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
-            until = time.monotonic() + 60
+            until = time.monotonic() + 600
             while len(self.read_recorded_responses()) < after:
                 assert process.poll() is None, process.communicate()[1].decode()
                 assert time.monotonic() < until

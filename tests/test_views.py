@@ -156,7 +156,7 @@ def test_a_view_that_the_judge_cannot_give_is_refused_before_a_row_is_judged(
 ) -> None:
     monkeypatch.setenv("AUTOJ_TOKEN", "secret")
     endpoint = Dialect(most=alternatives)
-    judge = {"kind": "openai", "model": "m", "base_url": endpoint.url, "start_s": 5}
+    judge = {"kind": "openai", "model": "m", "base_url": endpoint.url, "start_s": 60}
     refusal = door(tmp_path, judge, view)
     endpoint.close()
     assert f"{DOORS[door]} is {view}, and this judge gives only {available_views}: " in refusal

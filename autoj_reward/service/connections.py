@@ -9,16 +9,15 @@ closed after the answer. RFC 9112 (section 9.3.2) lets a server do so, and a cal
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
 from typing import Any
 
 
-@lru_cache
 def connection_class(base: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
     """Return the class of a server's connections. base: uvicorn's, of httptools or h11."""
 
     class Connection(base):  # type: ignore[misc, valid-type]
         cycle: Any
+        """uvicorn's state of the latest request; None before the first."""
         dropping = False
         """Whether a further request has come before the answer, and input is dropped."""
 

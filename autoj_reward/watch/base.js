@@ -71,6 +71,11 @@ function num(value, digits = 2) {
   return known(value) ? value.toLocaleString("en", { maximumFractionDigits: digits }) : DASH;
 }
 
+// A number of a trainer: a small one, such as a learning rate, keeps its digits.
+function exact(value) {
+  return known(value) && value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(2) : num(value, 4);
+}
+
 // The unit in which an amount has three digits before the point at most, where there is one.
 function unitOf(value) {
   const units = [["k", 1e3], ["M", 1e6], ["B", 1e9], ["T", 1e12]];

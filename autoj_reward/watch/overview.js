@@ -189,8 +189,8 @@ function showCurves(curves) {
     ...shown.map((name) => {
       const points = curves[name];
       const last = points[points.length - 1];
-      const head = element("h3", "", name, element("b", "", num(last[1], 4)));
-      return element("section", "card", head, curve(points, `${name} by step, ${num(last[1], 4)} at step ${last[0]}`));
+      const head = element("h3", "", name, element("b", "", exact(last[1])));
+      return element("section", "card", head, curve(points, `${name} by step, ${exact(last[1])} at step ${last[0]}`));
     }),
   );
 }

@@ -147,9 +147,9 @@ class Run:
         """Return how the ratings of several critiques make one: by the claim, or else by the config
         of a training. A journal alone does not tell, and stands for the mean."""
         judge = ((self.config() or {}).get("reward") or {}).get("judge") or {}
-        vote = (_read(self._claim) or {}).get("vote") or judge.get("vote")
-        known_votes: tuple[Vote, ...] = get_args(Vote)
-        return next((known for known in known_votes if known == vote), "mean")
+        recorded_vote = (_read(self._claim) or {}).get("vote") or judge.get("vote")
+        votes: tuple[Vote, ...] = get_args(Vote)
+        return next((vote for vote in votes if vote == recorded_vote), "mean")
 
     def state(self) -> str:
         """Return `running`, `finished` or `stopped`; `unknown` if the output has no claim."""

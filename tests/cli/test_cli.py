@@ -191,7 +191,6 @@ def test_parse_reads_stdin() -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=60,
         check=True,
     )
     assert json.loads(result.stdout.splitlines()[0])["rating"] == 3.0

@@ -28,7 +28,7 @@ NONE = "distributions: none: the endpoint tells no log-probabilities"
 
 def make_judge(endpoint: Dialect) -> dict[str, Any]:
     secret = endpoint.url.replace("//", "//someone:hunter2@") + "?code=q-s3cret"
-    return {"kind": "openai", "model": "served", "base_url": secret, "start_s": 5}
+    return {"kind": "openai", "model": "served", "base_url": secret, "start_s": 60}
 
 
 def refuse_zzz(endpoint: Dialect) -> None:

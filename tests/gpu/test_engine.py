@@ -91,8 +91,8 @@ async def test_a_killed_engine_is_noticed_and_frees_its_memory(judge_folder: Pat
             await asyncio.sleep(0.1)
 
     with pytest.raises(EngineUnavailable):
-        await asyncio.wait_for(wait_for_notice(), 60)
-    wait_until(lambda: measure_used_gib() < before + 0.3, 120)
+        await asyncio.wait_for(wait_for_notice(), 600)
+    wait_until(lambda: measure_used_gib() < before + 0.3)
     await ours.close()
 
 

@@ -309,7 +309,6 @@ def test_a_read_only_folder_is_noticed_before_anything_is_judged(
         [sys.executable, "-c", AS_NOBODY, *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
         env={**os.environ, "HOME": str(everyones), "AUTOJ_CACHE": str(everyones / "cache")},
     )

@@ -77,7 +77,7 @@ def stranger(environment: dict[str, str]) -> Iterator[str]:
     command += [f"--ray-client-server-port={free_port()}", "--object-store-memory=100000000"]
     address = Path(environment["RAY_TMPDIR"]) / "ray/ray_current_cluster"
     with Watched(command, env=environment) as started:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while not (address.is_file() and any("raylet" in p.name() for p in list_alive(started))):
             assert started.process.poll() is None and time.monotonic() < deadline, started.stderr
             time.sleep(0.2)

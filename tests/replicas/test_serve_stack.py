@@ -70,7 +70,7 @@ def application(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_the_application_answers_behind_serves_proxy(application: str) -> None:
     body = {"candidates": [{"query": "q", "response": "answer 1"}]}
     headers = {"Authorization": "Bearer secret"}
-    answer = httpx.post(f"{application}/v1/score", json=body, headers=headers, timeout=60)
+    answer = httpx.post(f"{application}/v1/score", json=body, headers=headers, timeout=600)
     assert answer.status_code == 200
     assert answer.json()["judgements"][0]["rating"]["value"] == 7
     assert httpx.post(f"{application}/v1/score", json=body).status_code == 401

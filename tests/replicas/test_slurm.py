@@ -103,10 +103,10 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
         yield run
     finally:
         run("scancel", "--user=root")
-        wait_until(lambda: run("squeue", "--noheader") == "", 120)
+        wait_until(lambda: run("squeue", "--noheader") == "")
         for daemon in reversed(daemons):
             daemon.terminate()
-            daemon.wait(60)
+            daemon.wait(600)
         shutil.rmtree(folder)
 
 
@@ -142,7 +142,7 @@ def test_an_allocation_runs_a_job_and_then_the_service(
         except httpx.TransportError:
             return False
 
-    wait_until(is_ready, 300)
+    wait_until(is_ready)
     [chosen] = (tmp_path / "chosen/selections.jsonl").read_text(encoding="utf-8").splitlines()
     assert f'"{RESPONSES[1]}"' in chosen
     ray = Path(f"/tmp/autoj-{number}")
@@ -151,7 +151,7 @@ def test_an_allocation_runs_a_job_and_then_the_service(
 
     # As Slurm does before the time limit. The service drains, and then Ray ends on both nodes.
     slurm("scancel", "--batch", "--signal=TERM", number)
-    wait_until(lambda: slurm("squeue", "--noheader", f"--jobs={number}") == "", 120)
+    wait_until(lambda: slurm("squeue", "--noheader", f"--jobs={number}") == "")
     state = slurm("scontrol", "show", "job", number)
     assert "JobState=COMPLETED" in state and "ExitCode=0:0" in state, log.read_text()
     assert count_raylets(ray) == 0

@@ -79,7 +79,7 @@ def test_a_replicas_judgement_is_in_the_trace_of_its_call(
         stdout=subprocess.PIPE,
         text=True,
     )
-    spans = {span.name: span for span in (received.get(timeout=240), received.get(timeout=60))}
+    spans = {span.name: span for span in (received.get(timeout=600), received.get(timeout=600))}
     output, _ = job.communicate("\n")
     assert job.returncode == 0 and output.splitlines()[-1] == "9.0"
     call, judgement = spans["autoj.call"], spans["autoj.judgement"]

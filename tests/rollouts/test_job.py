@@ -380,7 +380,7 @@ def test_a_killed_job_goes_on_where_it_stopped(
         start_new_session=True,
     )
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 600
         while len(read_journal_inputs(journal)) < moment:
             assert process.poll() is None, process.communicate()[1].decode()
             assert time.monotonic() < until
@@ -446,7 +446,6 @@ def test_a_job_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
         text=True,
         # The journal's log needs more for all of them.
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)),
-        timeout=120,
         check=False,
     )
     assert result.returncode == 1 and "Traceback" not in result.stderr

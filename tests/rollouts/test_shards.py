@@ -196,7 +196,7 @@ class Second(First):
     where it is wanted."""
 
     def __call__(self, item: int) -> int:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 600
         signs = [self._folder / str(item + 1), self._folder / f"{item - 1} arrived"]
         while not all(sign.exists() for sign in signs):
             assert time.monotonic() < until

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from autoj_reward.config import BestOfNConfig, JudgeConfig, PolicyConfig
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
+from autoj_reward.io.claims import CLAIM
 from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.trainer.reward import RewardModel
@@ -84,8 +85,10 @@ def test_a_run_is_stopped_and_goes_on(
     with pytest.raises(BudgetExceeded, match="goes on from the last checkpoint"):
         training.main(algorithm, str(config_file))
     assert not (run / "policy").exists()
+    assert "finished" not in json.loads((run / CLAIM).read_text())
     monkeypatch.setattr(training, "RewardModel", _make_listening_model(judged_queries))
     assert training.main(algorithm, str(config_file)) == 0
+    assert json.loads((run / CLAIM).read_text())["finished"]
     # No step is done twice, and none is left out.
     assert len(set(judged_queries)) == len(queries) / share
     assert set(Counter(judged_queries).values()) == {1 if algorithm == "ppo" else 2}
@@ -178,7 +181,6 @@ def test_the_default_judge_rewards_the_135m_policy(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=560,
         check=False,
     )
     assert result.returncode == 0, result.stderr[-4000:]

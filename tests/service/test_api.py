@@ -273,7 +273,7 @@ def test_a_websocket_is_no_way_in() -> None:
     )
     with (
         serving(make_service(Stub())) as port,
-        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+        socket.create_connection(("127.0.0.1", port), timeout=600) as connection,
     ):
         connection.sendall(head.encode())
         assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
@@ -423,7 +423,7 @@ def test_a_large_body_is_not_held_beside_what_is_made_of_it() -> None:
     content = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
     with (
         serving(make_service(Stub())) as port,
-        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+        socket.create_connection(("127.0.0.1", port), timeout=600) as connection,
     ):
         tracemalloc.start()
         try:
@@ -447,7 +447,7 @@ def test_a_body_over_the_limit() -> None:
 def test_a_stated_length_over_the_limit_is_refused_before_the_body_comes() -> None:
     with (
         serving(make_service(Stub(), Limits(body=5000))) as port,
-        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+        socket.create_connection(("127.0.0.1", port), timeout=600) as connection,
     ):
         head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
         connection.sendall(f"{head}Content-Length: 6000\r\n\r\n".encode())
@@ -458,7 +458,7 @@ def test_half_a_body_is_not_waited_for() -> None:
     app = make_service(Stub(), Limits(body_s=0.2))
     with (
         serving(app) as port,
-        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+        socket.create_connection(("127.0.0.1", port), timeout=600) as connection,
     ):
         head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
         connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
@@ -471,7 +471,7 @@ def test_half_a_body_and_no_caller_any_more(reset: bool) -> None:
     stub = Stub()
     app = make_service(stub, Limits(bodies=150))
     with serving(app) as port:
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=600) as connection:
             head = "POST /v1/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n"
             connection.sendall(f"{head}Content-Length: 200\r\n\r\n{'x' * 100}".encode())
             wait_until(lambda: metric(app, "autoj_requests_in_flight") == 1)

@@ -92,10 +92,10 @@ class Echo(Stub):
 def test_the_context_crosses_the_wire_whole() -> None:
     async def ask(port: int) -> list[Judgement]:
         address = f"http://127.0.0.1:{port}"
-        backend = await HttpBackend.connect(address, "secret", 10)
+        backend = await HttpBackend.connect(address, "secret", 60)
         candidates = [Candidate("q", "r", context=c) for c in (CONTEXT, {"rubric": "ü\n"}, {})]
         try:
-            return await RewardClient(backend, deadline_s=10).rate(candidates)
+            return await RewardClient(backend, deadline_s=60).rate(candidates)
         finally:
             await backend.close()
 
@@ -116,7 +116,7 @@ def test_an_input_without_context_is_sent_as_before() -> None:
 
     async def ask() -> None:
         async with RawTestServer(keep) as server:
-            backend = await HttpBackend.connect(str(server.make_url("/")), "secret", 10)
+            backend = await HttpBackend.connect(str(server.make_url("/")), "secret", 60)
             try:
                 async for _ in backend.stream([JudgeInput("single", "q", ("r",))]):
                     pass
@@ -185,10 +185,10 @@ def test_a_clients_conversations_cross_the_wire_in_any_order() -> None:
     forged = to_plain_text(odd)
 
     async def ask(port: int) -> list[Judgement]:
-        backend = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 10)
+        backend = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
         candidates = [after(odd, "r"), Candidate(forged, "r")]
         try:
-            return await RewardClient(backend, deadline_s=10).rate(candidates)
+            return await RewardClient(backend, deadline_s=60).rate(candidates)
         finally:
             await backend.close()
 

@@ -95,7 +95,7 @@ def format_request(path: str, body: Any) -> bytes:
 
 def send_request(port: int, path: str, body: Any) -> socket.socket:
     """Return a connection on which a request has been sent."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=600)
     connection.sendall(format_request(path, body))
     return connection
 
@@ -120,7 +120,7 @@ def test_a_caller_that_sends_further_requests_and_hangs_up_holds_nothing(
     monkeypatch.setattr(serve, "AutoHTTPProtocol", protocol)
     request = format_request("/v1/score", SCORE)
     with serve_edge() as service:
-        connection = socket.create_connection(("127.0.0.1", service.port), timeout=60)
+        connection = socket.create_connection(("127.0.0.1", service.port), timeout=600)
         connection.sendall(request * 3 if at_once else request)
         wait_until(service.works)
         connection.sendall(request * 2)
@@ -138,7 +138,7 @@ def test_the_first_of_several_requests_is_answered_and_the_connection_closed(
     large = {"candidates": [{"query": "q", "response": "word " * 100_000}]}
     with serve_edge(latency_s=0.0) as service:
         address = ("127.0.0.1", service.port)
-        with socket.create_connection(address, timeout=60) as connection:
+        with socket.create_connection(address, timeout=600) as connection:
             for _ in range(2):  # in turn, a connection serves any number of requests
                 connection.sendall(format_request("/v1/score", large))
                 assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
@@ -177,7 +177,7 @@ def test_who_still_waits_at_the_end_of_a_drain_is_told_so() -> None:
 
         def ask(path: str, body: Any) -> None:
             url = f"http://127.0.0.1:{service.port}{path}"
-            answers[path] = httpx.post(url, json=body, headers=HEADERS, timeout=60)
+            answers[path] = httpx.post(url, json=body, headers=HEADERS, timeout=600)
 
         threads = [threading.Thread(target=ask, args=route) for route in ROUTES.items()]
         for thread in threads:
@@ -219,7 +219,7 @@ def test_a_second_signal_ends_the_drain() -> None:
 def test_half_a_request_does_not_hold_up_the_end(sent: str, answer: bytes) -> None:
     with (
         serve_edge(drain_s=3600) as service,
-        socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection,
+        socket.create_connection(("127.0.0.1", service.port), timeout=600) as connection,
     ):
         connection.sendall(sent.encode())
         if answer:

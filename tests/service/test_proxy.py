@@ -57,7 +57,7 @@ def serve_behind_nginx(
 def make_client(proxy: Proxy, local_address: str | None = None) -> httpx.Client:
     trusted = ssl.create_default_context(cafile=proxy.certificate)
     transport = httpx.HTTPTransport(verify=trusted, local_address=local_address)
-    return httpx.Client(transport=transport, base_url=proxy.https, headers=HEADERS, timeout=60)
+    return httpx.Client(transport=transport, base_url=proxy.https, headers=HEADERS, timeout=600)
 
 
 def find_plain_port(proxy: Proxy) -> int:
@@ -66,7 +66,7 @@ def find_plain_port(proxy: Proxy) -> int:
 
 def send_plain(proxy: Proxy, text: str) -> socket.socket:
     """Return a connection without TLS on which a text has been sent."""
-    connection = socket.create_connection(("127.0.0.1", find_plain_port(proxy)), timeout=60)
+    connection = socket.create_connection(("127.0.0.1", find_plain_port(proxy)), timeout=600)
     connection.sendall(text.encode())
     return connection
 

@@ -73,7 +73,7 @@ def test_threads_that_call_first_share_one_judge(
 ) -> None:
     make_model()
     rows.REWARD_MODELS.clear()
-    together = threading.Barrier(8, timeout=60)
+    together = threading.Barrier(8, timeout=600)
 
     def load_together(*args: Any) -> Any:
         together.wait()  # so that none has a model before all have looked for one
@@ -101,6 +101,6 @@ def test_a_new_process_opens_its_own_judge(start: str, make_model: Any) -> None:
     for function, expected in ((judge_reward, [9.0, None]), (judge_reward_sync, [9.0, 4.5])):
         child = context.Process(target=ask_in_child, args=(function, answers))
         child.start()
-        assert answers.get(timeout=120) == expected
+        assert answers.get(timeout=600) == expected
         child.join()
         assert child.exitcode == 0

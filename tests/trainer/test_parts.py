@@ -101,10 +101,13 @@ def takes_a_while(candidate: Candidate) -> float:
 
 
 def make_config(
-    parts: Mapping[str, Any], fail: Mapping[str, str] = {}, **more: Any
+    parts: Mapping[str, Any],
+    fail: Mapping[str, str] = {},
+    deadline_s: float = 60.0,
+    **more: Any,
 ) -> RewardConfig:
     script = {"ratings": RATINGS, "fail": dict(fail)}
-    judge = {"kind": "fake", "script": script, "serve": {"deadline_s": 5.0}}
+    judge = {"kind": "fake", "script": script, "serve": {"deadline_s": deadline_s}}
     data = {"judge": judge, "view": "rating", "parts": dict(parts)} | more
     return check(RewardConfig, data, "test")
 
@@ -298,13 +301,15 @@ def test_a_caller_that_is_cancelled_cancels_its_functions() -> None:
 
 
 def test_a_function_that_hangs_is_given_up_at_the_deadline() -> None:
-    slow, good = compute_rewards(make_config({"rule": make_part("endless")}), "slow", "good")
+    slow, good = compute_rewards(
+        make_config({"rule": make_part("endless")}, deadline_s=5.0), "slow", "good"
+    )
     assert (slow.parts["rule"], good.parts["rule"]) == (None, 1.0)
 
 
 def test_the_wait_for_a_thread_is_not_in_the_deadline() -> None:
     rewards = compute_rewards(
-        make_config({"rule": make_part("takes_a_while")}), *map(str, range(256))
+        make_config({"rule": make_part("takes_a_while")}, deadline_s=5.0), *map(str, range(256))
     )
     assert [reward.parts["rule"] for reward in rewards] == [1.0] * 256
 
@@ -313,7 +318,7 @@ def test_hung_calls_give_their_threads_up() -> None:
     """More calls hang than may run at a time; the others are still answered."""
     hanging = [f"hang {n}" for n in range(2 * MAX_THREADS)]
     rewards = compute_rewards(
-        make_config({"rule": make_part("hung")}), *hanging, *map(str, range(8))
+        make_config({"rule": make_part("hung")}, deadline_s=5.0), *hanging, *map(str, range(8))
     )
     assert [reward.parts["rule"] for reward in rewards] == [None] * len(hanging) + [1.0] * 8
     GO_ON.set()

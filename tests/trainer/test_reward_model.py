@@ -430,7 +430,7 @@ def test_close_during_a_call_does_not_leave_its_caller_waiting(how: str) -> None
             time.sleep(0.01)
         model.close()
         with pytest.raises(EngineUnavailable, match="the judge was closed"):
-            waiting.result(timeout=30)
+            waiting.result(timeout=600)
 
 
 GROUPS: dict[str, dict[str, Any]] = {

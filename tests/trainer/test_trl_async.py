@@ -104,16 +104,16 @@ def test_the_child_process_rewards_groups_until_its_budget_is_spent(
     )
     worker.start()
     try:
-        samples = [worker.rollout_buffer.get(timeout=300) for _ in TEXTS]
+        samples = [worker.rollout_buffer.get(timeout=600) for _ in TEXTS]
         samples_by_text = {sample.completion[0]["content"]: sample for sample in samples}
         assert samples_by_text["good"].metrics["rewards/judge_reward"] == 9.0
         assert samples_by_text["poor"].metrics["reward"] == 2.0
         assert samples_by_text["good"].advantage == pytest.approx(1)
         assert samples_by_text["poor"].advantage == pytest.approx(-1)
         assert samples_by_text["lost"].advantage == 0  # left out of the group
-        assert worker._failed_event.wait(timeout=300)
+        assert worker._failed_event.wait(timeout=600)
         # TRL looks for the child's error once, and it may arrive after the event.
-        name, *_ = worker._exception_info_queue.get(timeout=300)
+        name, *_ = worker._exception_info_queue.get(timeout=600)
         assert name == "BudgetExceeded"
         with pytest.raises(RuntimeError, match="child has failed"):
             worker.check_health(stale_after_s=600)

@@ -22,6 +22,7 @@ from autoj_reward.cli.main import main
 from autoj_reward.config import load_config
 from autoj_reward.data.graded import GRADER
 from autoj_reward.errors import ConfigError, InputError, ModelError
+from autoj_reward.io.claims import CLAIM
 from autoj_reward.models import built_in
 from autoj_reward.training.scalar.data import (
     ChosenPair,
@@ -203,6 +204,7 @@ def test_a_run_from_pairs_to_a_model(trained_run: tuple[Path, dict[str, Any]], p
     folder, record = trained_run
     out = folder / "out"
     saved_record = json.loads((out / "training.json").read_text())
+    assert json.loads((out / CLAIM).read_text())["finished"]
     pairs = record["pairs"]
     steps = math.ceil(pairs["training"] / 4)
     assert saved_record["steps"] == 2 * steps and saved_record["command"] == "the command"

@@ -74,7 +74,7 @@ def record(tmp_path: Path) -> Iterator[Record]:
     new_record.journal.close()
 
 
-def wait_for(condition: object, seconds: float = 120) -> None:
+def wait_for(condition: object, seconds: float = 600) -> None:
     """Wait until a function returns a true value; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     assert callable(condition)

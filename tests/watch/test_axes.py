@@ -99,3 +99,8 @@ def test_a_half_point_stands_between_the_whole_ones(page: Page) -> None:
 )
 def test_large_counts(page: Page, value: float, text: str) -> None:
     assert page.run(f"count({value!r})") == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(6e-5, "6.00e-5"), (0, "0"), (0.25, "0.25")])
+def test_a_small_figure_keeps_its_digits(page: Page, value: float, text: str) -> None:
+    assert page.run(f"exact({value!r})") == text

@@ -144,7 +144,7 @@ class Watch:
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=600)
         return self.process.returncode, errors
 
 

@@ -192,7 +192,7 @@ def test_a_tiny_shape_is_measured(smollm2: Any, tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(config.model_dump(mode="json")), encoding="utf-8")
     # In a process of its own: vLLM's engine leaves sockets and warnings behind.
     command = [sys.executable, "-m", "experiments.speed.gpu_throughput", "--config", str(path)]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     result_path = config.output / "throughput.json"
     rows = json.loads(result_path.read_text())["steps"]["plain"]
@@ -203,7 +203,7 @@ def test_a_tiny_shape_is_measured(smollm2: Any, tmp_path: Path) -> None:
         assert row["judgements"] == 6 and row["tokens_out"] == tokens
         assert row["per_minute"] == pytest.approx(360 / row["seconds"])
         assert 0 < row["share"] == pytest.approx(row["per_minute"] / row["roofline"])
-    again = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert json.loads(result_path.read_text())["steps"]["plain"] == rows
     assert "| plain | with critique |" in (config.output / "throughput.md").read_text()
