@@ -136,7 +136,7 @@ async def judge_candidates(
             deadline_s=30,
             progress=lambda judgement, reused: reported_judgements.append(judgement),
         )
-        client._first_pause_s = 0.001
+        client._call_settings.first_pause_s = 0.001
         try:
             judgements = await client.rate([Candidate("q", r) for r in ("a", "bb", "ccc")])
         finally:

@@ -6,19 +6,16 @@ Every candidate is answered exactly once, in order, whatever fails behind the ba
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
-from contextvars import Context as TaskContext
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from functools import partial
 from typing import Any, TypeVar
 
 from autoj_reward.client.backend import Backend
+from autoj_reward.client.call import CLOSED, Call, CallSettings, Waiting
 from autoj_reward.client.in_flight import Progress, Recorder, Slots
 from autoj_reward.config import RelativeConfig, RubricConfig, View, Vote
 from autoj_reward.conversation import Shows, context_of
-from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
+from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.models.views import require_relative
@@ -30,27 +27,16 @@ from autoj_reward.questions.rate import Rate, rate_all
 from autoj_reward.questions.relative import default_relative, rank_question
 from autoj_reward.questions.rubric import ScoreRubric, rubric_question
 from autoj_reward.questions.tournament import Tournament
-from autoj_reward.tracing import span
 from autoj_reward.types import (
     OF_DISTRIBUTION,
     Candidate,
     Comparison,
     JudgeInput,
     Judgement,
-    Outcome,
     Pair,
 )
 
 T = TypeVar("T")
-Futures = dict[JudgeInput, asyncio.Future[Judgement]]
-"""Judge inputs in flight, each with the future of its judgement."""
-
-
-CLOSED = "the judge was closed: open it again to ask it"
-TRIES = 2
-"""Replicas that may be lost while they hold an input before that input is suspected of crashing
-them."""
-
 ViewsCheck = Callable[[frozenset[View]], object]
 """Check on the views that a judge can give. Raises if a view that the caller needs is missing."""
 
@@ -76,10 +62,6 @@ class RewardClient:
     max_group: responses that one listwise judgement scores at most; None without a group protocol.
     max_items: rubric items of one judgement at most; None without a checklist protocol.
     shows: what the judge reads of a response of several turns; see `JudgeConfig.shows`.
-
-    An input that was in flight when two replicas were lost is suspected of crashing them, and is
-    not retried with others. The inputs of its call are then retried alone once, one at a time, so
-    that only the one that crashes the replica fails.
     """
 
     def __init__(
@@ -109,17 +91,13 @@ class RewardClient:
         self.journal = journal
         self.critiques, self.vote = critiques, vote
         self.compares = compares
-        self.deadline_s = deadline_s
         self.chunk = min(chunk, max_in_flight)
-        self._first_pause_s = 0.1
-        self._slots = Slots(max_in_flight)
-        self._pending: Futures = {}
-        self._unsent: Futures = {}
-        self._callers: dict[JudgeInput, TaskContext] = {}
-        self._quarantine = asyncio.Lock()
-        self._call_tasks: set[asyncio.Task[None]] = set()
-        self._calls: dict[asyncio.Future[Judgement], tuple[asyncio.Task[None], Futures]] = {}
-        self._recorder = Recorder(journal, progress, self._slots)
+        slots = Slots(max_in_flight)
+        self._recorder = Recorder(journal, progress, slots)
+        self._call_settings = CallSettings(backend, self._recorder, slots, deadline_s)
+        self._pending: dict[JudgeInput, Waiting] = {}
+        self._unsent: list[Waiting] = []
+        self._calls: set[Call] = set()
         self._closed = False
         self._require = require
         self._views: dict[str, frozenset[View]] = {}
@@ -138,7 +116,7 @@ class RewardClient:
         self.max_group = spec.max_group
         self.max_items = spec.max_items
         self.shows = spec.shows
-        self.deadline_s = spec.config.serve.deadline_s
+        self._call_settings.deadline_s = spec.config.serve.deadline_s
 
     async def update(self, spec: JudgeSpec) -> None:
         """Replace the judge, as `Backend.update` does, and what this client knows of it."""
@@ -157,10 +135,15 @@ class RewardClient:
         """End all calls in flight with EngineUnavailable, and refuse later ones. The caller that
         opened the backend closes it."""
         self._closed = True
-        call_tasks = list(self._call_tasks)
-        for task in call_tasks:
+        tasks = [call.task for call in self._calls]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*call_tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def deadline_s(self) -> float:
+        """Return the seconds for one input, retries included."""
+        return self._call_settings.deadline_s
 
     @property
     def was_asked(self) -> bool:
@@ -348,15 +331,15 @@ class RewardClient:
             # The first contact comes first: nothing may be awaited between looking for calls in
             # flight and entering new ones, or two callers ask for the same input.
             await self._require_contact()
-            pending = {i: self._pending[i] for i in missing if i in self._pending}
-            if new_items := [item for item in missing if item not in pending]:
+            pending = {i: self._pending[i].future for i in missing if i in self._pending}
+            new_items = [item for item in missing if item not in pending]
+            if new_items:
                 answers |= await self._ask_all(new_items)
             if pending:
                 await asyncio.wait(pending.values())
-            finished_futures = {
-                i: f for i, f in pending.items() if not (f.cancelled() or f.exception())
-            }
-            answers |= {i: f.result() for i, f in finished_futures.items()}
+            for item, future in pending.items():
+                if not (future.cancelled() or future.exception()):
+                    answers[item] = future.result()
         judgements = [answers[item] for item in items]
         if view in OF_DISTRIBUTION:
             self._require_probabilities(judgements, view)
@@ -370,157 +353,57 @@ class RewardClient:
             raise EngineUnavailable(CLOSED)
 
     async def _ask_all(self, items: Sequence[JudgeInput]) -> dict[JudgeInput, Judgement]:
-        """Enter calls for inputs that are not in flight, and return their judgements."""
+        """Enter inputs that are not in flight, and return their judgements."""
         loop = asyncio.get_running_loop()
-        futures: Futures = {i: loop.create_future() for i in items}
-        self._pending |= futures
+        context = copy_context()
+        waitings = [Waiting(item, loop.create_future(), context) for item in items]
+        for waiting in waitings:
+            self._pending[waiting.item] = waiting
         if not self._unsent:
             loop.call_soon(self._depart)
-        self._unsent |= futures
-        self._callers |= dict.fromkeys(items, copy_context())
+        self._unsent += waitings
+        futures = [waiting.future for waiting in waitings]
         try:
-            await asyncio.wait(futures.values(), return_when=asyncio.FIRST_EXCEPTION)
+            await asyncio.wait(futures, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            for item, future in futures.items():
-                del self._pending[item]
-                future.cancel()
-            await self._leave(futures)
-        for error in [f.exception() for f in futures.values() if not f.cancelled()]:
-            if error:
+            for waiting in waitings:
+                del self._pending[waiting.item]
+                waiting.future.cancel()
+            calls = {waiting.call for waiting in waitings if waiting.call}
+            await asyncio.gather(*(call.leave() for call in calls))
+        for future in futures:
+            if not future.cancelled() and (error := future.exception()):
                 raise error
-        return {item: future.result() for item, future in futures.items()}
+        return {waiting.item: waiting.future.result() for waiting in waitings}
 
     def _depart(self) -> None:
         """Start the calls for all inputs that callers requested in this turn of the event loop.
-        Inputs of one query go together, also those of several threads. Such a call is in the trace
-        of its first caller."""
-        unsent, self._unsent = self._unsent, {}
-        callers, self._callers = self._callers, {}
-        for group in self._group_inputs(
-            item for item, future in unsent.items() if not future.done()
-        ):
-            futures = {item: unsent[item] for item in group}
-            if self._closed:
-                _fail(futures, None)
-                continue
-            task = asyncio.create_task(self._ask(futures), context=callers[group[0]].copy())
-            self._call_tasks.add(task)
-            task.add_done_callback(partial(self._finish_call, futures))
-            self._calls |= {future: (task, futures) for future in futures.values()}
 
-    def _finish_call(self, futures: Futures, task: asyncio.Task[None]) -> None:
-        self._call_tasks.discard(task)
-        _fail(futures, None if task.cancelled() else task.exception())
-
-    async def _leave(self, futures: Futures) -> None:
-        """Cancel each backend call of these futures whose inputs nobody waits for any more."""
-        calls = dict(self._calls.pop(f) for f in futures.values() if f in self._calls)
-        cancelled_tasks = []
-        for task, call_futures in calls.items():
-            open_futures = [f for f in call_futures.values() if not f.done()]
-            if not open_futures and any(f.cancelled() for f in call_futures.values()):
-                task.cancel()
-                cancelled_tasks.append(task)
-        await asyncio.gather(*cancelled_tasks, return_exceptions=True)
-
-    def _group_inputs(self, items: Iterable[JudgeInput]) -> list[list[JudgeInput]]:
-        """Return the inputs grouped by query and context, in lists of at most `chunk`. The inputs
-        of a group share the judge's prompt up to the responses; those on the items of one rubric
-        share it up to the items."""
-        groups: dict[Hashable, list[JudgeInput]] = {}
-        for item in items:
-            context = context_of(item.context)
-            shared_context = context.showing(context) if context.rubric else context
-            groups.setdefault((item.query, shared_context), []).append(item)
-        return [
-            group[n : n + self.chunk]
-            for group in groups.values()
-            for n in range(0, len(group), self.chunk)
-        ]
-
-    async def _ask(self, futures: Futures) -> None:
-        """Run one call until each of its inputs is answered or given up."""
-        await self._slots.take(len(futures))
-        try:
-            with span("autoj.call", {"autoj.inputs": len(futures)}, kind="CLIENT"):
-                await self._answer_all(futures, time.monotonic() + self.deadline_s)
-        finally:  # each recorded answer has already freed its slot
-            self._recorder.flush()
-            self._slots.give(sum(f.cancelled() or not f.done() for f in futures.values()))
-
-    async def _answer_all(self, futures: Futures, deadline: float) -> None:
-        open_items = list(futures)
-        problem = await self._ask_until(open_items, futures, deadline, TRIES)
-        reasons = dict.fromkeys(open_items, problem)
-        if len(open_items) > 1 and time.monotonic() < deadline:
-            for item in reasons:
-                async with self._quarantine:
-                    reasons[item] = await self._ask_until([item], futures, deadline, 1)
-        for item, reason in reasons.items():
-            if reason:
-                judgement = Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.backend.judge)
-                self._answer(item, judgement, futures[item])
-
-    async def _ask_until(
-        self, open_items: list[JudgeInput], futures: Futures, deadline: float, tries: int
-    ) -> str:
-        """Ask until every input is answered, the deadline passes or `tries` replicas are lost.
-
-        open_items: answered ones are removed. deadline: on `time.monotonic`. Returns why inputs
-        are left, or "" if none is.
+        Inputs of one query go together, also those of several callers.
         """
-        pause_s, last_problem = self._first_pause_s, ""
-        lost_replicas: set[str] = set()
-        while time.monotonic() < deadline:
-            try:
-                async with asyncio.timeout(deadline - time.monotonic()):
-                    await self._ask_once(open_items, futures)
-                if not open_items:
-                    return ""
-                last_problem, wait_s = "the replica ended its answer early", 0.0
-            except TimeoutError:
-                last_problem = self.backend.problem or last_problem
-                break
-            except EngineUnavailable as error:
-                last_problem, wait_s = str(error), error.retry_after_s
-                if isinstance(error, ReplicaLost) and error.replica not in lost_replicas:
-                    tries -= 1
-                    lost_replicas |= {error.replica} - {""}
-            if not tries:
-                return (
-                    "replicas were lost while they held this input: it may kill them; last: "
-                    f"{last_problem}"
-                )
-            wait_s = max(wait_s, pause_s * random.uniform(0.5, 1.5))
-            await asyncio.sleep(min(wait_s, max(0.0, deadline - time.monotonic())))
-            pause_s = min(5.0, pause_s * 2)
-        return f"no answer within {self.deadline_s:g} s" + (
-            f"; last: {last_problem}" if last_problem else ""
-        )
+        unsent, self._unsent = self._unsent, []
+        for group in self._group_inputs(w for w in unsent if not w.future.done()):
+            if self._closed:
+                for waiting in group:
+                    waiting.fail(EngineUnavailable(CLOSED))
+                continue
+            call = Call(self._call_settings, group)
+            self._calls.add(call)
+            call.task.add_done_callback(lambda _, call=call: self._calls.discard(call))
 
-    async def _ask_once(self, open_items: list[JudgeInput], futures: Futures) -> None:
-        open_items[:] = [item for item in open_items if not futures[item].done()]
-        if not open_items:  # their callers have gone
-            return
-        sent_items = tuple(open_items)
-        stream = self.backend.stream(sent_items)
-        try:
-            async for index, judgement in stream:
-                open_items.remove(sent_items[index])
-                self._answer(sent_items[index], judgement, futures[sent_items[index]])
-        finally:  # an error here must also stop the replica's work
-            if isinstance(stream, AsyncGenerator):
-                await stream.aclose()
+    def _group_inputs(self, waitings: Iterable[Waiting]) -> list[list[Waiting]]:
+        """Return the inputs grouped by query and context, in lists of at most `chunk`.
 
-    def _answer(
-        self, item: JudgeInput, judgement: Judgement, future: asyncio.Future[Judgement]
-    ) -> None:
-        # While a judge is replaced, the old one still answers.
-        self._recorder.add(judgement.judge or self.backend.judge, item, judgement, future)
-
-
-def _fail(futures: Futures, error: BaseException | None) -> None:
-    """Set an exception on every open future: `error`, or that of a closed client if None."""
-    for future in futures.values():
-        if not future.done():
-            future.set_exception(error or EngineUnavailable(CLOSED))
+        The inputs of a group share the judge's prompt up to the responses; those on the items of
+        one rubric share it up to the items.
+        """
+        groups: dict[Hashable, list[Waiting]] = {}
+        for waiting in waitings:
+            context = context_of(waiting.item.context)
+            shared_context = context.showing(context) if context.rubric else context
+            groups.setdefault((waiting.item.query, shared_context), []).append(waiting)
+        chunks = []
+        for group in groups.values():
+            for start in range(0, len(group), self.chunk):
+                chunks.append(group[start : start + self.chunk])
+        return chunks

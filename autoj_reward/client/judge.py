@@ -10,7 +10,8 @@ from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from autoj_reward.client.client import CLOSED, RewardClient
+from autoj_reward.client.call import CLOSED
+from autoj_reward.client.client import RewardClient
 from autoj_reward.client.loop_thread import LoopThread
 from autoj_reward.client.session import open_judge, open_service
 from autoj_reward.config import JudgeConfig, RelativeConfig, RubricConfig, ServiceConfig, View

@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any, Literal, Self, TypeVar, overload
 from weakref import WeakSet
 
-from autoj_reward.client.client import CLOSED, RewardClient
+from autoj_reward.client.call import CLOSED
+from autoj_reward.client.client import RewardClient
 from autoj_reward.client.loop_thread import LoopThread
 from autoj_reward.client.session import require_one_judge
 from autoj_reward.config import AUDIT, JUDGE, JudgeConfig, RewardConfig

@@ -92,7 +92,11 @@ def read_ratings(judgements: Sequence[Judgement]) -> list[float | None]:
 
 
 def is_idle(client: RewardClient, slots: int) -> bool:
-    return not client._pending and client._slots._free == slots and not client._slots._queue
+    return (
+        not client._pending
+        and client._call_settings.slots._free == slots
+        and not client._call_settings.slots._queue
+    )
 
 
 async def settle() -> None:
@@ -260,7 +264,7 @@ def test_a_hanging_input_is_unavailable_by_its_deadline(virtual_clock: VirtualCl
 def test_the_last_error_is_named_when_the_deadline_passes(virtual_clock: VirtualClock) -> None:
     stub = Stub(fault=lambda item: EngineUnavailable("replica 3 is gone"))
     client = RewardClient(stub, deadline_s=1.0)
-    client._first_pause_s = 0.001
+    client._call_settings.first_pause_s = 0.001
     [judgement] = virtual_clock.run(client.rate([Candidate("q", "a")]))
     assert judgement.outcome is Outcome.UNAVAILABLE
     assert judgement.reason == "no answer within 1 s; last: replica 3 is gone"
@@ -551,7 +555,7 @@ def test_any_interleaving_of_failures_gives_one_answer_each(data: st.DataObject)
             chunk=chunk,
             progress=lambda judgement, reused: reported.append(judgement),
         )
-        client._first_pause_s = 0.001
+        client._call_settings.first_pause_s = 0.001
         candidates = [[Candidate(q, "x" * n) for q, n in batch] for batch in batches]
         results = await asyncio.gather(*(client.rate(group) for group in candidates))
         assert [read_ratings(f) for f in results] == [[n for _, n in batch] for batch in batches]
@@ -585,7 +589,7 @@ class Killer(Stub):
 async def test_what_kills_replicas_is_given_up(responses: list[str], calls: list[int]) -> None:
     stub = Killer()
     client = RewardClient(stub)
-    client._first_pause_s = 0.001
+    client._call_settings.first_pause_s = 0.001
     judgements = await client.rate([Candidate("q", r) for r in responses])
     assert read_ratings(judgements) == [None if r == "poison" else len(r) for r in responses]
     assert [len(call) for call in stub.calls] == calls
@@ -601,7 +605,7 @@ async def test_the_same_dead_replica_counts_once() -> None:
     dead.replica = "ab12"
     stub = Stub(fault=lambda item: dead if len(stub.calls) < 6 else None)
     client = RewardClient(stub)
-    client._first_pause_s = 0.001
+    client._call_settings.first_pause_s = 0.001
     assert read_ratings(await client.rate([Candidate("q", "aa")])) == [2]
     assert len(stub.calls) == 6
 
@@ -609,7 +613,7 @@ async def test_the_same_dead_replica_counts_once() -> None:
 async def test_a_replica_that_is_only_busy_is_asked_until_the_deadline() -> None:
     stub = Stub(fault=lambda item: EngineUnavailable("HTTP 429") if len(stub.calls) < 6 else None)
     client = RewardClient(stub)
-    client._first_pause_s = 0.001
+    client._call_settings.first_pause_s = 0.001
     assert read_ratings(await client.rate([Candidate("q", "aa")])) == [2]
     assert len(stub.calls) == 6
 
@@ -619,7 +623,7 @@ def test_who_asks_to_wait_is_not_asked_sooner(virtual_clock: VirtualClock) -> No
     busy.retry_after_s = 0.3
     stub = Stub(fault=lambda item: busy if len(stub.calls) < 2 else None)
     client = RewardClient(stub)
-    client._first_pause_s = 0.001
+    client._call_settings.first_pause_s = 0.001
     judgements, seconds = virtual_clock.run(measure(client.rate([Candidate("q", "aa")])))
     assert read_ratings(judgements) == [2]
     assert seconds == pytest.approx(0.3)

@@ -17,7 +17,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import CLOSED, RewardClient
+from autoj_reward.client.call import CLOSED
+from autoj_reward.client.client import RewardClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import (
