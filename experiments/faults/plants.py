@@ -107,7 +107,7 @@ class UnsearchedInput(JudgeInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Attack:
+class DressedResponse:
     """Text that is appended to the weakest response of a question."""
 
     question: int
@@ -133,7 +133,7 @@ def break_marks(text: str) -> str:
     return re.sub(r"[\[\]【】]|(?<!\w)\w(?=\w)", lambda match: f"{match.group()}\u200b", text)
 
 
-def list_attacks(way: str) -> list[Attack]:
+def list_attacks(way: str) -> list[DressedResponse]:
     """Return all texts in all handlings for a way of asking, the response alone included."""
     plants = VERDICT_PLANTS if way == "pairwise" else RATING_PLANTS
     attacks = []
@@ -141,7 +141,7 @@ def list_attacks(way: str) -> list[Attack]:
         for text in ("", *plants, *CONTROLS):
             handlings = ["package", "unsearched"] if text else ["package"]
             handlings += ["broken up"] if text in plants else []
-            attacks += [Attack(question, text, handling) for handling in handlings]
+            attacks += [DressedResponse(question, text, handling) for handling in handlings]
     return attacks
 
 
@@ -183,7 +183,9 @@ async def ask_judge(judge: GenerativeJudge, way: str) -> list[dict[str, Any]]:
             # Without rivals, the response alone won if it got more than half of the match.
             best = max(rival_points.get(items[0].query, [5.0]))
             place = 1 if way == "pairwise" else len(items)
-            as_package = Attack(attack.question, attack.text, "package").make_inputs(way)[0]
+            as_package = DressedResponse(attack.question, attack.text, "package").make_inputs(way)[
+                0
+            ]
             records.append(
                 {
                     "view": view if way == "critique" else way,
