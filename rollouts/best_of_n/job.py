@@ -127,7 +127,7 @@ async def _run_in_this_process(
                 with progress_bar(counts.expected(config)) as advance:
 
                     def progress(judgement: Judgement, reused: bool) -> None:
-                        counts.add(judgement, reused, config.shortlist is not None)
+                        counts.add(judgement, reused)
                         advance(judgement, reused)
 
                     arguments = journal, cluster, progress, add, left_out

@@ -33,7 +33,7 @@ from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.replicas.replica import policy_name
-from autoj_reward.types import BadRow, Judgement, QueryOrTurns, Usage
+from autoj_reward.types import BadRow, QueryOrTurns, Usage
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered
 from rollouts.best_of_n.results import RESULTS, GroupResult, open_joined_results, open_result_files
@@ -149,9 +149,6 @@ async def judge_shard(
     config = job.config
     counts, left_out, lines = Counts(), BadRows(), list[str]()
 
-    def progress(judgement: Judgement, reused: bool) -> None:
-        counts.add(judgement, reused, config.shortlist is not None)
-
     with _place_part(shard, config.output) as folder, _open_journal(config, shard) as journal:
         rows = stages.rows_of(job).part(shard.first, shard.last)
         schedule = JobSchedule(make_journal_sampler(config.policy, journal, unanswered))
@@ -164,7 +161,7 @@ async def judge_shard(
                 group_file.add(pickle.dumps(group))
                 queries, judgements = queries + 1, judgements + len(group.candidates)
 
-            arguments = rows, schedule, journal, cluster, progress, add, left_out, lines.append
+            arguments = rows, schedule, journal, cluster, counts.add, add, left_out, lines.append
             await stages.judge_rows(job, *arguments)
         rest = counts.reused, counts.new, counts.usage, counts.unavailable, left_out, "".join(lines)
         write_json(folder / "part.json", ShardPart(shard, queries, judgements, *rest))

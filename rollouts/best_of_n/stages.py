@@ -257,7 +257,7 @@ class Counts:
     reused: int = 0
     """Judge inputs whose judgement was read from the journal."""
     new: int = 0
-    """Judge inputs that this run asked for, without those that a shortlist was made from."""
+    """Judge inputs that this run asked for."""
     usage: Usage = Usage()
     """Cost of the judge inputs that this run asked for."""
     unavailable: int = 0
@@ -309,10 +309,9 @@ class Counts:
         # Every candidate is rated right after the prompt first.
         return total + self.listed * config.judge.critiques
 
-    def add(self, judgement: Judgement, reused: bool, shortlists: bool) -> None:
+    def add(self, judgement: Judgement, reused: bool) -> None:
         self.reused += reused
         if not reused:
             self.usage += judgement.usage
-        reading = shortlists and judgement.ok and not judgement.critique
-        self.new += not (reused or reading)
+        self.new += not reused
         self.unavailable += judgement.outcome is Outcome.UNAVAILABLE

@@ -78,8 +78,8 @@ class Summary:
     seconds: Mapping[str, float]
     """Duration of each phase. Where the policy runs beside the judge, the phases overlap, and
     `judge` is the time of both. Rates are over the phase `judge`. They count what this run asked
-    for: critiques (or ratings of a judge that writes none) and orders of comparisons, but not the
-    ratings that a shortlist was made from."""
+    for: critiques (or ratings of a judge that writes none), the ratings that a shortlist was made
+    from, and orders of comparisons."""
     judgements_per_second: float | None
     output_tokens_per_second: float | None
     bad_rows: tuple[BadRow, ...]

@@ -281,6 +281,8 @@ def test_a_job_with_a_shortlist(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert " 15/15 " in output.err
     page = (job.output / "report.html").read_text()
     assert "6 of 11 candidates got critiques" in page and "of those with a critique" in page
+    asked = summary["judgements_per_second"] * summary["seconds"]["judge"]
+    assert asked == pytest.approx(15)
     # Only critiques were written, and the same command asks nothing again.
     assert len(list_judged_texts(job.log)) == 5
     assert job.run() == 0
