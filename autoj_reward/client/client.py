@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 from autoj_reward.client.backend import Backend
@@ -389,7 +390,10 @@ class RewardClient:
                 continue
             call = Call(self._call_settings, group)
             self._calls.add(call)
-            call.task.add_done_callback(lambda _, call=call: self._calls.discard(call))
+            call.task.add_done_callback(partial(self._forget_call, call))
+
+    def _forget_call(self, call: Call, _: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
 
     def _group_inputs(self, waitings: Iterable[Waiting]) -> list[list[Waiting]]:
         """Return the inputs grouped by query and context, in lists of at most `chunk`.

@@ -241,7 +241,7 @@ def make_server(app: ASGIApp, drain_s: int) -> uvicorn.Server:
     """
     options = uvicorn.Config(
         app,
-        http=connection_class(AutoHTTPProtocol),  # type: ignore[arg-type]
+        http=connection_class(AutoHTTPProtocol),
         log_config=None,
         access_log=False,
         server_header=False,
