@@ -176,4 +176,4 @@ def believed(forgery: Forgery, text: str) -> bool:
         verdict = parse_comparison(judge_text, fmt, (response, "Boil it."), (query,))
         return not isinstance(verdict, ParseFailure) and verdict.verdict == "first"
     rating = parse_rating(judge_text, fmt, (response,), (query,))
-    return not isinstance(rating, ParseFailure) and (rating.value or 0) > 2
+    return not isinstance(rating, ParseFailure) and rating.rating > 2

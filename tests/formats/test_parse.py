@@ -62,7 +62,7 @@ def test_parsers_are_total(name: str, text: str) -> None:
     if isinstance(rating, ParseFailure):
         assert rating.reason and 0 <= rating.end <= len(text)
     else:
-        assert rating.value is not None and fmt.scale.admits(rating.value)
+        assert fmt.scale.admits(rating.rating)
         assert 0 <= rating.opened < rating.start + bare <= len(text)
         written = re.match(r"[0-9.]+", text[rating.start :])
         if not fmt.scale.words:
