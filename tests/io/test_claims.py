@@ -252,7 +252,7 @@ def test_a_result_of_verdicts_of_a_file_belongs_to_the_file(
     other = verdicts.rename(tmp_path / "other.jsonl")
     capsys.readouterr()
     assert cli.main([*arguments, "--verdicts", str(other)]) == 1
-    assert f"holds the results of the judge {verdicts}" in capsys.readouterr().err
+    assert f"holds the results of {verdicts}" in capsys.readouterr().err
 
 
 SINGLE = {"query": "q", "response": "r"}
