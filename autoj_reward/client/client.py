@@ -371,6 +371,8 @@ class RewardClient:
                 del self._pending[waiting.item]
                 waiting.future.cancel()
             calls = {waiting.call for waiting in waitings if waiting.call}
+            for waiting in waitings:
+                waiting.call = None  # no cycle may hold texts until the garbage collector runs
             await asyncio.gather(*(call.leave() for call in calls))
         for future in futures:
             if not future.cancelled() and (error := future.exception()):

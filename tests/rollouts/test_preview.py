@@ -178,7 +178,7 @@ def test_a_rubric_is_scored_by_its_items(preview: Any) -> None:
     row = {"query": "Why?", "response": GOOD, "rubric": ['Says "light"', 'Says "sun"']}
     out = preview(make_config(judge, rubric={"by": "items"}), [row])
     assert out.count("--- prompt (checklist)") == 2 and '⟦Says "light"⟧' in out
-    assert "item_1: 1, expected" in out and "\nreward: 0.5" in out
+    assert "item_1: Yes, expected" in out and "\nreward: 0.5" in out
     assert "\nreward: 0.5" in preview(make_config(judge), [row])
 
 
