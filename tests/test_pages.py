@@ -297,15 +297,20 @@ def test_a_command_can_begin_on_a_machine_without_data(
     if studies := [word for word in words if word.startswith("experiments.")]:
         [name] = studies
         is_package = Path(name.replace(".", "/")).is_dir()
-        main = importlib.import_module(f"{name}.__main__" if is_package else name).main
-        assert main.__module__ == "experiments.study"  # else it would not stop
-        monkeypatch.setattr("experiments.study.Study", stop)
-        with pytest.raises(Reached):
-            main(words[words.index(name) + 1 :])
-        return
-    calls = [n for n, word in enumerate(words) if re.fullmatch(r"(.*/)?autoj(_reward\.cli)?", word)]
-    arguments = words[calls[0] + 1 :]
-    flags = vars(cli.parser(arguments).parse_args(arguments))
+        module = importlib.import_module(f"{name}.__main__" if is_package else name)
+        arguments = words[words.index(name) + 1 :]
+        if hasattr(module, "make_parser"):
+            flags = vars(module.make_parser().parse_args(arguments))
+        else:
+            assert module.main.__module__ == "experiments.study"  # else it would not stop
+            monkeypatch.setattr("experiments.study.Study", stop)
+            with pytest.raises(Reached):
+                module.main(arguments)
+            return
+    else:
+        is_call = re.compile(r"(.*/)?autoj(_reward\.cli)?").fullmatch
+        arguments = words[[bool(is_call(word)) for word in words].index(True) + 1 :]
+        flags = vars(cli.parser(arguments).parse_args(arguments))
     config = flags.get("config")
     if config and config.startswith("configs/"):
         load_config(kind_of(ROOT / config), config, flags.get("sets", ()))

@@ -52,7 +52,7 @@ TASKS: dict[str, tuple[str, Command]] = {
 """Help line and command of each evaluation."""
 
 
-def _make_parser() -> Parser:
+def make_parser() -> Parser:
     """Return a parser with both evaluations and their flags."""
     top = Parser(prog="python -m experiments.paper", description="The paper's own evaluations.")
     places = top.add_subparsers(required=True, metavar="TASK")
@@ -67,7 +67,7 @@ def _make_parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one evaluation. Return 0 when it is done, 1 after an explained error, 130 if
     interrupted."""
-    flag_values = vars(_make_parser().parse_args(arguments))
+    flag_values = vars(make_parser().parse_args(arguments))
     run = flag_values.pop("run")
     return explain_errors("experiments.paper", lambda: run(**flag_values))
 
