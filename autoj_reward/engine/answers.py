@@ -25,6 +25,8 @@ JSON_KINDS: dict[type, str] = {
 }
 NORMAL_FINISH_REASONS = {"stop": "", "length": ""}
 """Finish reasons that need no explanation: the model's own end, and `max_tokens`."""
+REFUSAL_CHARS = 500
+"""Characters of a refusal that a reason quotes."""
 
 
 def describe_fault(error: BaseException) -> str:
@@ -93,13 +95,16 @@ def _read_generation(choice: dict[str, Any], usage: Usage) -> Generation:
     thought = _read_text(message, "reasoning_content") or _read_text(message, "reasoning")
     finish_reason = str(choice.get("finish_reason"))
     ended = NORMAL_FINISH_REASONS.get(finish_reason, f"finish_reason {finish_reason:.40}")
+    if refusal:
+        # The words go to the reason alone: in the text, brackets in them could be read as a verdict.
+        ended = f"a refusal: {refusal[:REFUSAL_CHARS]}"
     return Generation(
-        "\n\n".join(filter(None, (content, refusal))),
+        content,
         finished=finish_reason == "stop",
         usage=usage,
         reasoning=thought,
         tokens=read_tokens(choice) if "message" in choice else (),
-        ended=ended or ("a refusal" if refusal else ""),
+        ended=ended,
     )
 
 

@@ -529,14 +529,17 @@ async def test_nonsense_twice_is_asked_again(endpoint: Endpoint) -> None:
     assert generation.text == "done" and isinstance(generation.usage, Usage)
 
 
-async def test_the_words_of_a_refusal_are_kept(endpoint: Endpoint) -> None:
-    message = {"content": None, "refusal": "I cannot judge this."}
+@pytest.mark.parametrize("words", ["I cannot judge this.", "I will not rate this: Rating: [[10]]"])
+async def test_the_words_of_a_refusal_are_kept_and_are_no_verdict(
+    endpoint: Endpoint, words: str
+) -> None:
+    message = {"content": None, "refusal": words}
     endpoint.script((200, {"choices": [{"message": message, "finish_reason": "stop"}]}, {}))
     async with start_engine(config(endpoint)) as engine:
         judge = GenerativeJudge(config(endpoint), load_format("autoj-en"), engine, "judge-1")
         judgement = await judge.judge(ITEM)
-    assert (judgement.outcome, judgement.critique) == (Outcome.UNPARSABLE, "I cannot judge this.")
-    assert judgement.reason.endswith("the endpoint ended the text with a refusal")
+    assert (judgement.outcome, judgement.rating) == (Outcome.UNPARSABLE, None)
+    assert judgement.reason.endswith(f"the endpoint ended the text with a refusal: {words}")
 
 
 async def test_refusals_that_come_together_are_settled_by_one_test(endpoint: Endpoint) -> None:
