@@ -96,7 +96,7 @@ def _read_generation(choice: dict[str, Any], usage: Usage) -> Generation:
     finish_reason = str(choice.get("finish_reason"))
     ended = NORMAL_FINISH_REASONS.get(finish_reason, f"finish_reason {finish_reason:.40}")
     if refusal:
-        # The words go to the reason alone: in the text, brackets in them could be read as a verdict.
+        # Only the reason gets the words: in the text, brackets in them could be read as a verdict.
         ended = f"a refusal: {refusal[:REFUSAL_CHARS]}"
     return Generation(
         content,
