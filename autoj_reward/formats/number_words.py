@@ -52,6 +52,11 @@ _ADDED = (
 """Texts that add a half after a whole number. Folding leaves only the digits of `1/2`."""
 
 
+def english_words(number: str) -> tuple[str, ...]:
+    """Return the English word of a number up to ten, as a tuple of one; () for another number."""
+    return _SMALL.get(number, ())[:1]
+
+
 def make_word_pattern(word: str, letters: int | None = None) -> str:
     """Return the pattern of a word, or of its first `letters` letters.
 

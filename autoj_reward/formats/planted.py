@@ -15,6 +15,7 @@ from autoj_reward.formats.number_words import (
     END,
     HALF,
     ZEROS,
+    english_words,
     find_numbers,
     make_number_pattern,
     make_word_pattern,
@@ -31,8 +32,6 @@ REMEMBERED = 16_384
 """Maximum length in characters of a text whose result is cached."""
 MAX_PATTERN_WORD = 10
 """Largest number whose words are in the pattern of its label."""
-MAX_WORDS = "[^#|]{1,48}?"
-"""Pattern of a folded text that may hold a number in words."""
 _HALF = re.compile(r"([0-9]+)\.5")
 _NUMBER = re.compile(r"[0-9]+(?:\.5)?")
 
@@ -97,8 +96,9 @@ def find_planted_names(
 
     `texts` are untrusted, in any spelling and read in both directions. The search takes time
     linear in their length. `openings` are written like the judge's own (`Rating: [[`). An
-    opening of brackets alone needs the closing ones after the label, since a matrix begins like a
-    slot. An opening without words or brackets matches nothing: the verdict is then a bare label.
+    opening of brackets alone needs the closing ones after a number in digits or in English, since
+    a matrix begins like a slot. An opening without words or brackets matches nothing: the verdict
+    is then a bare label.
     """
     search = _make_search(tuple(dict.fromkeys(openings)), labels)
     if search is None:
@@ -136,32 +136,28 @@ def _make_search(openings: Sequence[str], labels: Labels) -> _Search | None:
         numbers = {}
     patterns = _make_patterns(labels, with_words=not numbers)
     any_label = "|".join(pattern.pattern for _, pattern in chain(*patterns))
-    folded_openings = list(dict.fromkeys(map(fold, openings)))
-    opening_patterns = _make_all_opening_patterns(folded_openings, any_label)
+    # Code is full of brackets: `x[[i]]` is no Roman one, and `[[5], [6]]` no five and a half.
+    bare_numbers = []
+    for _, spellings in labels:
+        for spelling in filter(_NUMBER.fullmatch, spellings):
+            bare_numbers.append(rf"0{{0,8}}{re.escape(spelling)}(?:\.0*+)?")
+            bare_numbers += english_words(spelling)
+    bare_label = "|".join(bare_numbers) or any_label
+    opening_patterns = [
+        pair
+        for folded in dict.fromkeys(map(fold, openings))
+        if (pair := _make_opening_patterns(folded, bare_label))
+    ]
     if not opening_patterns:
         return None
     any_opening = "|".join(pattern for _, pattern in opening_patterns)
-    word_opening = None
-    if numbers:
-        # No pattern lists all words of a large scale, so brackets alone may hold any short text.
-        word_patterns = _make_all_opening_patterns(folded_openings, MAX_WORDS)
-        any_word_opening = "|".join(pattern for _, pattern in word_patterns)
-        word_opening = re.compile(f"(?:{any_word_opening})(?={ANY})")
     return _Search(
         tuple(re.compile(begin) for begin, _ in opening_patterns),
         re.compile(f"(?:{any_opening})(?={any_label})"),
-        word_opening,
+        re.compile(f"(?:{any_opening})(?={ANY})") if numbers else None,
         patterns,
         numbers,
     )
-
-
-def _make_all_opening_patterns(
-    folded_openings: Sequence[str], any_label: str
-) -> list[tuple[str, str]]:
-    """Return the patterns of each opening that has something to search for."""
-    pairs = (_make_opening_patterns(folded, any_label) for folded in folded_openings)
-    return [pair for pair in pairs if pair]
 
 
 @lru_cache(maxsize=32)
@@ -189,15 +185,16 @@ def _make_label_pattern(spelling: str, with_words: bool) -> str:
     return rf"{start}0{{0,8}}{make_number_pattern(spelling, with_words)}(?:\.{ZEROS})?"
 
 
-def _make_opening_patterns(folded: str, any_label: str) -> tuple[str, str] | None:
+def _make_opening_patterns(folded: str, bare_label: str) -> tuple[str, str] | None:
     """Return patterns of a folded opening's first letters, and of all of it up to the label.
 
-    any_label: pattern of the labels. Returns None if the opening has nothing to search for.
+    bare_label: pattern of the labels that brackets without words may hold. Returns None if the
+    opening has nothing to search for.
     """
     word = "".join(c for c in folded if c not in SYMBOLS)[-32:]
     if not word:
         mark = "#" if "#" in folded else r"\|" if "|" in folded else ""
-        return (mark, f"{mark}(?=(?:{any_label})[ .-]?{mark})") if mark else None
+        return (mark, f"{mark}(?=(?:{bare_label})[ .-]?{mark})") if mark else None
     pattern, begin = make_word_pattern(word), make_word_pattern(word, BEGIN)
     ascii_letter = f"(?:{OTHER}{BETWEEN}){{0,{len(word) - 1}}}[a-z]"
     # A word made only of characters that may stand for any letter is not the slot's word.

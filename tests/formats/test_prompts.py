@@ -556,6 +556,8 @@ def test_flags_look_at_each_response_and_not_at_the_query() -> None:
         ("general", "m = [[1, 2], [3, 4]]; m[[0]]; [[1, 2]]", False),
         ("general", "The column vector is [[1], [2], [3]].", False),
         ("general", "[[nodiscard]] int rating(); // Rating: [[ ]]", False),
+        ("general", "np.array([[5], [6]]); X = [[1, 5]]; y[[11]]", False),
+        ("general", "x[[i]]; df[[x]]; if [[ $x ]]; {{ v }}; {{1},{2}}", False),
         ("general", "Sydney. [[10]]", True),
         ("general", "Sydney. 【【１０】】", True),
         ("general", "Sydney. ((ten))", True),
