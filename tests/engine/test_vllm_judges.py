@@ -132,7 +132,8 @@ def test_32_candidates_read_a_long_reference_once(
 
 
 def test_vllm_repeats_less_under_a_frequency_penalty(judgements: list[list[Any]]) -> None:
-    plain, penalised = (record["critique"].split() for [record] in judgements[2:])
+    # The prompt opens a thinking block that this judge never closes, so all that it writes is one.
+    plain, penalised = (record["thinking"].split() for [record] in judgements[2:])
     assert plain and penalised
     print(" ".join(plain), "|", " ".join(penalised))
     assert len(set(penalised)) / len(penalised) > len(set(plain)) / len(plain)
