@@ -45,7 +45,8 @@ class LoopThread:
         self._loop.call_soon_threadsafe(callback, *arguments)
 
     def stop(self) -> None:
-        """End the thread. Work that has not ended is never resumed."""
+        """Cancel work that has not ended, wait for it, and end the thread."""
+        self.submit(_cancel_other_tasks()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -61,3 +62,11 @@ class LoopThread:
                 LOG.warning("a task on the judge's event loop raised %r", error)
             else:
                 return
+
+
+async def _cancel_other_tasks() -> None:
+    """Cancel all tasks of this loop. What an interrupted caller had opened is closed by them."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

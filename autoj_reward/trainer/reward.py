@@ -321,14 +321,11 @@ class RewardModel:
                 loop.stop()
 
     async def _end(self) -> None:
-        """Close the judge, and cancel other work on its event loop after GRACE_S."""
+        """Close the judge, and leave GRACE_S to other work on its event loop."""
         await self._model.__aexit__()
         open_tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if open_tasks:  # the judge's calls end at once with their error; `run` may hold other work
-            _, open_tasks = await asyncio.wait(open_tasks, timeout=GRACE_S)
-        for task in open_tasks:
-            task.cancel()
-        await asyncio.gather(*open_tasks, return_exceptions=True)
+            await asyncio.wait(open_tasks, timeout=GRACE_S)
 
     def _forget_parent(self) -> None:
         """Drop the parent's judge in a forked process, where no thread runs its event loop."""
