@@ -15,8 +15,13 @@ TEXT_PARTS = ("text", "input_text", "output_text")
 """Types of content parts that are read, in chat completions and the Responses API."""
 UNREAD_PARTS = re.compile("thinking|reasoning|summary|refusal|tool|function")
 """Types of content parts that are neither text nor media. They are left out."""
-MEDIA_KEYS = ("audio", "image", "images", "video", "videos", "file", "files", "attachments")
-"""Keys of a message that hold pictures, sound or files beside its content."""
+MEDIA_PARTS = re.compile("image|audio|video|file|screenshot")
+"""Types of content parts that are media. A tool's type may name a picture, too."""
+MEDIA_KEYS = re.compile(
+    "(?:input_)?(?:audio|image|video|file|attachment)s?(?:_urls?)?"
+    "|pixel_values|experimental_attachments"
+)
+"""Keys of a message or a part that hold pictures, sound or files beside its text."""
 ROLES = {"developer": "system", "function": "tool"}
 """Roles that chat APIs have renamed, with the name that is used here."""
 MAX_TURNS = 1024
@@ -331,16 +336,34 @@ def _convert_message(message: Any, where: str) -> Turn:
 
 def _find_media(message: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the kinds of media in a message: types of parts of its content, and keys beside it."""
-    kinds = [key for key in MEDIA_KEYS if not _is_empty(message.get(key))]
-    content = message.get("content")
-    if isinstance(content, Sequence) and not isinstance(content, str):
-        kinds += [kind for part in content if (kind := _other_type(part))]
+    kinds = _find_media_keys(message)
+    waiting = [message.get("content")]
+    while waiting:
+        content = waiting.pop()
+        if not isinstance(content, Sequence) or isinstance(content, str):
+            continue
+        for part in content:
+            if isinstance(part, Mapping):
+                kinds += filter(None, [_media_type(part), *_find_media_keys(part)])
+                waiting.append(part.get("content"))  # a tool's result is a list of parts
     media = message.get("media")
     if isinstance(media, list):  # as `messages_of` wrote it, here or in another process
         kinds += [kind if isinstance(kind, str) else "media" for kind in media]
     elif not _is_empty(media):
         kinds.append("media")
-    return tuple(dict.fromkeys(kind for kind in kinds if not UNREAD_PARTS.search(kind)))
+    return tuple(dict.fromkeys(kinds))
+
+
+def _find_media_keys(fields: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a message or a part under which media stands."""
+    keys = (key for key in fields if isinstance(key, str) and MEDIA_KEYS.fullmatch(key))
+    return [key for key in keys if not _is_empty(fields[key])]
+
+
+def _media_type(part: Mapping[str, Any]) -> str:
+    """Return the type of a content part that is media; "" for another part."""
+    kind = _other_type(part)
+    return "" if UNREAD_PARTS.search(kind) and not MEDIA_PARTS.search(kind) else kind
 
 
 def _is_empty(value: Any) -> bool:

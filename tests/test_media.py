@@ -37,6 +37,12 @@ MEDIA: dict[str, dict[str, Any]] = {
     "a column beside the text": {"content": "What is this?", "images": ["a.png"]},
     "a spoken answer": {"content": None, "audio": {"id": "a"}},
     "an unknown type": {"content": [TEXT, {"type": "hologram"}]},
+    "a tool's picture": {
+        "content": [TEXT, {"type": "tool_result", "content": [{"type": "image", "source": {}}]}]
+    },
+    "a tool's type": {"content": [TEXT, {"type": "tool_image", "image_url": {"url": "u"}}]},
+    "a picture in a part of text": {"content": [TEXT | {"image": "a.png"}]},
+    "an address beside the text": {"content": "What is this?", "image_url": "u"},
 }
 """Messages with media, without their role."""
 NO_MEDIA: dict[str, dict[str, Any]] = {
@@ -44,6 +50,7 @@ NO_MEDIA: dict[str, dict[str, Any]] = {
     "reasoning": {"content": [{"type": "reasoning_text", "text": "x"}, TEXT]},
     "a refusal": {"content": [TEXT, {"type": "refusal", "refusal": "no"}]},
     "tools": {"content": [TEXT, {"type": "tool_use", "name": "f", "input": {}}]},
+    "a tool's words": {"content": [TEXT, {"type": "tool_result", "content": [TEXT]}]},
     "unused columns": {"content": [TEXT | {"image": None}], "images": [], "audio": None},
 }
 
