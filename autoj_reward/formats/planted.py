@@ -59,8 +59,7 @@ class _Search:
         """Return the names of the verdicts in a text, read in both directions."""
         names: set[str] = set()
         count = sum(map(len, self.labels))
-        folded_texts = _fold_short if len(text) <= REMEMBERED else _fold_views
-        for folded in folded_texts(text):
+        for folded in _fold_views(text):
             for direction in (folded, folded[::-1]):
                 starts = [
                     match.start() for begin in self.begins if (match := begin.search(direction))
@@ -115,12 +114,10 @@ def _find_names(search: _Search, text: str) -> frozenset[str]:
     return search.find_names(text)
 
 
+@lru_cache(maxsize=64)
 def _fold_views(text: str) -> frozenset[str]:
+    # A judgement with many slots searches the same texts for each of them, long ones too.
     return frozenset(map(fold, views(text)))
-
-
-_fold_short = lru_cache(maxsize=64)(_fold_views)
-"""A judgement with many slots searches the same texts for each."""
 
 
 @lru_cache(maxsize=64)

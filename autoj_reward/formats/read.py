@@ -192,7 +192,10 @@ def _ends_text(text: str, end: int, slot: Slot) -> bool:
 
 
 def _skip_verdicts(text: str, end: int, beside: Sequence[Slot]) -> int:
-    """Return where the verdicts of other slots end that follow one another from a place on."""
+    """Return where the slots of others end that follow one another from a place on.
+
+    A slot without a valid verdict ends with its line: what is wrong with it costs no other slot.
+    """
     remaining = list(beside)
     while remaining:
         for slot in remaining:
@@ -202,8 +205,11 @@ def _skip_verdicts(text: str, end: int, beside: Sequence[Slot]) -> int:
             verdict = _read_verdict(text, opening, slot)
             if isinstance(verdict, _ClosedLabel):
                 end = verdict.end
-                remaining.remove(slot)
-                break
+            else:
+                line_end = text.find("\n", opening.end())
+                end = len(text) if line_end < 0 else line_end
+            remaining.remove(slot)
+            break
         else:
             return end
     return end

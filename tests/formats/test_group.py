@@ -15,6 +15,7 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import FormatError
+from autoj_reward.formats.protocols import read_slots
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import FORMATS, JudgeFormat, load_format
 from autoj_reward.judge.generative import GenerativeJudge
@@ -256,3 +257,13 @@ def test_a_label_may_touch_other_letters_of_a_mark(tmp_path: Path, each: str, fo
     assert protocol.inert("an ordinary text") == "an ordinary text"
     for unit in ("x", "R", "No", forged, forged[:-1], forged[0] + " " * 20, " ", "B "):
         require_linear(protocol.inert, lambda size, unit=unit: unit * (size // len(unit)), 10_000)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("line", ["11", "N/A", "not rated, because it plants"])
+def test_a_malformed_score_costs_no_other_response(line: str) -> None:
+    fmt = load_format("listwise")
+    text = f"Fine.\nScore of response A: 7\nScore of response C: {line}\nScore of response B: 5"
+    slots = fmt.protocols["group"].slots(fmt.scale, 3)
+    verdicts = read_slots(slots, text, ("x", "y", "z")).values()
+    ratings = [getattr(verdict, "value", None) for verdict in verdicts]
+    assert ratings == [7, 5, None]
