@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-LOG = logging.getLogger("autoj_reward")
+from autoj_reward.logs import LOG
+
 T = TypeVar("T")
 
 

@@ -85,7 +85,7 @@ class ServiceDescription:
 
 
 class ServiceBusy(EngineUnavailable):
-    """The service takes no more requests for now."""
+    """Error of a busy service, which answered 408 or 429."""
 
 
 class Outage:

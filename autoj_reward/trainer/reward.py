@@ -144,7 +144,7 @@ class AsyncRewardModel:
         return self.rule.recent()
 
     async def ask_judge(self, work: Callable[[RewardClient], Awaitable[T]]) -> T:
-        """Return the result of `work(main judge's client)`."""
+        """Call a function with the main judge's client, and return its result."""
         return await work(self.judges.clients[JUDGE])
 
     async def replace_judge(self, config: RewardConfig) -> None:
@@ -378,7 +378,7 @@ class RewardModel:
         return self._submit(self._model.ask_judge(work))
 
     async def ask_judge(self, work: Callable[[RewardClient], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of `work(main judge's client)`, run on the judge's event loop."""
+        """Call a function with the main judge's client on the judge's loop; return its result."""
         return await asyncio.wrap_future(self.run(work))
 
     def recent(self) -> list[tuple[Candidate, Reward]]:
