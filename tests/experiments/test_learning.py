@@ -93,7 +93,7 @@ def test_the_learning_of_a_scripted_judge(
     assert run_study() == results
     # A rating that the program would not grant is found.
     journal = tmp_path / "out" / "grpo-0" / "journal.sqlite"
-    with sqlite3.connect(journal) as db:
+    with closing(sqlite3.connect(journal, isolation_level=None)) as db:
         columns = "key, judge, outcome, input, judgement, at"
         row = db.execute(f"SELECT {columns} FROM judgements LIMIT 1").fetchone()
         key, judge, outcome, judge_input, _, at = row
