@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import RewardConfig, check
 from autoj_reward.errors import EngineError
 from autoj_reward.io.chart import curves
@@ -185,7 +185,7 @@ def replay(steps: Sequence[Step], main: Script, audit: Script) -> list[dict[str,
     with RewardModel(check(RewardConfig, data, "replay")) as model:
         assert model.audit
 
-        async def settle(client: RewardClient) -> None:
+        async def settle(client: JudgeClient) -> None:
             assert model.audit
             await asyncio.gather(*model.audit.in_flight)
 

@@ -14,13 +14,13 @@ from itertools import chain
 from typing import Literal
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.session import client_of
 from autoj_reward.config import JudgeConfig, RubricConfig
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.spec import JudgeSpec, judge_spec
-from autoj_reward.questions.rubric import RubricScore
+from autoj_reward.questions.rubric import RubricScore, rubric_question
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, Usage
 
@@ -64,7 +64,7 @@ RUBRIC_WAYS = {
 
 
 @asynccontextmanager
-async def open_ways(base: JudgeConfig) -> AsyncIterator[Callable[[RubricWay], RewardClient]]:
+async def open_ways(base: JudgeConfig) -> AsyncIterator[Callable[[RubricWay], JudgeClient]]:
     """Start an engine in this process, and yield a function from a way of judging to its client.
 
     All clients use the engine, and so its prefix cache. No two ways have a prompt in common.
@@ -73,11 +73,11 @@ async def open_ways(base: JudgeConfig) -> AsyncIterator[Callable[[RubricWay], Re
     engine = make_judge(RUBRIC_WAYS["items"].make_spec(base)).engine
     await engine.start()
 
-    def make_client(way: RubricWay) -> RewardClient:
+    def make_client(way: RubricWay) -> JudgeClient:
         spec = way.make_spec(base)
         judge = make_judge(spec)
         judge.engine = engine
-        return client_of(spec, LocalBackend(JudgeReplica(judge)), max_ongoing(spec.config, 0))
+        return client_of(spec, LocalBackend(spec, JudgeReplica(judge)), max_ongoing(spec.config, 0))
 
     try:
         yield make_client
@@ -86,10 +86,12 @@ async def open_ways(base: JudgeConfig) -> AsyncIterator[Callable[[RubricWay], Re
 
 
 async def score_and_time(
-    client: RewardClient, candidates: Sequence[Candidate], rubric: RubricConfig
+    client: JudgeClient, candidates: Sequence[Candidate], rubric: RubricConfig
 ) -> tuple[list[RubricScore], float]:
     """Return the scores of all responses, asked for at once, and the seconds that they took."""
-    questions = [client.question_of_rubric(candidate, rubric) for candidate in candidates]
+    questions = [
+        rubric_question(candidate, client.facts, client.asks, rubric) for candidate in candidates
+    ]
     started = time.monotonic()
     scores = await client.answer(questions)
     return scores, time.monotonic() - started

@@ -33,8 +33,6 @@ from autoj_reward.journal.reading import Entry, Reader
 from autoj_reward.judge.prompt_text import CLOSE, OPEN, load_prompt_tokenizer, prompt_text
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.unused import load_run
-from autoj_reward.questions.relative import default_relative
-from autoj_reward.questions.rubric import default_rubric
 from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.reward import RewardModel
@@ -169,9 +167,9 @@ def _add_default_scoring(config: RewardConfig) -> RewardConfig:
     spec = judge_spec(config.judge)
     if config.scoring or config.service or spec.rates:
         return config
-    if spec.max_items is not None:
-        return config.model_copy(update={"rubric": default_rubric(spec.max_items)})
-    return config.model_copy(update={"relative": default_relative(spec.max_group)})
+    if spec.facts.max_items is not None:
+        return config.model_copy(update={"rubric": spec.facts.default_rubric})
+    return config.model_copy(update={"relative": spec.facts.default_relative})
 
 
 def _add_journal(config: RewardConfig, journal: Path) -> RewardConfig:

@@ -12,12 +12,10 @@ import httpx
 import pytest
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.journal import Journal
-from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from autoj_reward.service.gateway import Limits
 from autoj_reward.types import Candidate, Judgement, Outcome
@@ -72,9 +70,7 @@ def jumping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_backend(**script: object) -> LocalBackend:
-    return LocalBackend(
-        JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake", script=script))))
-    )
+    return LocalBackend(judge_spec(JudgeConfig(kind="fake", script=script)))
 
 
 @pytest.mark.usefixtures("jumping")
@@ -86,9 +82,9 @@ def test_deadlines_and_pauses_keep_while_the_clock_jumps(
 
     async def rate() -> tuple[Sequence[Judgement], float, Sequence[Judgement]]:
         backend = make_backend(fail={"hang": "hang"}, latency_s=0.05)
-        client = RewardClient(backend, journal=journal, deadline_s=5.0, chunk=1)
+        client = JudgeClient(backend, journal=journal, limits=ClientLimits(deadline_s=5.0, chunk=1))
         judgements, seconds = await measure(client.rate(candidates))
-        again = await RewardClient(backend, journal=journal).rate(candidates[:1])
+        again = await JudgeClient(backend, journal=journal).rate(candidates[:1])
         return judgements, seconds, again
 
     (first, hung, last), seconds, again = virtual_clock.run(rate())
@@ -105,7 +101,7 @@ def test_deadlines_and_pauses_keep_while_the_clock_jumps(
 def test_the_service_answers_in_time_while_the_clock_jumps(virtual_clock: VirtualClock) -> None:
     async def list_statuses() -> list[int]:
         backend = make_backend(fail={"hang": "hang"}, latency_s=0.05)
-        app = make_app(RewardClient(backend), "secret", Limits(deadline_s=5.0, body_s=5.0))
+        app = make_app(JudgeClient(backend), "secret", Limits(deadline_s=5.0, body_s=5.0))
         statuses = []
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app.guard),

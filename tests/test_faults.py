@@ -1,4 +1,4 @@
-"""Faults between a RewardClient and its service: one answer each, whatever comes."""
+"""Faults between a JudgeClient and its service: one answer each, whatever comes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ import httpx
 import pytest
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.client.session import open_judge, open_service
 from autoj_reward.config import JudgeConfig, ReplicaConfig, ServiceConfig
 from autoj_reward.errors import ConfigError, EngineError, JournalError
 from autoj_reward.journal import Journal
-from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from autoj_reward.types import Candidate, Judgement, Outcome
 from tests.judgements import rated
@@ -130,11 +128,11 @@ async def judge_candidates(
     async with await start_server(faults) as server:
         port = server.sockets[0].getsockname()[1]
         backend = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 5)
-        client = RewardClient(
+        client = JudgeClient(
             backend,
             journal=journal,
-            deadline_s=30,
             progress=lambda judgement, reused: reported_judgements.append(judgement),
+            limits=ClientLimits(deadline_s=30),
         )
         client._call_settings.first_pause_s = 0.001
         try:
@@ -166,7 +164,7 @@ async def test_a_service_is_asked_as_often_as_its_judge_would_be(
         port = server.sockets[0].getsockname()[1]
         service = ServiceConfig(address=f"http://127.0.0.1:{port}")
         async with open_service(service, judge) as remote_judge, open_judge(judge) as local_judge:
-            assert remote_judge.critiques == local_judge.critiques == critiques
+            assert remote_judge.asks.critiques == local_judge.asks.critiques == critiques
 
 
 async def test_a_refusal_for_good_is_raised_at_once() -> None:
@@ -294,10 +292,10 @@ async def test_as_much_is_in_flight_as_the_service_takes_on(
     async with await start_server([]) as server:
         service = ServiceConfig(address=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         async with open_service(service, JudgeConfig()) as client:
-            assert client.max_in_flight == 7
+            assert client.limits.max_in_flight == 7
         judge = JudgeConfig(serve=ReplicaConfig(max_ongoing=3))
         async with open_service(service, judge) as client:
-            assert client.max_in_flight == 3
+            assert client.limits.max_in_flight == 3
 
 
 async def test_a_service_of_another_scale_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,12 +330,12 @@ LONG = [Candidate("q", random.Random(n).randbytes(5000).hex()) for n in range(3)
 async def test_a_full_disk_stops_a_job_and_what_was_stored_stays(tmp_path: Path) -> None:
     path = tmp_path / "j.sqlite"
     journal = Journal(path)
-    backend = LocalBackend(JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake")))))
-    before = await RewardClient(backend, journal=journal).rate(LONG[:1])
+    backend = LocalBackend(judge_spec(JudgeConfig(kind="fake")))
+    before = await JudgeClient(backend, journal=journal).rate(LONG[:1])
     journal.close()
     journal = open_full_journal(path)
     answers: list[tuple[Judgement, bool]] = []
-    client = RewardClient(backend, journal=journal, progress=lambda *answer: answers.append(answer))
+    client = JudgeClient(backend, journal=journal, progress=lambda *answer: answers.append(answer))
     with pytest.raises(JournalError) as caught:
         await client.rate(LONG)
     assert str(caught.value).startswith(f"journal {path}: database or disk is full")
@@ -353,8 +351,8 @@ async def test_a_service_with_a_full_disk_refuses_until_there_is_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = open_full_journal(tmp_path / "j.sqlite")
-    backend = LocalBackend(JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake")))))
-    app = make_app(RewardClient(backend, journal=journal), "secret")
+    backend = LocalBackend(judge_spec(JudgeConfig(kind="fake")))
+    app = make_app(JudgeClient(backend, journal=journal), "secret")
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app.guard),
         base_url="http://service",

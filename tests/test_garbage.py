@@ -9,12 +9,10 @@ import json
 from starlette.types import ASGIApp, Message, Scope
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import JudgeConfig
-from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.processes import GC_THRESHOLD, relaxed_gc
-from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from experiments.faults.server import HEADERS, TOKEN
 
@@ -56,8 +54,8 @@ def test_it_looks_seldom_and_afterwards_as_before() -> None:
 
 
 async def test_a_request_leaves_nothing_for_it_to_find() -> None:
-    backend = LocalBackend(JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake")))))
-    app = make_app(RewardClient(backend), TOKEN).guard
+    backend = LocalBackend(judge_spec(JudgeConfig(kind="fake")))
+    app = make_app(JudgeClient(backend), TOKEN).guard
     assert await request_rating(app, "first") == 200
     gc.collect()
     gc.disable()

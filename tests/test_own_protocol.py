@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
@@ -97,7 +97,7 @@ def test_through_a_service(spec: JudgeSpec) -> None:
                 address = f"http://127.0.0.1:{port}"
                 backend = await HttpBackend.connect(address, "secret", 10)
                 try:
-                    client = RewardClient(backend, deadline_s=30)
+                    client = JudgeClient(backend, limits=ClientLimits(deadline_s=30))
                     [answer] = await client.answer([QUESTION])
                 finally:
                     await backend.close()
@@ -117,7 +117,9 @@ def test_it_travels_to_replicas_that_never_heard_of_it(spec: JudgeSpec) -> None:
     cluster = Cluster()
     try:
         backend = cluster.deploy_judge(spec)
-        [answer] = asyncio.run(RewardClient(backend, deadline_s=120).answer([QUESTION]))
+        [answer] = asyncio.run(
+            JudgeClient(backend, limits=ClientLimits(deadline_s=120)).answer([QUESTION])
+        )
     finally:
         cluster.close()
         cloudpickle.unregister_pickle_by_value(own_protocol)

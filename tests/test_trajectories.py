@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.cli.main import main
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import JudgeConfig, RelativeConfig, RewardConfig
 from autoj_reward.conversation import Shows, Trajectory, Turn, response_of, to_plain_text
@@ -22,6 +22,7 @@ from autoj_reward.formats.render import Prompt, answered_prompt, flags, render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.journal import Journal, judgement_key
+from autoj_reward.models.facts import Asks
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import GRPOReward
 from autoj_reward.types import Candidate, JudgeInput, Pair
@@ -304,7 +305,9 @@ def test_turns_over_http(tmp_path: Path) -> None:
 
     async def run(port: int) -> None:
         remote = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
-        client = RewardClient(remote, deadline_s=60, shows="trajectory")
+        client = JudgeClient(
+            remote, asks=Asks(shows="trajectory"), limits=ClientLimits(deadline_s=60)
+        )
         candidate = Candidate("2+2?", response_of(TURNS, "final"))
         assert [judgement.rating for judgement in await client.rate([candidate])] == [9]
         group = [
@@ -334,7 +337,9 @@ def test_a_service_scores_messages(case: str, tmp_path: Path) -> None:
 
     shows, status, shown = SCORED[case]
     log = tmp_path / "log"
-    client = RewardClient(script_backend(log=str(log)), deadline_s=60, shows=shows)
+    client = JudgeClient(
+        script_backend(log=str(log)), asks=Asks(shows=shows), limits=ClientLimits(deadline_s=60)
+    )
     with call_app(make_app(client, "secret")) as call:
         candidate = {"query": "2+2?", "response": TURNS}
         reply = call("POST", "/v1/score", json={"candidates": [candidate]})

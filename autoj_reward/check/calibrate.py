@@ -107,9 +107,9 @@ def calibrate_judge(
         )
 
     def count_inputs(group: LabelledGroup) -> int:
-        return spec.critiques * len(group.responses)
+        return spec.asks.critiques * len(group.responses)
 
-    with judged_by(spec.name, Path(output), Path(output), vote=spec.vote):
+    with judged_by(spec.name, Path(output), Path(output), vote=spec.asks.vote):
         cost = ask_each(
             spec, journal, groups, rate, record_ratings, "rating", count_inputs, view=view
         ).fields()
@@ -194,8 +194,8 @@ def _fit_calibration(
         )
     return {
         "view": view,
-        "critiques": spec.critiques,
-        "vote": spec.vote,
+        "critiques": spec.asks.critiques,
+        "vote": spec.asks.vote,
         "method": "isotonic" if rows.isotonic else "linear",
         "scale": rows.scale,
         "n": len(rows.labels),
@@ -235,7 +235,7 @@ def _compute_errors(rows: LabelledNumbers, spec: JudgeSpec) -> ResultFields:
 
     The raw one is None if a label is not on the judge's scale.
     """
-    low, high = spec.scale or (float("inf"), float("-inf"))
+    low, high = spec.facts.scale or (float("inf"), float("-inf"))
     on_scale = low <= rows.scale[0] and rows.scale[1] <= high
     mapped_numbers, mean_labels = rows.predict_held_out()
     predictions_by_name = {

@@ -48,7 +48,7 @@ class CheckCase:
         repeated_inputs = [
             item for question in self.questions(self.again) for item in question.inputs()
         ]
-        inputs += [resampled(item, self.spec.critiques) for item in repeated_inputs]
+        inputs += [resampled(item, self.spec.asks.critiques) for item in repeated_inputs]
         return inputs + (self.comparison.inputs() if self.compared else [])
 
     async def answer(self, ask: Ask) -> tuple[JudgedCase, list[Judgement]]:
@@ -58,7 +58,7 @@ class CheckCase:
         async def ask_again(
             items: Sequence[JudgeInput], view: View | None = None
         ) -> list[Judgement]:
-            return await ask([resampled(item, self.spec.critiques) for item in items], view)
+            return await ask([resampled(item, self.spec.asks.critiques) for item in items], view)
 
         repeated_judgements = await rate_all(self.questions(self.again), ask_again)
         comparison = await self.comparison.answer(ask) if self.compared else None

@@ -130,7 +130,7 @@ def measure_failed(checked: Checked) -> Measurement:
 
 def measure_forced(checked: Checked) -> Measurement:
     """Measure the share of judgements whose rating was read at a forced slot."""
-    if not (checked.spec.config.critique and checked.spec.scale):
+    if not (checked.spec.config.critique and checked.spec.facts.scale):
         return Measurement(None, "the judge writes no critique")
     columns = ([row.judgements[name] for row in checked.rows] for name in PLAIN)
     flags = [
@@ -219,7 +219,7 @@ def measure_resamples(checked: Checked) -> Measurement:
     estimate = _measure_flips(
         checked, checked.read_repeated("good") - checked.read_repeated("flawed")
     )
-    critiques = 2 * checked.spec.critiques if checked.spec.critiques < 8 else 0
+    critiques = 2 * checked.spec.asks.critiques if checked.spec.asks.critiques < 8 else 0
     return Measurement(
         estimate, setting=f"set judge.critiques: {max(4, critiques)}" if critiques else ""
     )
@@ -359,7 +359,7 @@ def _compute_order_share(checked: Checked, view: View) -> Array:
 
 
 def _explain_no_comparisons(checked: Checked) -> str:
-    if checked.spec.ratings_tie is not None:
+    if checked.spec.facts.tie is not None:
         return "the judge compares by ratings, which have no position"
     return "" if checked.rows[0].comparison else "the judge does not compare"
 

@@ -79,7 +79,7 @@ def check_judge(
     check_config = load_check_config(config, sets)
     view, spec = resolve_check_judge(check_config)
     rows = stratified(load_check_rows(), lambda row: row.kind, sample)
-    groups, bad_rows = read_labelled_groups(labels, spec.scale) if labels else ([], BadRows())
+    groups, bad_rows = read_labelled_groups(labels, spec.facts.scale) if labels else ([], BadRows())
     groups = stratified(groups, lambda group: group.kind, sample)
     cases = [
         *(_build_row_case(row, place, spec, view) for place, row in enumerate(rows)),
@@ -88,7 +88,7 @@ def check_judge(
     folder, judged_cases = Path(output), list[JudgedCase]()
     total = sum(len(case.inputs()) for case in cases)
     claim = judged_by(
-        spec.name, folder, folder / RESULT, total, vote=spec.vote, files=(folder / PAGE,)
+        spec.name, folder, folder / RESULT, total, vote=spec.asks.vote, files=(folder / PAGE,)
     )
     with claim:
         print(_estimate_cost(cases, spec, folder / JOURNAL))
@@ -159,14 +159,14 @@ def resolve_check_judge(check_config: CheckConfig) -> tuple[View, JudgeSpec]:
         )
     spec = spec.that_reads(check_config.view, "reward")
     views = views_of(spec.config, spec.format, Abilities())
-    return resolve_view(check_config.view, "reward", spec.preferred, views), spec
+    return resolve_view(check_config.view, "reward", spec.facts.preferred, views), spec
 
 
 def _build_row_case(row: CheckRow, place: int, spec: JudgeSpec, view: View) -> CheckCase:
     repeated_names = (
-        RESAMPLED if spec.scale and spec.config.critique and spec.config.temperature else ()
+        RESAMPLED if spec.facts.scale and spec.config.critique and spec.config.temperature else ()
     )
-    is_compared = spec.compares and spec.ratings_tie is None
+    is_compared = spec.facts.compares and spec.facts.tie is None
     texts = variants(row, place)
     return CheckCase(row.kind, row.query, texts, spec, view, is_compared, repeated_names)
 
@@ -213,5 +213,5 @@ def _probe_cases(
             JudgedGroup(group, tuple(case.judgements.values()))
             for group, case in zip(groups, group_cases, strict=True)
         ]
-        findings += probe_labels(judged_groups, view, spec.scale, Draws())
+        findings += probe_labels(judged_groups, view, spec.facts.scale, Draws())
     return findings

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from autoj_reward.io.rows import Stream, TextRow
     from autoj_reward.models.spec import JudgeSpec
     from autoj_reward.questions.ask import Ask, BoundedQuestion
+    from autoj_reward.questions.compare import Compare
     from autoj_reward.questions.listwise import Listwise
     from autoj_reward.questions.rank import Ranking
-    from autoj_reward.questions.rubric import RubricScore
+    from autoj_reward.questions.rate import Rate
+    from autoj_reward.questions.rubric import RubricScore, ScoreRubric
     from autoj_reward.questions.tournament import Tournament
     from autoj_reward.types import Comparison, Judgement
 
@@ -48,7 +50,7 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     from autoj_reward.io.rows import text_rows
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
-    from autoj_reward.questions.rate import Rate
+    from autoj_reward.questions.rate import rating_question
     from autoj_reward.types import Candidate
 
     require_separate_output((source, config), output)
@@ -60,8 +62,7 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
 
     def make_question(row: TextRow) -> Rate:
         query, response = row.texts
-        candidate = Candidate(query, response, context=row.context)
-        return Rate(candidate.for_judge(spec.shows), spec.critiques, vote=spec.vote)
+        return rating_question(Candidate(query, response, context=row.context), spec.asks)
 
     rows = text_rows(source, "query", "response", asked=columns)
     return _judge(spec, rows, make_question, rating_fields, output, strict, checked, "rating")
@@ -77,7 +78,7 @@ def _score_rubrics(
 ) -> int:
     """Score the response of every row by the items of its rubric."""
     from autoj_reward.io.rows import text_rows
-    from autoj_reward.questions.rubric import ScoreRubric, rubric_question
+    from autoj_reward.questions.rubric import rubric_question
     from autoj_reward.types import Candidate
 
     spec = spec.that_scores(rubric)
@@ -85,7 +86,7 @@ def _score_rubrics(
     def make_question(row: TextRow) -> ScoreRubric:
         query, response = row.texts
         candidate = Candidate(query, response, context=row.context)
-        return rubric_question(candidate, rubric, spec)
+        return rubric_question(candidate, spec.facts, spec.asks, rubric)
 
     columns = spec.context_columns(config.columns, rubric.protocol, rubric)
     rows = text_rows(source, "query", "response", asked=columns)
@@ -99,7 +100,7 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     from autoj_reward.io.rows import text_rows
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
-    from autoj_reward.questions.compare import Compare
+    from autoj_reward.questions.compare import comparison_question
     from autoj_reward.types import Pair
 
     require_separate_output((source, config), output)
@@ -109,8 +110,8 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
 
     def make_question(row: TextRow) -> Compare:
         query, first, second = row.texts
-        pair = Pair(query, first, second, row.context).for_judge(spec.shows)
-        return Compare(pair, checked.swap, spec.ratings_tie)
+        pair = Pair(query, first, second, row.context)
+        return comparison_question(pair, spec.facts, spec.asks, swap=checked.swap)
 
     rows = text_rows(source, "query", "response_1", "response_2", asked=columns)
     return _judge(spec, rows, make_question, verdict_fields, output, strict, checked)
@@ -123,27 +124,20 @@ def rank(source: str, output: str, config: str | None, sets: Sequence[str], stri
     from autoj_reward.io.rows import group_rows
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
-    from autoj_reward.questions.relative import default_relative, rank_question
+    from autoj_reward.questions.relative import rank_question
     from autoj_reward.types import Candidate
 
     require_separate_output((source, config), output)
     checked = load_run(RankConfig, config, sets, strict)
     spec = judge_spec(checked.judge)
-    relative = checked.relative or default_relative(spec.max_group)
+    relative = checked.relative or spec.facts.default_relative
     spec = spec.that_scores(relative)
     columns = spec.context_columns(checked.columns, relative.protocol)
 
     def make_question(row: TextRow) -> Listwise | Tournament:
         query, *responses = row.texts
         candidates = [Candidate(query, text, context=row.context) for text in responses]
-        shown_candidates = [candidate.for_judge(spec.shows) for candidate in candidates]
-        return rank_question(
-            shown_candidates,
-            relative,
-            max_group=spec.max_group,
-            scale=spec.scale,
-            tie=spec.ratings_tie,
-        )
+        return rank_question(candidates, spec.facts, spec.asks, relative)
 
     rows = group_rows(source, columns)
     return _judge(
@@ -271,7 +265,7 @@ def _judge(
         result,
         total,
         scored_by=method,
-        vote=spec.vote,
+        vote=spec.asks.vote,
         files=(output + SUMMARY,),
     )
     tracked = tracking(config.track, output, config)

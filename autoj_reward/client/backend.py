@@ -7,10 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from autoj_reward.config import View
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.facts import JudgeFacts
 from autoj_reward.models.spec import JudgeSpec
-from autoj_reward.models.views import VIEWS
 from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import JudgeInput, Judgement
 
@@ -22,6 +21,11 @@ class Backend(Protocol):
     """Fingerprint of the judge: it identifies model, format and decoding."""
 
     @property
+    def facts(self) -> JudgeFacts:
+        """Return what the judge can do. An endpoint's are complete after `contact`."""
+        return JudgeFacts()
+
+    @property
     def problem(self) -> str:
         """Return the error that keeps an endpoint from answering now; "" if there is none."""
         return ""
@@ -31,24 +35,14 @@ class Backend(Protocol):
         """Return where the judge runs, for logs and without secrets."""
         return "in this process"
 
-    @property
-    def distributions(self) -> str:
-        """Return where label probabilities come from, for logs.
-
-        For an endpoint this is known after `contact`.
-        """
-        return "not told"
-
-    async def contact(
-        self, finding: Mapping[str, Any]
-    ) -> tuple[frozenset[View], Mapping[str, Any]]:
-        """Return the views that the judge can give, and the probed capabilities of its endpoint.
+    async def contact(self, finding: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Complete the facts, and return the probed capabilities of the judge's endpoint.
 
         Judges without an endpoint have no capabilities: {}. finding: capabilities probed earlier;
         if empty, an endpoint is probed now. Raises EngineUnavailable if the endpoint does not
         answer, ConfigError for an error that only the user can fix.
         """
-        return VIEWS, {}
+        return {}
 
     def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         """Yield (index, judgement) in order of completion.
@@ -75,10 +69,21 @@ class LocalBackend(Backend):
     It serves endpoints, scripted judges and tests.
     """
 
-    def __init__(self, replica: JudgeReplica) -> None:
-        self._replica = replica
+    def __init__(self, spec: JudgeSpec, replica: JudgeReplica | None = None) -> None:
+        """replica: the judge of this spec on an engine of its own; None makes one."""
+        self._spec = spec
+        self._replica = replica or JudgeReplica(make_judge(spec))
         self._calls_in_flight: Counter[JudgeReplica] = Counter()
-        self.judge = replica.judge_name
+        self.judge = self._replica.judge_name
+        self._facts = spec.facts_on(self._replica.abilities)
+
+    async def start(self) -> None:
+        """Start the judge's engine."""
+        await self._replica.start()
+
+    @property
+    def facts(self) -> JudgeFacts:
+        return self._facts
 
     @property
     def problem(self) -> str:
@@ -88,15 +93,10 @@ class LocalBackend(Backend):
     def place(self) -> str:
         return self._replica.place
 
-    @property
-    def distributions(self) -> str:
-        return self._replica.distributions
-
-    async def contact(
-        self, finding: Mapping[str, Any]
-    ) -> tuple[frozenset[View], Mapping[str, Any]]:
+    async def contact(self, finding: Mapping[str, Any]) -> Mapping[str, Any]:
         new_finding = await self._replica.contact(finding)
-        return self._replica.views, new_finding
+        self._facts = self._spec.facts_on(self._replica.abilities)
+        return new_finding
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         replica = self._replica
@@ -118,7 +118,8 @@ class LocalBackend(Backend):
     async def update(self, spec: JudgeSpec) -> None:
         new, old = JudgeReplica(make_judge(spec)), self._replica
         await new.start()
-        self._replica, self.judge = new, new.judge_name
+        self._spec, self._replica, self.judge = spec, new, new.judge_name
+        self._facts = spec.facts_on(new.abilities)
         if not self._calls_in_flight[old]:
             await old.close()
 

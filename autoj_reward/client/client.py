@@ -1,4 +1,4 @@
-"""RewardClient: limits concurrency, retries, coalesces equal inputs and records judgements.
+"""JudgeClient: limits concurrency, retries, coalesces equal inputs and records judgements.
 
 Every candidate is answered exactly once, in order, whatever fails behind the backend.
 """
@@ -8,26 +8,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextvars import copy_context
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.call import CLOSED, Call, CallSettings, Waiting
 from autoj_reward.client.in_flight import Progress, Recorder, Slots
-from autoj_reward.config import RelativeConfig, RubricConfig, View, Vote
-from autoj_reward.conversation import Shows, context_of
+from autoj_reward.config import RubricConfig, View
+from autoj_reward.conversation import context_of
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
+from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.models.spec import JudgeSpec
-from autoj_reward.models.views import require_relative
 from autoj_reward.questions.ask import Question
-from autoj_reward.questions.choose import Choose
-from autoj_reward.questions.compare import Compare, compare_all
-from autoj_reward.questions.listwise import Listwise
-from autoj_reward.questions.rate import Rate, rate_all
-from autoj_reward.questions.relative import default_relative, rank_question
-from autoj_reward.questions.rubric import ScoreRubric, rubric_question
-from autoj_reward.questions.tournament import Tournament
+from autoj_reward.questions.compare import compare_all, comparison_question
+from autoj_reward.questions.rate import rate_all, rating_question
+from autoj_reward.questions.rubric import rubric_question
 from autoj_reward.types import (
     OF_DISTRIBUTION,
     Candidate,
@@ -46,87 +43,71 @@ def accept_any_views(views: frozenset[View]) -> None:
     """Accept any set of views."""
 
 
-class RewardClient:
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """Limits on what a client asks at a time."""
+
+    max_in_flight: int = 256
+    """Judge inputs in flight. Each answer frees its slot at once, so a slow input keeps no replica
+    waiting."""
+    deadline_s: float = 1800.0
+    """Seconds for one input, retries included, after which it is `unavailable`."""
+    chunk: int = 32
+    """Inputs of one backend call. Inputs of one query share a call, also across callers, because
+    they share the query's prefix in one replica."""
+
+
+class JudgeClient:
     """Rates candidates and compares pairs through a backend.
 
-    critiques: critiques sampled for each candidate. vote: how their ratings make one.
-    compares: whether the judge can break ties of ratings by comparing.
-    max_in_flight: limit on judge inputs in flight. Each answer frees its slot at once, so a slow
-        input keeps no replica waiting.
-    deadline_s: seconds for one input, retries included, after which it is `unavailable`.
-    chunk: limit on the inputs of one backend call. Inputs of one query share a call, also across
-        callers, because they share the query's prefix in one replica.
+    asks: what this caller wants of the judge. What the judge can do are its `facts`.
     require: check on the judge's views, called before its first input; its exception ends the call.
-    preferred: the view that the model's entry in `judges.yaml` names.
-    scale: lowest and highest rating; None where the judge has no scale.
-    tie: if set, the judge compares two responses by their ratings; see `Compare`.
-    max_group: responses that one listwise judgement scores at most; None without a group protocol.
-    max_items: rubric items of one judgement at most; None without a checklist protocol.
-    shows: what the judge reads of a response of several turns; see `JudgeConfig.shows`.
     """
 
     def __init__(
         self,
         backend: Backend,
+        asks: Asks | None = None,
+        limits: ClientLimits | None = None,
         *,
         journal: Journal | None = None,
-        critiques: int = 1,
-        vote: Vote = "mean",
-        compares: bool = True,
-        max_in_flight: int = 256,
-        deadline_s: float = 1800.0,
-        chunk: int = 32,
         progress: Progress | None = None,
         require: ViewsCheck = accept_any_views,
-        preferred: View | None = None,
-        scale: tuple[float, float] | None = None,
-        tie: float | None = None,
-        max_group: int | None = None,
-        max_items: int | None = None,
-        shows: Shows | None = None,
     ) -> None:
         self.backend = backend
-        self.preferred, self.scale, self.tie = preferred, scale, tie
-        self.max_group, self.max_items, self.shows = max_group, max_items, shows
-        self.max_in_flight = max_in_flight
+        self.asks = asks or Asks()
+        self.limits = limits = limits or ClientLimits()
         self.journal = journal
-        self.critiques, self.vote = critiques, vote
-        self.compares = compares
-        self.chunk = min(chunk, max_in_flight)
-        slots = Slots(max_in_flight)
+        self._chunk = min(limits.chunk, limits.max_in_flight)
+        slots = Slots(limits.max_in_flight)
         self._recorder = Recorder(journal, progress, slots)
-        self._call_settings = CallSettings(backend, self._recorder, slots, deadline_s)
+        self._call_settings = CallSettings(backend, self._recorder, slots, limits.deadline_s)
         self._pending: dict[JudgeInput, Waiting] = {}
         self._unsent: list[Waiting] = []
         self._calls: set[Call] = set()
         self._closed = False
         self._require = require
-        self._views: dict[str, frozenset[View]] = {}
+        # A service may take another judge at any time, so the contact is with a judge by name.
+        self._contacted_judge: str | None = None
         self._finding: Mapping[str, Any] = {}
         self._contact_lock = asyncio.Lock()
         self._has_probabilities = False
 
-    def use_spec(self, spec: JudgeSpec) -> None:
-        """Ask this judge, and read its numbers, as its spec says. Limits in flight stay."""
-        self.critiques = spec.critiques
-        self.vote = spec.vote
-        self.compares = spec.compares
-        self.preferred = spec.preferred
-        self.scale = spec.scale
-        self.tie = spec.ratings_tie
-        self.max_group = spec.max_group
-        self.max_items = spec.max_items
-        self.shows = spec.shows
-        self._call_settings.deadline_s = spec.config.serve.deadline_s
+    @property
+    def facts(self) -> JudgeFacts:
+        """Return what the judge can do. An endpoint's are complete after `contact`."""
+        return self.backend.facts
 
     async def update(self, spec: JudgeSpec) -> None:
-        """Replace the judge, as `Backend.update` does, and what this client knows of it."""
+        """Replace the judge, its facts and what is asked of it. The limit in flight stays."""
         await self.backend.update(spec)
-        self.use_spec(spec)
+        self.asks = spec.asks
+        self.limits = replace(self.limits, deadline_s=spec.config.serve.deadline_s)
+        self._call_settings.deadline_s = self.limits.deadline_s
         # A judge of the same name may give other views, for instance with another `distribution`.
-        self._views.pop(self.backend.judge, None)
+        self._contacted_judge = None
 
-    async def __aenter__(self) -> RewardClient:
+    async def __aenter__(self) -> JudgeClient:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -142,17 +123,12 @@ class RewardClient:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
-    def deadline_s(self) -> float:
-        """Return the seconds for one input, retries included."""
-        return self._call_settings.deadline_s
-
-    @property
     def was_asked(self) -> bool:
-        """Return whether the judge was contacted at all, if only to learn its views."""
-        return self.backend.judge in self._views
+        """Return whether the judge was contacted at all, if only to learn its facts."""
+        return self._contacted_judge is not None
 
-    async def views(self) -> frozenset[View]:
-        """Return the views, such as `rating` and `expected`, that the judge can give.
+    async def contact(self) -> JudgeFacts:
+        """Return the judge's facts, after its first contact.
 
         An endpoint is probed once. Capabilities in the journal are used instead, whichever process
         probed them. Raises EngineUnavailable if the endpoint does not answer in time, ConfigError
@@ -160,51 +136,39 @@ class RewardClient:
         """
         async with self._contact_lock:
             judge = self.backend.judge
-            if judge not in self._views:
+            if judge != self._contacted_judge:
                 recorded_finding = self.journal.finding(judge) if self.journal else {}
-                views, finding = await self.backend.contact(recorded_finding)
+                finding = await self.backend.contact(recorded_finding)
                 if self.journal and finding and not recorded_finding:
                     kept_finding = self.journal.keep_finding(judge, finding)
                     if kept_finding != finding:
-                        views, finding = await self.backend.contact(kept_finding)
-                self._require(views)
-                self._views[judge], self._finding = views, finding
-            return self._views[judge]
+                        finding = await self.backend.contact(kept_finding)
+                self._require(self.facts.views)
+                self._contacted_judge, self._finding = judge, finding
+            return self.facts
 
     async def finding(self) -> Mapping[str, Any]:
         """Return the endpoint's probed capabilities as JSON values, {} if there is no endpoint.
-        Raises what `views` raises."""
-        await self.views()
+        Raises what `contact` raises."""
+        await self.contact()
         return self._finding
 
     async def use_finding(self, finding: Mapping[str, Any]) -> None:
-        """Use the endpoint capabilities that another process probed. Raises what `views` raises."""
+        """Use the endpoint capabilities that another process probed. Raises what `contact`
+        raises."""
         if await self.finding() == finding:
             return
         async with self._contact_lock:
-            views, self._finding = await self.backend.contact(finding)
-            self._views[self.backend.judge] = views
+            self._finding = await self.backend.contact(finding)
 
-    def without_journal(self) -> RewardClient:
+    def without_journal(self) -> JudgeClient:
         """Return a further client of this judge that neither reads nor writes the journal.
 
-        It has its own limit on inputs in flight. The judge must have been asked for its views.
+        It has its own limit on inputs in flight. The judge must have been contacted.
         """
-        unrecorded_client = RewardClient(
-            self.backend,
-            critiques=self.critiques,
-            vote=self.vote,
-            compares=self.compares,
-            max_in_flight=self.max_in_flight,
-            deadline_s=self.deadline_s,
-            preferred=self.preferred,
-            scale=self.scale,
-            tie=self.tie,
-            max_group=self.max_group,
-            max_items=self.max_items,
-            shows=self.shows,
-        )
-        unrecorded_client._views, unrecorded_client._finding = self._views, self._finding
+        unrecorded_client = JudgeClient(self.backend, self.asks, self.limits)
+        unrecorded_client._contacted_judge = self._contacted_judge
+        unrecorded_client._finding = self._finding
         return unrecorded_client
 
     async def rate(
@@ -221,10 +185,9 @@ class RewardClient:
         the journal without it is judged again. Raises ConfigError if the view needs probabilities
         and the judge's first ratings come without them.
         """
-        shown_candidates = [candidate.for_judge(self.shows) for candidate in candidates]
         questions = [
-            Rate(candidate, self.critiques, direct, view, self.vote)
-            for candidate in shown_candidates
+            rating_question(candidate, self.asks, direct=direct, view=view)
+            for candidate in candidates
         ]
         return await rate_all(questions, self.judge)
 
@@ -246,57 +209,19 @@ class RewardClient:
 
         swap: judge each pair in both orders.
         """
-        shown_pairs = [Pair(*pair).for_judge(self.shows) for pair in pairs]
-        questions = [Compare(pair, swap, self.tie) for pair in shown_pairs]
+        questions = [
+            comparison_question(Pair(*pair), self.facts, self.asks, swap=swap) for pair in pairs
+        ]
         return await compare_all(questions, self.judge)
-
-    def question_of_choice(self, candidates: Sequence[Candidate], **fields: Any) -> Choose:
-        """Return the `Choose` question on these candidates.
-
-        It takes critiques and comparisons as this client does. fields: the others of `Choose`.
-        """
-        return Choose(
-            tuple(candidate.for_judge(self.shows) for candidate in candidates),
-            critiques=self.critiques,
-            vote=self.vote,
-            compares=self.compares,
-            tie=self.tie,
-            **fields,
-        )
-
-    async def question_of_rank(
-        self, candidates: Sequence[Candidate], relative: RelativeConfig | None = None
-    ) -> Listwise | Tournament:
-        """Return the question that ranks the responses of a group with this judge.
-
-        relative: None stands for listwise if the judge's format has a group protocol, else for
-        comparisons. Raises ConfigError if this judge cannot rank that way. The question itself
-        raises InputError for a group that cannot be ranked.
-        """
-        relative = relative or default_relative(self.max_group)
-        await self.require_relative(relative)
-        shown_candidates = [candidate.for_judge(self.shows) for candidate in candidates]
-        scale, tie = self.scale, self.tie
-        return rank_question(
-            shown_candidates, relative, max_group=self.max_group, scale=scale, tie=tie
-        )
-
-    async def require_relative(self, relative: RelativeConfig, key: str = "relative") -> None:
-        """Raise ConfigError naming `key` if this judge cannot rank groups this way."""
-        require_relative(relative, max_group=self.max_group, compares=self.compares, key=key)
-
-    def question_of_rubric(self, candidate: Candidate, rubric_config: RubricConfig) -> ScoreRubric:
-        """Return the question that scores a response by its rubric with this judge.
-
-        The judge must have passed `JudgeSpec.require_rubric`. The question abstains without items.
-        """
-        return rubric_question(candidate, rubric_config, self)
 
     async def score_rubrics(
         self, candidates: Sequence[Candidate], rubric_config: RubricConfig
     ) -> list[Judgement]:
         """Return one judgement for each candidate, in order, whose rating is its rubric score."""
-        questions = [self.question_of_rubric(candidate, rubric_config) for candidate in candidates]
+        questions = [
+            rubric_question(candidate, self.facts, self.asks, rubric_config)
+            for candidate in candidates
+        ]
         return [score.as_judgement() for score in await self.answer(questions)]
 
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
@@ -317,7 +242,7 @@ class RewardClient:
 
         It comes from the journal, from a call in flight, or from a new call. view: a number that a
         judgement from the journal must have, if the judge gives it at all. Raises EngineUnavailable
-        once the client is closed, and what `views` raises.
+        once the client is closed, and what `contact` raises.
         """
         distinct_items = list(dict.fromkeys(items))
         answers = self.journal.get(self.backend.judge, distinct_items) if self.journal else {}
@@ -347,9 +272,9 @@ class RewardClient:
         return judgements
 
     async def _require_contact(self) -> None:
-        """Contact the judge unless its views are known. Raises EngineUnavailable once closed."""
-        if not self._closed and self.backend.judge not in self._views:
-            await self.views()
+        """Contact the judge unless that was done. Raises EngineUnavailable once closed."""
+        if not self._closed and self.backend.judge != self._contacted_judge:
+            await self.contact()
         if self._closed:
             raise EngineUnavailable(CLOSED)
 
@@ -410,6 +335,6 @@ class RewardClient:
             groups.setdefault((waiting.item.query, shared_context), []).append(waiting)
         chunks = []
         for group in groups.values():
-            for start in range(0, len(group), self.chunk):
-                chunks.append(group[start : start + self.chunk])
+            for start in range(0, len(group), self._chunk):
+                chunks.append(group[start : start + self._chunk])
         return chunks

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from autoj_reward.client.call import CLOSED
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.loop_thread import LoopThread
 from autoj_reward.client.session import open_judge, open_service
 from autoj_reward.config import JudgeConfig, RelativeConfig, RubricConfig, ServiceConfig, View
 from autoj_reward.conversation import EMPTY_CONTEXT, Context
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.journal import Journal
-from autoj_reward.models.spec import spec_of
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Question
-from autoj_reward.questions.choose import Choice
+from autoj_reward.questions.choose import Choice, choice_question
 from autoj_reward.questions.rank import Ranking
-from autoj_reward.questions.rubric import RubricScore, default_rubric
+from autoj_reward.questions.relative import rank_question
+from autoj_reward.questions.rubric import RubricScore, rubric_question
 from autoj_reward.rubric_items import RubricItem, read_items
 from autoj_reward.types import Candidate, Comparison, Judgement, Pair
 
@@ -48,7 +48,7 @@ class AsyncJudge:
         self._service: ServiceConfig | None = None
         self._journal = None if journal is None else Path(journal)
         self._stack: AsyncExitStack | None = None
-        self._client: RewardClient | None = None
+        self._client: JudgeClient | None = None
 
     @classmethod
     def connect(
@@ -89,7 +89,7 @@ class AsyncJudge:
             await stack.aclose()
 
     @property
-    def client(self) -> RewardClient:
+    def client(self) -> JudgeClient:
         """Return the client of the open judge. Raises EngineUnavailable while it is not open."""
         if self._client is None:
             raise EngineUnavailable(CLOSED)
@@ -141,9 +141,11 @@ class AsyncJudge:
         context: named texts that the judge's format shows, such as a reference answer.
         """
         client = self.client
-        view = resolve_view("auto", "choose", client.preferred, await client.views())
+        facts = await client.contact()
+        view = resolve_view("auto", "choose", facts.preferred, facts.views)
         candidates = [Candidate(query, text, context=context) for text in responses]
-        return await client.question_of_choice(candidates, view=view).answer(client.judge)
+        question = choice_question(candidates, facts, client.asks, view=view)
+        return await question.answer(client.judge)
 
     async def rank(
         self,
@@ -160,8 +162,9 @@ class AsyncJudge:
         than two responses.
         """
         candidates = [Candidate(query, text, context=context) for text in responses]
-        question = await self.client.question_of_rank(candidates, relative)
-        return await question.answer(self.client.judge)
+        client = self.client
+        question = rank_question(candidates, client.facts, client.asks, relative)
+        return await question.answer(client.judge)
 
     async def score_rubric(
         self,
@@ -182,13 +185,10 @@ class AsyncJudge:
         items = read_items(
             [item.record() if isinstance(item, RubricItem) else item for item in rubric]
         )
-        how = how or default_rubric(self.client.max_items)
-        spec_of(self._config).require_rubric(how)
-        rubric_context = Context(context, rubric=items)
-        question = self.client.question_of_rubric(
-            Candidate(query, response, context=rubric_context), how
-        )
-        return await question.answer(self.client.judge)
+        client = self.client
+        candidate = Candidate(query, response, context=Context(context, rubric=items))
+        question = rubric_question(candidate, client.facts, client.asks, how)
+        return await question.answer(client.judge)
 
     async def answer(self, questions: Sequence[Question[T]]) -> list[T]:
         """Answer questions of any kind concurrently; return the answers in order."""

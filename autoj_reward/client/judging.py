@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from autoj_reward.client.client import RewardClient, ViewsCheck, accept_any_views
+from autoj_reward.client.client import JudgeClient, ViewsCheck, accept_any_views
 from autoj_reward.client.in_flight import Progress
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, Scoring, View
@@ -81,7 +81,7 @@ async def open_judge_with_progress(
     total: int | None,
     label: str = "judging",
     require: ViewsCheck = accept_any_views,
-) -> AsyncIterator[RewardClient]:
+) -> AsyncIterator[JudgeClient]:
     """Open a judge, as `open_judge` does, with a progress bar over its judgements.
 
     total, label: as for `progress_bar`.
@@ -116,7 +116,7 @@ async def open_ask(
     total, label: as for `progress_bar`.
     view: the number that the caller needs; None if it needs no particular one. Raises ConfigError
         before anything is judged if the judge does not give it.
-    require: replaces that check; see `RewardClient`.
+    require: replaces that check; see `JudgeClient`.
     scoring: what scores in place of a view, for the log line; None if nothing does.
     progress: called with each judgement in place of a progress bar.
     cluster: as for `open_judge`.
@@ -125,12 +125,12 @@ async def open_ask(
     """
     title = label or f"judging: {spec.config.model}"
     accept_views = partial(resolve_view, view, "choose", None) if view else accept_any_views
-    opening_tasks = list[asyncio.Task[tuple[RewardClient, FirstJudgements]]]()
+    opening_tasks = list[asyncio.Task[tuple[JudgeClient, FirstJudgements]]]()
 
     async with AsyncExitStack() as stack:
         advance = progress or stack.enter_context(progress_bar(total, title))
 
-        async def open_client() -> tuple[RewardClient, FirstJudgements]:
+        async def open_client() -> tuple[JudgeClient, FirstJudgements]:
             judge = open_judge(
                 spec,
                 journal=journal,
@@ -141,7 +141,7 @@ async def open_ask(
             reward = await stack.enter_async_context(judge)
             return reward, FirstJudgements(reward, view, scoring, say)
 
-        def start() -> asyncio.Task[tuple[RewardClient, FirstJudgements]]:
+        def start() -> asyncio.Task[tuple[JudgeClient, FirstJudgements]]:
             if not opening_tasks:
                 opening_tasks.append(asyncio.create_task(open_client()))
             return opening_tasks[0]
@@ -190,7 +190,7 @@ async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
 
 
 def describe_run(
-    client: RewardClient,
+    client: JudgeClient,
     view: str | None,
     judgements: Iterable[Judgement] = (),
     part: str = "",
@@ -208,7 +208,7 @@ def describe_run(
         basis = SCORED_BY[scoring.by]
     return (
         f"{head} {backend.judge} ({backend.place}), {basis}, "
-        f"distributions: {backend.distributions}; "
+        f"distributions: {client.facts.distributions}; "
         f"{_describe_outcomes(Counter(j.outcome for j in judgements))}"
     )
 
@@ -235,7 +235,7 @@ class FirstJudgements:
 
     def __init__(
         self,
-        client: RewardClient,
+        client: JudgeClient,
         view: str | None,
         scoring: Scoring | None = None,
         say: Callable[[str], object] = announce,

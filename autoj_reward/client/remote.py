@@ -6,13 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from autoj_reward.client.sound import find_rejection_reason, require_sound
-from autoj_reward.config import RelativeConfig, View
+from autoj_reward.config import RelativeConfig
 from autoj_reward.config.urls import BaseUrl, parse_base_url
 from autoj_reward.conversation import (
     BadMessages,
@@ -31,8 +30,8 @@ from autoj_reward.errors import (
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
 from autoj_reward.journal import read_judgement
 from autoj_reward.logs import LOG
+from autoj_reward.models.facts import JudgeDescription
 from autoj_reward.models.spec import JudgeSpec
-from autoj_reward.models.views import VIEWS
 from autoj_reward.types import (
     SINGLE,
     Candidate,
@@ -55,33 +54,6 @@ PASSING = (408, 429)
 """Client error statuses that are retried. Every 5xx except 500 is retried too."""
 NO_JUDGEMENT = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 """Exceptions from reading a line that holds no judgement."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceDescription:
-    """Description that a service gives of itself (GET /v1/judge).
-
-    Older services give only `judge`.
-    """
-
-    judge: str
-    """Fingerprint of the judge."""
-    views: frozenset[View] = VIEWS
-    """The views that the judge can give."""
-    preferred: View | None = None
-    """The view that the model's entry in `judges.yaml` names."""
-    in_flight: int | None = None
-    """Judge inputs that the service accepts at a time."""
-    scale: tuple[float, float] | None = None
-    """Lowest and highest rating; None where the judge has no scale."""
-    distributions: str = ""
-    """Where label probabilities come from, in words."""
-    tie: float | None = None
-    """If set, the judge compares by ratings; see `RewardClient`."""
-    max_group: int | None = None
-    """Responses that one listwise judgement scores at most; None without a group protocol."""
-    compares: bool | None = None
-    """Whether the judge compares two responses; None if the service does not say."""
 
 
 class ServiceBusy(EngineUnavailable):
@@ -134,10 +106,10 @@ class HttpBackend:
     replicas, problem = 1, ""
 
     def __init__(
-        self, base: BaseUrl, client: aiohttp.ClientSession, description: ServiceDescription
+        self, base: BaseUrl, client: aiohttp.ClientSession, description: JudgeDescription
     ) -> None:
         self._base, self._client = base, client
-        self.address, self.judge, self.description = base.root, description.judge, description
+        self.address, self.judge, self.facts = base.root, description.judge, description
         self._outage = Outage(base.root)
 
     @classmethod
@@ -148,7 +120,7 @@ class HttpBackend:
         ConfigError for a wrong token or address.
         """
         base = parse_base_url(address, "service.address")
-        # No timeout on reading: the RewardClient keeps the deadline.
+        # No timeout on reading: the JudgeClient keeps the deadline.
         client = session(base, headers={"Authorization": f"Bearer {token}"}, connect_s=CONNECT_S)
         deadline = time.monotonic() + start_s
         outage = Outage(base.root)
@@ -173,10 +145,6 @@ class HttpBackend:
     @property
     def place(self) -> str:
         return f"the service at {self.address}"
-
-    @property
-    def distributions(self) -> str:
-        return self.description.distributions or "not told by this service"
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncGenerator[tuple[int, Judgement]]:
         """Yield (index, judgement) as the service sends them.
@@ -335,19 +303,17 @@ class HttpBackend:
             ) from problem
         try:
             judgement = read_judgement(record["judgement"])
-            require_sound(judgement, items[index], self.description.scale)
+            require_sound(judgement, items[index], self.facts.scale)
         except NO_JUDGEMENT as problem:
             reason = f"{self.address} answered what is no judgement ({problem}): {line[:200]!r}"
             return index, Judgement(Outcome.UNAVAILABLE, reason=reason, judge=self.judge)
         return index, judgement
 
-    async def contact(
-        self, finding: Mapping[str, Any]
-    ) -> tuple[frozenset[View], Mapping[str, Any]]:
-        """Return the views that the service's current judge can give."""
-        if self.judge != self.description.judge:  # the service has replaced its judge
-            self.description = await _fetch_description(self._client, self._base, PROBE_S)
-        return self.description.views, {}
+    async def contact(self, finding: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Learn the facts of the service's current judge."""
+        if self.judge != self.facts.judge:  # the service has replaced its judge
+            self.facts = await _fetch_description(self._client, self._base, PROBE_S)
+        return {}
 
     async def check(self) -> int:
         timeout = aiohttp.ClientTimeout(PROBE_S)
@@ -385,7 +351,7 @@ def _make_score_item(candidate: Candidate) -> dict[str, Any]:
 
 async def _fetch_description(
     client: aiohttp.ClientSession, base: BaseUrl, timeout_s: float
-) -> ServiceDescription:
+) -> JudgeDescription:
     """Return a service's description of itself.
 
     Raises EngineUnavailable with the reason if the service gives none, ConfigError if it refuses
@@ -404,19 +370,7 @@ async def _fetch_description(
     if status != 200:
         raise EngineUnavailable(f"HTTP {status}")
     try:
-        record = read_json(body)
-        scale = record.get("scale")
-        return ServiceDescription(
-            str(record["judge"]),
-            frozenset(record.get("views", VIEWS)),
-            record.get("view"),
-            record.get("in_flight"),
-            (float(scale[0]), float(scale[1])) if scale else None,
-            str(record.get("distributions", "")),
-            None if record.get("ratings_tie") is None else float(record["ratings_tie"]),
-            None if record.get("max_group") is None else int(record["max_group"]),
-            record.get("compares"),
-        )
+        return JudgeDescription.model_validate(read_json(body))
     except NO_JUDGEMENT as error:
         raise EngineUnavailable("it answers, but is no reward service") from error
 

@@ -9,17 +9,20 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from autoj_reward.client.backend import Backend, LocalBackend
-from autoj_reward.client.client import RewardClient, ViewsCheck, accept_any_views
+from autoj_reward.client.client import (
+    ClientLimits,
+    JudgeClient,
+    ViewsCheck,
+    accept_any_views,
+)
 from autoj_reward.client.in_flight import Progress
 from autoj_reward.config import JudgeConfig, ServiceConfig
 from autoj_reward.config.urls import without_secrets
 from autoj_reward.errors import ConfigError, from_extras
 from autoj_reward.journal import Journal
-from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
 from autoj_reward.models.spec import JudgeSpec, spec_of
 from autoj_reward.processes import is_first_rank, processes
-from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.tracing import start_tracing
 
 if TYPE_CHECKING:
@@ -33,15 +36,14 @@ def client_of(
     journal: Journal | None = None,
     progress: Progress | None = None,
     require: ViewsCheck = accept_any_views,
-) -> RewardClient:
-    """Return a client for this judge's backend, with the settings of its spec."""
+) -> JudgeClient:
+    """Return a client for this judge's backend, with what its spec asks and limits."""
     if spec.config.trace:
         start_tracing()
-    client = RewardClient(
-        backend, journal=journal, max_in_flight=max_in_flight, progress=progress, require=require
+    limits = ClientLimits(max_in_flight, spec.config.serve.deadline_s)
+    return JudgeClient(
+        backend, spec.asks, limits, journal=journal, progress=progress, require=require
     )
-    client.use_spec(spec)
-    return client
 
 
 def require_one_judge(config: JudgeConfig, rank_0_may: bool = True) -> None:
@@ -67,10 +69,10 @@ async def open_judge(
     require: ViewsCheck = accept_any_views,
     cluster: Cluster | None = None,
     gpus: str | None = None,
-) -> AsyncIterator[RewardClient]:
+) -> AsyncIterator[JudgeClient]:
     """Open the judge of a config and yield its client. What was started stops at the end.
 
-    require: as for `RewardClient`.
+    require: as for `JudgeClient`.
     cluster: where to deploy replicas; None starts a cluster and closes it at the end. Raises
         ConfigError without one in a process of a training other than rank 0.
     gpus: GPUs that this cluster may use, in the form of CUDA_VISIBLE_DEVICES; None: those of this
@@ -81,9 +83,8 @@ async def open_judge(
     """
     spec = spec_of(judge)
     if not spec.config.on_replicas:
-        replica = JudgeReplica(make_judge(spec))
-        await replica.start()
-        backend = LocalBackend(replica)
+        backend = LocalBackend(spec)
+        await backend.start()
         try:
             max_in_flight = max_ongoing(spec.config, 0)
             async with client_of(
@@ -115,11 +116,12 @@ async def open_judge(
 @asynccontextmanager
 async def open_service(
     config: ServiceConfig, judge: JudgeConfig | JudgeSpec, *, journal: Journal | None = None
-) -> AsyncIterator[RewardClient]:
+) -> AsyncIterator[JudgeClient]:
     """Connect to a running service and yield its client.
 
-    judge: only its `serve`, `critiques` and `shows`, and the kind and scale of its format, count
-    here. The limit on inputs in flight is `serve.max_ongoing`, else what the service accepts.
+    judge: what it asks (`critiques`, `vote`, `shows`), its `serve`, and the scale of its format
+        count here. The facts are those of the service's judge. The limit on inputs in flight is
+        `serve.max_ongoing`, else what the service accepts.
     Raises ConfigError without a token or if the scales differ, EngineUnavailable if no service
     answers in time.
     """
@@ -133,23 +135,17 @@ async def open_service(
         )
     backend = await HttpBackend.connect(config.address, token, config.start_s)
     try:
-        description, spec = backend.description, spec_of(judge)
-        judge_scale = spec.scale
-        if description.scale and judge_scale and description.scale != judge_scale:
+        spec = spec_of(judge)
+        there, here = backend.facts.scale, spec.facts.scale
+        if there and here and there != here:
             raise ConfigError(
-                f"the judge of {backend.address} rates from {description.scale[0]:g} to "
-                f"{description.scale[1]:g}, and judge.format {spec.format.name} from "
-                f"{judge_scale[0]:g} to {judge_scale[1]:g}: name the service's format in "
-                "judge.format"
+                f"the judge of {backend.address} rates from {there[0]:g} to {there[1]:g}, and "
+                f"judge.format {spec.format.name} from {here[0]:g} to {here[1]:g}: name the "
+                "service's format in judge.format"
             )
         ongoing = spec.config.serve.max_ongoing
-        max_in_flight = ongoing or description.in_flight or max_ongoing(spec.config, 0)
+        max_in_flight = ongoing or backend.facts.in_flight or max_ongoing(spec.config, 0)
         async with client_of(spec, backend, max_in_flight, journal) as client:
-            client.preferred, client.tie = description.preferred, description.tie
-            client.max_group, client.scale = description.max_group, description.scale
-            client.compares = (
-                client.compares if description.compares is None else description.compares
-            )
             yield client
     finally:
         await backend.close()
@@ -162,7 +158,7 @@ async def open_reward(
     *,
     journal: Journal | None = None,
     gpus: str | None = None,
-) -> AsyncIterator[RewardClient]:
+) -> AsyncIterator[JudgeClient]:
     """Open the judge of a reward or of one part: its running service, else the judge itself.
 
     gpus: GPUs for the replicas, in the form of CUDA_VISIBLE_DEVICES; see `open_judge`.

@@ -18,7 +18,7 @@ from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.rate import Rate, rate_all
+from autoj_reward.questions.rate import Rate, rate_all, rating_question
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Usage
 
 if TYPE_CHECKING:  # it needs numpy, which the client does without
@@ -92,7 +92,7 @@ def ask_each(
     question: returns the answer and the judgements to count. size: judge inputs of a row. total:
     judge inputs of all rows, for the progress bar; None reads the rows once more to count them.
     view: the number of a rating that is used. A judge that does not give it raises ConfigError
-    before anything is judged. require: a check in place of that one, as in `RewardClient`. scoring:
+    before anything is judged. require: a check in place of that one, as in `JudgeClient`. scoring:
     as for `open_ask`.
     """
     cost, total = JudgementCost(), sum(map(size, rows)) if total is None else total
@@ -135,7 +135,7 @@ def rate_each(
         return tuple(judgement.view(view) for judgement in judgements), judgements
 
     def count_inputs(row: T) -> int:
-        return spec.critiques * len(candidates(row))
+        return spec.asks.critiques * len(candidates(row))
 
     return ask_each(spec, journal, rows, rate_row, on_answer, label, count_inputs, view=view)
 
@@ -152,6 +152,4 @@ async def rate_candidates(
 
 def rating_questions(candidates: Iterable[Candidate], spec: JudgeSpec, view: View) -> list[Rate]:
     """Return the question about each candidate, shown and voted on as the judge's config says."""
-    k, vote = spec.critiques, spec.vote
-    shown_candidates = (candidate.for_judge(spec.shows) for candidate in candidates)
-    return [Rate(candidate, k, view=view, vote=vote) for candidate in shown_candidates]
+    return [rating_question(candidate, spec.asks, view=view) for candidate in candidates]

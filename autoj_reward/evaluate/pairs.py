@@ -51,7 +51,7 @@ from autoj_reward.io.checks import context, text
 from autoj_reward.io.files import text_digest
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.compare import Compare, compare_all, swap_consistent
+from autoj_reward.questions.compare import compare_all, comparison_question, swap_consistent
 from autoj_reward.types import Candidate, Judgement, Pair, Verdict
 
 
@@ -181,7 +181,7 @@ def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
     is_compared = config.protocol == "pairwise"
     spec = judge_spec(config.judge) if is_compared else config.judge_for(config.view)
     if config.tie_threshold is None:
-        config = config.model_copy(update={"tie_threshold": spec.ratings_tie or 0.0})
+        config = config.model_copy(update={"tie_threshold": spec.facts.tie or 0.0})
     kind = "pairwise" if is_compared else "single"
     columns = spec.context_columns(config.columns, kind)
     all_pairs = read_pairs(files.sources["data"], form, columns)
@@ -200,7 +200,7 @@ def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
         if is_compared
         else _make_rating_question(config, spec)
     )
-    inputs_a_pair = 2 * (config.repeats if is_compared else spec.critiques)
+    inputs_a_pair = 2 * (config.repeats if is_compared else spec.asks.critiques)
     label, view = ("comparing", None) if is_compared else ("rating", config.view)
 
     def answer(on_answer: PairDone) -> ResultFields:
@@ -286,11 +286,12 @@ def _make_comparison_question(config: PairsConfig, spec: JudgeSpec) -> PairQuest
     The first repetition gives the verdict; the others only measure stability.
     """
 
-    tie = spec.ratings_tie
-
     async def compare(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
-        contest = Pair(pair.query, *pair.responses, pair.context).for_judge(spec.shows)
-        repetitions = [Compare(contest, tie=tie, sample=k) for k in range(config.repeats)]
+        contest = Pair(pair.query, *pair.responses, pair.context)
+        repetitions = [
+            comparison_question(contest, spec.facts, spec.asks, sample=k)
+            for k in range(config.repeats)
+        ]
         comparisons = await compare_all(repetitions, ask)
         rounds = tuple(comparison.verdict for comparison in comparisons)
         first, second = judgements = list(comparisons[0].orders)

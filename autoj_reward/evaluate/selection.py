@@ -44,8 +44,8 @@ from autoj_reward.io.files import Spool, text_digest
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.choose import Choose, critique_view, require_direct
-from autoj_reward.questions.compare import Compare
+from autoj_reward.questions.choose import choice_question, critique_view, require_direct
+from autoj_reward.questions.compare import comparison_question
 from autoj_reward.questions.tie_break import PlayMatch, choose
 from autoj_reward.types import Candidate, Judgement, Outcome, Pair, Verdict
 
@@ -234,7 +234,7 @@ def choose_by_ratings(
 ) -> tuple[JudgementCost, Spool[Selected]]:
     """Rate the candidates up to the largest N and choose among them; return cost and choices."""
     choices = Spool[Selected]()
-    k, tie = spec.critiques, spec.ratings_tie
+    k = spec.asks.critiques
     max_size = max(config.sizes)
 
     async def rate_and_choose(ask: Ask, row: Candidates) -> tuple[Selected, Sequence[Judgement]]:
@@ -242,7 +242,7 @@ def choose_by_ratings(
 
         async def meet(i: int, j: int) -> Verdict:
             pair = Pair.of(candidates[i], candidates[j])
-            return (await Compare(pair, tie=tie).answer(ask)).verdict
+            return (await comparison_question(pair, spec.facts, spec.asks).answer(ask)).verdict
 
         if config.shortlist is not None:
             choice = await choose_from_shortlists(ask, row, config, spec)
@@ -313,16 +313,14 @@ async def choose_from_shortlists(
 
     The ratings are those of the largest N.
     """
-    candidates = [candidate.for_judge(spec.shows) for candidate in _build_candidates(row)]
+    candidates = _build_candidates(row)
     answers = {
-        n: await Choose(
-            tuple(candidates[:n]),
-            config.view,
-            config.tie_break,
-            spec.critiques,
-            spec.vote,
-            compares="pairwise" in config.tie_break,
-            tie=spec.ratings_tie,
+        n: await choice_question(
+            candidates[:n],
+            spec.facts,
+            spec.asks,
+            view=config.view,
+            rules=config.tie_break,
             shortlist=config.shortlist,
         ).answer(ask)
         for n in config.sizes

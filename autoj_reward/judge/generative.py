@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config import JudgeConfig
 from autoj_reward.conversation import context_of, last_user_text
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
@@ -23,7 +23,7 @@ from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.formats.slots import Slot
 from autoj_reward.judge.thinking import CUT, SplitAnswer, generate_answer, skip_thinking
 from autoj_reward.models import CRITERIA, max_output_tokens
-from autoj_reward.models.views import distributions_of, views_of
+from autoj_reward.models.views import Abilities
 from autoj_reward.types import (
     DIRECT,
     PLANTED_FLAG,
@@ -73,14 +73,9 @@ class GenerativeJudge:
         )
 
     @property
-    def views(self) -> frozenset[View]:
-        """Numbers that this judge gives; for an endpoint, once `contact` returned."""
-        return views_of(self.config, self.format, self.engine.abilities)
-
-    @property
-    def distributions(self) -> str:
-        """Source of label probabilities, as text for a log."""
-        return distributions_of(self.config, self.format, self.engine.abilities)
+    def abilities(self) -> Abilities:
+        """Where the engine tells probabilities; for an endpoint, once `contact` returned."""
+        return self.engine.abilities
 
     async def contact(self, capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send an endpoint its first request and return its capabilities.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.base import Score, Scorer
 from autoj_reward.errors import FormatError, InputRejected
 from autoj_reward.formats.protocols import PROTOCOLS, require_responses
@@ -19,7 +19,7 @@ from autoj_reward.formats.render import (
     text_flags,
 )
 from autoj_reward.formats.schema import ScalarFormat
-from autoj_reward.models.views import VIEWS, Abilities, distributions_of
+from autoj_reward.models.views import Abilities
 from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput, Judgement, Outcome, Usage, Verdict
 
 
@@ -37,14 +37,9 @@ class ScalarReward:
         self.name = name
 
     @property
-    def views(self) -> frozenset[View]:
-        """Numbers that this judge gives; all of them are the score."""
-        return VIEWS
-
-    @property
-    def distributions(self) -> str:
-        """Source of label probabilities, as text for a log: a scalar model has none."""
-        return distributions_of(self.config, self.format, Abilities())
+    def abilities(self) -> Abilities:
+        """Where probabilities are told: nobody asks, since a scalar model has none."""
+        return Abilities()
 
     async def contact(self, capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return {}: there is no endpoint to contact."""

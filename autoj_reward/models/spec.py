@@ -15,9 +15,8 @@ from autoj_reward.config import (
     TieBreak,
     View,
     ViewOrAuto,
-    Vote,
 )
-from autoj_reward.conversation import ContextColumn, Shows
+from autoj_reward.conversation import ContextColumn
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.protocols import Group
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
@@ -29,8 +28,9 @@ from autoj_reward.models import (
     max_output_tokens,
     resolve,
 )
+from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.models.fingerprint import fingerprint, scalar_fingerprint
-from autoj_reward.models.views import Use, require_relative
+from autoj_reward.models.views import Abilities, Use, distributions_of, views_of
 from autoj_reward.rubric_items import RUBRIC
 from autoj_reward.types import CHECKLIST, GROUP, OF_DISTRIBUTION
 
@@ -65,59 +65,49 @@ class JudgeSpec:
             return scalar_fingerprint(self.config, self.format, self.model)
         return fingerprint(self.config, self.format, self.wrapper, self.model)
 
+    @cached_property
+    def facts(self) -> JudgeFacts:
+        """What the judge can do on an engine that tells every probability, as replicas do."""
+        return self.facts_on(Abilities())
+
+    def facts_on(self, abilities: Abilities) -> JudgeFacts:
+        """Return what the judge can do on an engine with these abilities."""
+        fmt = self.format
+        views = views_of(self.config, fmt, abilities)
+        distributions = distributions_of(self.config, fmt, abilities)
+        rates_by_rubric = self.rates and RUBRIC in fmt.context("single")
+        if isinstance(fmt, ScalarFormat):
+            # A scalar model compares by its scores, which breaks no tie between them.
+            return JudgeFacts(
+                views=views,
+                distributions=distributions,
+                compares=False,
+                rates_by_rubric=rates_by_rubric,
+            )
+        group, checklist = fmt.protocols.get(GROUP), fmt.protocols.get(CHECKLIST)
+        return JudgeFacts(
+            views=views,
+            preferred=self.preferred,
+            scale=(fmt.scale.low, fmt.scale.high),
+            distributions=distributions,
+            compares=fmt.pairwise is not None,
+            tie=self.ratings_tie,
+            max_group=group.max_responses if isinstance(group, Group) else None,
+            max_items=checklist.most_items if checklist else None,
+            rates_by_rubric=rates_by_rubric,
+        )
+
     @property
-    def scale(self) -> tuple[float, float] | None:
-        """Lowest and highest rating. None for a scalar reward model."""
+    def asks(self) -> Asks:
+        """What this config asks of the judge. A scalar model gives one number and no critique."""
         if isinstance(self.format, ScalarFormat):
-            return None
-        return self.format.scale.low, self.format.scale.high
-
-    @property
-    def critiques(self) -> int:
-        """Return the number of critiques per response: always 1 for a scalar reward model."""
-        return 1 if isinstance(self.format, ScalarFormat) else self.config.critiques
-
-    @property
-    def vote(self) -> Vote:
-        """How the numbers of a response's critiques make one: the mean for a scalar model, which
-        gives one number."""
-        return "mean" if isinstance(self.format, ScalarFormat) else self.config.vote
-
-    @property
-    def shows(self) -> Shows | None:
-        """What the judge reads of a response of several turns; see `JudgeConfig.shows`."""
-        return self.config.shows
-
-    @property
-    def compares(self) -> bool:
-        """Whether the judge can break a tie of ratings by comparing responses.
-
-        A scalar reward model cannot: a comparison by equal scores is a tie again.
-        """
-        return isinstance(self.format, JudgeFormat) and self.format.pairwise is not None
+            return Asks(shows=self.config.shows)
+        return Asks(self.config.critiques, self.config.vote, self.config.shows)
 
     @property
     def rates(self) -> bool:
         """Whether the judge rates a response alone; a scalar model does."""
         return not isinstance(self.format, JudgeFormat) or self.format.single is not None
-
-    @property
-    def max_group(self) -> int | None:
-        """Largest number of responses that one judgement scores. None if the format has no group
-        protocol."""
-        protocol = (
-            self.format.protocols.get(GROUP) if isinstance(self.format, JudgeFormat) else None
-        )
-        return protocol.max_responses if isinstance(protocol, Group) else None
-
-    @property
-    def max_items(self) -> int | None:
-        """Largest number of rubric items that one judgement answers. None if the format has no
-        checklist protocol."""
-        protocol = (
-            self.format.protocols.get(CHECKLIST) if isinstance(self.format, JudgeFormat) else None
-        )
-        return protocol.most_items if protocol else None
 
     def context(self, kind: str | None = None) -> dict[str, bool]:
         """Return the context fields that the judge shows, and whether an input must have each.
@@ -152,46 +142,18 @@ class JudgeSpec:
             for name, required in fields.items()
         )
 
-    def require_relative(self, relative: RelativeConfig, key: str = "relative") -> None:
-        """Raise ConfigError naming `key` if the judge cannot rank groups this way."""
-        require_relative(relative, max_group=self.max_group, compares=self.compares, key=key)
-
-    def require_rubric(self, rubric: RubricConfig, key: str = "rubric") -> None:
-        """Raise ConfigError if the judge cannot score rubrics this way, or if the file `items`
-        cannot be read.
-
-        key: place of the rubric block in the run file, which the error names.
-        """
-        if rubric.by == "overall":
-            if not (self.rates and RUBRIC in self.format.context("single")):
-                raise ConfigError(
-                    f"{key}.by is overall, and the judge's format {self.format.name} rates without "
-                    f"a field {RUBRIC!r}: set judge.format to one that shows it, such as "
-                    "rubric-overall"
-                )
-        elif self.max_items is None:
-            raise ConfigError(
-                f"{key}.by is {rubric.by}, and the judge's format {self.format.name} has no "
-                "checklist protocol: set judge.format to one that has, such as rubric-item or "
-                "rubric-checklist"
-            )
-        elif self.critiques > 1:
-            raise ConfigError(
-                f"{key}.by is {rubric.by}, which takes one critique, and judge.critiques is "
-                f"{self.critiques}: leave it out, or set {key}.by to overall"
-            )
-        rubric.load()
-
     def that_scores(self, scoring: Scoring, parent: str = "") -> JudgeSpec:
         """Return the spec with the readings turned on that this way of scoring needs.
 
         parent: keys before `relative` or `rubric` in a run file, such as `reward.`, for errors.
-        Raises ConfigError if the judge cannot score this way.
+        Raises ConfigError if the judge cannot score this way, or if the file of rubric items
+        cannot be read.
         """
         if isinstance(scoring, RelativeConfig):
-            self.require_relative(scoring, f"{parent}relative")
+            self.facts.require_relative(scoring, f"{parent}relative")
         else:
-            self.require_rubric(scoring, f"{parent}rubric")
+            self.facts.require_rubric(scoring, self.asks, f"{parent}rubric")
+            scoring.load()
         return self.that_reads("expected", "reward")
 
     def that_reads(self, view: ViewOrAuto, use: Use, rules: Collection[TieBreak] = ()) -> JudgeSpec:

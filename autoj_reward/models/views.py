@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from autoj_reward.config import JudgeConfig, RelativeConfig, View, ViewOrAuto
+from autoj_reward.config import JudgeConfig, View, ViewOrAuto
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 
@@ -87,27 +87,3 @@ def resolve_view(
         "tells no log-probabilities there (vLLM and SGLang do, and judge.tokenizer reads them from "
         f"any endpoint that takes token ids), or judge.distribution is false. Set {key} to rating"
     )
-
-
-def require_relative(
-    relative: RelativeConfig,
-    *,
-    max_group: int | None,
-    compares: bool,
-    key: str = "relative",
-) -> None:
-    """Raise ConfigError naming `key` if a judge cannot rank groups this way.
-
-    max_group: responses that one listwise judgement scores at most; None without a group protocol.
-    compares: whether the judge compares two responses.
-    """
-    if relative.by == "listwise" and max_group is None:
-        raise ConfigError(
-            f"{key}.by is listwise, and the judge's format has no group protocol: set judge.format "
-            f"to one that has, such as listwise or listwise-brief, or set {key}.by to comparisons"
-        )
-    if relative.by == "comparisons" and not compares:
-        raise ConfigError(
-            f"{key}.by is comparisons, and the judge's format has no pairwise protocol: set "
-            f"judge.format to one that has, such as general, or set {key}.by to listwise"
-        )

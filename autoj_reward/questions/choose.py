@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from autoj_reward.config import View, Vote
 from autoj_reward.errors import ConfigError
+from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare, find_spoilers
 from autoj_reward.questions.rate import Rate, rate_all
@@ -178,6 +179,30 @@ class Choose:
             tuple((places[i], places[j], verdict) for i, j, verdict in local_selection.comparisons),
         )
         return selection, tuple(comparisons)
+
+
+def choice_question(
+    candidates: Sequence[Candidate],
+    facts: JudgeFacts,
+    asks: Asks,
+    *,
+    view: View,
+    rules: Sequence[str] = RULES,
+    matches: float = math.inf,
+    shortlist: int | None = None,
+) -> Choose:
+    """Return the question which candidate is best. view to shortlist: as in `Choose`."""
+    return Choose(
+        tuple(candidate.for_judge(asks.shows) for candidate in candidates),
+        view,
+        rules,
+        critiques=asks.critiques,
+        vote=asks.vote,
+        compares=facts.compares,
+        tie=facts.tie,
+        matches=matches,
+        shortlist=shortlist,
+    )
 
 
 def _rank_inputs(inputs: Sequence[JudgeInput], direct: Sequence[float | None]) -> list[JudgeInput]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.questions.ask import Ask
 from autoj_reward.types import (
     PLANTED_FLAG,
@@ -72,6 +73,13 @@ class Compare:
         """Return the verdict with the judgement of each order."""
         [comparison] = await compare_all([self], ask)
         return comparison
+
+
+def comparison_question(
+    pair: Pair, facts: JudgeFacts, asks: Asks, *, swap: bool = True, sample: int = 0
+) -> Compare:
+    """Return the question which of two responses is better. swap, sample: as in `Compare`."""
+    return Compare(pair.for_judge(asks.shows), swap, facts.tie, sample)
 
 
 async def compare_all(questions: Sequence[Compare], ask: Ask) -> list[Comparison]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
 from autoj_reward.config import View, Vote
+from autoj_reward.models.facts import Asks
 from autoj_reward.questions.ask import Ask
 from autoj_reward.types import (
     RISK,
@@ -75,6 +76,14 @@ class Rate:
         """Return one judgement of the response."""
         [judgement] = await rate_all([self], ask)
         return judgement
+
+
+def rating_question(
+    candidate: Candidate, asks: Asks, *, direct: bool = False, view: View | None = None
+) -> Rate:
+    """Return the question how good a response is. direct, view: as in `Rate`."""
+    shown_candidate = candidate.for_judge(asks.shows)
+    return Rate(shown_candidate, asks.critiques, direct, view, asks.vote)
 
 
 async def rate_all(questions: Sequence[Rate], ask: Ask) -> list[Judgement]:

@@ -12,10 +12,11 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 from autoj_reward.config import RubricConfig, Vote
-from autoj_reward.conversation import Shows, context_of
+from autoj_reward.conversation import context_of
+from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.rate import Rate
 from autoj_reward.rubric_items import RUBRIC, RubricItem
@@ -294,51 +295,18 @@ def _format_item(item: RubricItem) -> str:
     return f"- ({worth}) {' '.join(item.criterion.split())}"
 
 
-class RubricJudge(Protocol):
-    """What a rubric's question needs to know of its judge; a spec and a client tell it."""
-
-    @property
-    def max_items(self) -> int | None:
-        """Items of one judge call at most; None if the format has no checklist protocol."""
-
-    @property
-    def scale(self) -> tuple[float, float] | None:
-        """Lowest and highest rating; None without a scale."""
-
-    @property
-    def critiques(self) -> int:
-        """Number of critiques that are sampled for an overall rating of a response."""
-
-    @property
-    def vote(self) -> Vote:
-        """How the numbers of several critiques make one."""
-
-    @property
-    def shows(self) -> Shows | None:
-        """What the judge reads of a response of several turns; see `JudgeConfig.shows`."""
-
-
-def default_rubric(max_items: int | None) -> RubricConfig:
-    """Return how a rubric is scored if nothing is configured.
-
-    Items are judged one at a time, or together if the format is made for that, or overall if it has
-    no checklist protocol. max_items: as in `RubricJudge`.
-    """
-    if max_items is None:
-        return RubricConfig(by="overall")
-    return RubricConfig(by="items" if max_items == 1 else "checklist")
-
-
 def rubric_question(
-    candidate: Candidate,
-    how: RubricConfig,
-    judge: RubricJudge,
+    candidate: Candidate, facts: JudgeFacts, asks: Asks, how: RubricConfig | None = None
 ) -> ScoreRubric:
     """Return the question that scores a response by its rubric.
 
-    The items are those in the candidate's context, else those of the file `how.items`.
+    The items are those in the candidate's context, else those of the file `how.items`. Without any,
+    the question abstains. how: None stands for `JudgeFacts.default_rubric`. Raises ConfigError if
+    this judge cannot score that way.
     """
-    shown_candidate = candidate.for_judge(judge.shows)
+    how = how or facts.default_rubric
+    facts.require_rubric(how, asks)
+    shown_candidate = candidate.for_judge(asks.shows)
     items = context_of(candidate.context).rubric or how.load()
-    scale, max_items = judge.scale or (0.0, 1.0), judge.max_items or 1
-    return ScoreRubric(shown_candidate, items, how, scale, max_items, judge.critiques, judge.vote)
+    scale, max_items = facts.scale or (0.0, 1.0), facts.max_items or 1
+    return ScoreRubric(shown_candidate, items, how, scale, max_items, asks.critiques, asks.vote)

@@ -13,11 +13,10 @@ from ray import serve
 from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayTaskError
 from ray.serve.exceptions import RayServeException
 
-from autoj_reward.config import View
 from autoj_reward.engine.base import Generation
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable, ReplicaLost
+from autoj_reward.models.facts import JudgeFacts
 from autoj_reward.models.spec import JudgeSpec
-from autoj_reward.models.views import VIEWS, Abilities
 from autoj_reward.tracing import trace_headers
 from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
 
@@ -61,17 +60,16 @@ class RayBackend:
         self,
         handle: Any,
         judge: str,
+        facts: JudgeFacts,
         replicas: int,
         replace: Callable[[JudgeSpec], RayBackend] | None = None,
         max_ongoing: int = 256,
-        views: frozenset[View] = VIEWS,
-        distributions: str = Abilities().about,
     ) -> None:
         self._handle = handle.options(stream=True)
         self._replace = replace
         self.judge = judge
         self.replicas = replicas
-        self.views, self.distributions = views, distributions
+        self.facts = facts
         self.max_ongoing = max_ongoing
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
@@ -87,13 +85,10 @@ class RayBackend:
         Its `max_ongoing` is that worker's share.
         """
         ongoing = -(-self.max_ongoing // workers)
-        settings = self.judge, self.replicas, None, ongoing, self.views, self.distributions
-        return RayBackend(self._handle, *settings)
+        return RayBackend(self._handle, self.judge, self.facts, self.replicas, None, ongoing)
 
-    async def contact(
-        self, finding: Mapping[str, Any]
-    ) -> tuple[frozenset[View], Mapping[str, Any]]:
-        return self.views, {}
+    async def contact(self, finding: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {}
 
     async def check(self) -> int:
         try:
@@ -115,8 +110,7 @@ class RayBackend:
         new = await asyncio.to_thread(self._replace, spec)
         self._handle = new._handle
         self.judge = new.judge
-        self.views = new.views
-        self.distributions = new.distributions
+        self.facts = new.facts
 
     async def close(self) -> None:
         """Do nothing: the cluster stops its replicas."""

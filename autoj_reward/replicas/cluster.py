@@ -25,7 +25,6 @@ from autoj_reward.models.device import CPU, Device, detect_device
 from autoj_reward.models.gpu_memory import cpu_engine_gib, require_engine_memory
 from autoj_reward.models.settings import max_ongoing, resolve_engine_settings
 from autoj_reward.models.spec import JudgeSpec
-from autoj_reward.models.views import Abilities, distributions_of, views_of
 from autoj_reward.replicas.backend import RayBackend, RayPolicy
 from autoj_reward.replicas.deployments import ServedJudge, ServedPolicy, cpus_each, deployment_of
 from autoj_reward.replicas.isolation import loopback_only
@@ -155,9 +154,7 @@ class Cluster:
         config = spec.config
         count = config.serve.max_replicas or self.replicas(config, config.serve)
         ongoing = max_ongoing(config, self._count_gpus_each(config, config.serve))
-        arguments = config, spec.format, Abilities()
-        abilities = views_of(*arguments), distributions_of(*arguments)
-        return RayBackend(handle, spec.name, count, replace, ongoing, *abilities)
+        return RayBackend(handle, spec.name, spec.facts, count, replace, ongoing)
 
     def deploy_policy(self, config: PolicyConfig) -> RayPolicy:
         """Deploy policy replicas and return a client for them once they are ready."""

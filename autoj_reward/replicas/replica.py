@@ -10,7 +10,7 @@ from contextlib import aclosing
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from autoj_reward.config import PolicyConfig, View
+from autoj_reward.config import PolicyConfig
 from autoj_reward.config.urls import without_secrets
 from autoj_reward.engine.base import Generation, Sampling, require_one
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
@@ -21,6 +21,7 @@ from autoj_reward.judge.scalar import ScalarReward
 from autoj_reward.logs import LOG
 from autoj_reward.models import policy_wrapper, resolve
 from autoj_reward.models.fingerprint import engine_facts
+from autoj_reward.models.views import Abilities
 from autoj_reward.tracing import span
 from autoj_reward.types import JudgeInput, Judgement, Outcome, QueryOrTurns
 
@@ -53,15 +54,10 @@ class JudgeReplica:
         self._on_death = on_death
 
     @property
-    def views(self) -> frozenset[View]:
-        """Numbers that the judge gives; for an endpoint, once `contact` returned."""
-        return self._judge.views
-
-    @property
-    def distributions(self) -> str:
-        """Source of label probabilities, as text for a log; for an endpoint, once `contact`
+    def abilities(self) -> Abilities:
+        """Where the judge's engine tells probabilities; for an endpoint, once `contact`
         returned."""
-        return self._judge.distributions
+        return self._judge.abilities
 
     @property
     def place(self) -> str:

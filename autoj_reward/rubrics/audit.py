@@ -20,7 +20,7 @@ from autoj_reward.io.rows import BadRows, Stream, TextRow, look_through, text_ro
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.unused import load_run
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.rubric import NO_ITEMS, ScoreRubric, default_rubric, rubric_question
+from autoj_reward.questions.rubric import NO_ITEMS, ScoreRubric, rubric_question
 from autoj_reward.rubric_items import RUBRIC
 from autoj_reward.rubrics.measures import (
     RubricAudit,
@@ -125,7 +125,7 @@ def audit(
     require_apart((source, responses, config), folder=output)
     settings = load_run(ScoreConfig, config, sets)
     spec = judge_spec(settings.judge)
-    how = settings.rubric or default_rubric(spec.max_items)
+    how = settings.rubric or spec.facts.default_rubric
     spec = spec.that_scores(how)
     _require_settings(how, samples, most, settings.judge.temperature)
     rows, bad_rows = _read_rubric_rows(source, spec, how, settings.columns)
@@ -143,7 +143,7 @@ def audit(
         folder / RESULT,
         total,
         scored_by=how.by,
-        vote=spec.vote,
+        vote=spec.asks.vote,
         files=(folder / TABLES, folder / PAGE),
     )
     with claim:
@@ -241,7 +241,7 @@ def _build_case(
 
     def make_question(text: str) -> ScoreRubric:
         candidate = Candidate(query, text, context=row.context)
-        return rubric_question(candidate, how, spec)
+        return rubric_question(candidate, spec.facts, spec.asks, how)
 
     texts = make_trivial_responses(query, make_question("").items)
     trivial = {name: make_question(text) for name, text in texts.items()}

@@ -12,7 +12,7 @@ from autoj_reward.conversation import ContextColumn
 from autoj_reward.evaluate.ask import JudgementCost, ask_each
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.rubric import ScoreRubric, default_rubric, rubric_question
+from autoj_reward.questions.rubric import ScoreRubric, rubric_question
 from autoj_reward.rubric_items import RUBRIC, RubricItem
 from autoj_reward.rubrics.writing import (
     SOURCES,
@@ -45,7 +45,7 @@ class PreferenceTest:
     @cached_property
     def how(self) -> RubricConfig:
         """How it scores a response."""
-        return self._how or default_rubric(judge_spec(self._judge).max_items)
+        return self._how or judge_spec(self._judge).facts.default_rubric
 
     @cached_property
     def columns(self) -> tuple[ContextColumn, ...]:
@@ -64,7 +64,9 @@ class PreferenceTest:
         context = row.context.showing(row.context, items)
         query, *responses = (row.texts[name] for name in SOURCES["pair"])
         better, worse = (
-            rubric_question(Candidate(query, text, context=context), self.how, self.spec)
+            rubric_question(
+                Candidate(query, text, context=context), self.spec.facts, self.spec.asks, self.how
+            )
             for text in responses
         )
         return better, worse

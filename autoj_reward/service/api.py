@@ -1,4 +1,4 @@
-"""HTTP API: a FastAPI app that judges through a RewardClient.
+"""HTTP API: a FastAPI app that judges through a JudgeClient.
 
     POST /v1/score      {"candidates": [{"query", "response", "context"}]}
                         -> {"judgements": [...]}; with "group_id" and "group_size" they are scores
@@ -10,7 +10,7 @@
                         -> {"selection": {...}, "judgements": [...]}
     POST /v1/rank       {"query", "responses": [two or more], "context", "relative": {"by": ...}}
                         -> {"scores", "errors", "orders" or "matches", "judgements", ...}
-    GET  /v1/judge      -> description of the judge: see `bodies.JudgeDescription`
+    GET  /v1/judge      -> description of the judge: see `JudgeDescription`
     POST /v1/judge      {"items": [{"query", "responses": [one or two], "sample", "direct",
                          "context"}]}
                         -> one JSON line for each input when it is done: {"index", "judgement"};
@@ -19,7 +19,7 @@
 
 `context` is optional and holds named texts such as a reference answer; the judge's format says
 which it shows. A text that cannot be judged fails its own input alone. `/v1/judge` is for other
-RewardClients: the caller keeps the deadline and retries, as it does with Ray replicas. See
+JudgeClients: the caller keeps the deadline and retries, as it does with Ray replicas. See
 `gateway.py` for token, limits and deadlines.
 
 The app calls Serve replicas by their handle. On one machine it is not behind Serve's own proxy,
@@ -43,7 +43,7 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.remote import JUDGE_HEADER
 from autoj_reward.client.sound import find_rejection_reason
 from autoj_reward.config import RelativeConfig, RubricConfig, View
@@ -58,12 +58,15 @@ from autoj_reward.errors import (
 )
 from autoj_reward.io.files import as_json, to_compact_json
 from autoj_reward.logs import LOG
+from autoj_reward.models.facts import JudgeDescription
 from autoj_reward.models.views import resolve_view
-from autoj_reward.questions.compare import Compare, compare_all
+from autoj_reward.questions.choose import choice_question
+from autoj_reward.questions.compare import compare_all, comparison_question
 from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rank import Ranking
-from autoj_reward.questions.rate import Rate, rate_all
-from autoj_reward.questions.rubric import default_rubric
+from autoj_reward.questions.rate import rate_all, rating_question
+from autoj_reward.questions.relative import rank_question
+from autoj_reward.questions.rubric import rubric_question
 from autoj_reward.questions.tournament import Tournament
 from autoj_reward.service import bodies
 from autoj_reward.service.bodies import problem, require_inputs
@@ -104,7 +107,7 @@ class Service(FastAPI):
 
 
 def make_app(
-    client: RewardClient, token: str, limits: Limits | None = None, *, alone: bool = True
+    client: JudgeClient, token: str, limits: Limits | None = None, *, alone: bool = True
 ) -> Service:
     """Return an app that judges through a client.
 
@@ -165,7 +168,7 @@ def make_app(
                 item.response,
                 group_id=body.group_id,
                 context=item.context.showing(item.context, item.rubric),
-            ).for_judge(client.shows)
+            )
             for item in body.candidates
         ]
         if any(item.rubric for item in body.candidates):
@@ -173,10 +176,8 @@ def make_app(
         elif body.group_size is not None:
             judgements = await score_in_group(candidates, body.group_size, body.relative, request)
         else:
-            require_inputs(len(candidates) * client.critiques, "candidates")
-            questions = [
-                Rate(candidate, client.critiques, vote=client.vote) for candidate in candidates
-            ]
+            require_inputs(len(candidates) * client.asks.critiques, "candidates")
+            questions = [rating_question(candidate, client.asks) for candidate in candidates]
             judgements = await rate_all(questions, judge_items)
             count_ratings(candidates, judgements)
         return make_response({"judgements": [judgement.record() for judgement in judgements]})
@@ -185,23 +186,20 @@ def make_app(
         candidates: Sequence[Candidate], rubric_config: RubricConfig | None
     ) -> list[Judgement]:
         """Score responses by the items of their rubrics."""
-        rubric_config = rubric_config or default_rubric(client.max_items)
-        if rubric_config.by != "overall" and client.max_items is None:
-            raise HTTPException(
-                422,
-                f"rubric.by is {rubric_config.by}, and the judge's format has no checklist "
-                "protocol",
-            )
-        questions = [
-            client.question_of_rubric(candidate, rubric_config) for candidate in candidates
-        ]
+        try:
+            questions = [
+                rubric_question(candidate, client.facts, client.asks, rubric_config)
+                for candidate in candidates
+            ]
+        except ConfigError as error:
+            raise HTTPException(422, str(error)) from error
         require_inputs(sum(question.most_inputs for question in questions), "candidates")
         scores = await asyncio.gather(*(question.answer(judge_items) for question in questions))
         for question, rubric_score in zip(questions, scores, strict=True):
             texts = (question.candidate.response,)
             metrics.count_judgements(
                 ((judgement, texts) for judgement in rubric_score.judgements),
-                rubric_config.protocol,
+                question.how.protocol,
             )
         return [rubric_score.as_judgement() for rubric_score in scores]
 
@@ -217,7 +215,7 @@ def make_app(
                 422, "this service has several processes, between which no group can be gathered"
             )
         example = [Candidate("", str(n), context=candidates[0].context) for n in range(size)]
-        require_inputs((await make_rank_question(example, relative)).most_inputs, "group_size")
+        require_inputs(make_rank_question(example, relative).most_inputs, "group_size")
         wait_s = WAIT_SHARE * request.scope.get(DEADLINE_SCOPE, Limits().deadline_s)
         run = run_name(request.headers)
         return list(
@@ -230,31 +228,34 @@ def make_app(
         judgements = [judgement.record() for judgement in ranking.judgements]
         return make_response(ranking.record() | {"judgements": judgements})
 
-    async def make_rank_question(
+    def make_rank_question(
         candidates: Sequence[Candidate], relative: RelativeConfig | None
     ) -> Listwise | Tournament:
         try:
-            return await client.question_of_rank(candidates, relative)
+            return rank_question(candidates, client.facts, client.asks, relative)
         except ConfigError as error:
             raise HTTPException(422, str(error)) from error
 
     @app.post("/v1/compare", response_model=bodies.CompareAnswer)
     async def compare_pairs(body: bodies.CompareBody) -> Response:
         """Compare the two responses of each pair."""
-        pairs = [
-            Pair(item.query, item.first, item.second, item.context).for_judge(client.shows)
+        questions = [
+            comparison_question(
+                Pair(item.query, item.first, item.second, item.context),
+                client.facts,
+                client.asks,
+                swap=body.swap,
+            )
             for item in body.pairs
         ]
-        comparisons = await compare_all(
-            [Compare(pair, body.swap, client.tie) for pair in pairs], judge_items
-        )
-        count_comparisons(comparisons, pairs)
+        comparisons = await compare_all(questions, judge_items)
+        count_comparisons(comparisons, [question.pair for question in questions])
         return make_response({"comparisons": [as_json(comparison) for comparison in comparisons]})
 
     @app.post("/v1/best_of_n", response_model=bodies.BestOfNAnswer)
     async def best_of_n(body: bodies.BestOfNBody) -> Response:
         """Choose the best response to one query."""
-        inputs = len(body.responses) * client.critiques
+        inputs = len(body.responses) * client.asks.critiques
         require_inputs(inputs, "responses")
         no_logprobs: list[float | None] = [None] * len(body.responses)
         logprobs = body.policy_logprobs or no_logprobs
@@ -262,13 +263,14 @@ def make_app(
             Candidate(body.query, response, logprob, context=body.context)
             for response, logprob in zip(body.responses, logprobs, strict=True)
         ]
+        facts = await client.contact()
         try:
-            view = resolve_view(body.view, "choose", client.preferred, await client.views())
+            view = resolve_view(body.view, "choose", facts.preferred, facts.views)
         except ConfigError as error:
             raise HTTPException(422, str(error)) from error
         matches = (bodies.MAX_INPUTS - inputs) // 2
-        question = client.question_of_choice(
-            candidates, view=view, rules=body.tie_break, matches=matches
+        question = choice_question(
+            candidates, facts, client.asks, view=view, rules=body.tie_break, matches=matches
         )
         choice = await question.answer(judge_items)
         count_ratings(candidates, choice.judgements)
@@ -286,7 +288,7 @@ def make_app(
     async def rank(body: bodies.RankBody) -> Response:
         """Judge the responses of one group together, and return a score for each."""
         candidates = [Candidate(body.query, text, context=body.context) for text in body.responses]
-        question = await make_rank_question(candidates, body.relative)
+        question = make_rank_question(candidates, body.relative)
         require_inputs(question.most_inputs, "responses")
         try:
             ranking = await question.answer(judge_items)
@@ -295,29 +297,16 @@ def make_app(
         metrics.count_ranking(ranking, body.responses)
         return await asyncio.to_thread(make_rank_response, ranking)
 
-    @app.get("/v1/judge", response_model=bodies.JudgeDescription)
+    @app.get("/v1/judge", response_model=JudgeDescription)
     async def name() -> Response:
-        """Describe the judge: its fingerprint, views, scale and limits."""
-        views = tuple(sorted(await client.views()))
-        return make_response(
-            as_json(
-                bodies.JudgeDescription(
-                    client.backend.judge,
-                    views,
-                    client.preferred,
-                    client.max_in_flight,
-                    list(client.scale) if client.scale else None,
-                    client.backend.distributions,
-                    client.tie,
-                    client.max_group,
-                    client.compares,
-                )
-            )
-        )
+        """Describe the judge: its fingerprint, and what it can do."""
+        facts = await client.contact()
+        about = {"judge": client.backend.judge, "in_flight": client.limits.max_in_flight}
+        return make_response(facts.model_dump(mode="json") | about)
 
     @app.post("/v1/judge", response_class=Response, responses={200: {"content": {LINES: {}}}})
     async def judge(body: bodies.JudgeBody) -> Response:
-        """Judge inputs for another RewardClient; stream one JSON line for each when it is done."""
+        """Judge inputs for another JudgeClient; stream one JSON line for each when it is done."""
         items = [
             JudgeInput(
                 item.protocol,
@@ -361,7 +350,7 @@ class _Lines(StreamingResponse):
 
 
 async def _stream_lines(
-    client: RewardClient, items: Sequence[JudgeInput], metrics: Metrics
+    client: JudgeClient, items: Sequence[JudgeInput], metrics: Metrics
 ) -> AsyncGenerator[bytes]:
     def make_line(index: int, judgement: Judgement) -> bytes:
         metrics.count_judgements([(judgement, items[index].responses)], items[index].protocol)
@@ -386,7 +375,7 @@ async def _stream_lines(
             await stream.aclose()
 
 
-def _add_probes(app: Service, client: RewardClient) -> None:
+def _add_probes(app: Service, client: JudgeClient) -> None:
     @app.get("/healthz")
     async def alive() -> Response:
         """200 while this process answers."""

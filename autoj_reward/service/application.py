@@ -22,7 +22,6 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.models.device import Device
 from autoj_reward.models.settings import dtype_on, max_ongoing
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.models.views import Abilities, distributions_of, views_of
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.deployments import ServedJudge, deployment_of
 from autoj_reward.service.api import make_app
@@ -57,13 +56,7 @@ class _Edge:
         judge = spec.config
         max_replicas = judge.serve.max_replicas or judge.serve.replicas
         assert isinstance(max_replicas, int)  # build() has refused "auto"
-        backend = RayBackend(
-            self._judge,
-            spec.name,
-            max_replicas,
-            views=views_of(judge, spec.format, Abilities()),
-            distributions=distributions_of(judge, spec.format, Abilities()),
-        )
+        backend = RayBackend(self._judge, spec.name, spec.facts, max_replicas)
         client = client_of(
             spec, backend, max_ongoing(judge, _count_gpus_each(judge)) * max_replicas
         )

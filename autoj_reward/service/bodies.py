@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from autoj_reward.config import RelativeConfig, RubricConfig, TieBreak, View, ViewOrAuto
+from autoj_reward.config import RelativeConfig, RubricConfig, TieBreak, ViewOrAuto
 from autoj_reward.conversation import (
     EMPTY_CONTEXT,
     MAX_TURNS,
@@ -334,33 +334,6 @@ class RankBody(PromptFields):
     relative: RelativeConfig | None = None
     """How the group is judged, as in a run file. null: listwise if the judge's format has a group
     protocol, else by comparisons."""
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeDescription:
-    """Answer of GET /v1/judge."""
-
-    __pydantic_config__ = DESCRIBED
-
-    judge: str
-    """Fingerprint of the judge: it identifies model, format and decoding."""
-    views: tuple[View, ...]
-    """The views (`rating`, `expected`, `direct`) that the judge can give."""
-    view: View | None
-    """The view that the model's entry in `judges.yaml` prefers; null if it names none."""
-    in_flight: int
-    """Judge inputs that the service processes at a time. Further ones wait."""
-    scale: list[float] | None
-    """Lowest and highest rating; null for a scalar model's scores."""
-    distributions: str
-    """Where label probabilities come from, or why there are none, in words."""
-    ratings_tie: float | None
-    """A number if this judge compares by ratings: two responses tie if their expected ratings right
-    after the prompt differ by at most this. null for a judge that compares in one call."""
-    max_group: int | None
-    """Responses that one listwise judgement scores at most. null without a group protocol."""
-    compares: bool
-    """Whether the judge compares two responses."""
 
 
 Distribution = tuple[tuple[str, float], ...]

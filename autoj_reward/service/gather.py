@@ -20,13 +20,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.sound import find_rejection_reason
 from autoj_reward.config import RelativeConfig
 from autoj_reward.errors import AutojError, ConfigError, InputError
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rank import Ranking
+from autoj_reward.questions.relative import rank_question
 from autoj_reward.questions.tournament import Tournament
 from autoj_reward.service.metrics import Metrics
 from autoj_reward.types import Candidate, Judgement, Outcome, Usage
@@ -129,7 +130,7 @@ class Gatherer:
 
     def __init__(
         self,
-        client: RewardClient,
+        client: JudgeClient,
         ask: Ask,
         metrics: Metrics,
         now: Callable[[], float] = time.monotonic,
@@ -152,7 +153,7 @@ class Gatherer:
         """Return the judgement of one response, whose rating is its score in its group, 0 to 1.
 
         candidate: has the group's id. size: number of responses in the group, 2 or more. relative:
-        how the group is judged; see `RewardClient.question_of_rank`. wait_s: seconds to wait for
+        how the group is judged; see `rank_question`. wait_s: seconds to wait for
         the other responses. run: name of the caller's run, to which the id belongs.
         """
         relative_json = "" if relative is None else relative.model_dump_json()
@@ -246,7 +247,8 @@ class Gatherer:
         try:
             if len(candidates) < LEAST_MEMBERS:
                 raise InputError(f"{len(candidates)} of {size} responses came in time")
-            question = await self._client.question_of_rank(candidates, group.relative)
+            client = self._client
+            question = rank_question(candidates, client.facts, client.asks, group.relative)
             ranking = await question.answer(self._ask)
         except AutojError as error:
             failure = _abstain(error, "its group failed")

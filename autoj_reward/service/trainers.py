@@ -35,7 +35,7 @@ from uuid import uuid4
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, Field
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import AUDIT, RewardConfig
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.service.bodies import (
@@ -240,7 +240,7 @@ def add_routes(
     runs = Runs(model.config)
     relative = any(judged_config.relative for judged_config in model.config.judged.values())
     prompts = PromptGroups(model) if relative else None
-    inputs_each = sum(spec.critiques for name, spec in model.specs.items() if name != AUDIT)
+    inputs_each = sum(spec.asks.critiques for name, spec in model.specs.items() if name != AUDIT)
 
     def find_budgets(request: Request) -> Budgets:
         return runs.budgets(run_name(request.headers))
@@ -353,8 +353,8 @@ async def _rank_equal_pair(model: RewardSource, first: Candidate, second: Candid
     """Return the ranking of two responses with equal scores: by comparison, if the judge
     compares."""
 
-    async def compare_pair(client: RewardClient) -> float:
-        if not client.compares:
+    async def compare_pair(client: JudgeClient) -> float:
+        if not client.facts.compares:
             return UNDECIDED
         [comparison] = await client.compare([Pair.of(first, second)])
         return RANKED.get(comparison.verdict, UNDECIDED)

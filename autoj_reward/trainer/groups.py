@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import RelativeConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.questions.rank import share_prompt
+from autoj_reward.questions.relative import rank_question
 from autoj_reward.types import Candidate, GroupKey, Judgement, Outcome, group_key
 
 ALONE = "the other responses of its group cannot be judged"
@@ -17,7 +18,7 @@ MIXED = "its group has responses to other queries"
 
 
 async def rate_groups(
-    client: RewardClient, relative: RelativeConfig, candidates: Sequence[Candidate]
+    client: JudgeClient, relative: RelativeConfig, candidates: Sequence[Candidate]
 ) -> list[Judgement]:
     """Return one judgement a candidate, in order, whose rating is its score in its group.
 
@@ -41,7 +42,8 @@ async def rate_groups(
         if fault := _find_group_fault(members):
             judgements |= dict.fromkeys(places, Judgement(Outcome.INPUT_REJECTED, reason=fault))
         else:
-            group_questions.append((places, await client.question_of_rank(members, relative)))
+            question = rank_question(members, client.facts, client.asks, relative)
+            group_questions.append((places, question))
     rankings = await client.answer([question for _, question in group_questions])
     for (places, _), ranking in zip(group_questions, rankings, strict=True):
         judgements |= dict(zip(places, ranking.as_judgements(), strict=True))
@@ -49,7 +51,7 @@ async def rate_groups(
 
 
 async def _rate_in_service(
-    client: RewardClient, relative: RelativeConfig, candidate: Candidate
+    client: JudgeClient, relative: RelativeConfig, candidate: Candidate
 ) -> Judgement:
     """Return the judgement of one response in a group that a service gathers."""
     if not isinstance(client.backend, HttpBackend):
@@ -57,8 +59,9 @@ async def _rate_in_service(
             f"the {candidate.group_size} responses of a group come one by one, and only a service "
             "meets them all: start one with `autoj serve`, and name it in reward.service"
         )
-    shown_candidate = candidate.for_judge(client.shows)
-    return await client.backend.rate_member(shown_candidate, relative, client.deadline_s)
+    shown_candidate = candidate.for_judge(client.asks.shows)
+    deadline_s = client.limits.deadline_s
+    return await client.backend.rate_member(shown_candidate, relative, deadline_s)
 
 
 def _find_group_fault(group: Sequence[Candidate]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.judging import describe_run
 from autoj_reward.client.session import open_reward
 from autoj_reward.config import JUDGE, RewardConfig, View
@@ -51,7 +51,7 @@ class Judges:
         self._stack = AsyncExitStack()
         self._agreeing = asyncio.Lock()
         self._possible_views: dict[str, frozenset[View]] = {}
-        self.clients: dict[str, RewardClient] = {}
+        self.clients: dict[str, JudgeClient] = {}
         self.views: dict[str, View] = {}
 
     async def open(self) -> None:
@@ -95,17 +95,20 @@ class Judges:
         self._possible_views[JUDGE] = views
         self.views = {}
 
-    async def _find_views(self, name: str, client: RewardClient) -> frozenset[View]:
+    async def _find_views(self, name: str, client: JudgeClient) -> frozenset[View]:
         """Return the views that a judge can give.
 
         Raises ConfigError if it cannot give what the config asks of it.
         """
-        views = await client.views()
-        relative = self.config.judged[name].relative
-        if relative:
-            await client.require_relative(relative, f"{self.config.key_of(name)}.relative")
-        self._resolve_view(name, client, views)
-        return views
+        facts = await client.contact()
+        key = self.config.key_of(name)
+        judged = self.config.judged[name]
+        if judged.relative:
+            facts.require_relative(judged.relative, f"{key}.relative")
+        if judged.rubric:
+            facts.require_rubric(judged.rubric, client.asks, f"{key}.rubric")
+        self._resolve_view(name, client, facts.views)
+        return facts.views
 
     async def close(self) -> None:
         """Stop what `open` started. Calls in flight raise EngineUnavailable."""
@@ -141,7 +144,7 @@ class Judges:
                 chosen_views[name] = self._resolve_view(name, client, self._possible_views[name])
             self.views = chosen_views
 
-    def ask_part(self, name: str, client: RewardClient | None = None) -> AskPart:
+    def ask_part(self, name: str, client: JudgeClient | None = None) -> AskPart:
         """Return the function that asks a judge for what its part needs: views, ranks or rubrics.
 
         client: asks in place of the judge's own client.
@@ -172,14 +175,17 @@ class Judges:
             lines.append(describe_run(client, view, judgements, part, scoring))
         return lines
 
-    def _resolve_view(self, name: str, client: RewardClient, views: frozenset[View]) -> View:
+    def _resolve_view(self, name: str, client: JudgeClient, views: frozenset[View]) -> View:
         judged = self.config.judged[name]
         if judged.scoring:  # a score is the rating of what stands for its judgement
             return "rating"
         key = self.config.key_of(name)
-        view = resolve_view(judged.view, "reward", client.preferred, views, f"{key}.view")
+        preferred = client.facts.preferred
+        view = resolve_view(judged.view, "reward", preferred, views, f"{key}.view")
         calibration = self._calibrations.get(name)
         if calibration:
-            judge = client.backend.judge
-            calibration.require(f"{key}.calibration", judge, view, client.critiques, client.vote)
+            asks = client.asks
+            calibration.require(
+                f"{key}.calibration", client.backend.judge, view, asks.critiques, asks.vote
+            )
         return view

@@ -21,7 +21,7 @@ from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.types import Candidate, Judgement, Outcome
 
 if TYPE_CHECKING:
-    from autoj_reward.client.client import RewardClient
+    from autoj_reward.client.client import JudgeClient
     from autoj_reward.trainer.prompts import ContextFields
     from autoj_reward.trainer.shaping import Budgets
 
@@ -113,11 +113,11 @@ def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
 def _explain_missing_ratings(spec: JudgeSpec, key: str) -> str:
     """Return the error of a judge that rates no response alone, and is to. key: of its block."""
     ways = []
-    if spec.max_group:
+    if spec.facts.max_group:
         ways.append(f"set {key}.relative.by to listwise")
-    if spec.compares:
+    if spec.facts.compares:
         ways.append(f"set {key}.relative.by to comparisons")
-    if spec.max_items:
+    if spec.facts.max_items:
         ways.append(f"set {key}.rubric.by to items")
     ways.append(f"set {key}.judge.format to one that rates, such as general")
     return (
@@ -249,7 +249,7 @@ class RewardSource(Protocol):
 
     def recent(self) -> list[tuple[Candidate, Reward]]: ...
 
-    async def ask_judge(self, work: Callable[[RewardClient], Coroutine[Any, Any, T]]) -> T: ...
+    async def ask_judge(self, work: Callable[[JudgeClient], Coroutine[Any, Any, T]]) -> T: ...
 
 
 class RewardFunction:

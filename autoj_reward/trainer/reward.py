@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from weakref import WeakSet
 
 from autoj_reward.client.call import CLOSED
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.loop_thread import LoopThread
 from autoj_reward.client.session import require_one_judge
 from autoj_reward.config import AUDIT, JUDGE, JudgeConfig, RewardConfig
@@ -143,7 +143,7 @@ class AsyncRewardModel:
         """Return the rewards since the last call, for a log; see `RewardRule.recent`."""
         return self.rule.recent()
 
-    async def ask_judge(self, work: Callable[[RewardClient], Awaitable[T]]) -> T:
+    async def ask_judge(self, work: Callable[[JudgeClient], Awaitable[T]]) -> T:
         """Call a function with the main judge's client, and return its result."""
         return await work(self.judges.clients[JUDGE])
 
@@ -251,7 +251,7 @@ class RewardModel:
         self.audit = self._model.audit
 
     @property
-    def clients(self) -> Mapping[str, RewardClient]:
+    def clients(self) -> Mapping[str, JudgeClient]:
         """Return the clients of the open judges by name; empty while none is open."""
         return self._model.judges.clients
 
@@ -372,12 +372,12 @@ class RewardModel:
         ConfigError if the fallback is `group` and a response is alone in its group."""
         return self._model.rule.numbers(rewards, candidates)
 
-    def run(self, work: Callable[[RewardClient], Coroutine[Any, Any, T]]) -> Future[T]:
+    def run(self, work: Callable[[JudgeClient], Coroutine[Any, Any, T]]) -> Future[T]:
         """Start `work(main judge's client)` on the judge's event loop, and return its future."""
 
         return self._submit(self._model.ask_judge(work))
 
-    async def ask_judge(self, work: Callable[[RewardClient], Coroutine[Any, Any, T]]) -> T:
+    async def ask_judge(self, work: Callable[[JudgeClient], Coroutine[Any, Any, T]]) -> T:
         """Call a function with the main judge's client on the judge's loop; return its result."""
         return await asyncio.wrap_future(self.run(work))
 

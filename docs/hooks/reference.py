@@ -67,6 +67,7 @@ RUN_FILES: dict[str, tuple[str, ...]] = {
 """The config class of each kind of file. The blocks inside it follow from its fields."""
 
 BODY_MODULES = (
+    "autoj_reward.models.facts",
     "autoj_reward.service.bodies",
     "autoj_reward.service.trainers",
     "autoj_reward.types",
@@ -301,18 +302,15 @@ def http_page() -> str:
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI document of a reward service, of a scripted judge."""
     from autoj_reward.client.backend import LocalBackend
-    from autoj_reward.client.client import RewardClient
+    from autoj_reward.client.client import JudgeClient
     from autoj_reward.config import JudgeConfig, RewardConfig
-    from autoj_reward.judge.make import make_judge
     from autoj_reward.models.spec import judge_spec
-    from autoj_reward.replicas.replica import JudgeReplica
     from autoj_reward.service import trainers
     from autoj_reward.service.api import make_app
     from autoj_reward.trainer.reward import RewardModel
 
     judge = JudgeConfig(kind="fake")
-    replica = JudgeReplica(make_judge(judge_spec(judge)))
-    app = make_app(RewardClient(LocalBackend(replica)), "unused")
+    app = make_app(JudgeClient(LocalBackend(judge_spec(judge))), "unused")
     trainers.add_routes(app, RewardModel(RewardConfig(judge=judge)))
     document: dict[str, Any] = app.openapi()
     return document

@@ -31,6 +31,7 @@ from autoj_reward.config import JudgeConfig, RelativeConfig, View
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.models import resolve
+from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.rank import Ranking
 from autoj_reward.questions.rate import Rate, rate_all
@@ -53,7 +54,7 @@ from experiments.tables import report, tabled
 
 PARTS = ("recovery", "cost")
 SCALE = (1.0, 10.0)
-MAX_GROUP = 16
+JUDGE = JudgeFacts(scale=SCALE, max_group=16)
 BLOCK_TOKENS = 16
 """Tokens of a block of vLLM's prefix cache."""
 
@@ -146,7 +147,7 @@ async def rank_together(
 ) -> list[float]:
     """Return the scores of a group that is judged together."""
     relative = RelativeConfig(**settings, seed=seed)
-    question = rank_question(group, relative, max_group=MAX_GROUP, scale=SCALE, tie=None)
+    question = rank_question(group, JUDGE, Asks(), relative)
     ranking: Ranking = await question.answer(ask)
     return [0.0 if score is None else score for score in ranking.scores]
 

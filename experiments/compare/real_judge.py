@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RelativeConfig
 from autoj_reward.data.graded import Graded, read_splits
@@ -39,6 +39,7 @@ from autoj_reward.evaluate.statistics import Draws, spearman
 from autoj_reward.formats.schema import load_format
 from autoj_reward.journal import Journal
 from autoj_reward.journal.reading import Reader
+from autoj_reward.questions.relative import rank_question
 from autoj_reward.types import Candidate, Judgement, Usage, Verdict
 from experiments.study import ResampledConfig, Study, study_command
 from experiments.tables import report, tabled
@@ -158,7 +159,7 @@ async def rank_groups(config: RealJudgeConfig, part: str) -> dict[str, Any]:
 
     with closing(Journal(path)) as journal:
         async with open_judge(judge, journal=journal) as client:
-            await client.views()  # the engine is up
+            await client.contact()  # the engine is up
             started = time.monotonic()
             ranking = await (
                 _rate_alone(client, groups)
@@ -172,7 +173,7 @@ async def rank_groups(config: RealJudgeConfig, part: str) -> dict[str, Any]:
     return ranking | cost | {"seconds": None if was_resumed else seconds}
 
 
-async def _rate_alone(client: RewardClient, groups: Sequence[Graded]) -> dict[str, Any]:
+async def _rate_alone(client: JudgeClient, groups: Sequence[Graded]) -> dict[str, Any]:
     judgements = await client.rate(list(chain(*map(_make_candidates, groups))), view="expected")
     size = len(groups[0].outputs)
     scores = {
@@ -183,9 +184,11 @@ async def _rate_alone(client: RewardClient, groups: Sequence[Graded]) -> dict[st
 
 
 async def _rank_together(
-    client: RewardClient, groups: Sequence[Graded], relative: RelativeConfig
+    client: JudgeClient, groups: Sequence[Graded], relative: RelativeConfig
 ) -> dict[str, Any]:
-    questions = [await client.question_of_rank(_make_candidates(row), relative) for row in groups]
+    questions = [
+        rank_question(_make_candidates(row), client.facts, client.asks, relative) for row in groups
+    ]
     rankings = await client.answer(questions)
     correlations = [ranking.position_correlation for ranking in rankings]
     known_correlations = [correlation for correlation in correlations if correlation is not None]

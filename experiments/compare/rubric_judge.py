@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import Block, JudgeConfig, check
 from autoj_reward.config.load import read_yaml
 from autoj_reward.conversation import Context
@@ -125,7 +125,7 @@ def _make_response(task: CheckedTask, rng: random.Random) -> CheckedResponse:
 
 
 async def judge_responses(
-    client: RewardClient, part: str, checked_responses: Sequence[CheckedResponse]
+    client: JudgeClient, part: str, checked_responses: Sequence[CheckedResponse]
 ) -> dict[str, Any]:
     """Let the judge score all responses in one way. Return shares of items, scores and cost."""
     candidates = [response.candidate for response in checked_responses]

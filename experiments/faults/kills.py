@@ -14,7 +14,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 from pydantic import Field
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import Block, JudgeConfig
 from autoj_reward.errors import ConfigError
@@ -108,8 +108,10 @@ async def judge_and_kill(server: Server, target: str, config: KillsConfig) -> Ki
             quarter.set()
 
     backend = await HttpBackend.connect(server.address, TOKEN, 60)
-    client = RewardClient(
-        backend, deadline_s=config.deadline_s, chunk=8, max_in_flight=32, progress=note_answer
+    client = JudgeClient(
+        backend,
+        progress=note_answer,
+        limits=ClientLimits(deadline_s=config.deadline_s, chunk=8, max_in_flight=32),
     )
     try:
         rating = asyncio.create_task(client.rate(candidates))

@@ -201,7 +201,7 @@ def _make_grading_answer(
         if not judge.config.critique:
             raise ConfigError("judge.critique is false: such a judge writes no critique to compare")
     require_protocol(grader, "pairwise")
-    tie = grader.ratings_tie
+    tie = grader.facts.tie
     cases = all_cases.drawn(*sample)
 
     def answer(on_answer: MatchDone) -> ResultFields:

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from autoj_reward.capacity.memory import find_shape
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.vllm import VllmEngine
 from autoj_reward.formats.schema import load_format
@@ -29,6 +29,7 @@ from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.models import resolve
 from autoj_reward.models.device import detect_device
 from autoj_reward.models.settings import max_ongoing, resolve_engine_settings
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica
 from experiments.speed.bare import BareEngine
 from experiments.speed.gpu_throughput import write_shape
@@ -120,7 +121,9 @@ async def _measure_service(config: GpuServiceConfig, folder: Path) -> dict[str, 
             replica = JudgeReplica(
                 GenerativeJudge(judge_config, load_format("autoj-en"), engine, work)
             )
-            side = make_client_side(RewardClient(LocalBackend(replica), max_in_flight=ongoing))
+            backend = LocalBackend(judge_spec(judge_config), replica)
+            limits = ClientLimits(max_in_flight=ongoing)
+            side = make_client_side(JudgeClient(backend, limits=limits))
             await side(made_candidates(f"w{work[0]}", 1, WARM_UP))
             rounds[work] = await side(_make_work(config, work))
         return rounds

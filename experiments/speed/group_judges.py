@@ -95,6 +95,7 @@ async def judge_by_autoj(
     """
     from autoj_reward.client.session import open_judge
     from autoj_reward.config import JudgeConfig, RelativeConfig
+    from autoj_reward.questions.relative import rank_question
     from autoj_reward.types import Candidate
 
     endpoint = {
@@ -110,7 +111,7 @@ async def judge_by_autoj(
 
         async def score(query: str, responses: list[str]) -> GroupScore:
             group = [Candidate(query, text) for text in responses]
-            question = await client.question_of_rank(group, relative_config)
+            question = rank_question(group, client.facts, client.asks, relative_config)
             ranking = await question.answer(client.judge)
             failed = sum(not judgement.ok for judgement in ranking.judgements)
             return list(ranking.scores), failed, 0

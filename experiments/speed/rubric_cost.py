@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import Field
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.conversation import Context
 from autoj_reward.rubric_items import RubricItem
@@ -70,7 +70,7 @@ def _make_item(number: int, words: int) -> RubricItem:
 
 
 async def measure_way(
-    config: RubricCostConfig, part: str, client: RewardClient
+    config: RubricCostConfig, part: str, client: JudgeClient
 ) -> list[dict[str, Any]]:
     """Return the cost of one way for each number of items: means of the rounds."""
     rubric, rows = RUBRIC_WAYS[part].how, []

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from pydantic import Field, model_validator
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
@@ -177,7 +177,7 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve_over_http(client: RewardClient) -> AsyncIterator[RewardClient]:
+async def serve_over_http(client: JudgeClient) -> AsyncIterator[JudgeClient]:
     """Serve `client` over HTTP with a token, and yield a client of that service.
 
     The HTTP server shares this process and its event loop. `autoj serve` has a process for it.
@@ -193,7 +193,7 @@ async def serve_over_http(client: RewardClient) -> AsyncIterator[RewardClient]:
         try:
             backend = await HttpBackend.connect(address, token, start_s=30)
             try:
-                yield RewardClient(backend)
+                yield JudgeClient(backend)
             finally:
                 await backend.close()
         finally:

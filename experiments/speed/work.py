@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.types import Candidate, Usage
 
 QUESTIONS = (
@@ -80,7 +80,7 @@ Side = Callable[[list[Candidate]], Awaitable[SideRound]]
 """Function that judges candidates and returns the cost."""
 
 
-def make_client_side(client: RewardClient) -> Side:
+def make_client_side(client: JudgeClient) -> Side:
     """Return a side that sends all candidates to a client at once."""
 
     async def judge(candidates: list[Candidate]) -> SideRound:

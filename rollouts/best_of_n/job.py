@@ -76,7 +76,7 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
         total,
         config.journal,
         scored_by,
-        job.judge.vote,
+        job.judge.asks.vote,
         files=[config.output / name for name in (*RESULTS, *FIGURES)],
     )
     with claim, tracking(config.track, str(config.output), config) as reports:

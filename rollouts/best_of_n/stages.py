@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -27,12 +27,10 @@ from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.choose import Choose, critique_view, require_direct
-from autoj_reward.questions.listwise import Listwise
+from autoj_reward.questions.choose import choice_question, critique_view, require_direct
 from autoj_reward.questions.relative import rank_question
 from autoj_reward.questions.rubric import rubric_question
 from autoj_reward.questions.tie_break import choose
-from autoj_reward.questions.tournament import Tournament
 from autoj_reward.types import (
     BadRow,
     Candidate,
@@ -76,7 +74,7 @@ def resolve_job(config: BestOfNConfig) -> Job:
     if config.scoring:
         judge = judge.that_scores(config.scoring)
         return Job(config.model_copy(update={"view": "rating", "judge": judge.config}), judge)
-    view = resolve_view(config.view, "choose", judge.preferred)
+    view = resolve_view(config.view, "choose", judge.facts.preferred)
     judge = judge.that_reads(critique_view(view, config.shortlist), "choose", config.tie_break)
     return Job(config.model_copy(update={"view": view, "judge": judge.config}), judge)
 
@@ -169,14 +167,12 @@ async def _select(
         return await _rank(job, job.config.relative, ask, row, candidates)
     if job.config.rubric:
         return await _score(job, job.config.rubric, ask, row, candidates)
-    question = Choose(
-        tuple(candidate.for_judge(job.judge.shows) for candidate in candidates),
+    question = choice_question(
+        candidates,
+        job.judge.facts,
+        job.judge.asks,
         view=job.view,
         rules=job.config.tie_break,
-        critiques=job.judge.critiques,
-        vote=job.judge.vote,
-        compares=job.judge.compares,
-        tie=job.judge.ratings_tie,
         shortlist=job.config.shortlist,
     )
     choice = await question.answer(ask)
@@ -193,7 +189,8 @@ async def _rank(
         reason = "a lone response: there is nothing to judge it beside"
         judgement = Judgement(Outcome.INPUT_REJECTED, reason=reason)
         return GroupResult(row, candidates, (judgement,), Selection(0, "only"))
-    ranking = await _make_rank_question(job.judge, relative, candidates).answer(ask)
+    question = rank_question(candidates, job.judge.facts, job.judge.asks, relative)
+    ranking = await question.answer(ask)
     judgements = tuple(ranking.as_judgements())
     chosen = await choose(candidates, judgements, view="rating", rules=job.config.tie_break)
     rule = "relative" if chosen.rule == "rating" else chosen.rule
@@ -204,25 +201,13 @@ async def _score(
     job: Job, rubric: RubricConfig, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
 ) -> GroupResult:
     """Score the candidates by the row's rubric and choose the one with the highest score."""
-    questions = [rubric_question(candidate, rubric, job.judge) for candidate in candidates]
+    facts, asks = job.judge.facts, job.judge.asks
+    questions = [rubric_question(candidate, facts, asks, rubric) for candidate in candidates]
     scores = tuple(await asyncio.gather(*(question.answer(ask) for question in questions)))
     judgements = tuple(score.as_judgement() for score in scores)
     chosen = await choose(candidates, judgements, view="rating", rules=job.config.tie_break)
     rule = "rubric" if chosen.rule == "rating" else chosen.rule
     return GroupResult(row, candidates, judgements, replace(chosen, rule=rule), rubrics=scores)
-
-
-def _make_rank_question(
-    judge: JudgeSpec, relative: RelativeConfig, candidates: Sequence[Candidate]
-) -> Listwise | Tournament:
-    shown_candidates = [candidate.for_judge(judge.shows) for candidate in candidates]
-    return rank_question(
-        shown_candidates,
-        relative,
-        max_group=judge.max_group,
-        scale=judge.scale,
-        tie=judge.ratings_tie,
-    )
 
 
 def _count_most_inputs(job: Job, scoring: Scoring, row: QueryRow) -> int:
@@ -233,13 +218,14 @@ def _count_most_inputs(job: Job, scoring: Scoring, row: QueryRow) -> int:
     policy = job.config.policy
     texts = row.responses or map(str, range(policy.n if policy else 0))
     candidates = [Candidate(row.query, text, context=row.context) for text in texts]
+    facts, asks = job.judge.facts, job.judge.asks
     if isinstance(scoring, RubricConfig):
         return sum(
-            rubric_question(candidate, scoring, job.judge).most_inputs for candidate in candidates
+            rubric_question(candidate, facts, asks, scoring).most_inputs for candidate in candidates
         )
     if len(candidates) < 2:
         return 0
-    return _make_rank_question(job.judge, scoring, candidates).most_inputs
+    return rank_question(candidates, facts, asks, scoring).most_inputs
 
 
 @dataclass(slots=True)

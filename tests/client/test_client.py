@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoj_reward.client.backend import Backend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineUnavailable, ReplicaLost
 from autoj_reward.journal import Journal
+from autoj_reward.models.facts import Asks
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
 from tests.clock import VirtualClock, measure
@@ -91,7 +92,7 @@ def read_ratings(judgements: Sequence[Judgement]) -> list[float | None]:
     return [j.view("rating") for j in judgements]
 
 
-def is_idle(client: RewardClient, slots: int) -> bool:
+def is_idle(client: JudgeClient, slots: int) -> bool:
     return (
         not client._pending
         and client._call_settings.slots._free == slots
@@ -107,9 +108,7 @@ async def settle() -> None:
 class Endpoint(Stub):
     """Stub whose first contact takes a while."""
 
-    async def contact(
-        self, finding: Mapping[str, Any]
-    ) -> tuple[frozenset[View], Mapping[str, Any]]:
+    async def contact(self, finding: Mapping[str, Any]) -> Mapping[str, Any]:
         await settle()
         return await super().contact(finding)
 
@@ -117,31 +116,31 @@ class Endpoint(Stub):
 @pytest.mark.parametrize("callers", [2, 3])
 async def test_equal_first_calls_of_an_endpoint_share_one_judgement(callers: int) -> None:
     stub = Endpoint()
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     async with asyncio.timeout(30):
         answers = await asyncio.gather(
             *(client.rate([Candidate("q", "aa"), Candidate("q", "b")]) for _ in range(callers))
         )
     assert [read_ratings(judgements) for judgements in answers] == [[2, 1]] * callers
     assert sorted(item.responses[0] for item in stub.asked_items) == ["aa", "b"]
-    assert is_idle(client, client.max_in_flight)
+    assert is_idle(client, client.limits.max_in_flight)
 
 
 async def test_answers_keep_the_order_of_the_candidates() -> None:
-    client = RewardClient(Stub(), max_in_flight=4)
+    client = JudgeClient(Stub(), limits=ClientLimits(max_in_flight=4))
     judgements = await client.rate([Candidate(f"q{n % 3}", "x" * n) for n in range(1, 9)])
     assert read_ratings(judgements) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 async def test_nothing_to_rate_asks_nothing() -> None:
     stub = Stub()
-    assert await RewardClient(stub).rate([]) == []
+    assert await JudgeClient(stub).rate([]) == []
     assert stub.calls == []
 
 
 async def test_identical_candidates_are_judged_once() -> None:
     stub = Stub()
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     judgements = await client.rate(
         [Candidate("q", "aa"), Candidate("q", "b"), Candidate("q", "aa")]
     )
@@ -151,7 +150,7 @@ async def test_identical_candidates_are_judged_once() -> None:
 
 async def test_concurrent_calls_share_what_is_under_way() -> None:
     stub = Stub(gate=asyncio.Event())
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     first = asyncio.create_task(client.rate([Candidate("q", "a"), Candidate("q", "bb")]))
     await settle()
     second = asyncio.create_task(client.rate([Candidate("q", "bb"), Candidate("q", "ccc")]))
@@ -178,7 +177,7 @@ async def test_calls_hold_one_query_each(
     stub = Stub()
     candidates = [Candidate("a", "x" * n) for n in range(3)] + [Candidate("b", "y")]
     candidates += [Candidate("a", "x" * n) for n in (3, 4)] + [Candidate("b", "z")]
-    await RewardClient(stub, chunk=chunk, max_in_flight=limit).rate(candidates)
+    await JudgeClient(stub, limits=ClientLimits(chunk=chunk, max_in_flight=limit)).rate(candidates)
     call_sizes: dict[str, list[int]] = {}
     for call in stub.calls:
         assert len({item.query for item in call}) == 1
@@ -189,7 +188,7 @@ async def test_calls_hold_one_query_each(
 @pytest.mark.parametrize("limit", [1, 2, 5])
 async def test_never_more_in_flight_than_allowed(limit: int) -> None:
     stub = Stub()
-    client = RewardClient(stub, max_in_flight=limit, chunk=2)
+    client = JudgeClient(stub, limits=ClientLimits(max_in_flight=limit, chunk=2))
     batches = [[Candidate(f"q{n}", "x" * k) for k in range(4)] for n in range(4)]
     await asyncio.gather(*(client.rate(batch) for batch in batches))
     assert 0 < stub.most_inside <= limit
@@ -209,7 +208,7 @@ async def test_an_answer_makes_room_before_the_rest_of_its_call() -> None:
 
     last = asyncio.Event()
     stub = Slow()
-    client = RewardClient(stub, max_in_flight=4, chunk=4)
+    client = JudgeClient(stub, limits=ClientLimits(max_in_flight=4, chunk=4))
     slow = asyncio.create_task(client.rate([Candidate("a", "x" * n) for n in range(4)]))
     await settle()
     assert read_ratings(await client.rate([Candidate("b", "x" * n) for n in range(3)])) == [0, 1, 2]
@@ -223,7 +222,7 @@ async def test_a_lost_replica_is_asked_again_only_for_what_is_missing() -> None:
     lost = iter([EngineUnavailable("died")])
     stub = Stub(fault=lambda item: next(lost, None) if item.responses == ("bb",) else None)
     reported: list[Judgement] = []
-    client = RewardClient(stub, progress=lambda judgement, reused: reported.append(judgement))
+    client = JudgeClient(stub, progress=lambda judgement, reused: reported.append(judgement))
     judgements = await client.rate([Candidate("q", r) for r in ("a", "bb", "ccc")])
     assert read_ratings(judgements) == [1, 2, 3]
     assert [[i.responses[0] for i in c] for c in stub.calls] == [["a", "bb", "ccc"], ["a", "bb"]]
@@ -237,7 +236,7 @@ async def test_a_stream_that_ends_early_is_asked_again() -> None:
             yield 0, self.answer(items[0])
 
     stub = Short()
-    judgements = await RewardClient(stub).rate([Candidate("q", "a"), Candidate("q", "bb")])
+    judgements = await JudgeClient(stub).rate([Candidate("q", "a"), Candidate("q", "bb")])
     assert read_ratings(judgements) == [1, 2]
     assert [len(call) for call in stub.calls] == [2, 1]
 
@@ -250,7 +249,7 @@ def test_a_hanging_input_is_unavailable_by_its_deadline(virtual_clock: VirtualCl
                     await asyncio.Event().wait()
                 yield index, self.answer(item)
 
-    client = RewardClient(Hang(), deadline_s=2.0)
+    client = JudgeClient(Hang(), limits=ClientLimits(deadline_s=2.0))
     candidates = [Candidate("q", "a"), Candidate("q", "hang"), Candidate("p", "bb")]
     judgements, seconds = virtual_clock.run(measure(client.rate(candidates)))
     assert seconds == pytest.approx(2.0)
@@ -263,7 +262,7 @@ def test_a_hanging_input_is_unavailable_by_its_deadline(virtual_clock: VirtualCl
 
 def test_the_last_error_is_named_when_the_deadline_passes(virtual_clock: VirtualClock) -> None:
     stub = Stub(fault=lambda item: EngineUnavailable("replica 3 is gone"))
-    client = RewardClient(stub, deadline_s=1.0)
+    client = JudgeClient(stub, limits=ClientLimits(deadline_s=1.0))
     client._call_settings.first_pause_s = 0.001
     [judgement] = virtual_clock.run(client.rate([Candidate("q", "a")]))
     assert judgement.outcome is Outcome.UNAVAILABLE
@@ -275,7 +274,7 @@ def test_the_last_error_is_named_when_the_deadline_passes(virtual_clock: Virtual
 async def test_an_unexpected_error_propagates_and_leaves_nothing_behind(limit: int) -> None:
     broken = True
     stub = Stub(fault=lambda item: ValueError("a bug") if broken and item.query == "q1" else None)
-    client = RewardClient(stub, max_in_flight=limit, chunk=2)
+    client = JudgeClient(stub, limits=ClientLimits(max_in_flight=limit, chunk=2))
     candidates = [Candidate(f"q{n}", "x" * k) for n in range(4) for k in range(3)]
     with pytest.raises(ValueError, match="a bug"):
         await client.rate(candidates)
@@ -292,7 +291,7 @@ async def test_an_error_of_the_caller_stops_the_stream() -> None:
     def refuse(judgement: Judgement, reused: bool) -> None:
         raise RuntimeError("cannot record")
 
-    client = RewardClient(stub, progress=refuse)
+    client = JudgeClient(stub, progress=refuse)
     gc.disable()
     try:
         with pytest.raises(RuntimeError, match="cannot record") as caught:
@@ -306,7 +305,7 @@ async def test_an_error_of_the_caller_stops_the_stream() -> None:
 
 async def test_a_cancelled_caller_leaves_nothing_behind() -> None:
     stub = Stub(gate=asyncio.Event())
-    client = RewardClient(stub, max_in_flight=2, chunk=2)
+    client = JudgeClient(stub, limits=ClientLimits(max_in_flight=2, chunk=2))
     task = asyncio.create_task(client.rate([Candidate(f"q{n}", "x") for n in range(5)]))
     await settle()
     task.cancel()
@@ -318,7 +317,7 @@ async def test_a_cancelled_caller_leaves_nothing_behind() -> None:
 
 async def test_callers_of_one_query_ask_together() -> None:
     stub = Stub()
-    client = RewardClient(stub, chunk=3)
+    client = JudgeClient(stub, limits=ClientLimits(chunk=3))
     rows = [Candidate(f"q{n % 2}", "x" * n) for n in range(1, 9)]
     batches = await asyncio.gather(*(client.rate([row]) for row in rows))
     assert [read_ratings(batch) for batch in batches] == [[n] for n in range(1, 9)]
@@ -328,7 +327,7 @@ async def test_callers_of_one_query_ask_together() -> None:
 
 async def test_a_caller_who_leaves_takes_nobody_along() -> None:
     stub = Stub(gate=asyncio.Event())
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     leaving, staying = (asyncio.create_task(client.rate([Candidate("q", r)])) for r in ("a", "bb"))
     await settle()
     leaving.cancel()
@@ -348,7 +347,7 @@ async def test_who_stays_does_not_wait_for_what_others_left() -> None:
 
     client_asked = asyncio.Event()
     stub = Stub(answer, lambda item: EngineUnavailable("x") if item.responses == ("a",) else None)
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     leaving, staying = (asyncio.create_task(client.rate([Candidate("q", r)])) for r in ("a", "bb"))
     await client_asked.wait()
     assert read_ratings(await staying) == [2]
@@ -360,7 +359,7 @@ async def test_who_stays_does_not_wait_for_what_others_left() -> None:
 
 async def test_an_error_of_a_call_reaches_all_who_asked_with_it() -> None:
     stub = Stub(fault=lambda item: RuntimeError("no such engine"))
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     calls = (client.rate([Candidate("q", r)]) for r in ("a", "bb"))
     errors = await asyncio.gather(*calls, return_exceptions=True)
     assert [str(error) for error in errors] == ["no such engine"] * 2
@@ -377,7 +376,7 @@ async def test_an_error_does_not_wait_for_other_queries() -> None:
             raise RuntimeError("no such engine")
             yield
 
-    client = RewardClient(Half())
+    client = JudgeClient(Half())
     with pytest.raises(RuntimeError, match="no such engine"):
         await client.rate([Candidate("slow", "x"), Candidate("q", "x")])
     assert is_idle(client, 256)
@@ -385,7 +384,7 @@ async def test_an_error_does_not_wait_for_other_queries() -> None:
 
 async def test_close_before_a_call_has_left_ends_it_with_an_error() -> None:
     stub = Stub()
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     call = asyncio.create_task(client.rate([Candidate("q", "x")]))
     await asyncio.sleep(0)
     await client.close()
@@ -396,7 +395,7 @@ async def test_close_before_a_call_has_left_ends_it_with_an_error() -> None:
 
 async def test_close_during_a_call_ends_it_with_an_error() -> None:
     stub = Stub(gate=asyncio.Event())
-    client = RewardClient(stub, max_in_flight=2, chunk=2)
+    client = JudgeClient(stub, limits=ClientLimits(max_in_flight=2, chunk=2))
     calls = [[Candidate(f"q{n}", "x") for n in range(5)], [Candidate("q0", "x")]]
     tasks = [asyncio.create_task(client.rate(call)) for call in calls]
     await settle()
@@ -424,7 +423,7 @@ async def test_a_caller_does_not_suffer_from_the_one_that_asked_first(how: str) 
     gate = asyncio.Event()
     faults = iter([ValueError("a bug")] if how == "failed" else [])
     stub = Stub(gate=gate, fault=lambda item: next(faults, None))
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     first = asyncio.create_task(client.rate([Candidate("q", "aa")]))
     await settle()
     second = asyncio.create_task(client.rate([Candidate("q", "aa"), Candidate("q", "b")]))
@@ -442,7 +441,7 @@ async def test_a_caller_does_not_suffer_from_the_one_that_asked_first(how: str) 
 async def test_a_cancelled_wait_for_slots_lets_the_next_one_in() -> None:
     gate = asyncio.Event()
     stub = Stub(gate=gate)
-    client = RewardClient(stub, max_in_flight=3, chunk=3)
+    client = JudgeClient(stub, limits=ClientLimits(max_in_flight=3, chunk=3))
     holding = asyncio.create_task(client.rate([Candidate("a", "x"), Candidate("a", "xx")]))
     await settle()
     waiting = asyncio.create_task(client.rate([Candidate("b", "x" * n) for n in range(3)]))
@@ -469,7 +468,7 @@ async def test_the_journal_answers_first_and_unavailable_is_asked_again(tmp_path
         )
     )
     reported: list[tuple[float | None, bool]] = []
-    client = RewardClient(
+    client = JudgeClient(
         stub,
         journal=journal,
         progress=lambda j, reused: reported.append((j.view("rating"), reused)),
@@ -495,7 +494,7 @@ async def test_a_judgement_is_on_record_before_the_caller_sees_it(tmp_path: Path
             any(r["rating"]["value"] == judgement.view("rating") for r in reader.export())
         )
 
-    client = RewardClient(Stub(), journal=journal, progress=progress)
+    client = JudgeClient(Stub(), journal=journal, progress=progress)
     await client.rate([Candidate("q", "a"), Candidate("q", "bb")])
     assert on_record == [True, True]
     journal.close()
@@ -504,7 +503,7 @@ async def test_a_judgement_is_on_record_before_the_caller_sees_it(tmp_path: Path
 
 async def test_k_critiques_are_averaged_and_asked_in_one_call() -> None:
     stub = Stub(answer=lambda item: rated(len(item.responses[0]) + 2 * item.sample, judge="stub"))
-    judgements = await RewardClient(stub, critiques=3).rate(
+    judgements = await JudgeClient(stub, asks=Asks(critiques=3)).rate(
         [Candidate("q", "x"), Candidate("q", "xxxx")]
     )
     assert read_ratings(judgements) == [3, 6]  # (1 + 3 + 5) / 3, (4 + 6 + 8) / 3
@@ -518,7 +517,7 @@ async def test_k_critiques_are_averaged_and_asked_in_one_call() -> None:
 
 async def test_compare_asks_both_orders() -> None:
     stub = Stub(answer=judge_by_length)
-    comparisons = await RewardClient(stub).compare(
+    comparisons = await JudgeClient(stub).compare(
         [("q", "long", "s"), ("q", "s", "t"), ("p", "a", "bb")]
     )
     assert [c.verdict for c in comparisons] == [Verdict.FIRST, Verdict.TIE, Verdict.SECOND]
@@ -528,8 +527,8 @@ async def test_compare_asks_both_orders() -> None:
 
 async def test_a_judge_that_always_takes_the_first_is_inconsistent() -> None:
     stub = Stub(answer=lambda item: compared(Verdict.FIRST))
-    [swapped] = await RewardClient(stub).compare([("q", "a", "b")])
-    [single] = await RewardClient(stub).compare([("q", "a", "b")], swap=False)
+    [swapped] = await JudgeClient(stub).compare([("q", "a", "b")])
+    [single] = await JudgeClient(stub).compare([("q", "a", "b")], swap=False)
     assert swapped.verdict is Verdict.INCONSISTENT
     assert single.verdict is Verdict.FIRST
     assert len(single.orders) == 1
@@ -549,11 +548,10 @@ def test_any_interleaving_of_failures_gives_one_answer_each(data: st.DataObject)
         script = iter(faults)
         stub = Stub(fault=lambda item: EngineUnavailable("") if next(script, False) else None)
         reported: list[Judgement] = []
-        client = RewardClient(
+        client = JudgeClient(
             stub,
-            max_in_flight=limit,
-            chunk=chunk,
             progress=lambda judgement, reused: reported.append(judgement),
+            limits=ClientLimits(max_in_flight=limit, chunk=chunk),
         )
         client._call_settings.first_pause_s = 0.001
         candidates = [[Candidate(q, "x" * n) for q, n in batch] for batch in batches]
@@ -588,7 +586,7 @@ class Killer(Stub):
 )
 async def test_what_kills_replicas_is_given_up(responses: list[str], calls: list[int]) -> None:
     stub = Killer()
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     client._call_settings.first_pause_s = 0.001
     judgements = await client.rate([Candidate("q", r) for r in responses])
     assert read_ratings(judgements) == [None if r == "poison" else len(r) for r in responses]
@@ -604,7 +602,7 @@ async def test_the_same_dead_replica_counts_once() -> None:
     dead = ReplicaLost("actor died")
     dead.replica = "ab12"
     stub = Stub(fault=lambda item: dead if len(stub.calls) < 6 else None)
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     client._call_settings.first_pause_s = 0.001
     assert read_ratings(await client.rate([Candidate("q", "aa")])) == [2]
     assert len(stub.calls) == 6
@@ -612,7 +610,7 @@ async def test_the_same_dead_replica_counts_once() -> None:
 
 async def test_a_replica_that_is_only_busy_is_asked_until_the_deadline() -> None:
     stub = Stub(fault=lambda item: EngineUnavailable("HTTP 429") if len(stub.calls) < 6 else None)
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     client._call_settings.first_pause_s = 0.001
     assert read_ratings(await client.rate([Candidate("q", "aa")])) == [2]
     assert len(stub.calls) == 6
@@ -622,7 +620,7 @@ def test_who_asks_to_wait_is_not_asked_sooner(virtual_clock: VirtualClock) -> No
     busy = EngineUnavailable("HTTP 503")
     busy.retry_after_s = 0.3
     stub = Stub(fault=lambda item: busy if len(stub.calls) < 2 else None)
-    client = RewardClient(stub)
+    client = JudgeClient(stub)
     client._call_settings.first_pause_s = 0.001
     judgements, seconds = virtual_clock.run(measure(client.rate([Candidate("q", "aa")])))
     assert read_ratings(judgements) == [2]
@@ -636,6 +634,6 @@ async def test_while_a_judge_is_replaced_each_answer_is_on_record_under_its_own_
         return rated(3, judge=f"judge {item.responses[0]}")
 
     journal = Journal(tmp_path / "j.sqlite")
-    await RewardClient(Stub(answer), journal=journal).rate([Candidate("q", r) for r in "ab"])
+    await JudgeClient(Stub(answer), journal=journal).rate([Candidate("q", r) for r in "ab"])
     assert sorted(row["judge"] for row in journal.export()) == ["judge a", "judge b"]
     journal.close()

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.remote import REMIND_S, HttpBackend, Outage
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RelativeConfig
@@ -34,7 +34,7 @@ def test_a_killed_service_is_named_at_once_and_when_it_is_back(
     port = free_port()
     address = f"http://127.0.0.1:{port}"
 
-    async def ask(client: RewardClient) -> bool:
+    async def ask(client: JudgeClient) -> bool:
         if not gathered:
             [judgement] = await client.rate([Candidate("Why?", "Because.")])
             return judgement.ok
@@ -51,7 +51,7 @@ def test_a_killed_service_is_named_at_once_and_when_it_is_back(
                 backend = await HttpBackend.connect(address, "secret", 10)
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(backend.close)
-                client = await stack.enter_async_context(RewardClient(backend))
+                client = await stack.enter_async_context(JudgeClient(backend))
                 assert not list_messages(caplog)
                 asking = asyncio.create_task(ask(client))
                 await asyncio.to_thread(wait_until, lambda: list_messages(caplog))

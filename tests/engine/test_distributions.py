@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.alternatives import read_labels, read_written_slot
@@ -112,7 +112,7 @@ class Dialect(Endpoint):
 @asynccontextmanager
 async def open_client(
     endpoint: Endpoint, journal: Path | None = None, **more: Any
-) -> AsyncIterator[RewardClient]:
+) -> AsyncIterator[JudgeClient]:
     store = Journal(journal) if journal else None
     settings = {"kind": "openai", "model": "served", "base_url": endpoint.url, "start_s": 60} | more
     config = JudgeConfig.model_validate(settings)
@@ -134,7 +134,7 @@ async def test_a_second_request_reads_the_slot_where_the_endpoint_goes_on(
     """P(10) = P("1") P("0" | "1"); what is left of P("1") is P(1)."""
     endpoint = speaking(goes_on=True)
     async with open_client(endpoint) as client:
-        assert await client.views() == VIEWS
+        assert (await client.contact()).views == VIEWS
         [judgement] = await client.rate([WHY], view="direct")
     assert judgement.rating is not None and judgement.view("rating") == 7
     table = dict(reading(judgement).distribution or ())
@@ -172,7 +172,7 @@ async def test_no_request_is_sent_twice_within_a_judgement(
 ) -> None:
     endpoint = speaking(goes_on=True, written=written)
     async with open_client(endpoint, format="autoj-en", **settings) as client:
-        await client.views()
+        await client.contact()
         contact_count = len(endpoint.requests)
         [judgement] = await client.rate([WHY])
     assert judgement.ok and judgement.expected is not None
@@ -254,7 +254,7 @@ async def test_an_endpoint_without_log_probabilities_rates_and_refuses_other_vie
 ) -> None:
     endpoint = speaking(**kind)
     async with open_client(endpoint, distribution=True) as client:
-        assert await client.views() == {"rating"}
+        assert (await client.contact()).views == {"rating"}
         [judgement] = await client.rate([WHY], view="rating")
     assert (judgement.view("rating"), judgement.view("expected")) == (7, None)
     assert "logprobs" not in endpoint.requests[-1][1]
@@ -265,7 +265,7 @@ async def test_probabilities_that_stay_away_at_the_first_answer_end_the_run(
 ) -> None:
     endpoint = speaking()
     async with open_client(endpoint, distribution=True) as client:
-        assert "expected" in await client.views()
+        assert "expected" in (await client.contact()).views
         endpoint.silent = True
         with pytest.raises(ConfigError, match=r"set view .* to rating"):
             await client.rate([WHY], view="expected")
@@ -310,7 +310,7 @@ async def test_what_an_endpoint_can_is_found_out_once_and_kept(
     endpoint, journal = speaking(goes_on=True), tmp_path / "j.sqlite"
     async with open_client(endpoint, journal) as client:
         await client.rate([WHY])
-        assert client.backend.distributions == "requests of a token or two at the slot"
+        assert client.facts.distributions == "requests of a token or two at the slot"
     first = len(endpoint.requests)
     async with open_client(endpoint, journal) as client:  # all is on record: nobody is asked
         await client.rate([WHY])
@@ -349,7 +349,7 @@ async def test_an_endpoint_that_is_down_for_a_while_costs_nothing(
         return (503, "down", {}) if not back.is_set() else endpoint.answered(path, body)
 
     async with open_client(endpoint, tmp_path / "j.sqlite") as client:
-        await client.views()
+        await client.contact()
         endpoint.answer = refuse_until_back
         candidates = [Candidate("Why?", f"Because {n}.") for n in range(20)]
         rating = asyncio.create_task(client.rate(candidates))

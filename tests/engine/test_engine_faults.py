@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.config import JudgeConfig, OverLong, PolicyConfig
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
@@ -84,12 +84,13 @@ class Faulty(FakeEngine):
         return next(p.text for message in prompt for p in message.parts if p.response)
 
 
-def make_client() -> RewardClient:
+def make_client() -> JudgeClient:
     config = JudgeConfig(kind="fake")
-    replica = JudgeReplica(make_judge(judge_spec(config)))
+    spec = judge_spec(config)
+    replica = JudgeReplica(make_judge(spec))
     replica._judge.engine = replica._engine = Faulty(config)
     # One input a call: at its deadline a hanging one takes those with it that share its call.
-    return RewardClient(LocalBackend(replica), deadline_s=5.0, chunk=1)
+    return JudgeClient(LocalBackend(spec, replica), limits=ClientLimits(deadline_s=5.0, chunk=1))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -108,11 +109,9 @@ def test_a_slow_engine_is_waited_for(virtual_clock: VirtualClock) -> None:
 
 
 async def test_an_error_that_says_what_to_do_is_not_a_judgement() -> None:
-    replica = JudgeReplica(
-        make_judge(judge_spec(JudgeConfig(kind="fake", format="pandalm")))
-    )  # it compares alone
+    spec = judge_spec(JudgeConfig(kind="fake", format="pandalm"))  # it compares alone
     with pytest.raises(FormatError, match="no single protocol"):
-        await RewardClient(LocalBackend(replica)).rate([Candidate("q", "a")])
+        await JudgeClient(LocalBackend(spec)).rate([Candidate("q", "a")])
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.conversation import Turn
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
-from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Outcome, Pair, Verdict, after
 from tests.judge.test_reward import Hand, build_judge
 from tests.reference_format import write_reference_format
@@ -110,7 +108,7 @@ async def test_equal_inputs_are_judged_once_and_another_reference_is_another(
 ) -> None:
     log = tmp_path / "log.jsonl"
     config = JudgeConfig(kind="fake", format=marks, script={"log": str(log)})
-    client = RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(config)))))
+    client = JudgeClient(LocalBackend(judge_spec(config)))
     four = Candidate("q", "r", context={"reference": "4"})
     candidates = [four, four, Candidate("q", "r", context={"reference": "5"})]
     judgements = await client.rate(candidates)
@@ -120,7 +118,7 @@ async def test_equal_inputs_are_judged_once_and_another_reference_is_another(
 
 async def test_pairs_carry_their_context(marks: str) -> None:
     config = JudgeConfig(kind="fake", format=marks)
-    client = RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(config)))))
+    client = JudgeClient(LocalBackend(judge_spec(config)))
     pair = Pair("q", "long one", "two", {"criteria": "length"})
     comparisons = await client.compare([pair, ("q", "long one", "two")])
     assert [c.verdict for c in comparisons] == [Verdict.FIRST, Verdict.FAILED]

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.journal import Journal
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.types import Candidate, JudgeInput, Outcome
 
 
@@ -36,8 +35,8 @@ async def test_what_one_limit_rejected_is_asked_again_under_a_higher_one(tmp_pat
     journal = Journal(tmp_path / "j.sqlite")
     outcomes = []
     for limit in (10, 20):
-        judge = make_judge(judge_spec(JudgeConfig(kind="fake", max_text_chars=limit)))
-        client = RewardClient(LocalBackend(JudgeReplica(judge)), journal=journal)
+        spec = judge_spec(JudgeConfig(kind="fake", max_text_chars=limit))
+        client = JudgeClient(LocalBackend(spec), journal=journal)
         [judgement] = await client.rate([Candidate("q", "x" * 15)])
         outcomes.append(judgement.outcome)
     assert outcomes == [Outcome.INPUT_REJECTED, Outcome.OK]

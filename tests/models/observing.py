@@ -223,18 +223,16 @@ def _at_client(config: JudgeConfig, by_service: bool) -> list[Any]:
     judges = reward_judges(reward)
     values = [ContextFields(reward, judges).asked, Parts(reward, judges).middle]
     values += [
-        client.critiques,
-        client.vote,
-        client.shows,
-        client.compares,
-        client.deadline_s,
+        client.asks,
+        None if by_service else judge_spec(config).facts,
+        client.limits.deadline_s,
         max_ongoing(config, 0),
     ]
     try:
         more = JudgeConfig.model_validate(config.model_dump() | {"critiques": 4})
     except ValidationError:
         return [*values, 1]
-    return [*values, judge_spec(more).critiques]
+    return [*values, judge_spec(more).asks.critiques]
 
 
 def _on_ray(config: JudgeConfig | PolicyConfig) -> list[Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.backend import RayBackend
 from autoj_reward.replicas.cluster import Cluster
@@ -57,7 +57,7 @@ def test_a_ray_of_our_own_listens_on_the_loopback(backend: RayBackend) -> None:
 @pytest.mark.timeout(600)
 def test_another_judge_takes_over_without_a_failed_request(backend: RayBackend) -> None:
     old = backend.judge
-    client = RewardClient(backend, deadline_s=120)
+    client = JudgeClient(backend, limits=ClientLimits(deadline_s=120))
 
     async def run() -> tuple[list[Judgement], list[Judgement]]:
         during: list[Judgement] = []

@@ -21,6 +21,7 @@ from ray.serve.schema import ServeDeploySchema
 from autoj_reward.config import JudgeConfig, ReplicaConfig
 from autoj_reward.errors import ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.judge.make import make_judge
+from autoj_reward.models.facts import JudgeFacts
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.models.unused import load_run
 from autoj_reward.replicas.backend import RayBackend
@@ -246,7 +247,7 @@ async def test_what_ray_raises_says_whether_a_replica_held_the_request(
 ) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: runs)
     handle = Handle(error)
-    backend = RayBackend(handle, "judge", 1)
+    backend = RayBackend(handle, "judge", JudgeFacts(), 1)
     answers = []
     with pytest.raises(kind) as caught:
         async for answer in backend.stream(

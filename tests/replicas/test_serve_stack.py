@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Judgement
@@ -30,8 +30,9 @@ def test_a_node_lost_in_the_middle_of_a_job_loses_nothing(
     monkeypatch.setenv("RAY_ADDRESS", nodes.address)
     cluster = Cluster()
     try:
-        client = RewardClient(
-            cluster.deploy_judge(judge_spec(make_judge(5))), deadline_s=240, chunk=4
+        client = JudgeClient(
+            cluster.deploy_judge(judge_spec(make_judge(5))),
+            limits=ClientLimits(deadline_s=240, chunk=4),
         )
 
         async def run() -> list[Judgement]:

@@ -13,7 +13,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.formats.render import render
@@ -43,18 +43,20 @@ CONFIG = JudgeConfig(max_tokens=48, max_model_len=2048, kv_cache_gib=0.5)
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[RewardClient]:
+def client() -> Iterator[JudgeClient]:
     """Yield a judge on Ray Serve that rates with short critiques."""
     from autoj_reward.replicas.cluster import Cluster
 
     cluster = Cluster()
     try:
-        yield RewardClient(cluster.deploy_judge(judge_spec(CONFIG)), deadline_s=300)
+        yield JudgeClient(
+            cluster.deploy_judge(judge_spec(CONFIG)), limits=ClientLimits(deadline_s=300)
+        )
     finally:
         cluster.close()
 
 
-def test_every_response_is_rated_with_a_distribution(client: RewardClient) -> None:
+def test_every_response_is_rated_with_a_distribution(client: JudgeClient) -> None:
     judgements = asyncio.run(client.rate([Candidate(QUERY, r) for r in RESPONSES]))
     for response, judgement in zip(RESPONSES, judgements, strict=True):
         if response == HOSTILE and judgement.spoiled() and not judgement.ok:
@@ -72,7 +74,7 @@ def test_every_response_is_rated_with_a_distribution(client: RewardClient) -> No
     assert "input_truncated" in judgements[4].flags
 
 
-def test_the_prefix_of_a_query_is_read_from_the_cache(client: RewardClient) -> None:
+def test_the_prefix_of_a_query_is_read_from_the_cache(client: JudgeClient) -> None:
     query = "Tell me about the sea. " * 20
     judgements = asyncio.run(
         client.rate([Candidate(query, f"answer number {n}") for n in range(8)])
@@ -82,13 +84,13 @@ def test_the_prefix_of_a_query_is_read_from_the_cache(client: RewardClient) -> N
     )
 
 
-def test_comparison_joins_both_orders(client: RewardClient) -> None:
+def test_comparison_joins_both_orders(client: JudgeClient) -> None:
     [comparison] = asyncio.run(client.compare([(QUERY, RESPONSES[0], RESPONSES[1])]))
     assert comparison.verdict is not Verdict.FAILED and len(comparison.orders) == 2
     assert all(o.ok and o.verdict is not None for o in comparison.orders)
 
 
-def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
+def test_rating_distribution_equals_transformers(client: JudgeClient) -> None:
     """Each label by plain transformers: P(its tokens), less the probability of longer labels."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -108,7 +110,7 @@ def test_rating_distribution_equals_transformers(client: RewardClient) -> None:
         assert label_probabilities == pytest.approx(expected, abs=2e-4)
 
 
-async def stream_distributions(client: RewardClient, items: list[JudgeInput]) -> list[Any]:
+async def stream_distributions(client: JudgeClient, items: list[JudgeInput]) -> list[Any]:
     by_index: dict[int, Any] = {}
     async for k, judgement in client.backend.stream(items):
         assert judgement.rating is not None, judgement.reason
@@ -131,7 +133,7 @@ def find_engine(parent: psutil.Process) -> psutil.Process:
     return engine
 
 
-def test_a_killed_controller_leaves_its_replicas_alone(client: RewardClient) -> None:
+def test_a_killed_controller_leaves_its_replicas_alone(client: JudgeClient) -> None:
     before = find_replica()
     find_process("ServeController").kill()
 
@@ -150,7 +152,7 @@ def test_a_killed_controller_leaves_its_replicas_alone(client: RewardClient) -> 
 
 @pytest.mark.parametrize("victim", ["replica", "engine"])
 def test_who_is_killed_takes_its_engine_along_and_loses_nothing(
-    client: RewardClient, tmp_path: Path, victim: str
+    client: JudgeClient, tmp_path: Path, victim: str
 ) -> None:
     """A replica must not live on without its engine.
 
@@ -167,13 +169,11 @@ def test_who_is_killed_takes_its_engine_along_and_loses_nothing(
         reported.append(judgement)
         first.set()
 
-    watching_client = RewardClient(
+    watching_client = JudgeClient(
         client.backend,
         journal=journal,
-        deadline_s=300,
-        chunk=4,
-        max_in_flight=8,
         progress=progress,
+        limits=ClientLimits(deadline_s=300, chunk=4, max_in_flight=8),
     )
 
     async def run() -> list[Judgement]:

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 JOB = """
 from autoj_reward import Candidate, JudgeConfig, RewardConfig, RewardModel
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.session import client_of
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.cluster import Cluster

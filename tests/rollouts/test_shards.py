@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.config import JudgeConfig, PolicyConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.models.spec import judge_spec
@@ -138,8 +138,9 @@ class Rating:
         return asyncio.run(self._rate(response))
 
     async def _rate(self, response: str) -> float | None:
-        client = RewardClient(
-            self._replicas.deploy_judge(judge_spec(JudgeConfig())), deadline_s=120
+        client = JudgeClient(
+            self._replicas.deploy_judge(judge_spec(JudgeConfig())),
+            limits=ClientLimits(deadline_s=120),
         )
         [judgement] = await client.rate([Candidate("q", response)])
         return judgement.view("rating")

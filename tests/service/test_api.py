@@ -18,15 +18,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from autoj_reward.client.backend import Backend, LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import JudgeConfig
 from autoj_reward.config.models import MAX_TEXT_CHARS
 from autoj_reward.errors import EngineUnavailable, FormatError, JournalError, ReplicaLost
-from autoj_reward.judge.make import make_judge
 from autoj_reward.logs import JsonLines
+from autoj_reward.models.facts import Asks
 from autoj_reward.models.spec import JudgeSpec, judge_spec
-from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service import bodies
 from autoj_reward.service.api import Service, make_app
 from autoj_reward.service.gateway import Limits
@@ -78,13 +77,11 @@ class Stub(Backend):
 
 
 def script_backend(**script: Any) -> LocalBackend:
-    return LocalBackend(
-        JudgeReplica(make_judge(judge_spec(JudgeConfig(kind="fake", script=script))))
-    )
+    return LocalBackend(judge_spec(JudgeConfig(kind="fake", script=script)))
 
 
 def make_service(backend: Backend, limits: Limits | None = None) -> Service:
-    return make_app(RewardClient(backend, deadline_s=60), "secret", limits)
+    return make_app(JudgeClient(backend, limits=ClientLimits(deadline_s=60)), "secret", limits)
 
 
 @contextmanager
@@ -199,7 +196,10 @@ def test_breaking_ties_is_within_the_inputs_of_a_request(
 
 @pytest.mark.parametrize("path", ["/v1/score", "/v1/best_of_n"])
 def test_each_critique_is_a_judge_input(path: str) -> None:
-    app = make_app(RewardClient(script_backend(), critiques=64, deadline_s=60), "secret")
+    app = make_app(
+        JudgeClient(script_backend(), asks=Asks(critiques=64), limits=ClientLimits(deadline_s=60)),
+        "secret",
+    )
     with call_app(app) as call:
         for count, status in ((17, 422), (1, 200)):
             rows = [str(n) for n in range(count)]
@@ -281,7 +281,7 @@ def test_a_websocket_is_no_way_in() -> None:
 
 def test_a_service_has_a_token() -> None:
     with pytest.raises(Exception, match="needs a token"):
-        make_app(RewardClient(Stub()), "")
+        make_app(JudgeClient(Stub()), "")
 
 
 @pytest.mark.parametrize(
@@ -650,10 +650,13 @@ def test_a_text_that_cannot_be_judged_costs_its_item_over_http_as_it_does_here(n
 
     async def run(port: int) -> None:
         remote = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
-        judgements = await RewardClient(remote, deadline_s=60).rate(candidates)
+        limits = ClientLimits(deadline_s=60)
+        judgements = await JudgeClient(remote, limits=limits).rate(candidates)
         pairs = [("q", "longer", UNREADABLE[name]), ("q", "longer", "short")]
-        failed, decided = await RewardClient(remote, deadline_s=60).compare(pairs)
-        only = await RewardClient(remote, deadline_s=60).rate(candidates[1:2])
+        failed, decided = await JudgeClient(remote, limits=ClientLimits(deadline_s=60)).compare(
+            pairs
+        )
+        only = await JudgeClient(remote, limits=ClientLimits(deadline_s=60)).rate(candidates[1:2])
         await remote.close()
         assert [j.outcome for j in judgements] == ["ok", "input_rejected", "ok"]
         assert [j.view("rating") for j in judgements] == [9, None, 6]
@@ -673,7 +676,7 @@ def test_what_a_body_does_not_hold_is_asked_in_pieces() -> None:
 
     async def run(port: int) -> None:
         remote = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
-        judgements = await RewardClient(remote, deadline_s=60).rate(candidates)
+        judgements = await JudgeClient(remote, limits=ClientLimits(deadline_s=60)).rate(candidates)
         await remote.close()
         assert [j.outcome for j in judgements] == ["ok", "input_rejected", *["ok"] * 9]
         assert (judgements[0].view("rating"), judgements[2].view("rating")) == (9, 6)
@@ -691,7 +694,7 @@ def test_poison_behind_http_is_asked_for_twice_and_busy_services_until_they_answ
 
     async def run(port: int) -> None:
         backend = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
-        client = RewardClient(backend)
+        client = JudgeClient(backend)
         lost = await client.rate([Candidate("q", "error")])
         assert lost[0].outcome is Outcome.UNAVAILABLE and "it may kill them" in lost[0].reason
         assert stub.begun == 2
@@ -712,7 +715,7 @@ def test_another_judge_without_a_failed_request() -> None:
     old, new = (
         JudgeConfig(kind="fake", script={"latency_s": 0.05, "ratings": {"a": n}}) for n in (3, 8)
     )
-    backend = LocalBackend(JudgeReplica(make_judge(judge_spec(old))))
+    backend = LocalBackend(judge_spec(old))
     before = backend.judge
 
     async def run(port: int) -> None:

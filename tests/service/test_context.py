@@ -13,14 +13,12 @@ from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import JudgeConfig
 from autoj_reward.config.models import MAX_TEXT_CHARS
 from autoj_reward.conversation import Turn, to_plain_text
-from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import Service, make_app
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Verdict, after
 from tests.judgements import compared, rated
@@ -34,9 +32,7 @@ CONTEXT = {"reference": "4", "rubric": "exact"}
 def app(tmp_path: Path) -> Service:
     fmt = str(write_reference_format(tmp_path / "marks"))
     config = JudgeConfig(kind="fake", format=fmt, script={"ratings": {"4": 9, "5": 2}})
-    return make_app(
-        RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(config))))), "secret"
-    )
+    return make_app(JudgeClient(LocalBackend(judge_spec(config))), "secret")
 
 
 def read_outcome(judgement: dict[str, Any]) -> tuple[str, str]:
@@ -95,7 +91,7 @@ def test_the_context_crosses_the_wire_whole() -> None:
         backend = await HttpBackend.connect(address, "secret", 60)
         candidates = [Candidate("q", "r", context=c) for c in (CONTEXT, {"rubric": "ü\n"}, {})]
         try:
-            return await RewardClient(backend, deadline_s=60).rate(candidates)
+            return await JudgeClient(backend, limits=ClientLimits(deadline_s=60)).rate(candidates)
         finally:
             await backend.close()
 
@@ -188,7 +184,7 @@ def test_a_clients_conversations_cross_the_wire_in_any_order() -> None:
         backend = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
         candidates = [after(odd, "r"), Candidate(forged, "r")]
         try:
-            return await RewardClient(backend, deadline_s=60).rate(candidates)
+            return await JudgeClient(backend, limits=ClientLimits(deadline_s=60)).rate(candidates)
         finally:
             await backend.close()
 

@@ -11,11 +11,9 @@ from typing import Any
 import httpx
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import FailureConfig, JudgeConfig, RewardConfig
-from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from autoj_reward.service.trainers import add_routes
 from autoj_reward.trainer.reward import RewardModel
@@ -95,9 +93,7 @@ def _break_bytes(text: bytes, rng: random.Random) -> bytes:
 
 async def test_no_body_breaks_the_service() -> None:
     judge = JudgeConfig(kind="fake")
-    app = make_app(
-        RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(judge))))), "secret"
-    )
+    app = make_app(JudgeClient(LocalBackend(judge_spec(judge))), "secret")
     model = RewardModel(RewardConfig(judge=judge, failures=FailureConfig(budget=1.0)))
     add_routes(app, model)
     statuses: Counter[int] = Counter()

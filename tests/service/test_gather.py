@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RelativeConfig
+from autoj_reward.questions.relative import rank_question
 from autoj_reward.service import gather
 from autoj_reward.service.gather import KEPT_S, LATE_FLAG, PARTIAL_FLAG, Gatherer
 from autoj_reward.service.metrics import Metrics
@@ -33,7 +34,7 @@ class Alarm:
 class Bench:
     """A gatherer with a clock and timers of the test, and the judge inputs that it asked for."""
 
-    def __init__(self, client: RewardClient) -> None:
+    def __init__(self, client: JudgeClient) -> None:
         self.alarms: list[Alarm] = []
         self.judged_inputs: list[JudgeInput] = []
         self.clock = 0.0
@@ -103,9 +104,9 @@ async def test_a_group_waits_for_all_and_is_judged_once(bench: Bench) -> None:
     early = await bench.send(*GROUP[:2])
     assert not bench.judged_inputs and not any(task.done() for task in early)
     judgements = await gather_answers([*early, *await bench.send(GROUP[2])])
-    together = await (
-        await bench.client.question_of_rank([Candidate("Why?", text) for text in GROUP])
-    ).answer(bench.client.judge)
+    group = [Candidate("Why?", text) for text in GROUP]
+    question = rank_question(group, bench.client.facts, bench.client.asks)
+    together = await question.answer(bench.client.judge)
     assert [judgement.rating for judgement in judgements] == list(together.scores)
     assert (
         not any(judgement.flags for judgement in judgements)
@@ -266,7 +267,7 @@ async def test_a_late_member_of_a_tournament_is_on_the_groups_scale() -> None:
         bench.ring()
         await gather_answers(early)
         [late] = await gather_answers(await bench.send(texts[2], size=5, relative=PAIRS))
-        whole = await (
-            await client.question_of_rank([Candidate("Why?", text) for text in texts], PAIRS)
-        ).answer(client.judge)
+        group = [Candidate("Why?", text) for text in texts]
+        question = rank_question(group, client.facts, client.asks, PAIRS)
+        whole = await question.answer(client.judge)
     assert late.rating == pytest.approx(whole.scores[2])

@@ -14,18 +14,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from autoj_reward.client.backend import LocalBackend
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import FailureConfig, JudgeConfig, RewardConfig
-from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service import trainers
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer.reward import RewardModel
 
 JUDGE = JudgeConfig(kind="fake")
 MODEL = RewardModel(RewardConfig(judge=JUDGE, failures=FailureConfig(budget=1)))
-APP = make_app(RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(JUDGE))))), "secret")
+APP = make_app(JudgeClient(LocalBackend(judge_spec(JUDGE))), "secret")
 trainers.add_routes(APP, MODEL)
 PATHS = APP.openapi()["paths"]
 OPERATIONS = sorted((method, path) for path, methods in PATHS.items() for method in methods)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import RewardConfig, check
 from autoj_reward.errors import AuditAlarm, BudgetExceeded, ConfigError
 from autoj_reward.journal.reading import Reader
@@ -79,7 +79,7 @@ def make_config(judge: Any, audit: Any = None, **more: Any) -> RewardConfig:
 def settle(model: RewardModel) -> None:
     """Wait until the audits in flight have ended."""
 
-    async def wait_for_audits(client: RewardClient) -> None:
+    async def wait_for_audits(client: JudgeClient) -> None:
         assert model.audit
         await asyncio.gather(*model.audit.in_flight)
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.call import CLOSED
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import (
@@ -39,9 +39,7 @@ from autoj_reward.errors import (
     InputError,
 )
 from autoj_reward.journal import Journal
-from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
-from autoj_reward.replicas.replica import JudgeReplica
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer import verl
 from autoj_reward.trainer.openrlhf import get_reward, split
@@ -516,9 +514,7 @@ def service() -> Iterator[str]:
     import uvicorn
 
     config = make_config({"lost": "truncated", "gone": "unavailable", "slow": "hang"})
-    app = make_app(
-        RewardClient(LocalBackend(JudgeReplica(make_judge(judge_spec(config.judge))))), "secret"
-    )
+    app = make_app(JudgeClient(LocalBackend(judge_spec(config.judge))), "secret")
     server = uvicorn.Server(uvicorn.Config(app.guard, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -595,7 +591,7 @@ def test_a_bad_body_names_its_field(service: str, body: Any, status: int) -> Non
 def test_a_direct_reading_over_http(service: str) -> None:
     async def run() -> None:
         backend = await HttpBackend.connect(service, "secret", 5)
-        client = RewardClient(backend)
+        client = JudgeClient(backend)
         [full] = await client.rate([Candidate("q", "good")])
         [direct] = await client.rate([Candidate("q", "good")], direct=True)
         assert full.critique and not direct.critique

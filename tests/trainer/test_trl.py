@@ -16,7 +16,7 @@ from transformers import (
     TrainerCallback,
 )
 
-from autoj_reward.client.client import RewardClient
+from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import (
     AuditConfig,
     FailureConfig,
@@ -582,7 +582,7 @@ class AwaitAudit(TrainerCallback):
         self.reward = reward
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        async def wait_for_audits(client: RewardClient) -> None:
+        async def wait_for_audits(client: JudgeClient) -> None:
             assert self.reward.audit
             await asyncio.gather(*self.reward.audit.in_flight)
 
