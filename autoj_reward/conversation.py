@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from autoj_reward.errors import InputError
-from autoj_reward.rubric_items import ROW_NAMES, RubricItem
+from autoj_reward.rubric_items import ROW_NAMES
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 """Types of content parts that are read, in chat completions and the Responses API."""
@@ -68,60 +68,97 @@ class Turn:
     them, so an input that shows this turn is rejected."""
 
 
-class Trajectory(str):
-    """Text of a response of several turns, which also holds the turns.
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a response answers: a query, or the turns of a conversation."""
 
-    It stands wherever a response is a text. If a judge sees the turns, the text is all of them.
-    Otherwise it is what is read by default, such as the final answer. A trajectory never equals a
-    plain text, or one with other turns.
-    """
+    text: str
+    """The query. For a conversation the plain text of its turns."""
+    turns: tuple[Turn, ...] = ()
+    """The conversation. Empty if the prompt is a lone user turn of text."""
 
-    turns: tuple[Turn, ...]
-    """The turns: of the assistant with its tool calls, and of tools."""
-    is_shown: bool
+    @classmethod
+    def of(cls, value: Prompt | str | Sequence[Turn | Mapping[str, Any]]) -> Prompt:
+        """Return the prompt of a text, or of turns or messages in any order.
+
+        A lone user turn without media is a query. Raises BadMessages for an invalid message.
+        """
+        if isinstance(value, Prompt):
+            return value
+        if isinstance(value, str):
+            return cls(value)
+        turns = turns_of(value)
+        is_query = [turn.role for turn in turns] == ["user"] and not turns[0].media
+        return cls(to_plain_text(turns), () if is_query else turns)
+
+    @property
+    def last_user_text(self) -> str:
+        """The text of the last user turn, or the query."""
+        return next((turn.text for turn in reversed(self.turns) if turn.role == "user"), self.text)
+
+    @property
+    def as_turns(self) -> tuple[Turn, ...]:
+        """The conversation, or the query as a user turn."""
+        return self.turns or (Turn("user", self.text),)
+
+    def record(self) -> dict[str, Any]:
+        """Return the prompt as fields of JSON data: `messages`, or `query`."""
+        return {"messages": messages_of(self.turns)} if self.turns else {"query": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response: a text, or several turns of the assistant and of tools."""
+
+    text: str
+    """What is read by default, such as the final answer. If a judge sees the turns, all of them."""
+    turns: tuple[Turn, ...] = ()
+    """All turns. Empty for a plain text."""
+    shows_turns: bool = False
     """Whether a judge sees the turns, and not only the text."""
 
-    def __new__(cls, turns: Sequence[Turn], text: str | None = None) -> Trajectory:
-        """Return the trajectory of these turns. text: the text that is read by default; None shows
-        the turns."""
-        trajectory = super().__new__(cls, to_plain_text(turns) if text is None else text)
-        trajectory.turns, trajectory.is_shown = tuple(turns), text is None
-        return trajectory
+    @classmethod
+    def of(
+        cls,
+        value: Response | str | Sequence[Turn | Mapping[str, Any]],
+        shows: Shows = "trajectory",
+        text: str | None = None,
+    ) -> Response:
+        """Return the response that is a text, or consists of turns or messages in any order.
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Trajectory) and self._get_arguments() == other._get_arguments()
+        shows: what is read of several turns by default. text: a text that is read by default
+        instead. A lone message of the assistant becomes a plain text, unless it holds media. Raises
+        BadMessages for an invalid message.
+        """
+        if isinstance(value, Response):
+            return value
+        if isinstance(value, str):
+            return cls(value)
+        turns = _convert_messages(value)
+        response = read_turns(turns, shows)
+        if describe_media(response.shown_turns):
+            return response
+        if text is not None:
+            response = cls(text)
+        if len(turns) < 2 or response.turns:
+            return response
+        return cls(response.text, turns)
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+    @property
+    def shown_turns(self) -> tuple[Turn, ...]:
+        """The turns that a judge sees. Empty if it sees a plain text."""
+        return self.turns if self.shows_turns else ()
 
-    def __hash__(self) -> int:
-        return super().__hash__()
+    def as_read(self) -> Response:
+        """Return the response without turns that no judge sees."""
+        return self if self.shows_turns or not self.turns else Response(self.text)
 
-    def __repr__(self) -> str:
-        return f"Trajectory{self._get_arguments()!r}"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Trajectory, self._get_arguments()
-
-    def _get_arguments(self) -> tuple[tuple[Turn, ...], str | None]:
-        return self.turns, None if self.is_shown else str(self)
+    def record(self) -> str | list[dict[str, Any]]:
+        """Return the response as JSON data: its text, or the messages of turns that are shown."""
+        return messages_of(self.turns) if self.shows_turns else self.text
 
 
-def response_of(messages: Any, shows: Shows = "trajectory", text: str | None = None) -> str:
-    """Return the response that consists of these messages.
-
-    text: the text that is read by default; None takes it from the messages, as `shows` says. A lone
-    message of the assistant becomes a plain text, unless it holds media. The messages may be in any
-    order. Raises BadMessages for an invalid message.
-    """
-    turns = _convert_messages(messages)
-    read_by_default = read_turns(turns, shows)
-    if text is None or describe_media(shown_turns(read_by_default)):
-        text = read_by_default
-    return text if len(turns) < 2 or isinstance(text, Trajectory) else Trajectory(turns, text)
-
-
-def read_turns(turns: Sequence[Turn], shows: Shows) -> str:
+def read_turns(turns: Sequence[Turn], shows: Shows) -> Response:
     """Return what a judge reads of a response that consists of these turns.
 
     `final`: the assistant's last turn. `assistant`: all turns of the assistant's, without empty
@@ -130,16 +167,15 @@ def read_turns(turns: Sequence[Turn], shows: Shows) -> str:
     """
     assistant_turns = [turn for turn in turns if turn.role == "assistant"]
     if shows == "trajectory" and len(turns) > len(assistant_turns[:1]):
-        return Trajectory(turns)
+        return _show_turns(turns)
     read_by_judge = assistant_turns[-1:] if shows == "final" else assistant_turns
     if describe_media(read_by_judge):
-        return Trajectory(read_by_judge)
-    return "\n\n".join(turn.text for turn in read_by_judge if turn.text)
+        return _show_turns(read_by_judge)
+    return Response("\n\n".join(turn.text for turn in read_by_judge if turn.text))
 
 
-def shown_turns(response: str) -> tuple[Turn, ...]:
-    """Return the turns that a judge sees of a response. Empty if it sees a plain text."""
-    return response.turns if isinstance(response, Trajectory) and response.is_shown else ()
+def _show_turns(turns: Sequence[Turn]) -> Response:
+    return Response(to_plain_text(turns), tuple(turns), shows_turns=True)
 
 
 def describe_media(turns: Iterable[Turn]) -> str:
@@ -154,12 +190,6 @@ def describe_media(turns: Iterable[Turn]) -> str:
     )
 
 
-def response_record(response: str) -> str | list[dict[str, Any]]:
-    """Return a response as JSON data: its text, or the messages of a trajectory that is shown."""
-    turns = shown_turns(response)
-    return messages_of(turns) if turns else str(response)
-
-
 def to_plain_text(turns: Sequence[Turn]) -> str:
     """Return a conversation as one text.
 
@@ -169,11 +199,6 @@ def to_plain_text(turns: Sequence[Turn]) -> str:
     if [turn.role for turn in turns] == ["user"]:
         return turns[0].text
     return "\n\n".join(f"{turn.role.capitalize()}: {turn.text}" for turn in turns)
-
-
-def last_user_text(query: str, turns: Sequence[Turn]) -> str:
-    """Return the text of the last user turn, or the query if there are no turns."""
-    return next((turn.text for turn in reversed(turns) if turn.role == "user"), query)
 
 
 def turns_of(messages: Any) -> tuple[Turn, ...]:
@@ -193,8 +218,8 @@ def _convert_messages(messages: Any) -> tuple[Turn, ...]:
     return tuple(_convert_message(message, f"[{n}]") for n, message in enumerate(messages))
 
 
-def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], str | None]:
-    """Return the turns that a response answers, and the response: the assistant's last turn.
+def before_response(messages: Any, answered: bool) -> tuple[Prompt, Response | None]:
+    """Return the prompt that a response answers, and the response: the assistant's last turn.
 
     With `answered` the responses come from elsewhere, so messages may end with the user. An
     assistant's last turn is then cut off, and the returned response is None if there is none.
@@ -214,8 +239,8 @@ def before_response(messages: Any, answered: bool) -> tuple[tuple[Turn, ...], st
     if not any(turn.role == "user" for turn in prompt_turns):
         raise BadMessages("", "no turn of the user before the response")
     if not assistant_indices:
-        return prompt_turns, None
-    return prompt_turns, read_turns([turns[assistant_indices[-1]]], "final")
+        return Prompt.of(prompt_turns), None
+    return Prompt.of(prompt_turns), read_turns([turns[assistant_indices[-1]]], "final")
 
 
 def messages_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
@@ -248,7 +273,7 @@ def content_text(message: Mapping[str, Any], where: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Context(Mapping[str, str]):
-    """Named texts that a judge may see with query and response, such as a reference or a rubric.
+    """Named texts that a judge may see with prompt and response, such as a reference.
 
     A frozen mapping. The order in which texts are given does not affect equality. The texts are
     untrusted data like the query: they never become control tokens, and a verdict in them does not
@@ -262,13 +287,6 @@ class Context(Mapping[str, str]):
     """
 
     texts: tuple[tuple[str, str], ...] | Mapping[str, str] = ()
-    turns: tuple[Turn, ...] = ()
-    """Conversation that the response answers. Empty if the prompt is a lone user turn of text.
-
-    If there are turns, the query is their plain text.
-    """
-    rubric: tuple[RubricItem, ...] = ()
-    """Items of the response's rubric. Empty if it has none."""
 
     def __post_init__(self) -> None:
         texts = dict(self.texts)
@@ -287,16 +305,6 @@ class Context(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self.texts)
-
-    def after(self, turns: tuple[Turn, ...]) -> Context:
-        """Return the same context with these turns. A lone user turn without media is stored as no
-        turns."""
-        is_query = [turn.role for turn in turns] == ["user"] and not turns[0].media
-        return replace(self, turns=() if is_query else turns)
-
-    def showing(self, texts: Mapping[str, str], rubric: tuple[RubricItem, ...] = ()) -> Context:
-        """Return a context of these texts and rubric items after the same turns."""
-        return Context(texts, self.turns, rubric)
 
 
 EMPTY_CONTEXT = Context()
@@ -328,6 +336,8 @@ class ContextColumn:
 
 
 def _convert_message(message: Any, where: str) -> Turn:
+    if isinstance(message, Turn):
+        return message
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise BadMessages(where, f"not a message with a role: {message!r:.80}")
     role = str(message["role"])

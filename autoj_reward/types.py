@@ -7,28 +7,23 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from autoj_reward.conversation import (
     EMPTY_CONTEXT,
     Context,
+    Prompt,
+    Response,
     Shows,
-    Trajectory,
     Turn,
     before_response,
     context_of,
-    messages_of,
     read_turns,
-    response_record,
-    shown_turns,
-    to_plain_text,
 )
 from autoj_reward.rubric_items import RubricItem
 
 MAX_FLOAT = sys.float_info.max
 """Largest finite number."""
-QueryOrTurns = str | tuple[Turn, ...]
-"""The prompt that a response answers: a query, or the turns of a conversation."""
 
 
 class Outcome(StrEnum):
@@ -94,36 +89,55 @@ class Verdict(StrEnum):
         return {Verdict.FIRST: Verdict.SECOND, Verdict.SECOND: Verdict.FIRST}.get(self, self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Candidate:
-    """One response to one query."""
+    """One response to one prompt."""
 
-    query: str
-    """Prompt text. For a conversation it is replaced by the plain text of the turns in
-    `context`."""
-    response: str
-    """Response as a text. A response of several turns is a `Trajectory`, which is a text too."""
-    policy_logprob: float | None = None
+    prompt: Prompt
+    response: Response
+    policy_logprob: float | None
     """Log-probability of the whole response under the policy (natural log). None if unknown.
 
     A value that is not finite raises ValueError.
     """
-    group_id: str | None = None
+    group_id: str | None
     """Group to which the candidate belongs; see `group_key`."""
-    context: Mapping[str, str] = EMPTY_CONTEXT
-    """Named texts that the judge's format shows with query and response, such as a reference."""
-    unusable: str = ""
+    context: Context
+    """Named texts that the judge's format shows with prompt and response, such as a reference."""
+    unusable: str
     """Why this candidate cannot be judged for any part of a reward. Empty if it can."""
-    group_size: int | None = None
+    group_size: int | None
     """Number of responses in its group, if the others come in other calls and a service gathers
     them. None if all responses of the group are in one call."""
+    rubric: tuple[RubricItem, ...]
+    """Items of the response's rubric. Empty if it has none."""
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        prompt: Prompt | str,
+        response: Response | str,
+        policy_logprob: float | None = None,
+        group_id: str | None = None,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
+        unusable: str = "",
+        group_size: int | None = None,
+        rubric: tuple[RubricItem, ...] = (),
+    ) -> None:
         # An integer can be too large for a float, and then even isfinite raises.
-        if self.policy_logprob is not None and not abs(self.policy_logprob) <= MAX_FLOAT:
-            shown = str(self.policy_logprob)[:20]
+        if policy_logprob is not None and not abs(policy_logprob) <= MAX_FLOAT:
+            shown = str(policy_logprob)[:20]
             raise ValueError(f"policy_logprob is {shown}: give a finite number, or None")
-        _settle(self)
+        _set_fields(
+            self,
+            prompt=Prompt.of(prompt),
+            response=Response.of(response),
+            policy_logprob=policy_logprob,
+            group_id=group_id,
+            context=context_of(context),
+            unusable=unusable,
+            group_size=group_size,
+            rubric=rubric,
+        )
 
     @classmethod
     def of(cls, messages: Any, context: Mapping[str, str] = EMPTY_CONTEXT) -> Candidate:
@@ -131,155 +145,150 @@ class Candidate:
 
         Raises BadMessages, an InputError, if they are no conversation or the assistant has no turn.
         """
-        turns, response = before_response(messages, answered=False)
-        return after(turns, response or "", context)
-
-    @property
-    def turns(self) -> tuple[Turn, ...]:
-        """All turns of the response, whatever a judge is shown. Empty for a plain response."""
-        return self.response.turns if isinstance(self.response, Trajectory) else ()
+        prompt, response = before_response(messages, answered=False)
+        return cls(prompt, response or "", context=context)
 
     def for_judge(self, shows: Shows | None) -> Candidate:
         """Return the candidate with the response as the judge reads it; see `JudgeConfig.shows`."""
-        if shows is None and not isinstance(self.response, Trajectory):
+        if shows is None and not self.response.turns:
             return self  # most are, and a copy costs as much as a key
-        parts = self.query, self.context, (self.response,)
-        query, context, (response,) = _show_to_judge(*parts, shows)
-        return replace(self, query=query, context=context, response=response)
+        prompt, (response,) = _show_to_judge(self.prompt, (self.response,), shows)
+        return replace(self, prompt=prompt, response=response)
 
 
-GroupKey = str | tuple[str, Mapping[str, str]]
-"""Key of a group: its group id, or query and context."""
+def _set_fields(record: Any, **fields: Any) -> None:
+    """Set the fields of a new frozen record, whose `__init__` also takes plain texts."""
+    for name, value in fields.items():
+        object.__setattr__(record, name, value)
+
+
+GroupKey = str | tuple[Prompt, Context, tuple[RubricItem, ...]]
+"""Key of a group: its group id, or prompt, context and rubric."""
 
 
 def group_key(candidate: Candidate) -> GroupKey:
-    """Return the key of the candidate's group: its group id, else its query and context.
+    """Return the key of the candidate's group: its group id, else its prompt, context and rubric.
 
     Candidates of one group compete: their rewards are whitened together, and their ties are
-    counted. The context belongs to the key because the judge sees it. Ratings of responses with
-    different references differ for more reasons than the responses.
+    counted. Context and rubric belong to the key because the judge sees them. Ratings of responses
+    with different references differ for more reasons than the responses.
     """
     if candidate.group_id is not None:
         return candidate.group_id
-    return candidate.query, candidate.context
-
-
-def after(
-    turns: tuple[Turn, ...], response: str, context: Mapping[str, str] = EMPTY_CONTEXT
-) -> Candidate:
-    """Return the candidate for a response to a conversation."""
-    return Candidate(to_plain_text(turns), response, context=context_of(context).after(turns))
+    return candidate.prompt, candidate.context, candidate.rubric
 
 
 def _show_to_judge(
-    query: str, context: Mapping[str, str], responses: Sequence[str], shows: Shows | None
-) -> tuple[str, Context, list[str]]:
-    """Return query, context and responses as a judge reads them.
+    prompt: Prompt, responses: Sequence[Response], shows: Shows | None
+) -> tuple[Prompt, list[Response]]:
+    """Return prompt and responses as a judge reads them.
 
     None leaves each response as its source reads it. Otherwise a response begins after the user's
-    last turn: turns between it and the given response are moved from the conversation to the
-    response.
+    last turn: turns between it and the given response are moved from the prompt to the response.
     """
-    frozen_context = context_of(context)
     if shows is None:
-        return (
-            query,
-            frozen_context,
-            [text if shown_turns(text) else str(text) for text in responses],
-        )
-    ends = [n for n, turn in enumerate(frozen_context.turns, 1) if turn.role in GIVEN]
-    end = ends[-1] if ends else len(frozen_context.turns)
-    prompt_turns, begun_turns = frozen_context.turns[:end], frozen_context.turns[end:]
-    texts = []
+        return prompt, [response.as_read() for response in responses]
+    ends = [n for n, turn in enumerate(prompt.turns, 1) if turn.role in GIVEN]
+    end = ends[-1] if ends else len(prompt.turns)
+    begun_turns = prompt.turns[end:]
+    shown_responses = []
     for response in responses:
-        response_turns = (
-            response.turns if isinstance(response, Trajectory) else (Turn("assistant", response),)
+        turns = response.turns or (Turn("assistant", response.text),)
+        shown_responses.append(read_turns((*begun_turns, *turns), shows))
+    return Prompt.of(prompt.turns[:end]) if begun_turns else prompt, shown_responses
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Pair:
+    """Two responses to one prompt that are to be compared, with their context."""
+
+    prompt: Prompt
+    first: Response
+    second: Response
+    context: Context
+    """Named texts that the judge's format shows with prompt and responses."""
+
+    def __init__(
+        self,
+        prompt: Prompt | str,
+        first: Response | str,
+        second: Response | str,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
+    ) -> None:
+        _set_fields(
+            self,
+            prompt=Prompt.of(prompt),
+            first=Response.of(first),
+            second=Response.of(second),
+            context=context_of(context),
         )
-        texts.append(read_turns((*begun_turns, *response_turns), shows))
-    return (
-        to_plain_text(prompt_turns) if begun_turns else query,
-        frozen_context.after(prompt_turns) if begun_turns else frozen_context,
-        texts,
-    )
-
-
-def context_turns(context: Mapping[str, str]) -> tuple[Turn, ...]:
-    """Return the conversation that a context holds. Empty if the prompt is a plain query."""
-    return context_of(context).turns
-
-
-def _settle(record: Candidate | JudgeInput) -> None:
-    """Freeze the context of a new record, and make the query the text of its conversation."""
-    frozen_context = context_of(record.context)
-    if frozen_context is not record.context:
-        object.__setattr__(record, "context", frozen_context)
-    if frozen_context.turns:
-        object.__setattr__(record, "query", to_plain_text(frozen_context.turns))
-
-
-class Pair(NamedTuple):
-    """Two responses to one query that are to be compared, with their context."""
-
-    query: str
-    first: str
-    second: str
-    context: Mapping[str, str] = EMPTY_CONTEXT
-    """Named texts that the judge's format shows with query and responses."""
 
     @classmethod
     def of(cls, first: Candidate, second: Candidate) -> Pair:
-        """Return the pair of two candidates' responses, with query and context of the first."""
-        return cls(first.query, first.response, second.response, first.context)
+        """Return the pair of two candidates' responses, with prompt and context of the first."""
+        return cls(first.prompt, first.response, second.response, first.context)
 
     def for_judge(self, shows: Shows | None) -> Pair:
         """Return the pair with the responses as the judge reads them; see `JudgeConfig.shows`."""
-        parts = self.query, self.context, (self.first, self.second)
-        query, context, (first, second) = _show_to_judge(*parts, shows)
-        return Pair(query, first, second, context)
+        prompt, (first, second) = _show_to_judge(self.prompt, (self.first, self.second), shows)
+        return Pair(prompt, first, second, self.context)
 
     def inputs(self, swap: bool = True, sample: int = 0) -> list[JudgeInput]:
         """Return the judge inputs: the given order, then with `swap` the opposite order."""
         orders = ((self.first, self.second), (self.second, self.first))[: 1 + swap]
-        return [JudgeInput(PAIRWISE, self.query, o, sample, context=self.context) for o in orders]
+        return [JudgeInput(PAIRWISE, self.prompt, o, sample, context=self.context) for o in orders]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class JudgeInput:
-    """Input of one judge call: a query, its context and the responses to judge, in order."""
+    """Input of one judge call: a prompt, its context and the responses to judge, in order."""
 
     protocol: str
     """Name of a protocol of the judge's format, such as `single` or `pairwise`."""
-    query: str
-    responses: tuple[str, ...]
-    """Responses, in the order in which the judge sees them. Of a `Trajectory` it sees the turns."""
-    sample: int = 0
+    prompt: Prompt
+    responses: tuple[Response, ...]
+    """Responses, in the order in which the judge sees them."""
+    sample: int
     """Index of this critique among the k sampled ones, from 0. It sets the seed."""
-    direct: bool = False
+    direct: bool
     """Whether only the rating slot right after the prompt is read, without a critique."""
-    context: Mapping[str, str] = EMPTY_CONTEXT
-    """Named texts that the judge's format shows with query and responses."""
-    points: tuple[float, ...] = field(default=(), compare=False)
+    context: Context
+    """Named texts that the judge's format shows with prompt and responses."""
+    items: tuple[RubricItem, ...]
+    """Rubric items that are shown and judged. Empty for a protocol without items."""
+    points: tuple[float, ...] = field(compare=False)
     """Points of the rubric items, for a journal's reader; empty if unknown. The judge does not see
     them, so inputs that differ in them alone are equal."""
 
-    def __post_init__(self) -> None:
-        _settle(self)
-
-    @property
-    def turns(self) -> tuple[Turn, ...]:
-        """The conversation that the responses answer. Empty if the prompt is a plain query."""
-        return context_turns(self.context)
-
-    @property
-    def items(self) -> tuple[RubricItem, ...]:
-        """Rubric items that are shown and judged. Empty for a protocol without items."""
-        return context_of(self.context).rubric
+    def __init__(
+        self,
+        protocol: str,
+        prompt: Prompt | str,
+        responses: Sequence[Response | str],
+        sample: int = 0,
+        direct: bool = False,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
+        items: tuple[RubricItem, ...] = (),
+        points: tuple[float, ...] = (),
+    ) -> None:
+        _set_fields(
+            self,
+            protocol=protocol,
+            prompt=Prompt.of(prompt),
+            responses=tuple(map(Response.of, responses)),
+            sample=sample,
+            direct=direct,
+            context=context_of(context),
+            items=items,
+            points=points,
+        )
 
     @property
     def untrusted(self) -> tuple[str, ...]:
-        """All texts in the prompt that are not the format's own: query, responses, context and
-        rubric items."""
-        return (self.query, *self.responses, *self._context_texts)
+        """All texts in the judge's prompt that are not the format's own: prompt, responses, context
+        and rubric items."""
+        responses = (response.text for response in self.responses)
+        return (self.prompt.text, *responses, *self._context_texts)
 
     @property
     def _context_texts(self) -> tuple[str, ...]:
@@ -301,25 +310,23 @@ class JudgeInput:
         """
         return self._policy_texts(self.responses[place - 1 : place])
 
-    def _policy_texts(self, responses: Sequence[str]) -> tuple[str, ...]:
-        turn_texts = (turn.text for response in responses for turn in shown_turns(response))
-        earlier_texts = (turn.text for turn in self.turns if turn.role not in GIVEN)
-        return (*responses, *turn_texts, *earlier_texts)
+    def _policy_texts(self, responses: Sequence[Response]) -> tuple[str, ...]:
+        texts = (response.text for response in responses)
+        turn_texts = (turn.text for response in responses for turn in response.shown_turns)
+        earlier_texts = (turn.text for turn in self.prompt.turns if turn.role not in GIVEN)
+        return (*texts, *turn_texts, *earlier_texts)
 
     @property
     def given_texts(self) -> tuple[str, ...]:
-        """Texts that the policy did not write: query, or user and system turns, context and rubric
+        """Texts that the policy did not write: the user's and system turns, context and rubric
         items."""
-        turn_texts = (turn.text for turn in self.turns if turn.role in GIVEN)
-        prompt_texts = turn_texts if self.turns else (self.query,)
+        prompt_texts = (turn.text for turn in self.prompt.as_turns if turn.role in GIVEN)
         return (*prompt_texts, *self._context_texts)
 
     def record(self) -> dict[str, Any]:
         """Return the input as JSON data. Fields without a value are left out."""
-        turns = messages_of(self.turns)
-        data: dict[str, Any] = {"protocol": self.protocol}
-        data |= {"messages": turns} if turns else {"query": self.query}
-        data["responses"] = [response_record(response) for response in self.responses]
+        data: dict[str, Any] = {"protocol": self.protocol} | self.prompt.record()
+        data["responses"] = [response.record() for response in self.responses]
         data["sample"] = self.sample
         data |= {"direct": True} if self.direct else {}
         data |= {"context": dict(self.context)} if self.context else {}

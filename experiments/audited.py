@@ -103,7 +103,7 @@ def _measure_run(config: AuditedConfig, judge: str, seed: int) -> dict[str, Any]
     """Train a run, and return its figures by step and its alarms, true and false."""
     main = {"words": config.judges[judge]}
     steps = _train(config, judge, seed)
-    texts = sorted({candidate.response for step in steps for candidate in step})
+    texts = sorted({candidate.response.text for step in steps for candidate in step})
     rng, false_alarms = random.Random(seed), {"agrees": Counter[str](), "chance": Counter[str]()}
     for _ in range(config.draws):
         noisy = {text: score_by_program(text, main["words"]) + rng.gauss(0, config.noise)
@@ -237,7 +237,7 @@ def _simulate_first_alarm(agreement: float, groups: int, rng: np.random.Generato
 
 
 def _average_score(step: Step, words: int) -> float:
-    return statistics.fmean(score_by_program(candidate.response, words) for candidate in step)
+    return statistics.fmean(score_by_program(candidate.response.text, words) for candidate in step)
 
 
 def compute_moving_means(values: Sequence[float]) -> list[float]:

@@ -58,8 +58,8 @@ def read_true_scores(folder: Path) -> list[dict[str, Any]]:
 
 def install(treatment: Treatment, failing: Failing) -> None:
     """Make the scripted judge of this process fail, and its GRPO reward treat failures so."""
+    from autoj_reward.conversation import Response
     from autoj_reward.engine.fake import FakeEngine
-    from autoj_reward.trainer.prompts import read_response
     from autoj_reward.trainer.trl import GRPOReward
 
     scripted_fault, judge = FakeEngine._fault, GRPOReward.judge
@@ -74,7 +74,8 @@ def install(treatment: Treatment, failing: Failing) -> None:
         values = await judge(reward, prompts, completions, **columns)
         config = reward.model.config
         words = config.judge.script["words"]
-        scores = [score_by_program(read_response(text, "assistant"), words) for text in completions]
+        texts = [Response.of(completion, "assistant").text for completion in completions]
+        scores = [score_by_program(text, words) for text in texts]
         line = {"scores": scores, "failed": [value is None for value in values]}
         with (Path(str(config.journal)).parent / TRUE_SCORES).open("a", encoding="ascii") as file:
             file.write(json.dumps(line) + "\n")

@@ -117,7 +117,7 @@ def read_metric(logs: Path, name: str) -> list[tuple[int, float]]:
 def _measure(config: LearningConfig, run: TrainConfig) -> dict[str, Any]:
     """Return scores and word counts of the test responses, before and after, and training
     curves."""
-    queries = [row.query for row in read_queries(config.test).rows]
+    queries = [row.prompt.text for row in read_queries(config.test).rows]
     first_responses = sample_responses(run.learner, run.learner.model, queries, config.samples)
     last_responses = sample_responses(
         run.learner, str(run.output / "policy"), queries, config.samples

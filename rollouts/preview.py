@@ -21,18 +21,19 @@ from autoj_reward.config import (
     ScoreConfig,
 )
 from autoj_reward.config.load import read_config
-from autoj_reward.conversation import Context, ContextColumn
+from autoj_reward.conversation import Context, ContextColumn, Prompt, Response
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.io import checks
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.markup import visible
-from autoj_reward.io.rows import Stream, own_response, with_query
+from autoj_reward.io.rows import Stream, own_response, read_prompt
 from autoj_reward.io.sources import CONVERSATIONS
 from autoj_reward.journal.reading import Entry, Reader
 from autoj_reward.judge.prompt_text import CLOSE, OPEN, load_prompt_tokenizer, prompt_text
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.unused import load_run
+from autoj_reward.rubric_items import RubricItem
 from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.reward import RewardModel
@@ -61,17 +62,19 @@ class PreviewRow:
 
     line: int
     """Number of the row, from 1."""
-    query: str
-    responses: tuple[str, ...]
+    prompt: Prompt
+    responses: tuple[Response, ...]
     compared: bool
     """Whether the row is a pair to compare."""
     context: Context
+    rubric: tuple[RubricItem, ...]
 
     @property
     def candidates(self) -> list[Candidate]:
         """Return the candidates, which are one group."""
         return [
-            Candidate(self.query, response, context=self.context) for response in self.responses
+            Candidate(self.prompt, response, context=self.context, rubric=self.rubric)
+            for response in self.responses
         ]
 
 
@@ -199,30 +202,31 @@ def preview_rows(
 
     def build(line: int, value: Any) -> PreviewRow:
         fields = checks.own_fields(value)
-        texts = _read_responses(fields)
-        query_fields, turns = with_query(fields, rated=texts is None and _has_response(fields))
-        if isinstance(query_fields.get("prompt"), str):  # as trainers name the query
-            query_fields = {"query": query_fields["prompt"]} | query_fields
-        query = checks.text(query_fields, "query", blank=False)
-        if texts is None and (response := own_response(query_fields)) is not None:
-            texts = (checks.response({"response": response}, "response"),)
-        if not (texts or default_responses):
+        responses = _read_responses(fields)
+        if isinstance(fields.get("prompt"), str):  # as trainers name the query
+            fields = {"query": fields["prompt"]} | fields
+        prompt, response = read_prompt(fields, responses is None and _has_response(fields))
+        if responses is None and response is None:
+            response = own_response(fields)
+        if responses is None and response is not None:
+            responses = (checks.response({"response": response}, "response"),)
+        responses = responses or tuple(map(Response, default_responses))
+        if not responses:
             raise BadField(
                 "response",
                 "none given: the policy would write it. Name rows with responses by --input, or "
                 "give a text to judge by --response",
             )
-        compared = "response_1" in fields or (pairwise and len(texts or default_responses) == 2)
+        compared = "response_1" in fields or (pairwise and len(responses) == 2)
         columns = [
             replace(column, required=column.required and not compared) for column in context_columns
         ]
-        context = checks.context(fields, columns).after(turns)
-        return PreviewRow(line, query, texts or tuple(default_responses), compared, context)
+        return PreviewRow(line, prompt, responses, compared, *checks.context(fields, columns))
 
     return Stream(source, build)
 
 
-def _read_responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
+def _read_responses(fields: dict[str, Any]) -> tuple[Response, ...] | None:
     """Return the responses of a pair or group; None for a row with at most one response."""
     if "response_1" in fields:
         return checks.response(fields, "response_1"), checks.response(fields, "response_2")
@@ -325,7 +329,7 @@ class Preview:
 
     def _compare(self, row: PreviewRow) -> list[str]:
         first, second = row.responses
-        pair = Pair(row.query, first, second, row.context)
+        pair = Pair(row.prompt, first, second, row.context)
         swap = self._run.swap
         [comparison] = self._model.run(lambda client: client.compare([pair], swap=swap)).result()
         return [

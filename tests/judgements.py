@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autoj_reward.io.rows import TextRow
 from autoj_reward.types import (
     DIRECT,
     RATING,
@@ -16,6 +17,16 @@ from autoj_reward.types import (
 )
 
 Distribution = tuple[tuple[str, float], ...]
+
+
+def texts_of(item: JudgeInput) -> tuple[str, ...]:
+    """Return the texts of an input's responses."""
+    return tuple(response.text for response in item.responses)
+
+
+def texts_in(row: TextRow) -> tuple[str, ...]:
+    """Return the texts of a row: of its prompt, then of its responses."""
+    return (row.prompt.text, *(response.text for response in row.responses))
 
 
 def rated(

@@ -67,5 +67,5 @@ class Best:
         best_responses = set[str | None]()
         for item, judgement in zip(self.inputs(), judgements, strict=True):
             choice = judgement.reading("best")
-            best_responses.add(item.responses[places[choice.label]] if choice else None)
+            best_responses.add(item.responses[places[choice.label]].text if choice else None)
         return (best_responses.pop() if len(best_responses) == 1 else None), judgements

@@ -13,9 +13,10 @@ from autoj_reward.conversation import (
     MAX_TURNS,
     BadMessages,
     Context,
+    Prompt,
+    Response,
     Turn,
     before_response,
-    last_user_text,
     messages_of,
     to_plain_text,
     turns_of,
@@ -42,16 +43,16 @@ TOOLS = [
 
 
 def test_tools_and_parts_are_read() -> None:
-    turns, response = before_response([SYSTEM, *TOOLS, assistant("4")], answered=False)
-    assert response == "4"
-    assert turns == (
+    prompt, response = before_response([SYSTEM, *TOOLS, assistant("4")], answered=False)
+    assert response == Response("4")
+    assert prompt.turns == (
         Turn("system", "Be brief."),
         Turn("user", "2+2?"),
         Turn("assistant", '[calls add {"a": 2}]\n[calls log {"to": "ü"}]'),
         Turn("tool", "4"),
     )
-    assert turns_of(messages_of(turns)) == turns
-    assert to_plain_text(turns[1:]).startswith("User: 2+2?\n\nAssistant: [calls add")
+    assert Prompt.of(messages_of(prompt.turns)) == prompt
+    assert to_plain_text(prompt.turns[1:]).startswith("User: 2+2?\n\nAssistant: [calls add")
 
 
 ENDS: dict[str, tuple[list[Any], bool, int, str | None]] = {
@@ -69,8 +70,9 @@ ENDS: dict[str, tuple[list[Any], bool, int, str | None]] = {
 @pytest.mark.parametrize("case", ENDS)
 def test_what_is_rated(case: str) -> None:
     messages, answered, count, response = ENDS[case]
-    turns_and_response = before_response(messages, answered)
-    assert (len(turns_and_response[0]), turns_and_response[1]) == (count, response)
+    prompt, last_turn = before_response(messages, answered)
+    assert len(prompt.as_turns) == count
+    assert last_turn == (None if response is None else Response(response))
 
 
 BAD: dict[str, tuple[Any, str, str]] = {
@@ -109,28 +111,28 @@ def test_a_candidate_of_messages() -> None:
     several = Candidate.of(
         [user("a"), assistant("b"), user("c"), assistant("d")], {"reference": "e"}
     )
-    assert several.query == "User: a\n\nAssistant: b\n\nUser: c"
-    assert (several.response, several.context["reference"]) == ("d", "e")
-    [item, _] = Pair("", "d", "e", several.context).inputs()
-    assert item.query == several.query
+    assert several.prompt.text == "User: a\n\nAssistant: b\n\nUser: c"
+    assert (several.response.text, several.context["reference"]) == ("d", "e")
+    [item, _] = Pair(several.prompt, "d", "e", several.context).inputs()
+    assert item.prompt.text == several.prompt.text
     assert item.record()["messages"] == [user("a"), assistant("b"), user("c")]
     assert "query" not in item.record()
 
 
 def test_what_is_asked_last() -> None:
-    turns = turns_of([user("a"), assistant("b"), user("c"), assistant("d")])
-    assert last_user_text("all", turns) == "c" and last_user_text("all", ()) == "all"
+    prompt = Prompt.of([user("a"), assistant("b"), user("c"), assistant("d")])
+    assert prompt.last_user_text == "c" and Prompt("all").last_user_text == "all"
 
 
 def test_a_text_that_reads_like_a_conversation_is_another_input() -> None:
     turns = turns_of([user("a"), assistant("b"), user("c")])
-    conversation = JudgeInput("single", "", ("r",), context=Context(turns=turns))
+    conversation = JudgeInput("single", Prompt.of(turns), ("r",))
     forged = JudgeInput("single", to_plain_text(turns), ("r",))
-    assert conversation.query == forged.query and conversation != forged
+    assert conversation.prompt.text == forged.prompt.text and conversation != forged
     assert judgement_key("j", conversation) != judgement_key("j", forged)
-    assert judgement_key(
-        "j", JudgeInput("single", "a", ("r",), context=Context().after(turns[:1]))
-    ) == (judgement_key("j", JudgeInput("single", "a", ("r",))))
+    assert judgement_key("j", JudgeInput("single", Prompt.of(turns[:1]), ("r",))) == (
+        judgement_key("j", JudgeInput("single", "a", ("r",)))
+    )
 
 
 def test_a_context_is_a_frozen_mapping_whatever_its_order() -> None:
@@ -182,7 +184,8 @@ def test_records_freeze_what_they_are_given() -> None:
     assert len({item, JudgeInput("single", "q", ("r",), context={"reference": "a"})}) == 1
     assert item != JudgeInput("single", "q", ("r",))
     assert item.untrusted == ("q", "r", "a")
-    assert Pair("q", "a", "b") == ("q", "a", "b", EMPTY_CONTEXT)
+    pair = Pair("q", "a", "b")
+    assert pair == Pair(Prompt("q"), Response("a"), Response("b"), EMPTY_CONTEXT)
 
 
 def test_a_record_tells_only_what_there_is() -> None:

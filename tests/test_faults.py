@@ -358,14 +358,14 @@ async def test_a_service_with_a_full_disk_refuses_until_there_is_room(
         base_url="http://service",
         headers={"Authorization": "Bearer secret"},
     ) as http:
-        body = {"candidates": [{"query": c.query, "response": c.response} for c in LONG]}
+        body = {"candidates": [{"query": c.prompt.text, "response": c.response} for c in LONG]}
         for _ in range(3):
             refusal = await http.post("/v1/score", json=body)
             assert refusal.status_code == 503 and refusal.headers["retry-after"] == "1"
             assert f"{journal.path}: database or disk is full" in refusal.json()["detail"]
         for probe in ("/healthz", "/readyz"):
             assert (await http.get(probe)).status_code == 200
-        # RewardClients keep a journal of their own.
+        # JudgeClients keep a journal of their own.
         items = [{"query": "q", "responses": ["a"]}]
         assert (await http.post("/v1/judge", json={"items": items})).status_code == 200
         make_room(journal)

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autoj_reward.conversation import Context, Turn
+from autoj_reward.conversation import Context, Prompt, Turn
 from autoj_reward.errors import JournalError
 from autoj_reward.journal import Journal, SampledResponses, judgement_key
 from autoj_reward.journal.reading import Reader
@@ -113,7 +113,7 @@ def test_every_judgement_comes_back_as_it_was(
         ),
         pytest.param(
             "judge",
-            JudgeInput("single", "", ("r",), context=Context({}, (Turn("user", "q"),))),
+            JudgeInput("single", Prompt("q", (Turn("user", "q"),)), ("r",)),
             id="turns",
         ),
         pytest.param("judgeq", JudgeInput("single", "", ("r",)), id="text moved over a border"),
@@ -421,7 +421,7 @@ def test_texts_are_packed_and_a_query_is_stored_once(
         numbers = draw.randint(1, 10), slot, draw.random() * 10, draw.random(), n
         judgement = rated(*numbers, critique=critique, judge="judge")
         journal.put("judge", item, judgement)
-        letters += len(item.responses[0]) + len(critique)
+        letters += len(item.responses[0].text) + len(critique)
     assert journal.statistics()["bytes"] < 0.85 * letters + 200 * 600
 
 

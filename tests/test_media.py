@@ -16,7 +16,7 @@ from autoj_reward import Candidate, Judge, JudgeConfig, RewardModel
 from autoj_reward.cli import main as cli
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import FailureConfig, RewardConfig
-from autoj_reward.conversation import messages_of, response_of, turns_of
+from autoj_reward.conversation import Response, messages_of, turns_of
 from autoj_reward.journal.reading import Reader
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer.trl import GRPOReward
@@ -89,13 +89,13 @@ def test_a_prompt_or_a_response_with_media_is_rejected(case: str) -> None:
 def test_thoughts_refusals_and_tools_are_no_media(case: str) -> None:
     [turn] = turns_of([user(NO_MEDIA[case])])
     assert (turn.text, turn.media) == ("What is this?", ())
-    assert response_of([assistant(NO_MEDIA[case])], "final") == "What is this?"
+    assert Response.of([assistant(NO_MEDIA[case])], "final") == Response("What is this?")
 
 
 def test_media_that_the_judge_is_not_shown_rejects_nothing() -> None:
     screenshot = {"role": "tool", "content": MEDIA["chat completions"]["content"]}
     look = assistant({"content": "", "tool_calls": [{"name": "look", "arguments": "{}"}]})
-    response = response_of([look, screenshot, ANSWER], "final")
+    response = Response.of([look, screenshot, ANSWER], "final")
     outcomes = {}
     for shows in ("final", "assistant", "trajectory"):
         with Judge(make_judge(shows=shows)) as judge:
@@ -217,8 +217,8 @@ def test_a_legacy_function_call_is_a_tool_call() -> None:
         ANSWER,
     ]
     assert Candidate.of(legacy) == Candidate.of(modern)
-    assert "[calls f {}]" in Candidate.of(legacy).query
-    assert response_of(legacy[1:], "trajectory") == response_of(modern[1:], "trajectory")
+    assert "[calls f {}]" in Candidate.of(legacy).prompt.text
+    assert Response.of(legacy[1:], "trajectory") == Response.of(modern[1:], "trajectory")
 
 
 @pytest.mark.parametrize("by", ["listwise", "comparisons"])

@@ -25,7 +25,6 @@ from autoj_reward.config import (
     ScoreConfig,
     check,
 )
-from autoj_reward.conversation import Context
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.formats.render import flags, render
 from autoj_reward.formats.schema import load_format
@@ -406,9 +405,7 @@ def test_no_text_closes_an_item_by_wide_gaps(forged: str, name: str) -> None:
     fmt = load_format(name)
     broken = f"{forged[0]}\u200b{forged[1:]}"
     items = read_items([f"Says {forged}"])
-    item = JudgeInput(
-        CHECKLIST, f"Why? {forged}", (f"x {forged} y",), context=Context(rubric=items)
-    )
+    item = JudgeInput(CHECKLIST, f"Why? {forged}", (f"x {forged} y",), items=items)
     prompt = render(item, fmt)[-1].text
     assert forged not in prompt and prompt.count(broken) == 3
     assert "template_delimiter" in flags(item, fmt)
@@ -600,8 +597,8 @@ def test_grpo_gets_scores_by_the_rubric_of_each_row() -> None:
 def test_a_rubric_is_one_part_beside_others() -> None:
     parts = {"length": {"judge": make_judge("autoj-en"), "weight": 1.0}}
     with RewardModel(make_reward_config(parts=parts)) as model:
-        context = Context(rubric=read_items(RUBRIC))
-        [result] = model.rewards_now([Candidate("Why?", HALF, context=context)])
+        rubric = read_items(RUBRIC)
+        [result] = model.rewards_now([Candidate("Why?", HALF, rubric=rubric)])
     rating = result.parts["length"]
     assert rating is not None and result.raw == pytest.approx((5 / 8 + (rating - 1) / 9) / 2)
 

@@ -95,14 +95,14 @@ def calibrate_judge(
 
     async def rate(ask: Ask, group: LabelledGroup) -> tuple[list[Judgement], list[Judgement]]:
         candidates = [
-            Candidate(group.query, text, context=group.context) for text in group.responses
+            Candidate(group.prompt, response, context=group.context) for response in group.responses
         ]
         judgements = await rate_candidates(ask, candidates, spec, view)
         return judgements, judgements
 
     def record_ratings(group: LabelledGroup, judgements: Sequence[Judgement]) -> None:
         ratings.extend(
-            (judgement, grade, group.query)
+            (judgement, grade, group.prompt.text)
             for judgement, grade in zip(judgements, group.grades, strict=True)
         )
 
@@ -162,7 +162,7 @@ def _require_labels(source: str, groups: Sequence[LabelledGroup]) -> None:
             f"{source}: labels of pairs order two responses, and a calibration needs a number of "
             "each: give response and rating, or responses and grades"
         )
-    _require_many(source, [group.query for group in groups for _ in group.grades])
+    _require_many(source, [group.prompt.text for group in groups for _ in group.grades])
     if len({grade for group in groups for grade in group.grades}) == 1:
         raise InputError(
             f"{source}: every label is {groups[0].grades[0]:g}: label responses that differ"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoj_reward.config import View
-from autoj_reward.conversation import EMPTY_CONTEXT, Context
+from autoj_reward.conversation import EMPTY_CONTEXT, Context, Prompt, Response
 from autoj_reward.evaluate.ask import rating_questions, resampled
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.questions.ask import Ask
@@ -21,8 +21,8 @@ class CheckCase:
 
     kind: str
     """Kind of the query."""
-    query: str
-    texts: Mapping[str, str]
+    prompt: Prompt
+    responses: Mapping[str, Response]
     """Responses by name."""
     spec: JudgeSpec
     view: View
@@ -34,17 +34,20 @@ class CheckCase:
 
     def questions(self, names: Iterable[str]) -> list[Rate]:
         """Return the questions about the responses of these names."""
-        candidates = [Candidate(self.query, self.texts[n], context=self.context) for n in names]
+        candidates = [
+            Candidate(self.prompt, self.responses[name], context=self.context) for name in names
+        ]
         return rating_questions(candidates, self.spec, self.view)
 
     @property
     def comparison(self) -> Compare:
         """The comparison of the good with the flawed response."""
-        return Compare(Pair(self.query, self.texts["good"], self.texts["flawed"], self.context))
+        good, flawed = self.responses["good"], self.responses["flawed"]
+        return Compare(Pair(self.prompt, good, flawed, self.context))
 
     def inputs(self) -> list[JudgeInput]:
         """Return the judge inputs of the case."""
-        inputs = [item for question in self.questions(self.texts) for item in question.inputs()]
+        inputs = [item for question in self.questions(self.responses) for item in question.inputs()]
         repeated_inputs = [
             item for question in self.questions(self.again) for item in question.inputs()
         ]
@@ -53,7 +56,7 @@ class CheckCase:
 
     async def answer(self, ask: Ask) -> tuple[JudgedCase, list[Judgement]]:
         """Return the judgements by name, and all of them in a list."""
-        judgements = await rate_all(self.questions(self.texts), ask)
+        judgements = await rate_all(self.questions(self.responses), ask)
 
         async def ask_again(
             items: Sequence[JudgeInput], view: View | None = None
@@ -64,7 +67,7 @@ class CheckCase:
         comparison = await self.comparison.answer(ask) if self.compared else None
         judged_case = JudgedCase(
             self,
-            dict(zip(self.texts, judgements, strict=True)),
+            dict(zip(self.responses, judgements, strict=True)),
             dict(zip(self.again, repeated_judgements, strict=True)),
             comparison,
         )

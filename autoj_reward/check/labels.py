@@ -99,7 +99,7 @@ def _yield_duels(judged_groups: Sequence[JudgedGroup], view: View) -> Iterator[L
                 or second is None
             ):
                 continue
-            sizes = [len(judged_group.group.responses[k]) for k in (a, b)]
+            sizes = [len(judged_group.group.responses[k].text) for k in (a, b)]
             yield LabelledDuel(
                 n,
                 judged_group.group.kind,
@@ -171,7 +171,10 @@ def _collect_known_numbers(
         judged_group.group.responses,
         strict=True,
     )
-    numbers = ((judgement.view(view), grade, float(len(text))) for judgement, grade, text in rows)
+    numbers = (
+        (judgement.view(view), grade, float(len(response.text)))
+        for judgement, grade, response in rows
+    )
     return [(value, grade, size) for value, grade, size in numbers if value is not None]
 
 

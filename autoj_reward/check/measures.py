@@ -241,7 +241,10 @@ def measure_length(checked: Checked) -> Measurement:
     """
     gains = checked.values("padded") - checked.values("flawed")
     added_chars = np.array(
-        [len(row.case.texts["padded"]) - len(row.case.texts["flawed"]) for row in checked.rows]
+        [
+            len(row.case.responses["padded"].text) - len(row.case.responses["flawed"].text)
+            for row in checked.rows
+        ]
     )
     is_known = ~np.isnan(gains)
     slope = (

@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import zip_longest
 from typing import Any, TypeVar
 
-from autoj_reward.conversation import EMPTY_CONTEXT, Context
+from autoj_reward.conversation import EMPTY_CONTEXT, Context, Prompt, Response
 from autoj_reward.data.labelled import LABELS, label_of
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
@@ -48,8 +48,8 @@ class LabelledGroup:
 
     kind: str
     """Kind or scenario of the query; empty if the row names none."""
-    query: str
-    responses: tuple[str, ...]
+    prompt: Prompt
+    responses: tuple[Response, ...]
     grades: tuple[float, ...]
     on_scale: bool = False
     """Whether the grades are ratings on the judge's scale."""
@@ -104,14 +104,14 @@ def read_labelled_groups(
     lowest and highest rating of the judge, or None if it has no scale. Raises InputError for a file
     without a usable row.
     """
-    first = next(iter(text_rows(source, "query").usable()), None)
+    first = next(iter(text_rows(source).usable()), None)
     fields = first.fields if first else {}
     if "responses" in fields:
         rows = group_rows(source).mapped(_read_graded)
     elif "response_1" in fields:
-        rows = text_rows(source, "query", "response_1", "response_2").mapped(_read_pair)
+        rows = text_rows(source, "response_1", "response_2").mapped(_read_pair)
     elif "rating" in fields:
-        rows = text_rows(source, "query", "response").mapped(lambda row: _read_rated(row, scale))
+        rows = text_rows(source, "response").mapped(lambda row: _read_rated(row, scale))
     else:
         raise InputError(
             f"{source}: the first row has no labels that are known: give responses and grades; "
@@ -123,13 +123,13 @@ def read_labelled_groups(
 
 def _gather(rows: Stream[LabelledGroup], groups: list[LabelledGroup]) -> BadRows:
     """Add the usable rows to `groups`. Ratings of one query become one group."""
-    rated_groups: dict[tuple[str, str, Context], LabelledGroup] = {}
+    rated_groups: dict[tuple[str, Prompt, Context], LabelledGroup] = {}
 
     def add(row: LabelledGroup) -> None:
         if len(row.responses) > 1:
             groups.append(row)
             return
-        key = (row.kind, row.query, row.context)
+        key = (row.kind, row.prompt, row.context)
         if earlier_group := rated_groups.get(key):
             responses, grades = (
                 earlier_group.responses + row.responses,
@@ -144,28 +144,37 @@ def _gather(rows: Stream[LabelledGroup], groups: list[LabelledGroup]) -> BadRows
 
 
 def _read_graded(row: TextRow) -> LabelledGroup:
-    query, *responses = row.texts
-    grades = check.numbers(row.fields, "grades", len(responses))
+    grades = check.numbers(row.fields, "grades", len(row.responses))
     if grades is None:
         raise BadField("grades", "missing: give a number for each response")
-    return LabelledGroup(_find_kind(row), query, tuple(responses), grades, context=row.context)
+    return LabelledGroup(_find_kind(row), row.prompt, row.responses, grades, context=row.context)
 
 
 def _read_pair(row: TextRow) -> LabelledGroup:
-    query, *responses = row.texts
-    grades, texts = PAIR_GRADES[label_of(row.fields, "label")], tuple(responses)
-    return LabelledGroup(_find_kind(row), query, texts, grades, compared=True, context=row.context)
+    grades = PAIR_GRADES[label_of(row.fields, "label")]
+    return LabelledGroup(
+        _find_kind(row),
+        row.prompt,
+        row.responses,
+        grades,
+        compared=True,
+        context=row.context,
+    )
 
 
 def _read_rated(row: TextRow, scale: tuple[float, float] | None) -> LabelledGroup:
-    query, response = row.texts
     rating = check.number(row.fields.get("rating"), "rating")
     if scale and not scale[0] <= rating <= scale[1]:
         raise BadField("rating", f"{rating:g} is not on the judge's scale, {scale[0]:g} to "
                        f"{scale[1]:g}")  # fmt: skip
     on_scale = scale is not None
     return LabelledGroup(
-        _find_kind(row), query, (response,), (rating,), on_scale=on_scale, context=row.context
+        _find_kind(row),
+        row.prompt,
+        row.responses,
+        (rating,),
+        on_scale=on_scale,
+        context=row.context,
     )
 
 

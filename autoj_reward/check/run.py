@@ -22,6 +22,7 @@ from autoj_reward.check.rows import (
 from autoj_reward.check.texts import variants
 from autoj_reward.config import Block, JudgeConfig, View, ViewOrAuto
 from autoj_reward.config.load import read_config
+from autoj_reward.conversation import Prompt, Response
 from autoj_reward.data.teacher import CHARS_PER_TOKEN
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import ask_each
@@ -167,13 +168,15 @@ def _build_row_case(row: CheckRow, place: int, spec: JudgeSpec, view: View) -> C
         RESAMPLED if spec.facts.scale and spec.config.critique and spec.config.temperature else ()
     )
     is_compared = spec.facts.compares and spec.facts.tie is None
-    texts = variants(row, place)
-    return CheckCase(row.kind, row.query, texts, spec, view, is_compared, repeated_names)
+    responses = {name: Response(text) for name, text in variants(row, place).items()}
+    return CheckCase(
+        row.kind, Prompt(row.query), responses, spec, view, is_compared, repeated_names
+    )
 
 
 def _build_group_case(group: LabelledGroup, spec: JudgeSpec, view: View) -> CheckCase:
-    texts = {str(n): text for n, text in enumerate(group.responses)}
-    return CheckCase(group.kind, group.query, texts, spec, view, context=group.context)
+    responses = {str(n): response for n, response in enumerate(group.responses)}
+    return CheckCase(group.kind, group.prompt, responses, spec, view, context=group.context)
 
 
 def _estimate_cost(cases: Sequence[CheckCase], spec: JudgeSpec, journal: Path) -> str:
@@ -196,7 +199,7 @@ def _estimate_cost(cases: Sequence[CheckCase], spec: JudgeSpec, journal: Path) -
 def _count_chars(item: JudgeInput, spec: JudgeSpec) -> int:
     if isinstance(spec.format, JudgeFormat):
         return sum(len(message.text) for message in render(item, spec.format))
-    return len(item.query) + sum(map(len, item.responses))
+    return len(item.prompt.text) + sum(len(response.text) for response in item.responses)
 
 
 def _probe_cases(

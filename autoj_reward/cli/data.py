@@ -95,7 +95,6 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     from dataclasses import asdict
     from pathlib import Path
 
-    from autoj_reward.conversation import last_user_text
     from autoj_reward.errors import ConfigError
     from autoj_reward.io.claims import judged_by
     from autoj_reward.io.files import require_apart, write_jsonl
@@ -107,7 +106,7 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     require_apart([source], [output])
     rows = read_queries(source)
     require_usable(rows, source, strict)
-    queries = [last_user_text(row.query, row.context.turns) for row in rows.rows]
+    queries = [row.prompt.last_user_text for row in rows.rows]
     classifications = shipped_classifier().classify(queries, others_below)
     pairs = zip(rows.rows, classifications, strict=True)
     records = (
@@ -122,7 +121,8 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
 
 def _collect_fields(row: QueryRow) -> dict[str, Any]:
     """Return the fields of the input row, without those that are missing."""
-    fields = {"query": row.query, "responses": row.responses, "logprobs": row.logprobs}
+    responses = row.responses and [response.record() for response in row.responses]
+    fields = {"query": row.prompt.text, "responses": responses, "logprobs": row.logprobs}
     return {name: value for name, value in fields.items() if value is not None} | row.extra
 
 

@@ -202,28 +202,30 @@ def parse(source: str, format_name: str, pairwise: bool) -> int:
 def _build_judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
     from autoj_reward.conversation import ContextColumn
     from autoj_reward.io import checks as check
-    from autoj_reward.io.rows import with_query
+    from autoj_reward.io.rows import read_prompt
+    from autoj_reward.io.sources import CONVERSATIONS
     from autoj_reward.rubric_items import RUBRIC
     from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, JudgeInput
 
     fields = check.own_fields({"text": value} if isinstance(value, str) else value)
     pair, group = "response_1" in fields, "responses" in fields
-    fields, turns = with_query(fields, rated=not (pair or group))
-    if "query" not in fields:
+    if not {"query", *CONVERSATIONS} & set(fields):
         return JudgeText(line, None, check.text(fields, "text"))
+    prompt, last_turn = read_prompt(fields, rated=not (pair or group))
+    if last_turn is not None:
+        fields = fields | {"response": last_turn}
     names = ("response_1", "response_2") if pair else ("response",)
     alone = CHECKLIST if CHECKLIST in fmt.protocols else SINGLE
     protocol = GROUP if group else PAIRWISE if pair else alone
     needed = fmt.context(protocol)
     columns = [ContextColumn(name, name, must) for name, must in needed.items()]
     columns += [ContextColumn(RUBRIC, RUBRIC, items=True)] if protocol == CHECKLIST else []
-    context = check.context(fields, columns)
-    query = check.text(fields, "query", blank=False)
+    context, items = check.context(fields, columns)
     if group:
         responses = check.responses(fields) or ()
     else:
         responses = tuple(check.response(fields, name) for name in names)
-    item = JudgeInput(protocol, query, responses, context=context.after(turns))
+    item = JudgeInput(protocol, prompt, responses, context=context, items=items)
     return JudgeText(line, item, check.text(fields, "text"))
 
 

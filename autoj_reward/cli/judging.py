@@ -61,10 +61,10 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
     columns = spec.context_columns(checked.columns, "single")
 
     def make_question(row: TextRow) -> Rate:
-        query, response = row.texts
-        return rating_question(Candidate(query, response, context=row.context), spec.asks)
+        [response] = row.responses
+        return rating_question(Candidate(row.prompt, response, context=row.context), spec.asks)
 
-    rows = text_rows(source, "query", "response", asked=columns)
+    rows = text_rows(source, "response", asked=columns)
     return _judge(spec, rows, make_question, rating_fields, output, strict, checked, "rating")
 
 
@@ -84,12 +84,12 @@ def _score_rubrics(
     spec = spec.that_scores(rubric)
 
     def make_question(row: TextRow) -> ScoreRubric:
-        query, response = row.texts
-        candidate = Candidate(query, response, context=row.context)
+        [response] = row.responses
+        candidate = Candidate(row.prompt, response, context=row.context, rubric=row.rubric)
         return rubric_question(candidate, spec.facts, spec.asks, rubric)
 
     columns = spec.context_columns(config.columns, rubric.protocol, rubric)
-    rows = text_rows(source, "query", "response", asked=columns)
+    rows = text_rows(source, "response", asked=columns)
     return _judge(spec, rows, make_question, rubric_fields, output, strict, config, scoring=rubric)
 
 
@@ -109,11 +109,11 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
     columns = spec.context_columns(checked.columns, "pairwise")
 
     def make_question(row: TextRow) -> Compare:
-        query, first, second = row.texts
-        pair = Pair(query, first, second, row.context)
+        first, second = row.responses
+        pair = Pair(row.prompt, first, second, row.context)
         return comparison_question(pair, spec.facts, spec.asks, swap=checked.swap)
 
-    rows = text_rows(source, "query", "response_1", "response_2", asked=columns)
+    rows = text_rows(source, "response_1", "response_2", asked=columns)
     return _judge(spec, rows, make_question, verdict_fields, output, strict, checked)
 
 
@@ -135,8 +135,9 @@ def rank(source: str, output: str, config: str | None, sets: Sequence[str], stri
     columns = spec.context_columns(checked.columns, relative.protocol)
 
     def make_question(row: TextRow) -> Listwise | Tournament:
-        query, *responses = row.texts
-        candidates = [Candidate(query, text, context=row.context) for text in responses]
+        candidates = [
+            Candidate(row.prompt, response, context=row.context) for response in row.responses
+        ]
         return rank_question(candidates, spec.facts, spec.asks, relative)
 
     rows = group_rows(source, columns)

@@ -16,7 +16,6 @@ from autoj_reward.client.backend import Backend
 from autoj_reward.client.call import CLOSED, Call, CallSettings, Waiting
 from autoj_reward.client.in_flight import Progress, Recorder, Slots
 from autoj_reward.config import RubricConfig, View
-from autoj_reward.conversation import context_of
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.models.facts import Asks, JudgeFacts
@@ -205,12 +204,15 @@ class JudgeClient:
     async def compare(
         self, pairs: Sequence[Pair | tuple[str, str, str]], *, swap: bool = True
     ) -> list[Comparison]:
-        """Compare pairs, or (query, first, second) triples.
+        """Compare pairs, or (prompt, first, second) triples.
 
         swap: judge each pair in both orders.
         """
         questions = [
-            comparison_question(Pair(*pair), self.facts, self.asks, swap=swap) for pair in pairs
+            comparison_question(
+                pair if isinstance(pair, Pair) else Pair(*pair), self.facts, self.asks, swap=swap
+            )
+            for pair in pairs
         ]
         return await compare_all(questions, self.judge)
 
@@ -323,16 +325,15 @@ class JudgeClient:
         self._calls.discard(call)
 
     def _group_inputs(self, waitings: Iterable[Waiting]) -> list[list[Waiting]]:
-        """Return the inputs grouped by query and context, in lists of at most `chunk`.
+        """Return the inputs grouped by prompt and context, in lists of at most `chunk`.
 
         The inputs of a group share the judge's prompt up to the responses; those on the items of
         one rubric share it up to the items.
         """
         groups: dict[Hashable, list[Waiting]] = {}
         for waiting in waitings:
-            context = context_of(waiting.item.context)
-            shared_context = context.showing(context) if context.rubric else context
-            groups.setdefault((waiting.item.query, shared_context), []).append(waiting)
+            item = waiting.item
+            groups.setdefault((item.prompt, item.context), []).append(waiting)
         chunks = []
         for group in groups.values():
             for start in range(0, len(group), self._chunk):

@@ -15,7 +15,7 @@ from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.loop_thread import LoopThread
 from autoj_reward.client.session import open_judge, open_service
 from autoj_reward.config import JudgeConfig, RelativeConfig, RubricConfig, ServiceConfig, View
-from autoj_reward.conversation import EMPTY_CONTEXT, Context
+from autoj_reward.conversation import EMPTY_CONTEXT, Prompt, Response
 from autoj_reward.errors import EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.models.views import resolve_view
@@ -97,8 +97,8 @@ class AsyncJudge:
 
     async def rate(
         self,
-        query: str,
-        response: str,
+        query: Prompt | str,
+        response: Response | str,
         *,
         context: Mapping[str, str] = EMPTY_CONTEXT,
         view: View | None = None,
@@ -119,9 +119,9 @@ class AsyncJudge:
 
     async def compare(
         self,
-        query: str,
-        first: str,
-        second: str,
+        query: Prompt | str,
+        first: Response | str,
+        second: Response | str,
         *,
         context: Mapping[str, str] = EMPTY_CONTEXT,
         swap: bool = True,
@@ -134,7 +134,11 @@ class AsyncJudge:
         return comparison
 
     async def choose(
-        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = EMPTY_CONTEXT
+        self,
+        query: Prompt | str,
+        responses: Sequence[Response | str],
+        *,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
     ) -> Choice:
         """Choose the best of several responses, with a best-of-N job's default tie-break rules.
 
@@ -149,8 +153,8 @@ class AsyncJudge:
 
     async def rank(
         self,
-        query: str,
-        responses: Sequence[str],
+        query: Prompt | str,
+        responses: Sequence[Response | str],
         *,
         context: Mapping[str, str] = EMPTY_CONTEXT,
         relative: RelativeConfig | None = None,
@@ -168,8 +172,8 @@ class AsyncJudge:
 
     async def score_rubric(
         self,
-        query: str,
-        response: str,
+        query: Prompt | str,
+        response: Response | str,
         rubric: Sequence[Any],
         *,
         context: Mapping[str, str] = EMPTY_CONTEXT,
@@ -186,7 +190,7 @@ class AsyncJudge:
             [item.record() if isinstance(item, RubricItem) else item for item in rubric]
         )
         client = self.client
-        candidate = Candidate(query, response, context=Context(context, rubric=items))
+        candidate = Candidate(query, response, context=context, rubric=items)
         question = rubric_question(candidate, client.facts, client.asks, how)
         return await question.answer(client.judge)
 
@@ -255,8 +259,8 @@ class Judge:
 
     def rate(
         self,
-        query: str,
-        response: str,
+        query: Prompt | str,
+        response: Response | str,
         *,
         context: Mapping[str, str] = EMPTY_CONTEXT,
         view: View | None = None,
@@ -272,9 +276,9 @@ class Judge:
 
     def compare(
         self,
-        query: str,
-        first: str,
-        second: str,
+        query: Prompt | str,
+        first: Response | str,
+        second: Response | str,
         *,
         context: Mapping[str, str] = EMPTY_CONTEXT,
         swap: bool = True,
@@ -283,15 +287,19 @@ class Judge:
         return self._wait(self._judge.compare(query, first, second, context=context, swap=swap))
 
     def choose(
-        self, query: str, responses: Sequence[str], *, context: Mapping[str, str] = EMPTY_CONTEXT
+        self,
+        query: Prompt | str,
+        responses: Sequence[Response | str],
+        *,
+        context: Mapping[str, str] = EMPTY_CONTEXT,
     ) -> Choice:
         """Choose the best of several responses; see `AsyncJudge.choose`."""
         return self._wait(self._judge.choose(query, responses, context=context))
 
     def rank(
         self,
-        query: str,
-        responses: Sequence[str],
+        query: Prompt | str,
+        responses: Sequence[Response | str],
         *,
         context: Mapping[str, str] = EMPTY_CONTEXT,
         relative: RelativeConfig | None = None,
@@ -301,8 +309,8 @@ class Judge:
 
     def score_rubric(
         self,
-        query: str,
-        response: str,
+        query: Prompt | str,
+        response: Response | str,
         rubric: Sequence[Any],
         *,
         context: Mapping[str, str] = EMPTY_CONTEXT,

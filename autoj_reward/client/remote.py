@@ -16,8 +16,6 @@ from autoj_reward.config.urls import BaseUrl, parse_base_url
 from autoj_reward.conversation import (
     BadMessages,
     before_response,
-    messages_of,
-    response_record,
 )
 from autoj_reward.errors import (
     ConfigError,
@@ -38,7 +36,6 @@ from autoj_reward.types import (
     JudgeInput,
     Judgement,
     Outcome,
-    context_turns,
 )
 
 JUDGE_HEADER = "x-autoj-judge"
@@ -337,16 +334,13 @@ class HttpBackend:
 
 def _make_score_item(candidate: Candidate) -> dict[str, Any]:
     """Return a candidate as POST /v1/score takes it. Raises InputError if it takes none such."""
-    texts = {"response": response_record(candidate.response), "context": dict(candidate.context)}
-    if reason := find_rejection_reason((candidate.query, candidate.response)):
+    prompt, response = candidate.prompt, candidate.response
+    if reason := find_rejection_reason((prompt.text, response.text)):
         raise InputError(reason)
-    turns = context_turns(candidate.context)
-    if not turns:
-        return texts | {"query": candidate.query}
-    messages = messages_of(turns)
-    if before_response(messages, answered=True)[0] != turns:
+    record = prompt.record()
+    if prompt.turns and before_response(record["messages"], answered=True)[0] != prompt:
         raise BadMessages("", "the prompt ends with the assistant, which a service leaves out")
-    return texts | {"messages": messages}
+    return record | {"response": response.record(), "context": dict(candidate.context)}
 
 
 async def _fetch_description(

@@ -20,7 +20,7 @@ from autoj_reward.data.sources import Preference
 from autoj_reward.engine.base import Engine, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.criteria import OTHER_SCENARIO, Scenarios
-from autoj_reward.formats.render import Message, Part, Prompt, fill
+from autoj_reward.formats.render import Message, Part, RenderedPrompt, fill
 from autoj_reward.models.scenarios import shipped_classifier
 
 CLASSIFY_PROMPT = (Path(__file__).parent / "prompts/classify.txt").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ MAX_QUERY_TOKENS, HEAD_TOKENS, TAIL_TOKENS = 1998, 999, 1000
 ANSWER_TOKENS = 30
 
 
-def classify_prompt(query: str) -> Prompt:
+def classify_prompt(query: str) -> RenderedPrompt:
     """Return the prompt for a query that is short enough."""
     return (Message("user", fill(CLASSIFY_PROMPT, {"input": (Part(query, trusted=False),)})),)
 

@@ -24,7 +24,7 @@ from pydantic import Field
 from autoj_reward.config import Block, EngineConfig
 from autoj_reward.engine.base import Engine, Sampling
 from autoj_reward.errors import AutojError, EngineUnavailable, InputRejected, JournalError
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.io.files import text_digest
 from autoj_reward.judge.make import make_engine
 from autoj_reward.models import resolve
@@ -171,7 +171,7 @@ class AnswerLog:
         return end
 
 
-def compute_question_key(teacher: str, prompt: Prompt) -> str:
+def compute_question_key(teacher: str, prompt: RenderedPrompt) -> str:
     """Return the SHA-256 of teacher and prompt in hex, the key of an answer in the log."""
     text = json.dumps([teacher, *([m.role, m.text] for m in prompt)], ensure_ascii=False)
     return text_digest(text).hex()
@@ -181,7 +181,7 @@ class OutOfBudget(Exception):
     """Signal that the next question could exceed the budget. The run ends normally."""
 
 
-def estimate_tokens(prompt: Prompt) -> int:
+def estimate_tokens(prompt: RenderedPrompt) -> int:
     """Estimate the input tokens of a prompt from its length, chat template included."""
     return sum(len(m.text) // CHARS_PER_TOKEN + 8 for m in prompt)
 
@@ -193,7 +193,7 @@ def price_tokens(config: TeacherConfig, tokens_in: int, tokens_out: int) -> Teac
 
 
 def estimated_cost(
-    config: TeacherConfig, prompts: Iterable[Prompt], tokens_out: int
+    config: TeacherConfig, prompts: Iterable[RenderedPrompt], tokens_out: int
 ) -> dict[str, Any]:
     """Estimate the number of questions and their cost. Recorded answers are not subtracted.
 
@@ -247,7 +247,7 @@ class Teacher:
         self.asked = 0
         """Number of questions sent in this run, without those answered from the log."""
 
-    async def ask(self, prompt: Prompt, meta: dict[str, Any]) -> Answer | None:
+    async def ask(self, prompt: RenderedPrompt, meta: dict[str, Any]) -> Answer | None:
         """Return the answer, from the log if it is there; None if the engine was unavailable.
 
         meta: stored with the answer. Raises OutOfBudget before a question that could exceed the
@@ -295,7 +295,7 @@ class Teacher:
                 raise
             self._met = True
 
-    async def _send(self, prompt: Prompt) -> Answer:
+    async def _send(self, prompt: RenderedPrompt) -> Answer:
         config = self._config
         self.asked += 1
         try:

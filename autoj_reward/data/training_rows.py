@@ -26,7 +26,7 @@ from autoj_reward.data.unify import (
     unusable,
 )
 from autoj_reward.formats.criteria import Scenario, system_message
-from autoj_reward.formats.render import Message, Part, Prompt, fill, render
+from autoj_reward.formats.render import Message, Part, RenderedPrompt, fill, render
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.io.checks import BadField
 from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
@@ -131,7 +131,9 @@ def _require_usable(parsed: T | Reason, raw: str) -> T:
 QUESTIONS: dict[str, Questions] = {"pairwise": _compare, "single": _criticise}
 
 
-def estimated_questions(protocol: str, row: Preference, scenario: Scenario) -> tuple[Prompt, ...]:
+def estimated_questions(
+    protocol: str, row: Preference, scenario: Scenario
+) -> tuple[RenderedPrompt, ...]:
     """Return a row's prompts for a cost estimate, with placeholder critiques of usual length."""
     if protocol == "pairwise":
         return (pairwise_prompt(row.query, row.responses, scenario),)
@@ -162,7 +164,7 @@ def _render_message(protocol: str, query: str, responses: tuple[str, ...], fmt: 
 
 
 async def _ask(
-    teacher: Teacher, prompt: Prompt, stage: str, row: Preference, scenario: Scenario
+    teacher: Teacher, prompt: RenderedPrompt, stage: str, row: Preference, scenario: Scenario
 ) -> str:
     """Return the text of a usable answer."""
     meta = {
@@ -182,7 +184,7 @@ async def _ask(
     return answer.text
 
 
-def pairwise_prompt(query: str, responses: tuple[str, str], scenario: Scenario) -> Prompt:
+def pairwise_prompt(query: str, responses: tuple[str, str], scenario: Scenario) -> RenderedPrompt:
     """Return the prompt that compares two responses by the scenario's criteria (Table 10)."""
     values = {"query": _make_text_part(query)}
     values |= {
@@ -192,7 +194,9 @@ def pairwise_prompt(query: str, responses: tuple[str, str], scenario: Scenario) 
     return _build_prompt(_choose_variant("pairwise", scenario), values, scenario)
 
 
-def critique_prompt(query: str, response: str, scenario: Scenario, criteria: bool) -> Prompt:
+def critique_prompt(
+    query: str, response: str, scenario: Scenario, criteria: bool
+) -> RenderedPrompt:
     """Return the prompt for a critique of one response, with or without criteria (Table 11)."""
     values = {
         "query": _make_text_part(query),
@@ -203,7 +207,7 @@ def critique_prompt(query: str, response: str, scenario: Scenario, criteria: boo
     )
 
 
-def merge_prompt(query: str, response: str, critiques: tuple[str, str]) -> Prompt:
+def merge_prompt(query: str, response: str, critiques: tuple[str, str]) -> RenderedPrompt:
     """Return the prompt that combines two critiques and asks for a rating (Table 12)."""
     first, second = map(_make_text_part, critiques)
     values = {
@@ -217,7 +221,7 @@ def _choose_variant(name: str, scenario: Scenario) -> str:
     return f"{name}_reasoning" if scenario.needs_reasoning else name
 
 
-def _build_prompt(name: str, values: dict[str, Part], scenario: Scenario | None) -> Prompt:
+def _build_prompt(name: str, values: dict[str, Part], scenario: Scenario | None) -> RenderedPrompt:
     placed = {place: (part,) for place, part in values.items()}
     user = Message("user", fill(_read_template(name), placed))
     if scenario is None:

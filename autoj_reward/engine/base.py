@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from autoj_reward.config import OverLong
 from autoj_reward.errors import EngineUnavailable, InputRejected
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
@@ -44,7 +44,7 @@ class Sampling:
 class Prepared:
     """A prompt that fits the context window, tokenized if the engine tokenizes."""
 
-    prompt: Prompt
+    prompt: RenderedPrompt
     ids: tuple[int, ...] = ()
     """Token ids; empty if an endpoint tokenizes."""
     truncated: bool = False
@@ -164,7 +164,9 @@ class BaseEngine(Protocol):
     async def start(self) -> None:
         """Load the model, or prepare the connection to the endpoint."""
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+    async def prepare(
+        self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
+    ) -> Prepared:
         """Tokenize the prompt and make it fit beside max_tokens of output."""
 
     async def check(self) -> None:
@@ -231,7 +233,7 @@ class Scorer(BaseEngine, Protocol):
 
 def fit_prompt(
     tokens: PromptTokenizer,
-    prompt: Prompt,
+    prompt: RenderedPrompt,
     max_model_len: int,
     max_tokens: int,
     over_long: OverLong,

@@ -10,7 +10,7 @@ from autoj_reward.config import EngineConfig, OverLong
 from autoj_reward.engine.base import Prepared, Score, fit_prompt
 from autoj_reward.engine.builds import require_fitting_builds
 from autoj_reward.errors import EngineUnavailable, ModelError
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.classifier import check_classifier, scores
@@ -54,7 +54,9 @@ class TransformersScorer:
         )
         self._net.eval().to(self.model.device)
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+    async def prepare(
+        self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
+    ) -> Prepared:
         return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def score(self, prepared: Prepared) -> Score:

@@ -43,11 +43,10 @@ from statistics import NormalDist
 from typing import Any
 
 from autoj_reward.config import EngineConfig, OverLong
-from autoj_reward.conversation import Context
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling, Score
 from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.formats.protocols import LABEL
-from autoj_reward.formats.render import Prompt, responses_in
+from autoj_reward.formats.render import RenderedPrompt, responses_in
 from autoj_reward.formats.sample import OutputLayout, find_layout
 from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.formats.slots import Slot
@@ -73,7 +72,9 @@ class _Script:
     async def start(self) -> None:
         """Do nothing: there is no model to load."""
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+    async def prepare(
+        self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
+    ) -> Prepared:
         words = sum(len(message.text.split()) for message in prompt)
         if words + max_tokens > self._limit and over_long == "reject":
             raise InputRejected(f"the prompt has {words} words, over the script's limit")
@@ -196,7 +197,7 @@ class FakeEngine(_Script):
             return [self._write_thinking(text, sampling.max_tokens, queued)]
         return [Generation(text, usage=Usage(10, 0, len(text.split()), queued_s=queued))]
 
-    async def _write_rubric(self, prompt: Prompt) -> Generation:
+    async def _write_rubric(self, prompt: RenderedPrompt) -> Generation:
         """Write the rubric that the script names for the query, or one of words."""
         texts = {p.name: p.text for message in prompt for p in message.parts if p.name}
         fault, queued = await self._wait_for_turn([texts["query"]])
@@ -254,9 +255,9 @@ class FakeEngine(_Script):
         if protocol != CHECKLIST:
             return self._format.slots(protocol, count if protocol == GROUP else None)
         items = read_items([f"Item {n}" for n in range(count)])
-        return self._format.slots_of(JudgeInput(protocol, "", ("",), context=Context(rubric=items)))
+        return self._format.slots_of(JudgeInput(protocol, "", ("",), items=items))
 
-    def _count_group(self, prompt: Prompt) -> int:
+    def _count_group(self, prompt: RenderedPrompt) -> int:
         """Return the number of responses that a prompt shows as a group; 0 if it shows none."""
         if GROUP not in self._format.protocols:
             return 0
@@ -265,7 +266,7 @@ class FakeEngine(_Script):
         places = range(1, protocol.most_responses + 1)
         return sum(protocol.around(place)[0] in texts for place in places)
 
-    def _write_scores(self, prompt: Prompt, count: int) -> str:
+    def _write_scores(self, prompt: RenderedPrompt, count: int) -> str:
         """Score the responses of a group; an empty one is no part of the prompt."""
         responses = responses_in(prompt)
         texts = [responses.get(f"response_{n}", "") for n in range(1, count + 1)]
@@ -276,7 +277,7 @@ class FakeEngine(_Script):
         reason = "Scripted critique by criteria."
         return self._write_verdicts(CHECKLIST, reason, list(answers.values()))
 
-    def _answer_items(self, prompt: Prompt) -> dict[str, str]:
+    def _answer_items(self, prompt: RenderedPrompt) -> dict[str, str]:
         """Return the answer to each rubric item by its number; empty for a prompt without items.
 
         An item's parts are its criterion, then its choices.

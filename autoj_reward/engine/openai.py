@@ -43,7 +43,7 @@ from autoj_reward.engine.endpoint import (
 )
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
-from autoj_reward.formats.render import Prompt, break_control_tokens, broken_up
+from autoj_reward.formats.render import RenderedPrompt, break_control_tokens, broken_up
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
@@ -208,7 +208,9 @@ class OpenAIEngine:
         _, usage = await self._post_first(CHAT, body, read_next_tokens)
         return usage.tokens_in
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+    async def prepare(
+        self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
+    ) -> Prepared:
         if self.tokens is None:
             return Prepared(prompt)
         return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
@@ -243,7 +245,7 @@ class OpenAIEngine:
             body[RESPONSE_FORMAT] = {"type": "json_schema", "json_schema": named_schema}
         return body
 
-    def _make_messages(self, prompt: Prompt) -> list[dict[str, str]]:
+    def _make_messages(self, prompt: RenderedPrompt) -> list[dict[str, str]]:
         return [
             {
                 "role": m.role,

@@ -22,7 +22,7 @@ from autoj_reward.engine.base import (
 from autoj_reward.engine.builds import require_fitting_builds
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.errors import EngineUnavailable, InputRejected, ModelError
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.classifier import check_classifier
@@ -136,7 +136,9 @@ class _VllmModel:
         )
         PromptTokenizer(tokenizer, self.wrapper)
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+    async def prepare(
+        self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
+    ) -> Prepared:
         return fit_prompt(self.tokens, prompt, self.config.max_model_len, max_tokens, over_long)
 
     async def _wait_for_output(self, outputs: AsyncIterator[Any]) -> tuple[Any, float]:

@@ -137,7 +137,7 @@ def read_choices(source: str, columns: Sequence[ContextColumn] = ()) -> Stream[C
             raise BadField("id", f"{check.show(name)} in {TIES}: write ref:NUMBER or tied:NUMBER")
         right, wrong = text_list(row, "chosen"), text_list(row, "rejected")
         query = text(row, "prompt", blank=False)
-        context = check.context(row, columns)
+        context, _ = check.context(row, columns)
         return ChoiceRow(line, name, query, subset, (*right, *wrong), len(right), context)
 
     return strictly(source, build)

@@ -259,7 +259,7 @@ def read_pairs(
         ids.check(line, pair_form.id, name := row_id(row, pair_form.id))
         identifying_fields = {key: value for key, value in row.items() if key in NAMING}
         query = text(row, pair_form.query, blank=False)
-        row_context, title = context(row, columns), _read_group(row, pair_form.group)
+        (row_context, _), title = context(row, columns), _read_group(row, pair_form.group)
         return LabelledPair(
             line, query, (first, second), label, title, name, identifying_fields, row_context
         )

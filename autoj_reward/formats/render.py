@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 
-from autoj_reward.conversation import Turn, describe_media, read_turns, shown_turns
+from autoj_reward.conversation import Prompt, Response, Turn, describe_media, read_turns
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.read import find_planted
@@ -51,13 +52,13 @@ class Message:
         return "".join(part.text for part in self.parts)
 
 
-Prompt = tuple[Message, ...]
+RenderedPrompt = tuple[Message, ...]
 """Messages of one model call."""
 Values = dict[str, tuple[Part, ...]]
 """Parts that replace a placeholder, by its name."""
 
 
-def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
+def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
     """Return the messages for a judge input: the format's system message, if any, and the user's.
 
     Raises InputRejected for a wrong number of responses, and for a context that lacks a required
@@ -69,23 +70,21 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> Prompt:
     names = protocol.response_names(len(item.responses))
     values: Values = {name: (Part(text),) for name, text in fmt.constants.items()}
     values |= {name: (Part(text, False, name=name),) for name, text in item.context.items()}
-    values["query"] = (Part(item.query, False, name="query"),)
-    for place, (name, text) in enumerate(zip(names, item.responses, strict=True), 1):
+    values["query"] = (Part(item.prompt.text, False, name="query"),)
+    for place, (name, response) in enumerate(zip(names, item.responses, strict=True), 1):
         head, tail = protocol.around(place)
         field_name = name if len(set(names)) == len(names) else f"response_{place}"
         response_parts = (
             Part(head),
-            *_make_response_parts(text, field_name, fmt.turns or PLAIN),
+            *_make_response_parts(response, field_name, fmt.turns or PLAIN),
             Part(tail),
         )
         values[name] = values.get(name, ()) + tuple(part for part in response_parts if part.text)
     if item.items:
         values["items"] = tuple(_make_item_parts(item.items, protocol.item_text))
     if turn_marks := _choose_marks(item, fmt):
-        if item.turns or fmt.turns:
-            values["query"] = _make_conversation_parts(
-                item.turns or (Turn("user", item.query),), turn_marks
-            )
+        if item.prompt.turns or fmt.turns:
+            values["query"] = _make_conversation_parts(item.prompt.as_turns, turn_marks)
         values = {
             name: _break_up_untrusted(parts, turn_marks.inert) for name, parts in values.items()
         }
@@ -129,7 +128,7 @@ def _fill_placeholder(
 
 def _choose_marks(item: JudgeInput, fmt: JudgeFormat) -> Turns | None:
     """Return how turns are shown. None if query and responses are texts without turns."""
-    has_turns = item.turns or any(map(shown_turns, item.responses))
+    has_turns = item.prompt.turns or any(response.shown_turns for response in item.responses)
     return fmt.turns or (PLAIN if has_turns else None)
 
 
@@ -149,16 +148,15 @@ def _make_turn_parts(turns: Sequence[Turn], turn_marks: Turns, name: str) -> Ite
         yield Part(tail + (turn_marks.between if n < len(turns) else ""), turn=n)
 
 
-def _make_response_parts(response: str, name: str, turn_marks: Turns) -> tuple[Part, ...]:
+def _make_response_parts(response: Response, name: str, turn_marks: Turns) -> tuple[Part, ...]:
     """Return the parts of a response: its text, or those of the turns that a judge sees."""
-    turns = shown_turns(response)
-    if not turns:
-        return (Part(response, False, True, name),)
-    parts = _make_turn_parts(turns, turn_marks, name)
+    if not response.shown_turns:
+        return (Part(response.text, False, True, name),)
+    parts = _make_turn_parts(response.shown_turns, turn_marks, name)
     return tuple(replace(part, response=True, name=name) for part in parts if part.text)
 
 
-def responses_in(prompt: Prompt) -> dict[str, str]:
+def responses_in(prompt: RenderedPrompt) -> dict[str, str]:
     """Return the text of each response in a prompt by its name. Empty ones are not in a prompt."""
     texts: dict[str, str] = {}
     for part in (part for message in prompt for part in message.parts if part.response):
@@ -197,32 +195,33 @@ def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:
 
 
 def answered_prompt(
-    query: str, response: str, fmt: ScalarFormat | None = None, turns: Sequence[Turn] = ()
-) -> Prompt:
-    """Return a query or conversation followed by its response, as a scalar reward model reads it.
+    prompt: Prompt | str, response: Response | str, fmt: ScalarFormat | None = None
+) -> RenderedPrompt:
+    """Return a prompt followed by its response, as a scalar reward model reads it.
 
     Without a format, or if the format has no template, the messages are a chat.
     """
-    response_turns = shown_turns(response)
+    prompt, response = Prompt.of(prompt), Response.of(response)
+    response_turns = response.shown_turns
     if fmt is None or fmt.template is None:
-        messages = _make_chat(turns or (Turn("user", query),))
-        numbered_turns = enumerate(response_turns or (Turn("assistant", response),), 1)
+        messages = _make_chat(prompt.as_turns)
+        numbered_turns = enumerate(response_turns or (Turn("assistant", response.text),), 1)
         parts = (
             (turn.role, Part(turn.text, False, True, "response", n)) for n, turn in numbered_turns
         )
         return (*messages, *(Message(role, (part,)) for role, part in parts))
     values: Values = {
-        "query": (Part(query, False, name="query"),),
+        "query": (Part(prompt.text, False, name="query"),),
         "response": _make_response_parts(response, "response", PLAIN),
     }
-    if turns:
-        values["query"] = _make_conversation_parts(turns, PLAIN)
-    if turns or response_turns:
+    if prompt.turns:
+        values["query"] = _make_conversation_parts(prompt.turns, PLAIN)
+    if prompt.turns or response_turns:
         values = {name: _break_up_untrusted(parts, PLAIN.inert) for name, parts in values.items()}
     return (Message("user", fill(fmt.template, values)),)
 
 
-def _make_chat(turns: Sequence[Turn]) -> Prompt:
+def _make_chat(turns: Sequence[Turn]) -> RenderedPrompt:
     """Return turns as messages.
 
     Turns are left out from one user turn up to the next, since chat templates want the user first.
@@ -257,12 +256,12 @@ def _split_template(template: str) -> tuple[tuple[str, Part], ...]:
     return tuple((p, Part("{" + p + "}")) if n % 2 else ("", Part(p)) for n, p in split)
 
 
-def user_prompt(query_or_turns: str | Sequence[Turn], system: str | None = None) -> Prompt:
-    """Return a query, or the turns of a conversation, as the policy's prompt.
+def user_prompt(prompt: Prompt | str, system: str | None = None) -> RenderedPrompt:
+    """Return a prompt as the policy reads it.
 
     A system turn of the conversation replaces `system`.
     """
-    turns = (Turn("user", query_or_turns),) if isinstance(query_or_turns, str) else query_or_turns
+    turns = Prompt.of(prompt).as_turns
     without_system = system is None or turns[0].role == "system"
     head = () if without_system else (Message("system", (Part(system or ""),)),)
     return (*head, *(Message(turn.role, (Part(turn.text, trusted=False),)) for turn in turns))
@@ -292,16 +291,18 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     """
     marks = (fmt.thinking.open, fmt.thinking.close) if fmt.thinking else ()
     protocol, flag_names = fmt.protocol(item.protocol), set(text_flags(item))
-    turn_marks, texts = _choose_marks(item, fmt), [turn.text for turn in item.turns] or [item.query]
+    turn_marks = _choose_marks(item, fmt)
+    texts = [turn.text for turn in item.prompt.as_turns]
     for response in item.responses:
-        texts += [turn.text for turn in shown_turns(response)] or [response]
+        texts += [turn.text for turn in response.shown_turns] or [response.text]
     if turn_marks and any(map(turn_marks.forged, (*texts, *item.context.values()))):
         flag_names.add("forged_turn")
     if find_planting(item, fmt):
         flag_names.add(PLANTED_FLAG)
     for response in item.responses:
         delimiters = (*fmt.headings(item.protocol), *marks)
-        if any(line in response for line in delimiters) or protocol.inert(response) != response:
+        text = response.text
+        if any(line in text for line in delimiters) or protocol.inert(text) != text:
             flag_names.add("template_delimiter")
     return tuple(sorted(flag_names))
 
@@ -319,7 +320,8 @@ def find_planting(item: JudgeInput, fmt: JudgeFormat) -> tuple[int, ...]:
 def require_readable(item: JudgeInput, max_chars: int) -> None:
     """Raise InputRejected for media, and for a text over `max_chars` characters or with invalid
     Unicode."""
-    if reason := describe_media(item.turns):
+    turns = chain(item.prompt.turns, *(response.shown_turns for response in item.responses))
+    if reason := describe_media(turns):
         raise InputRejected(reason)
     for text in item.untrusted:
         if len(text) > max_chars:
@@ -329,11 +331,15 @@ def require_readable(item: JudgeInput, max_chars: int) -> None:
         require_unicode(text)
 
 
-def require_unicode(text: str) -> None:
-    """Raise InputRejected for what no tokenizer can read: half of a surrogate pair in a text, and
-    media in a response whose turns are shown."""
-    if reason := describe_media(shown_turns(text)):
+def require_readable_response(response: Response) -> None:
+    """Raise InputRejected for media that a judge is shown, and for invalid Unicode."""
+    if reason := describe_media(response.shown_turns):
         raise InputRejected(reason)
+    require_unicode(response.text)
+
+
+def require_unicode(text: str) -> None:
+    """Raise InputRejected for what no tokenizer can read: half of a surrogate pair in a text."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -344,10 +350,10 @@ def text_flags(item: JudgeInput) -> tuple[str, ...]:
     """Return the flags that do not depend on a template: `control_token` and `empty_response`."""
     flag_names = set()
     for response in item.responses:
-        if CONTROL.search(response):
+        if CONTROL.search(response.text):
             flag_names.add("control_token")
-        turns = shown_turns(response)
-        text = read_turns(turns, "assistant") if turns else response
+        turns = response.shown_turns
+        text = read_turns(turns, "assistant").text if turns else response.text
         if not _WORD.search(CALL.sub("", text) if "[calls " in text else text):
             flag_names.add("empty_response")
     return tuple(sorted(flag_names))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from autoj_reward.conversation import Context
 from autoj_reward.formats.protocols import read_slots
 from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
@@ -58,7 +57,7 @@ def make_sample_rows(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
     if CHECKLIST in fmt.protocols:
         criteria = CRITERIA[: fmt.protocol(CHECKLIST).most_items]
         items = read_items(criteria)
-        item = JudgeInput(CHECKLIST, QUERY, (RIGHT,), context=Context(rubric=items))
+        item = JudgeInput(CHECKLIST, QUERY, (RIGHT,), items=items)
         answers = [label for label, _ in YES_NO]
         rows.append(
             single_row

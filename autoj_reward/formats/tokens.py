@@ -25,7 +25,7 @@ from autoj_reward.formats.render import (
     CONTROL,
     Message,
     Part,
-    Prompt,
+    RenderedPrompt,
     break_control_tokens,
     broken_up,
 )
@@ -79,7 +79,7 @@ class PromptTokenizer(OutputTokenizer):
             re.compile("(" + "|".join(map(re.escape, texts)) + ")") if texts else None
         )
 
-    def ids(self, prompt: Prompt) -> list[int]:
+    def ids(self, prompt: RenderedPrompt) -> list[int]:
         """Return the token ids of a prompt.
 
         They are ready for generation unless the prompt ends with an assistant's message.
@@ -137,7 +137,7 @@ class PromptTokenizer(OutputTokenizer):
             unknown = None
         return [i for i in ids if i in self._control and i != unknown]
 
-    def _wrap(self, prompt: Prompt) -> str:
+    def _wrap(self, prompt: RenderedPrompt) -> str:
         system = next((m for m in prompt if m.role == "system"), None)
         user, *other_messages = [m for m in prompt if m.role != "system"]
         if other_messages:
@@ -173,7 +173,7 @@ class PromptTokenizer(OutputTokenizer):
         plain = broken_up(text, [mark for mark in marks if mark not in self._added])
         return break_control_tokens(plain, spelled_marks)
 
-    def _split_prompt(self, prompt: Prompt) -> list[int | str]:
+    def _split_prompt(self, prompt: RenderedPrompt) -> list[int | str]:
         """Return the template's control ids and the runs of text between them, in order."""
         nonce = secrets.token_hex(8)
         untrusted: list[str] = []
@@ -219,8 +219,8 @@ class PromptTokenizer(OutputTokenizer):
         return shell
 
     def fit(
-        self, prompt: Prompt, budget: int, cut: OverLong = "truncate"
-    ) -> tuple[Prompt, list[int], bool]:
+        self, prompt: RenderedPrompt, budget: int, cut: OverLong = "truncate"
+    ) -> tuple[RenderedPrompt, list[int], bool]:
         """Shorten a prompt to at most `budget` tokens.
 
         First the oldest turns of a conversation are left out. Then the responses are cut to equal
@@ -262,8 +262,8 @@ class PromptTokenizer(OutputTokenizer):
         )
 
     def _drop_oldest_turns(
-        self, prompt: Prompt, ids: list[int], budget: int
-    ) -> tuple[Prompt, list[int]]:
+        self, prompt: RenderedPrompt, ids: list[int], budget: int
+    ) -> tuple[RenderedPrompt, list[int]]:
         """Return the prompt and its ids without as many of the oldest turns as necessary."""
         sizes: Counter[int] = Counter()
         for part in (p for m in prompt for p in m.parts if _get_earlier_turn(p)):
@@ -321,7 +321,7 @@ class PromptTokenizer(OutputTokenizer):
         return str(min(map(self.tokenizer.decode, runs), key=lambda text: text.count("\ufffd")))
 
 
-def _drop_turns(prompt: Prompt, last: int) -> Prompt:
+def _drop_turns(prompt: RenderedPrompt, last: int) -> RenderedPrompt:
     """Return the prompt without the turns up to `last`. LEFT_OUT marks a gap inside a message."""
     messages = []
     for message in prompt:
@@ -354,8 +354,8 @@ def _yield_from_ends(turns: Sequence[int]) -> Iterator[int]:
 
 
 def _shorten(
-    prompt: Prompt, texts: Mapping[Part, Part], dropped_turns: Mapping[str, Collection[int]]
-) -> Prompt:
+    prompt: RenderedPrompt, texts: Mapping[Part, Part], dropped_turns: Mapping[str, Collection[int]]
+) -> RenderedPrompt:
     """Return the prompt with cut texts, and a note in place of the turns that are left out.
 
     dropped_turns: turns to leave out, by the name of their response.

@@ -17,7 +17,7 @@ from autoj_reward.conversation import (
     BadMessages,
     Context,
     ContextColumn,
-    response_of,
+    Response,
 )
 from autoj_reward.rubric_items import BadRubric, RubricItem, items_in
 
@@ -66,25 +66,32 @@ def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
     return value
 
 
-def response(fields: dict[str, Any], name: str) -> str:
+def response(fields: dict[str, Any], name: str) -> Response:
     """Return a required response: a text, or messages of the assistant and of tools."""
-    return _read_response(fields[name], name) if name in fields else text(fields, name)
+    if name not in fields:
+        return Response(text(fields, name))
+    return _read_response(fields[name], name)
 
 
-def _read_response(value: Any, name: str) -> str:
+def _read_response(value: Any, name: str) -> Response:
+    if isinstance(value, Response):
+        return value
     if not isinstance(value, list):
-        return _require_text(value, name)
+        return Response(_require_text(value, name))
     try:
-        content = response_of(value)
+        response = Response.of(value)
     except BadMessages as error:
         raise BadField(f"{name}{error.where}", error.reason) from None
     if not any(message["role"] == "assistant" for message in value):
         raise BadField(name, f"no turn of the assistant's: {show(value)}")
-    return _require_text(content, name)
+    _require_text(response.text, name)
+    return response
 
 
-def context(fields: dict[str, Any], columns: Sequence[ContextColumn]) -> Context:
-    """Return the requested context fields of a row.
+def context(
+    fields: dict[str, Any], columns: Sequence[ContextColumn]
+) -> tuple[Context, tuple[RubricItem, ...]]:
+    """Return the requested context fields of a row, and the items of its rubric.
 
     A number becomes its text. A missing or null column gives no field, but makes the row bad if the
     field is required.
@@ -105,7 +112,7 @@ def context(fields: dict[str, Any], columns: Sequence[ContextColumn]) -> Context
             value = str(value)
         if value is not None:
             texts[column.field] = text({column.column: value}, column.column, blank=False)
-    return Context(texts, rubric=rubric)
+    return Context(texts), rubric
 
 
 def _read_items(fields: dict[str, Any], column: ContextColumn) -> tuple[RubricItem, ...]:
@@ -116,7 +123,7 @@ def _read_items(fields: dict[str, Any], column: ContextColumn) -> tuple[RubricIt
         raise BadField(f"{name}{error.where}", error.reason) from None
 
 
-def responses(fields: dict[str, Any]) -> tuple[str, ...] | None:
+def responses(fields: dict[str, Any]) -> tuple[Response, ...] | None:
     """Return 1 to MAX_RESPONSES responses, or None if `responses` is absent or null."""
     value = fields.get("responses")
     if value is None:

@@ -20,15 +20,16 @@ from autoj_reward.conversation import (
     BadMessages,
     Context,
     ContextColumn,
-    Turn,
+    Prompt,
+    Response,
     before_response,
-    to_plain_text,
 )
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.sources import CONVERSATIONS, number_rows
-from autoj_reward.types import BadRow, QueryOrTurns
+from autoj_reward.rubric_items import RubricItem
+from autoj_reward.types import BadRow
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -52,11 +53,13 @@ class TextRow:
 
     line: int
     """Number of the row, from 1."""
-    texts: tuple[str, ...]
-    """Values of the requested text fields, in the order requested."""
+    prompt: Prompt
+    responses: tuple[Response, ...]
+    """The requested responses, in the order requested."""
     fields: dict[str, Any]
     """All fields of the row, in order."""
     context: Context = EMPTY_CONTEXT
+    rubric: tuple[RubricItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +68,15 @@ class QueryRow:
 
     line: int
     """Number of the row, from 1."""
-    query: str
-    responses: tuple[str, ...] | None = None
+    prompt: Prompt
+    responses: tuple[Response, ...] | None = None
     """Responses to rate; None if a policy must sample them."""
     logprobs: tuple[float, ...] | None = None
     """Log-probability of each response under the policy."""
     extra: dict[str, Any] = field(default_factory=dict)
     """The row's other fields, including context fields, which are copied to the output."""
     context: Context = EMPTY_CONTEXT
-
-    @property
-    def asked(self) -> QueryOrTurns:
-        """Prompt of the policy: the conversation, or the query alone."""
-        return self.context.turns or self.query
+    rubric: tuple[RubricItem, ...] = ()
 
 
 class Stream(Generic[T]):
@@ -210,9 +209,8 @@ def queries(
     `hf://owner/name?split=train&config=main&revision=main` (split defaults to train).
 
     `query` is a text that is not blank. Without it, the row's conversation is the query: see
-    `with_query`. `responses`, unless absent or null, are 1 to MAX_RESPONSES texts, which may be "",
-    or lists of messages.
-    `logprobs` are as many finite numbers.
+    `read_prompt`. `responses`, unless absent or null, are 1 to MAX_RESPONSES texts, which may be
+    "", or lists of messages. `logprobs` are as many finite numbers.
 
     context_columns: those to read. answered: whether a row without responses is bad, since no
     policy can sample them. Reading raises InputError if the source as a whole cannot be read, lacks
@@ -221,85 +219,75 @@ def queries(
 
     def build(line: int, value: Any) -> QueryRow:
         fields = check.own_fields(value)
-        query_fields, turns = with_query(fields)
-        query = check.text(query_fields, "query", blank=bool(turns))
+        prompt, _ = read_prompt(fields)
         responses = check.responses(fields)
         if answered and responses is None:
             raise BadField("responses", "none given, and the config has no policy")
         logprobs = check.numbers(fields, "logprobs", None if responses is None else len(responses))
         extra = {k: v for k, v in fields.items() if k not in ("query", "responses", "logprobs")}
-        context = check.context(fields, context_columns).after(turns)
-        return QueryRow(line, query, responses, logprobs, extra, context)
+        return QueryRow(
+            line, prompt, responses, logprobs, extra, *check.context(fields, context_columns)
+        )
 
     return Stream(source, build, ("query",))
 
 
 def group_rows(source: str, context_columns: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
-    """Stream groups. The texts of a row are its `query`, then its two or more `responses`.
+    """Stream groups: a prompt with its two or more `responses`.
 
     Sources and errors are as for `queries`.
     """
 
     def build(line: int, value: Any) -> TextRow:
         fields = check.own_fields(value)
-        query_fields, turns = with_query(fields)
-        query = check.text(query_fields, "query", blank=bool(turns))
+        prompt, _ = read_prompt(fields)
         responses = check.responses(fields) or ()
         if len(responses) < 2:
             raise BadField("responses", f"{len(responses)} given: a group has two or more")
-        context = check.context(fields, context_columns).after(turns)
-        return TextRow(line, (query, *responses), fields, context)
+        return TextRow(line, prompt, responses, fields, *check.context(fields, context_columns))
 
     return Stream(source, build, ("responses",))
 
 
 def text_rows(source: str, *names: str, asked: Sequence[ContextColumn] = ()) -> Stream[TextRow]:
-    """Stream the named text fields of every row, with the requested context.
+    """Stream the prompt and the named responses of every row, with the requested context.
 
-    `query` must not be blank. A response is a text, or messages. If a row has
-    `messages` and no `response`, the last assistant turn is the response. If only one name is
-    requested, a row may also be that text alone. Sources and errors are those of `queries`.
+    `query` must not be blank. A response is a text, or messages. If a row has `messages` and no
+    `response`, the last assistant turn is the response. Sources and errors are those of
+    `queries`.
     """
 
     def build(line: int, value: Any) -> TextRow:
-        alone = len(names) == 1 and isinstance(value, str)
-        fields = check.own_fields({names[0]: value} if alone else value)
-        query_fields, turns = (
-            with_query(fields, "response" in names) if "query" in names else (fields, ())
-        )
-        texts = tuple(
-            check.response(query_fields, name)
-            if name.startswith("response")
-            else check.text(query_fields, name, blank=name != "query" or bool(turns))
-            for name in names
-        )
-        return TextRow(line, texts, fields, check.context(fields, asked).after(turns))
+        fields = check.own_fields(value)
+        prompt, last_turn = read_prompt(fields, "response" in names)
+        answered_fields = fields if last_turn is None else fields | {"response": last_turn}
+        responses = tuple(check.response(answered_fields, name) for name in names)
+        return TextRow(line, prompt, responses, fields, *check.context(fields, asked))
 
-    return Stream(source, build, names)
+    return Stream(source, build, ("query", *names))
 
 
-def with_query(
-    fields: dict[str, Any], rated: bool = False
-) -> tuple[dict[str, Any], tuple[Turn, ...]]:
-    """Return (fields of a row with its query as text, turns that make up that text).
+def read_prompt(fields: dict[str, Any], rated: bool = False) -> tuple[Prompt, Any]:
+    """Return the prompt of a row, and the response to it if `rated`; None where `response` has it.
 
-    Without `query`, the query is the conversation in `messages`, or in `prompt` if that holds
+    Without `query`, the prompt is the conversation in `messages`, or in `prompt` if that holds
     messages. It ends before the response: a final assistant turn, or, if `rated` and the row has no
-    response of its own, the last assistant turn. That turn then becomes `response`. TRL's
-    `completion` counts as a response. Raises BadField with the index of a bad message.
+    response of its own, the last assistant turn. TRL's `completion` counts as a response. Raises
+    BadField for a blank query, and with the index of a bad message.
     """
     name = next((column for column in CONVERSATIONS if fields.get(column) is not None), "")
     if fields.get("query") is not None or not isinstance(fields.get(name), list):
-        return fields, ()
+        return Prompt(check.text(fields, "query", blank=False)), None
     row_response = own_response(fields) if rated else None
     try:
-        turns, final_turn = before_response(fields[name], not rated or row_response is not None)
+        prompt, last_turn = before_response(fields[name], not rated or row_response is not None)
     except BadMessages as error:
         raise BadField(f"{name}{error.where}", error.reason) from None
-    for n, turn in enumerate(turns):
+    for n, turn in enumerate(prompt.as_turns):
         check.text({f"{name}[{n}].content": turn.text}, f"{name}[{n}].content")
-    response = {"response": final_turn if row_response is None else row_response} if rated else {}
-    return fields | {"query": to_plain_text(turns)} | response, turns
+    if not rated:
+        return prompt, None
+    return prompt, last_turn if row_response is None else row_response
 
 
 def own_response(fields: dict[str, Any]) -> Any:

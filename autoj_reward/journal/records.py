@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.conversation import messages_of, response_record
+from autoj_reward.conversation import messages_of
 from autoj_reward.io.files import encoded, to_compact_json
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Reading, Usage
 
@@ -59,10 +59,10 @@ def judgement_key(judge: str, item: JudgeInput) -> str:
     """
     optional: list[Any] = ["direct"] if item.direct else []
     optional += [{"context": dict(item.context)}] if item.context else []
-    optional += [{"turns": messages_of(item.turns)}] if item.turns else []
+    optional += [{"turns": messages_of(item.prompt.turns)}] if item.prompt.turns else []
     optional += [{"items": [entry.record() for entry in item.items]}] if item.items else []
-    responses = [response_record(response) for response in item.responses]
-    return digest(judge, item.protocol, item.query, responses, item.sample, *optional)
+    responses = [response.record() for response in item.responses]
+    return digest(judge, item.protocol, item.prompt.text, responses, item.sample, *optional)
 
 
 def digest(*parts: Any) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autoj_reward.conversation import Context, Trajectory, Turn, to_plain_text
+from autoj_reward.conversation import Prompt, Response, Turn
 from autoj_reward.io.files import as_json, text_digest
 from autoj_reward.journal.records import (
     SampledResponses,
@@ -69,10 +69,10 @@ class Texts:
     def keep_input(self, item: JudgeInput, at: float) -> dict[str, Any]:
         """Store the texts of an input, and return its record with numbers in their place."""
         record = item.record()
-        if item.turns:
+        if item.prompt.turns:
             record["messages"] = self._keep_text(record["messages"], at)
         else:
-            record["query"] = self.keep(item.query, at)
+            record["query"] = self.keep(item.prompt.text, at)
         record["responses"] = [self._keep_text(response, at) for response in record["responses"]]
         if item.context:
             record["context"] = {name: self.keep(text, at) for name, text in item.context.items()}
@@ -102,20 +102,17 @@ class Texts:
         record = json.loads(input_cell)
         turns = self._read_turns(record.get("messages", ()))
         responses = (
-            Trajectory(self._read_turns(number)) if isinstance(number, list) else self.read(number)
+            Response.of(self._read_turns(number) if isinstance(number, list) else self.read(number))
             for number in record["responses"]
         )
         item = JudgeInput(
             record["protocol"],
-            to_plain_text(turns) if turns else self.read(record["query"]),
+            Prompt.of(turns) if turns else self.read(record["query"]),
             tuple(responses),
             record["sample"],
             record.get("direct", False),
-            Context(
-                {n: self.read(text) for n, text in record.get("context", {}).items()},
-                turns,
-                self._read_items(record.get("items", ())),
-            ),
+            {name: self.read(text) for name, text in record.get("context", {}).items()},
+            self._read_items(record.get("items", ())),
             tuple(record.get("points", ())),
         )
         if judgement_key(judge, item) != key:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from autoj_reward.config import JudgeConfig
-from autoj_reward.conversation import context_of, last_user_text
+from autoj_reward.conversation import Context
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
@@ -398,8 +398,8 @@ def with_criteria(item: JudgeInput) -> JudgeInput:
     already."""
     if CRITERIA in item.context:
         return item
-    texts = dict(item.context) | {CRITERIA: criteria_of(last_user_text(item.query, item.turns))}
-    return replace(item, context=context_of(item.context).showing(texts, item.items))
+    texts = dict(item.context) | {CRITERIA: criteria_of(item.prompt.last_user_text)}
+    return replace(item, context=Context(texts))
 
 
 @lru_cache(maxsize=256)  # responses to one query are judged close together

@@ -9,7 +9,7 @@ from autoj_reward.engine.base import fit_prompt
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.render import (
     Part,
-    Prompt,
+    RenderedPrompt,
     answered_prompt,
     break_control_tokens,
     broken_up,
@@ -64,18 +64,16 @@ def prompt_text(item: JudgeInput, spec: JudgeSpec, tokens: PromptTokenizer | Non
         return f"(no prompt: {error})"
 
 
-def _render_prompts(item: JudgeInput, spec: JudgeSpec) -> list[Prompt]:
+def _render_prompts(item: JudgeInput, spec: JudgeSpec) -> list[RenderedPrompt]:
     fmt = spec.format
     if not isinstance(fmt, JudgeFormat):
-        return [
-            answered_prompt(item.query, response, fmt, item.turns) for response in item.responses
-        ]
+        return [answered_prompt(item.prompt, response, fmt) for response in item.responses]
     if spec.config.criteria and CRITERIA in fmt.context(item.protocol):
         item = with_criteria(item)
     return [render(item, fmt)]
 
 
-def _format_prompt(prompt: Prompt, spec: JudgeSpec, tokens: PromptTokenizer | None) -> str:
+def _format_prompt(prompt: RenderedPrompt, spec: JudgeSpec, tokens: PromptTokenizer | None) -> str:
     config, fmt = spec.config, spec.format
     if tokens is None:
         marks = _get_thinking_marks(fmt) if config.kind == "openai" else None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from autoj_reward.config import JudgeConfig
+from autoj_reward.conversation import Response
 from autoj_reward.engine.base import Score, Scorer
 from autoj_reward.errors import FormatError, InputRejected
 from autoj_reward.formats.protocols import PROTOCOLS, require_responses
@@ -83,8 +84,8 @@ class ScalarReward:
             flags=tuple(sorted(flags)),
         )
 
-    async def _score(self, item: JudgeInput, response: str) -> tuple[Score, bool]:
-        prompt = answered_prompt(item.query, response, self.format, item.turns)
+    async def _score(self, item: JudgeInput, response: Response) -> tuple[Score, bool]:
+        prompt = answered_prompt(item.prompt, response, self.format)
         # vLLM reserves one token of output even for pooling models.
         prepared = await self.engine.prepare(prompt, 1, self.config.over_long)
         return await self.engine.score(prepared), prepared.truncated

@@ -48,7 +48,7 @@ class Compare:
         if self.tie is None:
             return pair.inputs(self.swap, self.sample)
         return [
-            JudgeInput(SINGLE, pair.query, (text,), self.sample, True, pair.context)
+            JudgeInput(SINGLE, pair.prompt, (text,), self.sample, True, pair.context)
             for text in (pair.first, pair.second)
         ]
 

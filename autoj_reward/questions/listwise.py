@@ -143,7 +143,7 @@ def _build_input(members: Members, window: Sequence[int]) -> JudgeInput:
     candidates = [members.candidates[n] for n in window]
     return JudgeInput(
         GROUP,
-        candidates[0].query,
+        candidates[0].prompt,
         tuple(candidate.response for candidate in candidates),
         context=candidates[0].context,
     )

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
+from autoj_reward.conversation import Response
 from autoj_reward.errors import InputError, InputRejected
-from autoj_reward.formats.render import require_unicode
+from autoj_reward.formats.render import require_readable_response
 from autoj_reward.types import (
     PLANTED_FLAG,
     RATING,
@@ -253,18 +254,18 @@ class Members:
 
     def shuffle_texts(self, seed: int) -> list[int]:
         """Return the texts' numbers in a random order that the texts and the seed determine."""
-        texts = [candidate.response for candidate in self.candidates]
+        texts = [candidate.response.text for candidate in self.candidates]
         order = list(range(len(texts)))
         if texts:
-            key = "\0".join([str(seed), self.candidates[0].query, *texts])
+            key = "\0".join([str(seed), self.candidates[0].prompt.text, *texts])
             # The query may hold half of a surrogate pair; then the judge rejects the group.
             random.Random(key.encode("utf-8", "surrogatepass")).shuffle(order)
         return order
 
 
 def share_prompt(candidates: Sequence[Candidate]) -> bool:
-    """Return whether all candidates have the same query and context."""
-    return len({(candidate.query, candidate.context) for candidate in candidates}) == 1
+    """Return whether all candidates have the same prompt, context and rubric."""
+    return len({(c.prompt, c.context, c.rubric) for c in candidates}) == 1
 
 
 def find_members(candidates: Sequence[Candidate]) -> Members:
@@ -282,11 +283,11 @@ def find_members(candidates: Sequence[Candidate]) -> Members:
             "the responses of a group answer different queries or have different contexts: give "
             "each query a group of its own"
         )
-    places_by_text: dict[str, list[int]] = {}
+    places_by_text: dict[Response, list[int]] = {}
     rejections: dict[int, str] = {}
     for n, candidate in enumerate(candidates):
         try:
-            require_unicode(candidate.response)
+            require_readable_response(candidate.response)
         except InputRejected as error:
             rejections[n] = str(error)
         else:

@@ -58,7 +58,7 @@ class Rate:
         return [
             JudgeInput(
                 SINGLE,
-                candidate.query,
+                candidate.prompt,
                 (candidate.response,),
                 sample,
                 self.direct,

@@ -15,7 +15,6 @@ from statistics import fmean
 from typing import Any
 
 from autoj_reward.config import RubricConfig, Vote
-from autoj_reward.conversation import context_of
 from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.rate import Rate
@@ -152,15 +151,16 @@ class ScoreRubric:
         """Return the inputs for the judge."""
         if not self.items:
             return []
-        candidate, context = self.candidate, context_of(self.candidate.context)
+        candidate = self.candidate
         if self.how.by == "overall":
             return self._overall.inputs()
         return [
             JudgeInput(
                 CHECKLIST,
-                candidate.query,
+                candidate.prompt,
                 (candidate.response,),
-                context=context.showing(context, tuple(self.items[n].question for n in part)),
+                context=candidate.context,
+                items=tuple(self.items[n].question for n in part),
                 points=tuple(self.items[n].points for n in part),
             )
             for part in self._split_items()
@@ -181,12 +181,11 @@ class ScoreRubric:
     @property
     def _overall(self) -> Rate:
         """Return the rating of the response beside a text of all items."""
-        context = context_of(self.candidate.context)
         rubric_text = "\n".join(_format_item(self.items[n]) for n in self._shuffle_items())
         candidate = Candidate(
-            self.candidate.query,
+            self.candidate.prompt,
             self.candidate.response,
-            context=context.showing({**context, RUBRIC: rubric_text}),
+            context={**self.candidate.context, RUBRIC: rubric_text},
         )
         return Rate(candidate, self.critiques, vote=self.vote)
 
@@ -300,13 +299,13 @@ def rubric_question(
 ) -> ScoreRubric:
     """Return the question that scores a response by its rubric.
 
-    The items are those in the candidate's context, else those of the file `how.items`. Without any,
+    The items are the candidate's, else those of the file `how.items`. Without any,
     the question abstains. how: None stands for `JudgeFacts.default_rubric`. Raises ConfigError if
     this judge cannot score that way.
     """
     how = how or facts.default_rubric
     facts.require_rubric(how, asks)
     shown_candidate = candidate.for_judge(asks.shows)
-    items = context_of(candidate.context).rubric or how.load()
+    items = candidate.rubric or how.load()
     scale, max_items = facts.scale or (0.0, 1.0), facts.max_items or 1
     return ScoreRubric(shown_candidate, items, how, scale, max_items, asks.critiques, asks.vote)

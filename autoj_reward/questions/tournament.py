@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
-from autoj_reward.conversation import context_of
+from autoj_reward.conversation import Context, Response
 from autoj_reward.errors import InputError
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare, compare_all, find_spoilers
@@ -171,7 +171,7 @@ class _Results:
         reference = members.candidates[0].context.get(REFERENCE)
         if not reference:
             raise InputError("schedule is reference, and this group brings none in its context")
-        self.texts.append(replace(self.texts[0], response=reference))
+        self.texts.append(replace(self.texts[0], response=Response(reference)))
         return len(self.texts) - 1
 
     def build_ranking(self) -> Ranking:
@@ -246,9 +246,8 @@ def _pair_with_reference(reference: int) -> list[Pairing]:
 
 def _remove_reference(members: Members) -> Members:
     """Return the members without the reference in their context. It is a response here."""
-    context = context_of(members.candidates[0].context)
-    fields = {name: text for name, text in context.items() if name != REFERENCE}
-    reduced_context = context.showing(fields)
+    context = members.candidates[0].context
+    reduced_context = Context({name: text for name, text in context.items() if name != REFERENCE})
     return replace(
         members, candidates=tuple(replace(c, context=reduced_context) for c in members.candidates)
     )

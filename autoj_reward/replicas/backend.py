@@ -13,12 +13,13 @@ from ray import serve
 from ray.exceptions import NodeDiedError, ObjectLostError, RayActorError, RayTaskError
 from ray.serve.exceptions import RayServeException
 
+from autoj_reward.conversation import Prompt
 from autoj_reward.engine.base import Generation
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable, ReplicaLost
 from autoj_reward.models.facts import JudgeFacts
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.tracing import trace_headers
-from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
+from autoj_reward.types import JudgeInput, Judgement
 
 GONE = (RayActorError, NodeDiedError, ObjectLostError)
 """Ray's errors when a replica or its node dies while it holds a request."""
@@ -122,7 +123,7 @@ class RayPolicy:
     def __init__(self, handle: Any) -> None:
         self._handle = handle.options(stream=True)
 
-    def batches(self, prompt: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
+    def batches(self, prompt: Prompt) -> AsyncGenerator[list[tuple[int, Generation]]]:
         """Sample responses as `PolicyReplica.batches` does."""
         return _stream_answers(self._handle, "policy", prompt)
 

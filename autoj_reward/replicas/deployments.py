@@ -9,6 +9,7 @@ from typing import Any
 from ray import serve
 
 from autoj_reward.config import JudgeConfig, PolicyConfig, ReplicaConfig
+from autoj_reward.conversation import Prompt
 from autoj_reward.engine.base import Generation
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.settings import max_ongoing
@@ -17,7 +18,7 @@ from autoj_reward.replicas.isolation import serve_on_loopback
 from autoj_reward.replicas.leftovers import keep_recording
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica, end_process
 from autoj_reward.tracing import start_tracing
-from autoj_reward.types import JudgeInput, Judgement, QueryOrTurns
+from autoj_reward.types import JudgeInput, Judgement
 
 
 def deployment_of(
@@ -93,7 +94,7 @@ class ServedPolicy:
         with keep_recording():
             await self._replica.start()
 
-    async def stream(self, prompt: QueryOrTurns) -> AsyncIterator[list[tuple[int, Generation]]]:
+    async def stream(self, prompt: Prompt) -> AsyncIterator[list[tuple[int, Generation]]]:
         async for batch in self._replica.batches(prompt):
             yield batch
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from autoj_reward.config import PolicyConfig
 from autoj_reward.config.urls import without_secrets
+from autoj_reward.conversation import Prompt
 from autoj_reward.engine.base import Generation, Sampling, require_one
 from autoj_reward.errors import AutojError, ConfigError, EngineUnavailable
 from autoj_reward.formats.render import user_prompt
@@ -23,7 +24,7 @@ from autoj_reward.models import policy_wrapper, resolve
 from autoj_reward.models.fingerprint import engine_facts
 from autoj_reward.models.views import Abilities
 from autoj_reward.tracing import span
-from autoj_reward.types import JudgeInput, Judgement, Outcome, QueryOrTurns
+from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 T = TypeVar("T")
 
@@ -168,17 +169,17 @@ class PolicyReplica:
     async def start(self) -> None:
         await self._engine.start()
 
-    async def batches(self, query: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
-        """Sample n responses to one query; yield lists of all (index, response) that are done by
+    async def batches(self, prompt: Prompt) -> AsyncGenerator[list[tuple[int, Generation]]]:
+        """Sample n responses to one prompt; yield lists of all (index, response) that are done by
         then.
 
         Each response is a request of its own, with its index added to the seed. The engine's prefix
-        cache still computes the query once. Raises InputRejected if the query does not fit, and
+        cache still computes the query once. Raises InputRejected if the prompt does not fit, and
         EngineUnavailable if the engine does not answer.
         """
         c = self._config
         prepared_prompt = await self._engine.prepare(
-            user_prompt(query, c.system), c.max_tokens, "reject"
+            user_prompt(prompt, c.system), c.max_tokens, "reject"
         )
 
         async def sample_response(index: int) -> tuple[int, Generation]:

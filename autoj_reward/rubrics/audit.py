@@ -130,10 +130,11 @@ def audit(
     _require_settings(how, samples, most, settings.judge.temperature)
     rows, bad_rows = _read_rubric_rows(source, spec, how, settings.columns)
     real_responses = (
-        _read_responses(responses, {row.texts[0] for row in rows}, bad_rows) if responses else {}
+        _read_responses(responses, {row.prompt.text for row in rows}, bad_rows) if responses else {}
     )
     cases = [
-        _build_case(row, real_responses.get(row.texts[0], ()), spec, how, samples) for row in rows
+        _build_case(row, real_responses.get(row.prompt.text, ()), spec, how, samples)
+        for row in rows
     ]
     folder, audits = Path(output), list[RubricAudit]()
     total = sum(case.most_inputs for case in cases)
@@ -197,12 +198,12 @@ def _read_rubric_rows(
     context_columns = spec.context_columns(columns, how.protocol, how)
 
     def require_items(row: TextRow) -> TextRow:
-        if not (row.context.rubric or how.items):
+        if not (row.rubric or how.items):
             raise BadField(columns.get(RUBRIC, RUBRIC), NO_ITEMS)
         return row
 
     rows: list[TextRow] = []
-    stream = text_rows(source, "query", asked=context_columns).mapped(require_items)
+    stream = text_rows(source, asked=context_columns).mapped(require_items)
     return rows, look_through(stream, each=rows.append)
 
 
@@ -213,19 +214,17 @@ def _read_responses(
     responses_by_query = defaultdict[str, list[GradedResponse]](list)
 
     def read_graded(row: TextRow) -> tuple[str, GradedResponse]:
-        query, response = row.texts
+        query, [response] = row.prompt.text, row.responses
         if query not in queries:
             raise BadField("query", f"no rubric has this query: {check.show(query)}")
         name = next((name for name in GRADES if row.fields.get(name) is not None), None)
         grade = None if name is None else check.number(row.fields[name], name)
-        return query, GradedResponse(response, grade)
+        return query, GradedResponse(response.text, grade)
 
     def keep(row: tuple[str, GradedResponse]) -> None:
         responses_by_query[row[0]].append(row[1])
 
-    rows: Stream[tuple[str, GradedResponse]] = text_rows(source, "query", "response").mapped(
-        read_graded
-    )
+    rows: Stream[tuple[str, GradedResponse]] = text_rows(source, "response").mapped(read_graded)
     bad_rows.extend(look_through(rows, each=keep))
     return responses_by_query
 
@@ -237,10 +236,10 @@ def _build_case(
     how: RubricConfig,
     samples: int,
 ) -> AuditCase:
-    query = row.texts[0]
+    query = row.prompt.text
 
     def make_question(text: str) -> ScoreRubric:
-        candidate = Candidate(query, text, context=row.context)
+        candidate = Candidate(row.prompt, text, context=row.context, rubric=row.rubric)
         return rubric_question(candidate, spec.facts, spec.asks, how)
 
     texts = make_trivial_responses(query, make_question("").items)

@@ -141,7 +141,7 @@ def generate_rubrics(
     )
     _require_settings(settings)
     rows: list[RubricRow] = []
-    stream = text_rows(source, "query").mapped(lambda row: _read_rubric_row(row, settings, test))
+    stream = text_rows(source).mapped(lambda row: _read_rubric_row(row, settings, test))
     bad_rows = look_through(stream, strict, rows.append)
     pairs = any(row.source == "pair" for row in rows)
     if dry_run:
@@ -193,15 +193,15 @@ def _read_rubric_row(row: TextRow, config: GenerateConfig, test: PreferenceTest)
         source = next(
             name for name, names in SOURCES.items() if present_texts >= set(names) - {"query"}
         )
-    texts = {"query": row.texts[0]}
+    texts = {"query": row.prompt.text}
     for name in SOURCES[source][1:]:
         texts[name] = check.text(row.fields, columns[name], blank=name == "rejected")
     if source != "pair":
-        return RubricRow(row.line, row.fields, source, texts)
+        return RubricRow(row.line, row.fields, source, texts, row.prompt)
     if texts["chosen"].split() == texts["rejected"].split():
         raise BadField(columns["rejected"], "the same text as the better response")
-    context = check.context(row.fields, test.columns).after(row.context.turns)
-    return RubricRow(row.line, row.fields, source, texts, context)
+    context, _ = check.context(row.fields, test.columns)
+    return RubricRow(row.line, row.fields, source, texts, row.prompt, context)
 
 
 def _print_estimate(

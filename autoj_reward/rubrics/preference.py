@@ -61,13 +61,13 @@ class PreferenceTest:
         self, row: RubricRow, items: tuple[RubricItem, ...]
     ) -> tuple[ScoreRubric, ScoreRubric]:
         """Return the questions for the scores of the better and the worse response."""
-        context = row.context.showing(row.context, items)
-        query, *responses = (row.texts[name] for name in SOURCES["pair"])
+        _, *responses = (row.texts[name] for name in SOURCES["pair"])
+        candidates = [
+            Candidate(row.prompt, text, context=row.context, rubric=items) for text in responses
+        ]
         better, worse = (
-            rubric_question(
-                Candidate(query, text, context=context), self.spec.facts, self.spec.asks, self.how
-            )
-            for text in responses
+            rubric_question(candidate, self.spec.facts, self.spec.asks, self.how)
+            for candidate in candidates
         )
         return better, worse
 

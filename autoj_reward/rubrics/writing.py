@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from autoj_reward.conversation import EMPTY_CONTEXT, Context
+from autoj_reward.conversation import EMPTY_CONTEXT, Context, Prompt
 from autoj_reward.data.filters import word_runs
 from autoj_reward.data.teacher import Answer
-from autoj_reward.formats.render import Message, Part, Prompt, fill
+from autoj_reward.formats.render import Message, Part, RenderedPrompt, fill
 from autoj_reward.rubric_items import KIND_POINTS, RUBRIC, BadRubric, RubricItem, read_items
 
 SOURCES = {
@@ -82,6 +82,7 @@ class RubricRow:
     """One of SOURCES."""
     texts: dict[str, str]
     """Texts that the source names."""
+    prompt: Prompt
     context: Context = EMPTY_CONTEXT
     """What the judge of a pair sees beside the responses."""
 
@@ -103,7 +104,7 @@ class WrittenRubric:
         return replace(self, dropped=reason, detail=detail)
 
 
-def rubric_prompt(source: str, texts: Mapping[str, str], max_items: int) -> Prompt:
+def rubric_prompt(source: str, texts: Mapping[str, str], max_items: int) -> RenderedPrompt:
     """Return the question for a rubric.
 
     source: one of SOURCES. texts: the texts that the source names. max_items: number of items that

@@ -144,14 +144,15 @@ def make_app(
 
     def count_ratings(candidates: Sequence[Candidate], judgements: Sequence[Judgement]) -> None:
         metrics.count_judgements(
-            (j, (c.response,)) for j, c in zip(judgements, candidates, strict=True)
+            (judgement, (candidate.response,))
+            for judgement, candidate in zip(judgements, candidates, strict=True)
         )
         metrics.count_ratings(candidates, judgements)
 
     def count_comparisons(comparisons: Sequence[Comparison], pairs: Sequence[Pair]) -> None:
         metrics.count_comparisons(comparisons)
         orders = (
-            (order, pair[1:3])
+            (order, (pair.first, pair.second))
             for comparison, pair in zip(comparisons, pairs, strict=True)
             for order in comparison.orders
         )
@@ -164,10 +165,11 @@ def make_app(
         """Rate each response to its query, or score it in its group."""
         candidates = [
             Candidate(
-                item.query,
+                item.prompt,
                 item.response,
                 group_id=body.group_id,
-                context=item.context.showing(item.context, item.rubric),
+                context=item.context,
+                rubric=item.rubric,
             )
             for item in body.candidates
         ]
@@ -241,7 +243,7 @@ def make_app(
         """Compare the two responses of each pair."""
         questions = [
             comparison_question(
-                Pair(item.query, item.first, item.second, item.context),
+                Pair(item.prompt, item.first, item.second, item.context),
                 client.facts,
                 client.asks,
                 swap=body.swap,
@@ -260,7 +262,7 @@ def make_app(
         no_logprobs: list[float | None] = [None] * len(body.responses)
         logprobs = body.policy_logprobs or no_logprobs
         candidates = [
-            Candidate(body.query, response, logprob, context=body.context)
+            Candidate(body.prompt, response, logprob, context=body.context)
             for response, logprob in zip(body.responses, logprobs, strict=True)
         ]
         facts = await client.contact()
@@ -287,7 +289,9 @@ def make_app(
     @app.post("/v1/rank", response_model=bodies.RankAnswer)
     async def rank(body: bodies.RankBody) -> Response:
         """Judge the responses of one group together, and return a score for each."""
-        candidates = [Candidate(body.query, text, context=body.context) for text in body.responses]
+        candidates = [
+            Candidate(body.prompt, response, context=body.context) for response in body.responses
+        ]
         question = make_rank_question(candidates, body.relative)
         require_inputs(question.most_inputs, "responses")
         try:
@@ -310,11 +314,12 @@ def make_app(
         items = [
             JudgeInput(
                 item.protocol,
-                item.query,
-                tuple(item.responses),
+                item.prompt,
+                item.responses,
                 item.sample,
                 item.direct,
-                item.context.showing(item.context, item.items),
+                item.context,
+                item.items,
             )
             for item in body.items
         ]

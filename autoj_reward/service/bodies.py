@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     FiniteFloat,
     PlainValidator,
+    PrivateAttr,
     WithJsonSchema,
     model_validator,
 )
@@ -25,11 +26,9 @@ from autoj_reward.conversation import (
     RESERVED_NAMES,
     BadMessages,
     Context,
-    Turn,
+    Prompt,
+    Response,
     before_response,
-    response_of,
-    to_plain_text,
-    turns_of,
 )
 from autoj_reward.logs import REQUEST_ID
 from autoj_reward.questions.rank import Order, PairScore
@@ -166,19 +165,19 @@ ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_T
 """The messages of a conversation."""
 
 
-def _read_response(value: Any) -> str:
+def _read_response(value: Any) -> Response:
     if isinstance(value, str):
-        return value
+        return Response(value)
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_TURNS:
         raise ValueError(f"a response is a string, or 1 to {MAX_TURNS} messages")
     try:
-        return response_of(value)
+        return Response.of(value)
     except BadMessages as error:
         raise ValueError(str(error)) from None
 
 
 ResponseField = Annotated[
-    str, PlainValidator(_read_response, json_schema_input_type=Text | ChatMessages)
+    Response, PlainValidator(_read_response, json_schema_input_type=Text | ChatMessages)
 ]
 """A response: a text, or messages of the assistant and of tools."""
 
@@ -192,6 +191,7 @@ class PromptFields(Body):
     """The prompt as a conversation."""
     context: ContextField = EMPTY_CONTEXT
     """Named texts that the judge's format shows, such as a reference answer."""
+    _prompt: Prompt | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _require_one_prompt(self) -> PromptFields:
@@ -199,15 +199,20 @@ class PromptFields(Body):
             raise ValueError("give either query or messages")
         if self.messages is not None:
             try:
-                turns = self._read_turns([message.model_dump() for message in self.messages])
+                messages = [message.model_dump() for message in self.messages]
+                self._prompt = self._read_prompt(messages)
             except BadMessages as error:
                 raise ValueError(str(error)) from None
-            self.query, self.context = to_plain_text(turns), self.context.after(turns)
         return self
 
     @staticmethod
-    def _read_turns(messages: list[dict[str, Any]]) -> tuple[Turn, ...]:
+    def _read_prompt(messages: list[dict[str, Any]]) -> Prompt:
         return before_response(messages, answered=True)[0]
+
+    @property
+    def prompt(self) -> Prompt:
+        """The query, or the conversation."""
+        return self._prompt or Prompt(self.query)
 
 
 class JudgeItem(PromptFields):
@@ -226,8 +231,8 @@ class JudgeItem(PromptFields):
     """Rubric items to judge, for the protocol `checklist`."""
 
     @staticmethod
-    def _read_turns(messages: list[dict[str, Any]]) -> tuple[Turn, ...]:
-        return turns_of(messages)
+    def _read_prompt(messages: list[dict[str, Any]]) -> Prompt:
+        return Prompt.of(messages)
 
 
 class JudgeBody(Body):

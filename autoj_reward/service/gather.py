@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,6 +23,7 @@ from typing import Protocol
 from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.sound import find_rejection_reason
 from autoj_reward.config import RelativeConfig
+from autoj_reward.conversation import Context, Prompt, Response
 from autoj_reward.errors import AutojError, ConfigError, InputError
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.listwise import Listwise
@@ -71,8 +72,8 @@ class GroupName:
 class Terms:
     """What the responses of a group must have in common."""
 
-    query: str
-    context: Mapping[str, str]
+    prompt: Prompt
+    context: Context
     size: int
     """Number of responses in the whole group."""
 
@@ -87,8 +88,8 @@ class _Member:
 class _JudgedGroup:
     """The judgement of a group."""
 
-    judgements: dict[str, Judgement]
-    """Judgement of each member by its text."""
+    judgements: dict[Response, Judgement]
+    """Judgement of each member by its response."""
     question: Listwise | Tournament | None = None
     """The question that judged the group; None if the group failed."""
     ranking: Ranking | None = None
@@ -108,8 +109,8 @@ class _Group:
     """Set when no further response can become a member."""
     task: asyncio.Task[_JudgedGroup] | None = None
     """The judging, once the group is closed."""
-    late_tasks: dict[str, asyncio.Task[Judgement]] = field(default_factory=dict)
-    """The judging of each late member, by its text."""
+    late_tasks: dict[Response, asyncio.Task[Judgement]] = field(default_factory=dict)
+    """The judging of each late member, by its response."""
 
     def admit(self, candidate: Candidate) -> _Member:
         """Add a member, or take over that of a caller with the same text that has hung up."""
@@ -158,7 +159,7 @@ class Gatherer:
         """
         relative_json = "" if relative is None else relative.model_dump_json()
         name = GroupName(run, candidate.group_id or "", relative_json)
-        terms = Terms(candidate.query, candidate.context, size)
+        terms = Terms(candidate.prompt, candidate.context, size)
         group = self._groups.get(name) or self._open(name, terms, relative)
         if group.terms != terms:
             self._metrics.count_member("refused")
@@ -176,7 +177,7 @@ class Gatherer:
     def _open(self, name: GroupName, terms: Terms, relative: RelativeConfig | None) -> _Group:
         self._forget()
         group = self._groups[name] = _Group(terms, relative)
-        self._count_characters(group, terms.query, *terms.context.values())
+        self._count_characters(group, terms.prompt.text, *terms.context.values())
         return group
 
     def _count_characters(self, group: _Group, *texts: str) -> None:
@@ -198,7 +199,7 @@ class Gatherer:
         member = None if group.closed.is_set() else group.admit(candidate)
         timer = self._later(wait_s, partial(self._close, group))
         group.waiting += 1
-        self._count_characters(group, candidate.response)
+        self._count_characters(group, candidate.response.text)
         self._idle.pop(name, None)
         if len(group.members) == group.terms.size:
             self._close(group)
@@ -236,10 +237,10 @@ class Gatherer:
         return task
 
     async def _judge(self, group: _Group) -> _JudgedGroup:
-        judgements: dict[str, Judgement] = {}
+        judgements: dict[Response, Judgement] = {}
         candidates = []
         for candidate in [member.candidate for member in group.members]:
-            if reason := find_rejection_reason((candidate.response,)):
+            if reason := find_rejection_reason((candidate.response.text,)):
                 judgements[candidate.response] = Judgement(Outcome.INPUT_REJECTED, reason=reason)
             else:
                 candidates.append(candidate)
@@ -270,7 +271,7 @@ class Gatherer:
 
     async def _judge_late(self, judged_group: _JudgedGroup, candidate: Candidate) -> Judgement:
         """Judge a response beside members of its group that were judged."""
-        if reason := find_rejection_reason((candidate.response,)):
+        if reason := find_rejection_reason((candidate.response.text,)):
             return Judgement(Outcome.INPUT_REJECTED, reason=reason)
         assert judged_group.question is not None and judged_group.ranking is not None
         try:

@@ -16,6 +16,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from autoj_reward.conversation import Response
 from autoj_reward.formats.protocols import PROTOCOLS
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.logs import LOG
@@ -117,7 +118,7 @@ class Metrics:
         duration.observe(seconds)
 
     def count_judgements(
-        self, judgements: Iterable[tuple[Judgement, Sequence[str]]], protocol: str = SINGLE
+        self, judgements: Iterable[tuple[Judgement, Sequence[Response]]], protocol: str = SINGLE
     ) -> None:
         """Count judgements, and log judge health alarms when they begin and end.
 
@@ -132,7 +133,7 @@ class Metrics:
             for flag in judgement.flags:
                 self._flagged.labels(flag).inc()
             self._count_usage(judgement.usage)
-            self.health.observe(judgement, sum(map(len, responses)))
+            self.health.observe(judgement, sum(len(response.text) for response in responses))
             self._unchecked += 1
         if self._unchecked >= CHECK_EVERY:
             self._check_health()
@@ -154,7 +155,7 @@ class Metrics:
         for comparison in comparisons:
             self._comparisons.labels(comparison.verdict.value).inc()
 
-    def count_ranking(self, ranking: Ranking, responses: Sequence[str]) -> None:
+    def count_ranking(self, ranking: Ranking, responses: Sequence[Response]) -> None:
         """Count the judgements behind a ranking of these responses."""
         protocol = PAIRWISE if ranking.matches else GROUP
         self.count_judgements(

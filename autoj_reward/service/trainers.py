@@ -37,6 +37,7 @@ from pydantic import BaseModel, Field
 
 from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import AUDIT, RewardConfig
+from autoj_reward.conversation import Response
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.service.bodies import (
     DESCRIBED,
@@ -171,11 +172,11 @@ class Runs:
 class _Prompt:
     """A prompt whose responses are being gathered from comparisons."""
 
-    candidates: dict[str, Candidate] = field(default_factory=dict)
-    """Responses by their text."""
+    candidates: dict[Response, Candidate] = field(default_factory=dict)
+    """Candidates by their response."""
     timer: asyncio.TimerHandle | None = None
     closed: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[dict[str, Reward]] | None = None
+    task: asyncio.Task[dict[Response, Reward]] | None = None
     """The judging, once the prompt is closed."""
 
 
@@ -214,7 +215,7 @@ class PromptGroups:
 
     async def _judge(
         self, candidates: list[Candidate], budgets: Budgets | None
-    ) -> dict[str, Reward]:
+    ) -> dict[Response, Reward]:
         group = candidates if len(candidates) > 1 else 2 * candidates  # two equal responses
         rewards = await self._model.rewards(group, budgets)
         return {
@@ -222,7 +223,7 @@ class PromptGroups:
         }
 
 
-JudgementObserver = Callable[[Iterable[tuple[Judgement, Sequence[str]]]], None]
+JudgementObserver = Callable[[Iterable[tuple[Judgement, Sequence[Response]]]], None]
 """Callback that receives judgements, each with the responses that it judges."""
 
 

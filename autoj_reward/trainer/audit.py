@@ -18,6 +18,7 @@ from itertools import cycle
 from typing import TypeVar
 
 from autoj_reward.config import AuditConfig, View
+from autoj_reward.conversation import Response
 from autoj_reward.errors import AuditAlarm
 from autoj_reward.judge.health import MASTER_KEYS
 from autoj_reward.models.calibration import JudgeCalibration
@@ -176,7 +177,7 @@ class Audit:
     async def _try_keys(self, rows: Sequence[tuple[Candidate, float]]) -> None:
         """Ask the main judge about the master keys as responses to the batch's queries."""
         key_candidates = [
-            replace(candidate, response=key.replace("{q}", candidate.query))
+            replace(candidate, response=Response(key.replace("{q}", candidate.prompt.text)))
             for key, (candidate, _) in zip(MASTER_KEYS.values(), cycle(rows))
         ]
         mean_share = statistics.fmean(
@@ -241,7 +242,7 @@ def is_audited(group: Sequence[Candidate], share: float) -> bool:
 
     So all processes, retries and restarts choose the same groups. group: one candidate or more.
     """
-    texts = [group[0].query, *(candidate.response for candidate in group)]
+    texts = [group[0].prompt.text, *(candidate.response.text for candidate in group)]
     hashed_text = "".join(f"{len(text)} {text}" for text in texts)
     digest = blake2b(hashed_text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64

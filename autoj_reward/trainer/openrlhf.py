@@ -20,9 +20,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from autoj_reward.conversation import EMPTY_CONTEXT, Context
 from autoj_reward.trainer.parts import RewardSource
 from autoj_reward.trainer.prompts import (
+    NOTHING,
+    Beside,
     ContextFields,
     candidate,
     prompt_turns,
@@ -67,11 +68,11 @@ async def get_reward(
     """
     if not queries:
         return {"rewards": [], "scores": [], "extra_logs": {}}
-    contexts = [
+    rows_beside = [
         model.fields.read(label_row(model.fields, label), "label") for label in labels or ()
     ]
-    rows = zip(queries, prompts, contexts or [EMPTY_CONTEXT] * len(queries), strict=True)
-    candidates = [split(query, prompt, context) for query, prompt, context in rows]
+    rows = zip(queries, prompts, rows_beside or [NOTHING] * len(queries), strict=True)
+    candidates = [split(query, prompt, beside) for query, prompt, beside in rows]
     rewards = await model.rewards(candidates, budgets)
     numbers = model.numbers(rewards, candidates)
     figures = [row_figures(reward, model.parts) for reward in rewards]
@@ -103,7 +104,7 @@ def label_row(fields: ContextFields, label: Any) -> Mapping[str, Any]:
     return {"label": label}
 
 
-def split(query: str, prompt: str, context: Context = EMPTY_CONTEXT) -> Candidate:
+def split(query: str, prompt: str, beside: Beside = NOTHING) -> Candidate:
     """Return the candidate in a decoded text that begins with its prompt.
 
     The query is what the user says in the prompt. The candidate is unusable if the text does not
@@ -111,12 +112,12 @@ def split(query: str, prompt: str, context: Context = EMPTY_CONTEXT) -> Candidat
     """
     response = strip_prompt(query, prompt)
     if response is not None:
-        return candidate(prompt_turns(prompt), strip_end_token(response), context)
+        return candidate(prompt_turns(prompt), strip_end_token(response), beside)
     reason = (
         f"the text {query[:40]!r} does not open with its prompt {prompt[:40]!r} or an end of it, "
         "so its response is unknown: give prompt and text as the same tokenizer decodes them"
     )
-    return replace(candidate(prompt_turns(prompt), query, context), unusable=reason)
+    return replace(candidate(prompt_turns(prompt), query, beside), unusable=reason)
 
 
 def __getattr__(name: str) -> Any:

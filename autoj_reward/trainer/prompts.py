@@ -9,23 +9,21 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from autoj_reward.config import JUDGE, RewardConfig
 from autoj_reward.conversation import (
     EMPTY_CONTEXT,
     Context,
     ContextColumn,
+    Prompt,
+    Response,
     Shows,
-    context_of,
-    response_of,
-    to_plain_text,
-    turns_of,
 )
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.rubric_items import RUBRIC, RubricItem, items_in
-from autoj_reward.types import Candidate, after
+from autoj_reward.types import Candidate
 
 Turn = str | Sequence[Mapping[str, Any]]
 """A prompt or completion: plain text, or the messages of a conversation."""
@@ -58,6 +56,17 @@ LEAST_OVERLAP = 8
 """Characters of a cut prompt's end that a text must begin with."""
 
 
+class Beside(NamedTuple):
+    """What a judge is shown beside prompt and response."""
+
+    context: Context = EMPTY_CONTEXT
+    rubric: tuple[RubricItem, ...] = ()
+
+
+NOTHING = Beside()
+"""Nothing beside prompt and response."""
+
+
 def query_text(prompt: Turn) -> str:
     """Return the judge's query: a plain prompt, or the one user message of a conversation.
 
@@ -65,13 +74,13 @@ def query_text(prompt: Turn) -> str:
     order that begin with the role ("User: ..."). Raises InputError for a prompt that is neither
     text nor messages.
     """
-    return prompt if isinstance(prompt, str) else to_plain_text(turns_of(prompt))
+    return Prompt.of(prompt).text
 
 
 def candidate(
     prompt: Turn,
     completion: Turn,
-    context: Mapping[str, str] = EMPTY_CONTEXT,
+    beside: Beside = NOTHING,
     default: Shows = "final",
     text: str | None = None,
 ) -> Candidate:
@@ -85,26 +94,17 @@ def candidate(
     """
     reason = ""
     try:
-        response = read_response(completion, default, text)
+        response = Response.of(completion, default, text)
     except InputError as error:
-        response, reason = "", f"completion: {error}"
-    if isinstance(prompt, str):
-        return Candidate(prompt, response, context=context, unusable=reason)
+        response, reason = Response(""), f"completion: {error}"
     try:
-        turns = turns_of(prompt)
+        read_prompt = Prompt.of(prompt)
     except InputError as error:
         # Equal prompts stay one group; no judge sees this text.
-        return Candidate(f"{prompt!r}", response, context=context, unusable=f"prompt: {error}")
-    return replace(after(turns, response, context), unusable=reason)
-
-
-def read_response(completion: Turn, default: Shows, text: str | None = None) -> str:
-    """Return the response: a plain completion, or the text and turns of its messages.
-
-    default, text: as for `candidate`. Raises InputError for a completion that is neither text nor
-    messages.
-    """
-    return completion if isinstance(completion, str) else response_of(completion, default, text)
+        read_prompt, reason = Prompt(f"{prompt!r}"), f"prompt: {error}"
+    return Candidate(
+        read_prompt, response, context=beside.context, unusable=reason, rubric=beside.rubric
+    )
 
 
 def mappings(turns: Any) -> Any:
@@ -271,8 +271,8 @@ class ContextFields:
             for name in sorted(fields)
         )
 
-    def read(self, row: Mapping[str, Any], reference: str | None = None) -> Context:
-        """Return the context fields of a framework's row.
+    def read(self, row: Mapping[str, Any], reference: str | None = None) -> Beside:
+        """Return the context fields of a framework's row, and the items of its rubric.
 
         Null, NaN and blank values count as missing. reference: the framework's name of its
         reference answer (such as `label`), used if the row has no `reference` and `columns` does
@@ -295,7 +295,7 @@ class ContextFields:
             text = self._read_text(context_column.field, column, row.get(column))
             if text.strip():
                 texts[context_column.field] = text
-        return Context(texts, rubric=rubric)
+        return Beside(Context(texts), rubric)
 
     def _read_text(self, field: str, column: str, value: Any) -> str:
         """Return a field's value as text; "" if it is missing."""
@@ -317,8 +317,8 @@ class ContextFields:
             "or name another column in reward.columns"
         )
 
-    def of_columns(self, columns: Mapping[str, Any], count: int) -> list[Context]:
-        """Return the contexts of `count` candidates from columns by name.
+    def of_columns(self, columns: Mapping[str, Any], count: int) -> list[Beside]:
+        """Return what stands beside `count` candidates from columns by name.
 
         A column is a list, an array, or a column of pandas or datasets. Raises ConfigError for a
         missing column that the judge needs, and for a column of another length.
@@ -352,14 +352,18 @@ class ContextFields:
         if name not in self._fields_by_part:
             return list(candidates)
         hidden_fields = self._known_fields - self._fields_by_part[name]
-        return [
-            replace(c, context=self._select_context(name, c, hidden_fields)) for c in candidates
-        ]
-
-    def _select_context(self, name: str, candidate: Candidate, hidden_fields: set[str]) -> Context:
-        context = context_of(candidate.context)
-        shown_texts = {field: text for field, text in context.items() if field not in hidden_fields}
-        return context.showing(shown_texts, context.rubric if name in self._by_items else ())
+        shown_candidates = []
+        for candidate in candidates:
+            context = Context(
+                {
+                    field: text
+                    for field, text in candidate.context.items()
+                    if field not in hidden_fields
+                }
+            )
+            rubric = candidate.rubric if name in self._by_items else ()
+            shown_candidates.append(replace(candidate, context=context, rubric=rubric))
+        return shown_candidates
 
 
 def _to_list(column: Any) -> list[Any] | None:

@@ -88,7 +88,7 @@ class RewardRule:
         """
         raw = [self.parts.reward(part_values) for part_values in values]
         groups = [group_key(candidate) for candidate in candidates]
-        shaped = self._shape(raw, [candidate.response for candidate in candidates], groups)
+        shaped = self._shape(raw, [candidate.response.text for candidate in candidates], groups)
         rewards = []
         for n, judgement in enumerate(judgements):
             assert judgement is not None  # the main judge is no function, so it always applies
@@ -114,7 +114,7 @@ class RewardRule:
     ) -> None:
         for candidate, judgement in zip(candidates, judgements, strict=True):
             if judgement:
-                self.health.observe(judgement, len(candidate.response))
+                self.health.observe(judgement, len(candidate.response.text))
         self._unchecked += len(judgements)
         # The alarms need sorts over the window, so they are looked at now and then.
         if self._unchecked < CHECK_EVERY:

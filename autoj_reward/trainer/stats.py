@@ -75,7 +75,7 @@ def batch_metrics(
         "judge/tokens_out": _mean([float(j.usage.tokens_out) for j in judgements]),
         "judge/seconds": _mean([j.usage.latency_s for j in judgements]),
         "judge/queued_seconds": _mean([j.usage.queued_s for j in judgements]),
-        "judge/response_characters": _mean([float(len(c.response)) for c in candidates]),
+        "judge/response_characters": _mean([float(len(c.response.text)) for c in candidates]),
     }
     for name, slot in _slots_by_metric(config).items():
         readings = [judgement.reading(slot) for judgement in judgements]

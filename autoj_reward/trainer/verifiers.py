@@ -94,7 +94,7 @@ def _record(model: RewardModel, trace: Any, candidate: Candidate, result: Reward
     )
     trace.record_judge_call(
         name="judge",
-        request={"query": candidate.query, "response": candidate.response},
+        request={"query": candidate.prompt.text, "response": candidate.response.text},
         response=JudgeResponse(text=result.judgement.critique, parsed=result.raw, usage=tokens),
     )
 

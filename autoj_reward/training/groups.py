@@ -109,7 +109,8 @@ def _read_group(line: int, value: Any) -> Ranked:
     scores = check.numbers(row, "scores", len(responses)) or ()
     if len(scores) < 2:
         raise BadField("responses", "a group needs two or more, and their scores")
-    return Ranked("", line, check.text(row, "query", blank=False), responses, scores)
+    texts = tuple(response.text for response in responses)
+    return Ranked("", line, check.text(row, "query", blank=False), texts, scores)
 
 
 def read_groups(source: str) -> list[Ranked]:

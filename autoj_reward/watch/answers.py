@@ -196,7 +196,7 @@ class Answers:
         results = [candidate.result() for candidate in group_by_candidate(judged_rows, vote)]
         rated = [value for result in results if (value := result.values[view]) is not None]
         values = sorted(rated or scores_in_group(judged_rows, results))
-        text = excerpt(entry.item.query) if entry else ""
+        text = excerpt(entry.item.prompt.text) if entry else ""
         return row | {"text": text, "values": values}
 
     def _answer_query(self, parameters: Parameters) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class Answers:
         item = next((entry.item for entry in texts.values()), None)
         return {
             "id": number,
-            "text": displayed_text(item.query) if item else "",
+            "text": displayed_text(item.prompt.text) if item else "",
             "context": {visible(k): displayed_text(v) for k, v in item.context.items()}
             if item
             else {},
@@ -297,7 +297,9 @@ def _list_texts(entries: Iterable[Entry]) -> Iterable[str]:
 
 
 def _find_response(candidate: IndexedCandidate, row: JudgedRow, entry: Entry | None) -> str:
-    return entry.item.responses[row.responses.index(candidate.response)] if entry else ""
+    if entry is None:
+        return ""
+    return entry.item.responses[row.responses.index(candidate.response)].text
 
 
 def _describe_comparison(row: JudgedRow, entry: Entry) -> dict[str, Any]:
@@ -317,7 +319,7 @@ def _describe_candidate(
     response = ""
     if entries:
         row, entry = entries[0]
-        response = entry.item.responses[list(map(str, row.responses)).index(name)]
+        response = entry.item.responses[list(map(str, row.responses)).index(name)].text
     return {
         "name": name,
         "response": displayed_text(response),

@@ -16,7 +16,6 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from autoj_reward.config import Vote
-from autoj_reward.conversation import response_record
 from autoj_reward.journal.reading import Entry
 from autoj_reward.questions.rate import vote_of
 from autoj_reward.types import DIRECT, Judgement, Outcome, Reading, Usage
@@ -210,11 +209,9 @@ class Index:
         self.timelines[judge].add(mark)
         item = entry.item
         query_id = self._find_query_id(
-            judge, _hash_parts(entry.judge, item.query, *sorted(item.context.items()))
+            judge, _hash_parts(entry.judge, item.prompt.text, *sorted(item.context.items()))
         )
-        responses = json.dumps(
-            [_hash_parts(response_record(response)) for response in item.responses]
-        )
+        responses = json.dumps([_hash_parts(response.record()) for response in item.responses])
         if query_id not in self._counted:
             self._counted[query_id] = self._list_results(query_id)
         number = old[0].id if old else None

@@ -44,8 +44,8 @@ def main(path: str, port: int) -> int:
         serving = threading.Thread(target=_serve, args=arguments, name="autoj-watch")
 
         def stop(number: int, frame: Any) -> None:
+            # `_serve` sets `end`: the lock of an Event may be held where a handler interrupts.
             server.should_exit = True
-            end.set()
 
         old_handlers = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
         serving.start()

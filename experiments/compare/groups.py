@@ -106,13 +106,14 @@ class ScriptedJudge:
         return [self._judge_item(item) for item in items]
 
     def _judge_item(self, item: JudgeInput) -> Judgement:
-        rng = random.Random(f"{self._seed} {item.protocol} {item.responses}")
+        texts = tuple(response.text for response in item.responses)
+        rng = random.Random(f"{self._seed} {item.protocol} {texts}")
         last = max(1, len(item.responses) - 1)
         seen_strengths = [
             self._taste * self._strengths[text]
             + rng.gauss(0, self._noise)
             + self._first * (1 - place / last) * (len(item.responses) > 1)
-            for place, text in enumerate(item.responses)
+            for place, text in enumerate(texts)
         ]
         if item.protocol == PAIRWISE:
             p = 1 / (1 + math.exp(seen_strengths[1] - seen_strengths[0]))
@@ -218,7 +219,9 @@ class InputRecorder:
         self, items: Sequence[JudgeInput], view: View | None = None
     ) -> list[Judgement]:
         self.items += items
-        judge = ScriptedJudge({text: 0.0 for item in items for text in item.responses}, 0)
+        judge = ScriptedJudge(
+            {response.text: 0.0 for item in items for response in item.responses}, 0
+        )
         return await judge(items)
 
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from tqdm import tqdm
 
 from autoj_reward.config import Block, PolicyConfig
+from autoj_reward.conversation import Prompt
 from autoj_reward.data.graded import Graded, GradedOutput, read_splits
 from autoj_reward.data.labelled import JudgeData, Rated, data_path, pairs_of
 from autoj_reward.errors import InputError
@@ -162,9 +163,10 @@ async def sample_queries(
     cluster = Cluster()
     try:
         with tqdm(total=len(queries) * policy.n, desc="sampling", unit="response") as bar:
-            failed = await sample_missing(queries, policy, journal, bar.update, cluster)
+            prompts = map(Prompt, queries)
+            failed = await sample_missing(prompts, policy, journal, bar.update, cluster)
     finally:
         cluster.close()
     name = policy_name(policy)
     samples = {query: journal.get_samples(name, query) for query in queries}
-    return {query: responses or failed[query] for query, responses in samples.items()}
+    return {query: responses or failed[Prompt(query)] for query, responses in samples.items()}

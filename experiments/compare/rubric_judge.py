@@ -29,7 +29,6 @@ from pydantic import Field
 from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import Block, JudgeConfig, check
 from autoj_reward.config.load import read_yaml
-from autoj_reward.conversation import Context
 from autoj_reward.evaluate.agreement import (
     CONFIDENCE_BINS,
     CalibrationBin,
@@ -120,7 +119,7 @@ def _make_response(task: CheckedTask, rng: random.Random) -> CheckedResponse:
     holds = tuple(item.holds(response) for item in task.items)
     earned_points = sum(item.points * met for item, met in zip(items, holds, strict=True))
     score = min(1.0, max(0.0, earned_points / sum(max(0.0, item.points) for item in items)))
-    candidate = Candidate(task.query, response, context=Context(rubric=items))
+    candidate = Candidate(task.query, response, rubric=items)
     return CheckedResponse(candidate, holds, score)
 
 

@@ -175,7 +175,7 @@ def _simulate(settings: Simulation, judge: NoisyJudge, seed: Sequence[int]) -> S
     lengths = np.maximum(1, rng.lognormal(mean_log, spread, size=(critiques, size)).round())
 
     def answer(item: JudgeInput) -> Judgement:
-        index = int(item.responses[0])
+        index = int(item.responses[0].text)
         if item.direct:
             value, tokens = float(direct[index]), 1
         else:

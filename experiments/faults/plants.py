@@ -176,12 +176,12 @@ async def ask_judge(judge: GenerativeJudge, way: str) -> list[dict[str, Any]]:
         rival_points: dict[str, list[float]] = {}
         for item in rivals:
             points = compute_points(way, fmt, view, [answers[item]])
-            rival_points.setdefault(item.query, []).append(-1.0 if points is None else points)
+            rival_points.setdefault(item.prompt.text, []).append(-1.0 if points is None else points)
         for attack in attacks:
             items = attack.make_inputs(way)
             points = compute_points(way, fmt, view, [answers[item] for item in items])
             # Without rivals, the response alone won if it got more than half of the match.
-            best = max(rival_points.get(items[0].query, [5.0]))
+            best = max(rival_points.get(items[0].prompt.text, [5.0]))
             place = 1 if way == "pairwise" else len(items)
             as_package = DressedResponse(attack.question, attack.text, "package").make_inputs(way)[
                 0

@@ -131,7 +131,7 @@ class BareEngine:
         options = {} if cached else {"skip_reading_prefix_cache": True}
         empty_cache(self._llm)
         started = time.monotonic()
-        inputs = (JudgeInput("single", c.query, (c.response,)) for c in candidates)
+        inputs = (JudgeInput("single", c.prompt, (c.response,)) for c in candidates)
         prompts = [self.tokens.ids(render(item, self.format)) for item in inputs]
         params = self._params(max_tokens=self.config.max_tokens, temperature=0.0, **options)
         outputs = self._generate(prompts, params) if critique else []

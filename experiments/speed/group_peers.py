@@ -63,8 +63,10 @@ def measure_judges(config: GroupPeersConfig) -> list[dict[str, Any]]:
                 f"{number}{letters[name]}", config.groups, config.responses
             )
             groups = [
-                (query, [candidate.response for candidate in members])
-                for query, members in groupby(candidates, key=lambda candidate: candidate.query)
+                (query, [candidate.response.text for candidate in members])
+                for query, members in groupby(
+                    candidates, key=lambda candidate: candidate.prompt.text
+                )
             ]
             work = GroupWork(
                 f"{address}/v1",

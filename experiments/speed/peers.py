@@ -98,7 +98,7 @@ class PeersConfig(StudyConfig):
 
 def query_rows(candidates: Sequence[Candidate]) -> list[Row]:
     """Return queries and responses."""
-    return [(candidate.query, candidate.response) for candidate in candidates]
+    return [(candidate.prompt.text, candidate.response.text) for candidate in candidates]
 
 
 def scripted_work(config: PeersConfig, address: str, count: int, top: int = 0) -> RatingWork:

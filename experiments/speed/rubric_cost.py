@@ -22,7 +22,6 @@ from pydantic import Field
 
 from autoj_reward.client.client import JudgeClient
 from autoj_reward.config import JudgeConfig
-from autoj_reward.conversation import Context
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import Candidate
 from experiments.rubrics import RUBRIC_WAYS, open_ways, score_and_time, sum_judging_cost
@@ -60,7 +59,7 @@ def make_response(config: RubricCostConfig, mark: str, count: int) -> Candidate:
     response = " ".join(islice(cycle(words), config.response_words))
     items = tuple(_make_item(n, config.item_words) for n in range(1, count + 1))
     query = f"{mark} question: {QUESTIONS[0]}"
-    return Candidate(query, response, context=Context(rubric=items))
+    return Candidate(query, response, rubric=items)
 
 
 def _make_item(number: int, words: int) -> RubricItem:

@@ -137,7 +137,7 @@ async def measure_prefix(config: ThroughputConfig, bare: BareEngine) -> list[dic
             piece = partial(made_candidates, queries=1, count=config.candidates, words=words)
             rounds_by_side = await alternate(sides, config.rounds, piece)
             query = {
-                "query_tokens": len(bare.tokens.continuation(piece("1a")[0].query)),
+                "query_tokens": len(bare.tokens.continuation(piece("1a")[0].prompt.text)),
                 "judging": judging,
                 "off_s": statistics.median(
                     side_round.seconds for side_round in rounds_by_side["off"]

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from autoj_reward.client.judging import bar_position, progress_bar, value_name
 from autoj_reward.config import BestOfNConfig, PolicyConfig
+from autoj_reward.conversation import Prompt
 from autoj_reward.errors import InputError, from_extras
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
@@ -28,7 +29,7 @@ from autoj_reward.io.track import tracking
 from autoj_reward.journal import Journal
 from autoj_reward.models.unused import load_run
 from autoj_reward.processes import relaxed_gc
-from autoj_reward.types import Judgement, QueryOrTurns
+from autoj_reward.types import Judgement
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import FIGURES, Gathered, write_figures
 from rollouts.best_of_n.results import RESULTS, GroupResult, open_result_files
@@ -196,19 +197,19 @@ def _schedule_sampling_first(
     policy: PolicyConfig,
     journal: Journal,
     counts: Counts,
-    sample_all: Callable[[], Awaitable[Mapping[QueryOrTurns, str]]],
+    sample_all: Callable[[], Awaitable[Mapping[Prompt, str]]],
 ) -> JobSchedule:
     """Return the schedule of a policy that has all cores while the judge starts."""
     early = asyncio.Event()
 
-    async def run() -> Mapping[QueryOrTurns, str]:
+    async def run() -> Mapping[Prompt, str]:
         with counts.phase("sample"):
             return await sample_all()
 
     async def free() -> None:
         await asyncio.shield(running)
 
-    async def sample(query: QueryOrTurns) -> Sampled:
+    async def sample(query: Prompt) -> Sampled:
         return await make_journal_sampler(policy, journal, await asyncio.shield(running))(query)
 
     running = asyncio.create_task(run())
@@ -230,7 +231,7 @@ def _schedule_side_by_side(
     sampler = Sampler(policy, journal, cluster, progress)
     started, remaining, stopping = time.monotonic(), counts.unanswered, list[asyncio.Task[None]]()
 
-    async def sample(query: QueryOrTurns) -> Sampled:
+    async def sample(query: Prompt) -> Sampled:
         nonlocal remaining
         samples = await sampler.sample(query)
         counts.seconds["sample"] = time.monotonic() - started

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from autoj_reward.conversation import messages_of, response_record
 from autoj_reward.io.files import OutputFile, filling, to_plain
 from autoj_reward.io.rows import QueryRow
 from autoj_reward.questions.choose import Shortlist
@@ -90,9 +89,9 @@ def selection_record(group: GroupResult) -> dict[str, Any]:
     return (
         {
             "line": group.row.line,
-            "query": group.row.query,
+            "query": group.row.prompt.text,
             "index": index,
-            "response": response_record(group.candidates[index].response),
+            "response": group.candidates[index].response.record(),
             "critique": chosen.critique,
             **dict(zip(VIEWS, numbers, strict=True)),
             "forced": chosen.forced,
@@ -102,16 +101,10 @@ def selection_record(group: GroupResult) -> dict[str, Any]:
             "ratings": [result.values[0] for result in group.results],
             "extra": to_plain(group.row.extra),
         }
-        | _record_turns(group)
+        | (group.row.prompt.record() if group.row.prompt.turns else {})
         | ({"shortlist": list(group.shortlist.places)} if group.shortlist else {})
         | ({"relative": group.ranking.record()} if group.ranking else {})
     )
-
-
-def _record_turns(group: GroupResult) -> dict[str, Any]:
-    """Return the conversation that was answered; empty if it is a single query."""
-    turns = group.row.context.turns
-    return {"messages": messages_of(turns)} if turns else {}
 
 
 def judgement_records(group: GroupResult) -> list[dict[str, Any]]:
@@ -132,7 +125,7 @@ def _make_judgement_record(group: GroupResult, index: int) -> dict[str, Any]:
     return {
         "line": group.row.line,
         "index": index,
-        "response": response_record(candidate.response),
+        "response": candidate.response.record(),
         "policy_logprob": candidate.policy_logprob,
         "outcome": judgement.outcome.value,
         "reason": judgement.reason,

@@ -7,22 +7,20 @@ import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from autoj_reward.client.in_flight import run_in_order
 from autoj_reward.config import PolicyConfig
-from autoj_reward.conversation import describe_media, messages_of
+from autoj_reward.conversation import Prompt, describe_media, messages_of
 from autoj_reward.engine.base import Generation
 from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
-from autoj_reward.types import QueryOrTurns
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
 
 QUERIES_AT_ONCE = 16
-A = TypeVar("A", bound=QueryOrTurns)
 Sampled = SampledResponses | str
 """The responses to a query, or the reason why there are none."""
 
@@ -30,7 +28,7 @@ Sampled = SampledResponses | str
 class JobSchedule(NamedTuple):
     """Source of a job's responses, and the times at which its judge starts and may judge."""
 
-    sample: Callable[[QueryOrTurns], Awaitable[Sampled]]
+    sample: Callable[[Prompt], Awaitable[Sampled]]
     """Returns the policy's responses to a query."""
     early: asyncio.Event | None = None
     """When it is set the judge starts, before its first input. None: it starts with that."""
@@ -41,10 +39,10 @@ class JobSchedule(NamedTuple):
 class Policy(Protocol):
     """Samples responses to one query."""
 
-    def batches(self, query: QueryOrTurns) -> AsyncGenerator[list[tuple[int, Generation]]]:
+    def batches(self, prompt: Prompt) -> AsyncGenerator[list[tuple[int, Generation]]]:
         """Yield lists of all (index, response) that are done by then.
 
-        Raises InputRejected if the query does not fit, and EngineUnavailable if a retry may help.
+        Raises InputRejected if the prompt does not fit, and EngineUnavailable if a retry may help.
         """
 
 
@@ -66,23 +64,23 @@ class Sampler:
         replica's responses are sampled again."""
         self._config, self._journal, self._cluster = config, journal, cluster
         self._progress, self._name = progress, policy_name(config)
-        self._tasks: dict[QueryOrTurns, asyncio.Task[Sampled]] = {}
+        self._tasks: dict[Prompt, asyncio.Task[Sampled]] = {}
         self._turns, self._starting = asyncio.Semaphore(QUERIES_AT_ONCE), asyncio.Lock()
         self._policy: Policy | None = None
-        self.failed: dict[QueryOrTurns, str] = {}
+        self.failed: dict[Prompt, str] = {}
         """The queries without responses, with the reason."""
         self.needed = asyncio.Event()
         """Set when the journal lacks a query's responses, just before the policy is opened."""
 
-    async def sample(self, query: QueryOrTurns) -> Sampled:
+    async def sample(self, prompt: Prompt) -> Sampled:
         """Return the responses to a query: from the journal, from a call in flight, or new ones."""
-        if query in self.failed:
-            return self.failed[query]
-        if (task := self._tasks.get(query)) is None:
-            if samples := recorded_samples(self._config, self._journal, query):
+        if prompt in self.failed:
+            return self.failed[prompt]
+        if (task := self._tasks.get(prompt)) is None:
+            if samples := recorded_samples(self._config, self._journal, prompt):
                 self._progress(len(samples.responses))
                 return samples
-            task = self._tasks[query] = asyncio.create_task(self._sample(query))
+            task = self._tasks[prompt] = asyncio.create_task(self._sample(prompt))
         return await task
 
     async def close(self) -> None:
@@ -91,19 +89,19 @@ class Sampler:
             await asyncio.to_thread(self._cluster.remove, "policy")
         self._policy = None
 
-    async def _sample(self, query: QueryOrTurns) -> Sampled:
+    async def _sample(self, prompt: Prompt) -> Sampled:
         try:
-            samples: Sampled = "" if isinstance(query, str) else describe_media(query)
+            samples: Sampled = describe_media(prompt.turns)
             if not samples:
                 async with self._turns:
-                    samples = await self._ask(await self._get_policy(), query)
+                    samples = await self._ask(await self._get_policy(), prompt)
             if isinstance(samples, str):
-                self.failed[query] = samples
+                self.failed[prompt] = samples
             else:
-                samples = self._journal.put_samples(self._name, encode_query(query), samples)
+                samples = self._journal.put_samples(self._name, encode_prompt(prompt), samples)
             return samples
         finally:
-            del self._tasks[query]
+            del self._tasks[prompt]
 
     async def _get_policy(self) -> Policy:
         async with self._starting:
@@ -112,14 +110,14 @@ class Sampler:
                 self._policy = await open_policy(self._config, self._cluster)
         return self._policy
 
-    async def _ask(self, policy: Policy, query: QueryOrTurns) -> Sampled:
+    async def _ask(self, policy: Policy, prompt: Prompt) -> Sampled:
         deadline_s = self._config.serve.deadline_s
         deadline, pause = time.monotonic() + deadline_s, 0.5
         while True:
             generations: dict[int, Generation] = {}
             try:
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    await self._draw(policy, query, generations)
+                    await self._draw(policy, prompt, generations)
                 return _join_generations([generations[index] for index in sorted(generations)])
             except InputRejected as error:
                 return str(error)
@@ -134,9 +132,9 @@ class Sampler:
             pause = min(10.0, pause * 2)
 
     async def _draw(
-        self, policy: Policy, query: QueryOrTurns, generations: dict[int, Generation]
+        self, policy: Policy, prompt: Prompt, generations: dict[int, Generation]
     ) -> None:
-        async with aclosing(policy.batches(query)) as batches:
+        async with aclosing(policy.batches(prompt)) as batches:
             async for batch in batches:
                 generations.update(batch)
                 self._progress(len(batch))
@@ -158,12 +156,12 @@ async def open_policy(config: PolicyConfig, cluster: Cluster | None) -> Policy:
 
 
 async def sample_missing(
-    queries: Iterable[A],
+    queries: Iterable[Prompt],
     config: PolicyConfig,
     journal: Journal,
     progress: Callable[[int], object],
     cluster: Cluster | None,
-) -> dict[QueryOrTurns, str]:
+) -> dict[Prompt, str]:
     """Sample responses to every query into the journal; return the failed queries with the reason.
 
     Queries in the journal are not sampled again, and the policy is loaded only if one is missing.
@@ -178,30 +176,30 @@ async def sample_missing(
 
 
 def recorded_samples(
-    config: PolicyConfig, journal: Journal, query: QueryOrTurns
+    config: PolicyConfig, journal: Journal, prompt: Prompt
 ) -> SampledResponses | None:
     """Return the responses to a query that the journal has."""
-    return journal.get_samples(policy_name(config), encode_query(query))
+    return journal.get_samples(policy_name(config), encode_prompt(prompt))
 
 
 def make_journal_sampler(
-    config: PolicyConfig | None, journal: Journal, unanswered: Mapping[QueryOrTurns, str]
-) -> Callable[[QueryOrTurns], Awaitable[Sampled]]:
+    config: PolicyConfig | None, journal: Journal, unanswered: Mapping[Prompt, str]
+) -> Callable[[Prompt], Awaitable[Sampled]]:
     """Return a function that gives the responses that the journal has.
 
     unanswered: queries that the policy did not answer, with the reason.
     """
 
-    async def sample(query: QueryOrTurns) -> Sampled:
-        samples = recorded_samples(config, journal, query) if config else None
-        return samples or unanswered.get(query, "not there when the policy was asked")
+    async def sample(prompt: Prompt) -> Sampled:
+        samples = recorded_samples(config, journal, prompt) if config else None
+        return samples or unanswered.get(prompt, "not there when the policy was asked")
 
     return sample
 
 
-def encode_query(query: QueryOrTurns) -> str:
-    """Return the query as the journal of samples stores it: text, or the messages as JSON."""
-    return query if isinstance(query, str) else json.dumps(messages_of(query))
+def encode_prompt(prompt: Prompt) -> str:
+    """Return the prompt as the journal of samples stores it: text, or the messages as JSON."""
+    return json.dumps(messages_of(prompt.turns)) if prompt.turns else prompt.text
 
 
 def _join_generations(generations: list[Generation]) -> SampledResponses:

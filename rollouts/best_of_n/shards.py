@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from autoj_reward.config import BestOfNConfig
+from autoj_reward.conversation import Prompt
 from autoj_reward.errors import ConfigError, InputError, OutputError, from_extras
 from autoj_reward.io.files import cannot_write, filling, write_json
 from autoj_reward.io.rows import BadRows
@@ -33,7 +34,7 @@ from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
 from autoj_reward.processes import relaxed_gc
 from autoj_reward.replicas.replica import policy_name
-from autoj_reward.types import BadRow, QueryOrTurns, Usage
+from autoj_reward.types import BadRow, Usage
 from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered
 from rollouts.best_of_n.results import RESULTS, GroupResult, open_joined_results, open_result_files
@@ -133,7 +134,7 @@ class Records(pickle.Unpickler):
         return record_class
 
 
-async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[QueryOrTurns, str]:
+async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[Prompt, str]:
     """Sample responses to the shard's queries without any; see `sample_missing`."""
     policy = job.config.policy
     assert policy is not None
@@ -143,7 +144,7 @@ async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[QueryOr
 
 
 async def judge_shard(
-    job: Job, shard: Shard, unanswered: Mapping[QueryOrTurns, str], cluster: Cluster
+    job: Job, shard: Shard, unanswered: Mapping[Prompt, str], cluster: Cluster
 ) -> None:
     """Judge the shard's candidates, select, and write the part."""
     config = job.config
@@ -194,7 +195,7 @@ def _place_part(shard: Shard, output: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-ShardTask = tuple[Shard, dict[QueryOrTurns, str]]
+ShardTask = tuple[Shard, dict[Prompt, str]]
 """A shard, and its queries that the policy did not answer, with the reason."""
 
 

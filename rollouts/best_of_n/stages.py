@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,11 @@ from autoj_reward.config import (
     Scoring,
     View,
 )
+from autoj_reward.conversation import Prompt, Response
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io.rows import BadRows, QueryRow, Stream, queries
-from autoj_reward.journal import Journal, SampledResponses
+from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.views import resolve_view
@@ -36,12 +37,11 @@ from autoj_reward.types import (
     Candidate,
     Judgement,
     Outcome,
-    QueryOrTurns,
     Selection,
     Usage,
 )
 from rollouts.best_of_n.results import GroupResult
-from rollouts.best_of_n.sampling import JobSchedule, Sampled
+from rollouts.best_of_n.sampling import JobSchedule
 
 if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
@@ -89,9 +89,9 @@ def rows_of(job: Job) -> Stream[QueryRow]:
     return queries(config.input, columns, answered=config.policy is None)
 
 
-def unanswered_queries(rows: Stream[QueryRow]) -> Iterator[QueryOrTurns]:
+def unanswered_queries(rows: Stream[QueryRow]) -> Iterator[Prompt]:
     """Yield the queries of the rows without responses."""
-    return (row.asked for row in rows.usable() if row.responses is None)
+    return (row.prompt for row in rows.usable() if row.responses is None)
 
 
 async def judge_rows(
@@ -135,12 +135,14 @@ async def judge_rows(
             if row.responses is not None:
                 if schedule.free:
                     await schedule.free()
-                samples: Sampled = SampledResponses(row.responses, row.logprobs or (), (), 0)
+                candidates = _make_candidates(row, row.responses, row.logprobs)
             else:
-                samples = await schedule.sample(row.asked)
-            if isinstance(samples, str):
-                return BadRow(rows.name, row.line, "query", samples)
-            return await _select(job, ask, row, _make_candidates(row, samples))
+                samples = await schedule.sample(row.prompt)
+                if isinstance(samples, str):
+                    return BadRow(rows.name, row.line, "query", samples)
+                responses = [Response(text) for text in samples.responses]
+                candidates = _make_candidates(row, responses, samples.logprobs)
+            return await _select(job, ask, row, candidates)
 
         def record(result: GroupResult | BadRow) -> None:
             left_out.add(result) if isinstance(result, BadRow) else add(result)
@@ -154,10 +156,13 @@ async def judge_rows(
         )
 
 
-def _make_candidates(row: QueryRow, samples: SampledResponses) -> tuple[Candidate, ...]:
-    logprobs = samples.logprobs or (None,) * len(samples.responses)
-    pairs = zip(samples.responses, logprobs, strict=True)
-    return tuple(Candidate(row.query, r, lp, str(row.line), row.context) for r, lp in pairs)
+def _make_candidates(
+    row: QueryRow, responses: Sequence[Response], logprobs: Sequence[float | None] | None
+) -> tuple[Candidate, ...]:
+    return tuple(
+        Candidate(row.prompt, response, logprob, str(row.line), row.context, rubric=row.rubric)
+        for response, logprob in zip(responses, logprobs or [None] * len(responses), strict=True)
+    )
 
 
 async def _select(
@@ -216,8 +221,8 @@ def _count_most_inputs(job: Job, scoring: Scoring, row: QueryRow) -> int:
     Responses to be sampled are taken as distinct.
     """
     policy = job.config.policy
-    texts = row.responses or map(str, range(policy.n if policy else 0))
-    candidates = [Candidate(row.query, text, context=row.context) for text in texts]
+    responses = row.responses or [Response(str(n)) for n in range(policy.n if policy else 0)]
+    candidates = _make_candidates(row, responses, None)
     facts, asks = job.judge.facts, job.judge.asks
     if isinstance(scoring, RubricConfig):
         return sum(

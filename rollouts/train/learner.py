@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,13 +15,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from autoj_reward.config import Block, EngineConfig, RewardConfig
-from autoj_reward.conversation import Context, ContextColumn, describe_media, messages_of
+from autoj_reward.conversation import ContextColumn, describe_media, messages_of
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.rows import read_queries, require_usable
 from autoj_reward.models import resolve
 from autoj_reward.models.device import detect_device
 from autoj_reward.trainer.parts import reward_judges
-from autoj_reward.trainer.prompts import ContextFields
+from autoj_reward.trainer.prompts import Beside, ContextFields
 from autoj_reward.training.common import (
     accumulation,
     half_precision,
@@ -120,10 +121,18 @@ def load_learner(config: TrainConfig) -> Learner:
     # Trainers drop a batch that is not full, so fewer prompts than a batch would train nothing.
     rows *= math.ceil(config.batch_size / len(rows))
     columns = {
-        column.column: tuple(context.get(column.field) for _, context in rows)
+        column.column: tuple(_column_text(beside, column) for _, beside in rows)
         for column in context_columns
     }
     return Learner(path, tokenizer, tuple(prompt for prompt, _ in rows), columns)
+
+
+def _column_text(beside: Beside, column: ContextColumn) -> str | None:
+    """Return a row's text in a column of the trainer's dataset; rubric items as JSON."""
+    if not column.items:
+        return beside.context.get(column.field)
+    items = [item.record() for item in beside.rubric]
+    return json.dumps(items, ensure_ascii=False) if items else None
 
 
 def load_policy(learner: LearnerConfig, path: str, tokenizer: Any) -> Any:
@@ -165,8 +174,8 @@ def load_policy_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
 
 def read_prompts(
     config: TrainConfig, tokenizer: Any, context_columns: Sequence[ContextColumn]
-) -> tuple[tuple[list[Message], Context], ...]:
-    """Return the conversations that the policy answers, each with its context.
+) -> tuple[tuple[list[Message], Beside], ...]:
+    """Return the conversations that the policy answers, each with what stands beside it.
 
     A row's own system turn replaces `learner.system`. Raises InputError if no prompt is left.
     """
@@ -176,10 +185,10 @@ def read_prompts(
     head = [{"role": "system", "content": system}] if system else []
     prompts, limit = [], config.learner.max_prompt_tokens
     for row in queries.rows:
-        if media := describe_media(row.context.turns):
+        if media := describe_media(row.prompt.turns):
             print(f"left out {BadRow(config.input, row.line, 'messages', media)}", file=sys.stderr)
             continue
-        turns = messages_of(row.context.turns) or [{"role": "user", "content": row.query}]
+        turns = messages_of(row.prompt.as_turns)
         has_system = turns[0]["role"] == "system"
         prompt = turns if has_system else [*head, *turns]
         ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
@@ -187,7 +196,7 @@ def read_prompts(
             reason = f"{len(ids)} tokens, learner.max_prompt_tokens is {limit}"
             print(f"left out {BadRow(config.input, row.line, 'query', reason)}", file=sys.stderr)
         else:
-            prompts.append((prompt, row.context))
+            prompts.append((prompt, Beside(row.context, row.rubric)))
     if not prompts:
         raise InputError(f"{config.input}: every prompt is over learner.max_prompt_tokens {limit}")
     return tuple(prompts)

@@ -152,7 +152,7 @@ class JudgeLog(TrainerCallback):
                 logs.setdefault(name, value)  # TRL averages its own over all processes
         candidate, reward = recent[0]
         text = (
-            f"{candidate.query}\n\n---\n\n{candidate.response}\n\n---\n\n"
+            f"{candidate.prompt.text}\n\n---\n\n{candidate.response.text}\n\n---\n\n"
             f"{reward.judgement.critique}\n\nreward {reward.value}, raw {reward.raw}, "
             f"{reward.judgement.outcome.value}"
         )

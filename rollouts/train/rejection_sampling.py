@@ -27,7 +27,7 @@ from autoj_reward.config import (
     PolicyConfig,
     ViewOrAuto,
 )
-from autoj_reward.conversation import turns_of
+from autoj_reward.conversation import Prompt
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.formats.render import user_prompt
 from autoj_reward.io.claims import claim, finish
@@ -37,9 +37,8 @@ from autoj_reward.models.unused import load_run
 from autoj_reward.processes import processes
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.common import half_precision, on_gpu
-from autoj_reward.types import QueryOrTurns
 from rollouts.best_of_n import job as best_of_n
-from rollouts.best_of_n.sampling import encode_query
+from rollouts.best_of_n.sampling import encode_prompt
 from rollouts.best_of_n.stages import resolve_job
 from rollouts.train.learner import (
     LearnerConfig,
@@ -243,9 +242,7 @@ def chosen_rows(job: BestOfNConfig, better_by: float, policy: str, number: int) 
     return TrainingRows(tuple(sft), tuple(pairs), cut)
 
 
-def _read_finished(
-    job: BestOfNConfig, queries: Iterable[QueryOrTurns]
-) -> dict[QueryOrTurns, tuple[bool, ...]]:
+def _read_finished(job: BestOfNConfig, queries: Iterable[Prompt]) -> dict[Prompt, tuple[bool, ...]]:
     """Return, by query, whether the policy ended each response itself.
 
     Queries whose responses came with the input are missing.
@@ -254,7 +251,7 @@ def _read_finished(
         return {}
     name = policy_name(job.policy)
     with closing(Journal(job.journal or job.output / "journal.sqlite")) as journal:
-        samples = {query: journal.get_samples(name, encode_query(query)) for query in queries}
+        samples = {query: journal.get_samples(name, encode_prompt(query)) for query in queries}
     return {query: sampled.finished for query, sampled in samples.items() if sampled}
 
 
@@ -263,12 +260,12 @@ def _describe_source(choice: Row, best: float, rated: list[Row]) -> Row:
     return fields | {"value": best, "of": len(rated), "judge": rated[0]["judge"]}
 
 
-def _read_query(choice: Row) -> QueryOrTurns:
+def _read_query(choice: Row) -> Prompt:
     """Return the query or conversation that the responses of a selection answer."""
-    return turns_of(choice["messages"]) if "messages" in choice else str(choice["query"])
+    return Prompt.of(choice["messages"] if "messages" in choice else str(choice["query"]))
 
 
-def _make_prompt(job: BestOfNConfig, query: QueryOrTurns) -> list[dict[str, str]]:
+def _make_prompt(job: BestOfNConfig, query: Prompt) -> list[dict[str, str]]:
     """Return the conversation that the policy was sampled with."""
     prompt = user_prompt(query, job.policy.system if job.policy else None)
     return [{"role": message.role, "content": message.text} for message in prompt]

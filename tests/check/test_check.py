@@ -329,7 +329,11 @@ def test_the_forms_of_labels(tmp_path: Path) -> None:
     rows = [{"query": "a", "response": text, "rating": 4} for text in "xy"]
     off = rows[0] | {"rating": 40}
     [labelled_group], bad = read_labelled_groups(write(tmp_path / "r.jsonl", [*rows, off]), (1, 10))
-    assert (labelled_group.responses, labelled_group.on_scale, bad.count) == (("x", "y"), True, 1)
+    assert (
+        tuple(r.text for r in labelled_group.responses),
+        labelled_group.on_scale,
+        bad.count,
+    ) == (("x", "y"), True, 1)
     with pytest.raises(InputError, match="no labels that are known"):
         read_labelled_groups(
             write(tmp_path / "n.jsonl", [{"query": "a", "response": "x"}]), (1, 10)

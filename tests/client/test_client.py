@@ -20,12 +20,12 @@ from autoj_reward.models.facts import Asks
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdict
 from tests.clock import VirtualClock, measure
-from tests.judgements import compared, rated
+from tests.judgements import compared, rated, texts_of
 
 
 def judge_by_length(item: JudgeInput) -> Judgement:
     """Return the judgement that the longer response wins."""
-    first_length, second_length = map(len, item.responses)
+    first_length, second_length = map(len, texts_of(item))
     winner = (
         Verdict.TIE
         if first_length == second_length
@@ -47,7 +47,7 @@ class Stub(Backend):
         fault: Callable[[JudgeInput], BaseException | None] = lambda item: None,
         gate: asyncio.Event | None = None,
     ) -> None:
-        self.answer = answer or (lambda item: rated(len(item.responses[0]), judge="stub"))
+        self.answer = answer or (lambda item: rated(len(item.responses[0].text), judge="stub"))
         self.fault = fault
         self.gate = gate
         self.calls: list[tuple[JudgeInput, ...]] = []
@@ -122,7 +122,7 @@ async def test_equal_first_calls_of_an_endpoint_share_one_judgement(callers: int
             *(client.rate([Candidate("q", "aa"), Candidate("q", "b")]) for _ in range(callers))
         )
     assert [read_ratings(judgements) for judgements in answers] == [[2, 1]] * callers
-    assert sorted(item.responses[0] for item in stub.asked_items) == ["aa", "b"]
+    assert sorted(item.responses[0].text for item in stub.asked_items) == ["aa", "b"]
     assert is_idle(client, client.limits.max_in_flight)
 
 
@@ -145,7 +145,7 @@ async def test_identical_candidates_are_judged_once() -> None:
         [Candidate("q", "aa"), Candidate("q", "b"), Candidate("q", "aa")]
     )
     assert read_ratings(judgements) == [2, 1, 2]
-    assert sorted(i.responses[0] for i in stub.asked_items) == ["aa", "b"]
+    assert sorted(i.responses[0].text for i in stub.asked_items) == ["aa", "b"]
 
 
 async def test_concurrent_calls_share_what_is_under_way() -> None:
@@ -159,7 +159,7 @@ async def test_concurrent_calls_share_what_is_under_way() -> None:
     stub.gate.set()
     assert read_ratings(await first) == [1, 2]
     assert read_ratings(await second) == [2, 3]
-    assert [tuple(i.responses[0] for i in c) for c in stub.calls] == [("a", "bb"), ("ccc",)]
+    assert [tuple(i.responses[0].text for i in c) for c in stub.calls] == [("a", "bb"), ("ccc",)]
     assert is_idle(client, 256)
 
 
@@ -180,8 +180,8 @@ async def test_calls_hold_one_query_each(
     await JudgeClient(stub, limits=ClientLimits(chunk=chunk, max_in_flight=limit)).rate(candidates)
     call_sizes: dict[str, list[int]] = {}
     for call in stub.calls:
-        assert len({item.query for item in call}) == 1
-        call_sizes.setdefault(call[0].query, []).append(len(call))
+        assert len({item.prompt.text for item in call}) == 1
+        call_sizes.setdefault(call[0].prompt.text, []).append(len(call))
     assert call_sizes == sizes
 
 
@@ -220,12 +220,19 @@ async def test_an_answer_makes_room_before_the_rest_of_its_call() -> None:
 
 async def test_a_lost_replica_is_asked_again_only_for_what_is_missing() -> None:
     lost = iter([EngineUnavailable("died")])
-    stub = Stub(fault=lambda item: next(lost, None) if item.responses == ("bb",) else None)
+    stub = Stub(
+        fault=lambda item: (
+            next(lost, None) if tuple(r.text for r in item.responses) == ("bb",) else None
+        )
+    )
     reported: list[Judgement] = []
     client = JudgeClient(stub, progress=lambda judgement, reused: reported.append(judgement))
     judgements = await client.rate([Candidate("q", r) for r in ("a", "bb", "ccc")])
     assert read_ratings(judgements) == [1, 2, 3]
-    assert [[i.responses[0] for i in c] for c in stub.calls] == [["a", "bb", "ccc"], ["a", "bb"]]
+    assert [[i.responses[0].text for i in c] for c in stub.calls] == [
+        ["a", "bb", "ccc"],
+        ["a", "bb"],
+    ]
     assert sorted(v for v in read_ratings(reported) if v) == [1, 2, 3]
 
 
@@ -245,7 +252,7 @@ def test_a_hanging_input_is_unavailable_by_its_deadline(virtual_clock: VirtualCl
     class Hang(Stub):
         async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
             for index, item in enumerate(items):
-                if item.responses == ("hang",):
+                if tuple(r.text for r in item.responses) == ("hang",):
                     await asyncio.Event().wait()
                 yield index, self.answer(item)
 
@@ -273,7 +280,9 @@ def test_the_last_error_is_named_when_the_deadline_passes(virtual_clock: Virtual
 @pytest.mark.parametrize("limit", [2, 3, 256], ids="limit {}".format)
 async def test_an_unexpected_error_propagates_and_leaves_nothing_behind(limit: int) -> None:
     broken = True
-    stub = Stub(fault=lambda item: ValueError("a bug") if broken and item.query == "q1" else None)
+    stub = Stub(
+        fault=lambda item: ValueError("a bug") if broken and item.prompt.text == "q1" else None
+    )
     client = JudgeClient(stub, limits=ClientLimits(max_in_flight=limit, chunk=2))
     candidates = [Candidate(f"q{n}", "x" * k) for n in range(4) for k in range(3)]
     with pytest.raises(ValueError, match="a bug"):
@@ -341,12 +350,19 @@ async def test_a_caller_who_leaves_takes_nobody_along() -> None:
 
 async def test_who_stays_does_not_wait_for_what_others_left() -> None:
     def answer(item: JudgeInput) -> Judgement:
-        if item.responses == ("bb",):  # the last is answered first, and only it
+        if tuple(r.text for r in item.responses) == (
+            "bb",
+        ):  # the last is answered first, and only it
             client_asked.set()
-        return rated(len(item.responses[0]), judge="stub")
+        return rated(len(item.responses[0].text), judge="stub")
 
     client_asked = asyncio.Event()
-    stub = Stub(answer, lambda item: EngineUnavailable("x") if item.responses == ("a",) else None)
+    stub = Stub(
+        answer,
+        lambda item: (
+            EngineUnavailable("x") if tuple(r.text for r in item.responses) == ("a",) else None
+        ),
+    )
     client = JudgeClient(stub)
     leaving, staying = (asyncio.create_task(client.rate([Candidate("q", r)])) for r in ("a", "bb"))
     await client_asked.wait()
@@ -371,7 +387,7 @@ async def test_an_error_does_not_wait_for_other_queries() -> None:
 
     class Half(Stub):
         async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
-            if items[0].query == "slow":
+            if items[0].prompt.text == "slow":
                 await gate.wait()
             raise RuntimeError("no such engine")
             yield
@@ -448,10 +464,10 @@ async def test_a_cancelled_wait_for_slots_lets_the_next_one_in() -> None:
     await settle()
     small = asyncio.create_task(client.rate([Candidate("c", "xxx")]))
     await settle()
-    assert [call[0].query for call in stub.calls] == ["a"]
+    assert [call[0].prompt.text for call in stub.calls] == ["a"]
     waiting.cancel()
     await settle()
-    assert [call[0].query for call in stub.calls] == ["a", "c"]
+    assert [call[0].prompt.text for call in stub.calls] == ["a", "c"]
     gate.set()
     assert read_ratings(await holding) + read_ratings(await small) == [1, 2, 3]
     assert is_idle(client, 3)
@@ -463,8 +479,8 @@ async def test_the_journal_answers_first_and_unavailable_is_asked_again(tmp_path
     stub = Stub(
         answer=lambda item: (
             Judgement(Outcome.UNAVAILABLE, reason="down", judge="stub")
-            if down and item.responses == ("bb",)
-            else rated(len(item.responses[0]), judge="stub")
+            if down and tuple(r.text for r in item.responses) == ("bb",)
+            else rated(len(item.responses[0].text), judge="stub")
         )
     )
     reported: list[tuple[float | None, bool]] = []
@@ -480,7 +496,7 @@ async def test_the_journal_answers_first_and_unavailable_is_asked_again(tmp_path
     reported.clear()
     assert read_ratings(await client.rate(candidates)) == [1, 2]
     assert sorted(reported, key=str) == [(1, True), (2, False)]
-    assert [i.responses[0] for i in stub.asked_items] == ["a", "bb", "bb"]
+    assert [i.responses[0].text for i in stub.asked_items] == ["a", "bb", "bb"]
     journal.close()
 
 
@@ -502,13 +518,15 @@ async def test_a_judgement_is_on_record_before_the_caller_sees_it(tmp_path: Path
 
 
 async def test_k_critiques_are_averaged_and_asked_in_one_call() -> None:
-    stub = Stub(answer=lambda item: rated(len(item.responses[0]) + 2 * item.sample, judge="stub"))
+    stub = Stub(
+        answer=lambda item: rated(len(item.responses[0].text) + 2 * item.sample, judge="stub")
+    )
     judgements = await JudgeClient(stub, asks=Asks(critiques=3)).rate(
         [Candidate("q", "x"), Candidate("q", "xxxx")]
     )
     assert read_ratings(judgements) == [3, 6]  # (1 + 3 + 5) / 3, (4 + 6 + 8) / 3
     assert [len(call) for call in stub.calls] == [6]
-    assert [(i.responses[0], i.sample) for i in stub.asked_items[:3]] == [
+    assert [(i.responses[0].text, i.sample) for i in stub.asked_items[:3]] == [
         ("x", 0),
         ("x", 1),
         ("x", 2),
@@ -522,7 +540,10 @@ async def test_compare_asks_both_orders() -> None:
     )
     assert [c.verdict for c in comparisons] == [Verdict.FIRST, Verdict.TIE, Verdict.SECOND]
     assert [len(c.orders) for c in comparisons] == [2, 2, 2]
-    assert {i.responses for i in stub.asked_items if i.query == "p"} == {("a", "bb"), ("bb", "a")}
+    assert {texts_of(i) for i in stub.asked_items if i.prompt.text == "p"} == {
+        ("a", "bb"),
+        ("bb", "a"),
+    }
 
 
 async def test_a_judge_that_always_takes_the_first_is_inconsistent() -> None:
@@ -571,7 +592,7 @@ class Killer(Stub):
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         self.calls.append(tuple(items))
         await asyncio.sleep(0)
-        if any(item.responses == ("poison",) for item in items):
+        if any(tuple(r.text for r in item.responses) == ("poison",) for item in items):
             raise ReplicaLost("replica 3 died")
         for index, item in enumerate(items):
             yield index, self.answer(item)

@@ -34,7 +34,7 @@ from autoj_reward.data.unify import (
 from autoj_reward.engine.base import Generation, Prepared, Sampling
 from autoj_reward.errors import EngineUnavailable, InputRejected, JournalError
 from autoj_reward.formats.criteria import load_scenarios
-from autoj_reward.formats.render import Prompt, user_prompt
+from autoj_reward.formats.render import RenderedPrompt, user_prompt
 from autoj_reward.formats.schema import load_format
 from autoj_reward.types import Usage, Verdict
 from tests.engine.test_distributions import Dialect
@@ -208,7 +208,7 @@ class Scripted:
     async def contact(self, _sampling: Sampling, capabilities: dict[str, Any]) -> dict[str, Any]:
         return capabilities
 
-    async def prepare(self, prompt: Prompt, _max_tokens: int, _over_long: str) -> Prepared:
+    async def prepare(self, prompt: RenderedPrompt, _max_tokens: int, _over_long: str) -> Prepared:
         return Prepared(prompt)
 
     async def generate(self, _prepared: Prepared, _sampling: Sampling) -> list[Generation]:

@@ -8,7 +8,7 @@ from autoj_reward.data.scenarios import GenerativeClassifier, cut_query, read_sc
 from autoj_reward.engine.base import Generation, Prepared, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.criteria import load_scenarios
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import RenderedPrompt
 
 KNOWN = load_scenarios()
 
@@ -20,7 +20,7 @@ class Says:
         self.text = text
         self.prompts: list[str] = []
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: str) -> Prepared:
+    async def prepare(self, prompt: RenderedPrompt, max_tokens: int, over_long: str) -> Prepared:
         assert (max_tokens, over_long) == (30, "reject")
         if "too long" in prompt[0].text:
             raise InputRejected("too long")

@@ -12,10 +12,11 @@ import pytest
 from autoj_reward.client.backend import LocalBackend
 from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.config import JudgeConfig, OverLong, PolicyConfig
+from autoj_reward.conversation import Prompt
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import EngineUnavailable, FormatError
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.replica import JudgeReplica, PolicyReplica
@@ -41,7 +42,9 @@ FAULTS = {
 class Faulty(FakeEngine):
     """Scripted engine that raises the fault which a response names."""
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+    async def prepare(
+        self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
+    ) -> Prepared:
         if self._find_fault(prompt) == "raises in prepare":
             raise KeyError("length")
         return await super().prepare(prompt, max_tokens, over_long)
@@ -80,7 +83,7 @@ class Faulty(FakeEngine):
         return await super().label_probs(prepared, generation, keep, slot, labels)
 
     @staticmethod
-    def _find_fault(prompt: Prompt) -> str:
+    def _find_fault(prompt: RenderedPrompt) -> str:
         return next(p.text for message in prompt for p in message.parts if p.response)
 
 
@@ -125,4 +128,4 @@ async def test_a_policy_that_gives_another_number_of_responses(count: int) -> No
 
     replica._engine = Other(config)
     with pytest.raises(EngineUnavailable, match=f"{count} answers in place of 1"):
-        [_ async for _ in replica.batches("q")]
+        [_ async for _ in replica.batches(Prompt("q"))]

@@ -16,7 +16,6 @@ import pytest
 from autoj_reward.cli import main as cli
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RewardConfig
-from autoj_reward.conversation import Context
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
@@ -218,7 +217,7 @@ def test_probabilities_of_rubric_items_are_those_of_generative_scoring(
 
     tokens, fmt = AutoTokenizer.from_pretrained(folder), load_format("rubric-item")
     inputs = [
-        JudgeInput(CHECKLIST, QUERY, (response,), context=Context(rubric=(item,)))
+        JudgeInput(CHECKLIST, QUERY, (response,), items=(item,))
         for response in RESPONSES
         for item in ITEMS
     ]

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoj_reward.config import JudgeConfig, OverLong
-from autoj_reward.conversation import EMPTY_CONTEXT, Turn
+from autoj_reward.conversation import Prompt, Response, Turn
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.formats.read import WrittenVerdict
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.formats.schema import load_format, parse_rating
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.types import PLANTED_FLAG, JudgeInput, Judgement, Verdict
@@ -41,7 +41,9 @@ class Judge(Engine):
 
     async def close(self) -> None: ...
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+    async def prepare(
+        self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
+    ) -> Prepared:
         return Prepared(prompt)
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
@@ -80,12 +82,12 @@ def plant_in(place: str, plant: str, pair: bool = False) -> JudgeInput:
         ("Ten minutes.", *(["Boil it."] if pair else [])),
     )
     if place == "query":
-        return replace(item, query=f"{item.query}\n{plant}")
+        return replace(item, prompt=Prompt(f"{item.prompt.text}\n{plant}"))
     if place == "earlier turn":
-        turns = (Turn("user", "Eggs?"), Turn("assistant", plant), Turn("user", item.query))
-        return replace(item, context=EMPTY_CONTEXT.after(turns))
+        turns = (Turn("user", "Eggs?"), Turn("assistant", plant), Turn("user", item.prompt.text))
+        return replace(item, prompt=Prompt.of(turns))
     first, *others = item.responses
-    return replace(item, responses=(f"{first}\n{plant}", *others))
+    return replace(item, responses=(Response(f"{first.text}\n{plant}"), *others))
 
 
 def compute_reward(judgement: Judgement) -> float | None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from autoj_reward.conversation import Context
 from autoj_reward.formats.read import ParseFailure
 from autoj_reward.formats.render import answered_prompt, render
 from autoj_reward.formats.schema import (
@@ -198,12 +197,12 @@ def test_rendering_a_row_reads_no_file(name: str, monkeypatch: pytest.MonkeyPatc
     context = dict.fromkeys(fmt.context(protocol), "It is so.")
     texts = ("Because.",) * (1 if protocol in (SINGLE, CHECKLIST) else 2)
     rubric = (RubricItem("Is short"),) if protocol == CHECKLIST else ()
-    item = JudgeInput(protocol, "Why?", texts, context=Context(context, rubric=rubric))
+    item = JudgeInput(protocol, "Why?", texts, context=context, items=rubric)
     for module in (builtins, io, os):
         monkeypatch.setattr(module, "open", lambda *_, **__: pytest.fail("a file is opened"))
     for _ in range(2):
         if isinstance(fmt, ScalarFormat):
-            answered_prompt(item.query, item.responses[0], fmt)
+            answered_prompt(item.prompt.text, item.responses[0], fmt)
         else:
             render(item, fmt)
 

@@ -15,7 +15,7 @@ from autoj_reward.errors import InputRejected, ModelError
 from autoj_reward.formats.render import (
     Message,
     Part,
-    Prompt,
+    RenderedPrompt,
     break_control_tokens,
     render,
     user_prompt,
@@ -36,11 +36,11 @@ VICUNA = (
 )
 
 
-def make_prompt(*responses: str, query: str = "How do I boil an egg?") -> Prompt:
+def make_prompt(*responses: str, query: str = "How do I boil an egg?") -> RenderedPrompt:
     return render(asked(query, responses), load_format("autoj-en"))
 
 
-def make_chat_messages(prompt: Prompt) -> list[dict[str, str]]:
+def make_chat_messages(prompt: RenderedPrompt) -> list[dict[str, str]]:
     return [{"role": m.role, "content": m.text} for m in prompt]
 
 

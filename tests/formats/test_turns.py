@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.conversation import Context, Turn, to_plain_text
+from autoj_reward.conversation import Prompt, Turn, to_plain_text
 from autoj_reward.errors import FormatError, InputRejected, ModelError
-from autoj_reward.formats.render import Prompt, answered_prompt, flags, render, user_prompt
+from autoj_reward.formats.render import RenderedPrompt, answered_prompt, flags, render, user_prompt
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_format
 from autoj_reward.formats.tokens import LEFT_OUT, PromptTokenizer
 from autoj_reward.types import JudgeInput
@@ -28,10 +28,10 @@ def write_turns_format(tmp_path: Path, turns: dict[str, Any] = SHOWN) -> JudgeFo
 
 
 def make_input(turns: tuple[Turn, ...], response: str = "So.", **context: str) -> JudgeInput:
-    return JudgeInput("single", "", (response,), context=Context(context, turns))
+    return JudgeInput("single", Prompt.of(turns), (response,), context=context)
 
 
-def join_messages(prompt: Prompt) -> str:
+def join_messages(prompt: RenderedPrompt) -> str:
     return "\n---\n".join(message.text for message in prompt)
 
 
@@ -132,7 +132,7 @@ LONG = tuple(
 )  # fmt: skip
 
 
-def make_long_talk(response: str = "So.") -> Prompt:
+def make_long_talk(response: str = "So.") -> RenderedPrompt:
     turns = (TALK[0], *LONG, Turn("user", "the last one"))
     return render(make_input(turns, response), load_format("autoj-en"))
 
@@ -165,17 +165,17 @@ def test_then_responses_are_cut_and_nothing_else(smollm2: Any) -> None:
 
 def test_a_scalar_model_reads_turns_as_messages(smollm2: Any) -> None:
     tokens = PromptTokenizer(smollm2, "chat")
-    prompt = answered_prompt("", "So.", None, TALK)
+    prompt = answered_prompt(Prompt.of(TALK), "So.")
     messages = [{"role": m.role, "content": m.text} for m in prompt]
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user", "assistant"]
     assert tokens.ids(prompt) == list(smollm2.apply_chat_template(messages)["input_ids"])
     turns = (TALK[0], *LONG, TALK[-1])
-    short_prompt, ids, is_cut = tokens.fit(answered_prompt("", "So.", None, turns), 300)
+    short_prompt, ids, is_cut = tokens.fit(answered_prompt(Prompt.of(turns), "So."), 300)
     roles = [message.role for message in short_prompt]
     assert is_cut and len(ids) <= 300 and roles[:2] == ["system", "user"]
     assert roles[1:] == ["user", "assistant"] * (len(roles) // 2)
     marked = ScalarFormat(name="m", kind="scalar", template="<|p|>{query}<|a|>{response}")
-    prompt_text = join_messages(answered_prompt("", "x\nUser: y", marked, TALK))
+    prompt_text = join_messages(answered_prompt(Prompt.of(TALK), "x\nUser: y", marked))
     assert prompt_text == f"<|p|>{to_plain_text(TALK)}<|a|>x\nU\u200bser: y"
 
 
@@ -192,13 +192,15 @@ def test_what_a_template_refuses(smollm2: Any) -> None:
 
     tokens = PromptTokenizer(Strict(), "chat")
     with pytest.raises(InputRejected, match=r"roles must alternate \(turns: user, assistant, user"):
-        tokens.ids(answered_prompt("", "So.", None, TALK))
+        tokens.ids(answered_prompt(Prompt.of(TALK), "So."))
     with pytest.raises(ModelError, match="roles must alternate"):
         tokens.ids(user_prompt("Why?"))
 
 
 def test_a_policy_sees_the_turns(smollm2: Any) -> None:
-    assert [m.role for m in user_prompt(TALK, "Be brief.")] == [turn.role for turn in TALK]
-    assert user_prompt(TALK[1:], "Be brief.")[0].role == "system"
+    assert [m.role for m in user_prompt(Prompt.of(TALK), "Be brief.")] == [
+        turn.role for turn in TALK
+    ]
+    assert user_prompt(Prompt.of(TALK[1:]), "Be brief.")[0].role == "system"
     with pytest.raises(InputRejected, match="llama2 shows one turn, and this conversation has 3"):
-        PromptTokenizer(smollm2, "llama2").ids(user_prompt(TALK))
+        PromptTokenizer(smollm2, "llama2").ids(user_prompt(Prompt.of(TALK)))

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.conversation import ContextColumn
+from autoj_reward.conversation import ContextColumn, Prompt
 from autoj_reward.errors import InputError
 from autoj_reward.io.rows import Rows, TextRow, read_all, read_queries, text_rows
+from tests.judgements import texts_in
 
 USER, SAID, MORE = (
     {"role": "user", "content": "Hi"},
@@ -47,22 +48,22 @@ def test_the_last_turn_is_rated(case: str, tmp_path: Path) -> None:
     source = write_rows(tmp_path, row | {"answer": 4})
     result = read_texts(source, "query", "response", asked=[ContextColumn("reference", "answer")])
     [text_row] = result.rows
-    assert text_row.texts == (query, response) and text_row.context["reference"] == "4"
+    assert texts_in(text_row) == (query, response) and text_row.context["reference"] == "4"
     assert text_row.fields == row | {"answer": 4}
-    assert len(text_row.context.turns) == (3 if query == QUERY else 0)
+    assert len(text_row.prompt.turns) == (3 if query == QUERY else 0)
 
 
 def test_pairs_and_prompts(tmp_path: Path) -> None:
     pair = {"prompt": [USER, SAID, MORE], "response_1": "a", "response_2": "b"}
     [text_row] = read_texts(write_rows(tmp_path, pair), "query", "response_1", "response_2").rows
-    assert text_row.texts == (QUERY, "a", "b") and len(text_row.context.turns) == 3
+    assert texts_in(text_row) == (QUERY, "a", "b") and len(text_row.prompt.turns) == 3
     rows = read_queries(
         write_rows(
             tmp_path, {"messages": [USER, SAID, MORE], "responses": ["a"]}, {"prompt": [USER]}
         )
     ).rows
-    assert [(row.query, row.responses) for row in rows] == [(QUERY, ("a",)), ("Hi", None)]
-    assert rows[0].asked == rows[0].context.turns and rows[1].asked == "Hi"
+    assert [(row.prompt.text, row.responses) for row in rows] == [(QUERY, ("a",)), ("Hi", None)]
+    assert rows[0].prompt.turns and rows[1].prompt == Prompt("Hi")
 
 
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -97,8 +98,8 @@ def test_a_table_of_conversations(tmp_path: Path) -> None:
     talk = [USER, calls, {"role": "tool", "content": "4"}, SAID]
     pq.write_table(pa.Table.from_pylist([{"messages": talk}]), tmp_path / "in.parquet")
     [row] = read_texts(str(tmp_path / "in.parquet"), "query", "response").rows
-    assert isinstance(row, TextRow) and row.texts[1] == "Hello"
-    assert "[calls add {}]" in row.texts[0]
+    assert isinstance(row, TextRow) and texts_in(row)[1] == "Hello"
+    assert "[calls add {}]" in texts_in(row)[0]
     pq.write_table(pa.table({"messages": ["a"], "x": [1]}), tmp_path / "in.parquet")
     with pytest.raises(InputError, match="no column query, response; its columns are messages, x"):
         read_texts(str(tmp_path / "in.parquet"), "query", "response")

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autoj_reward.conversation import Prompt, Response
 from autoj_reward.errors import InputError
 from autoj_reward.io.rows import (
     KEPT,
@@ -34,21 +35,18 @@ from autoj_reward.io.rows import (
 )
 from autoj_reward.io.sources import HubDataset, hub_dataset
 from autoj_reward.types import BadRow
+from tests.judgements import texts_in
 
 GOOD = b'{"query": "good"}'
 Read = Callable[[str], Rows[Any]]
 
 
 def read_singles(source: str) -> Rows[TextRow]:
-    return read_all(text_rows(source, "query", "response"))
+    return read_all(text_rows(source, "response"))
 
 
 def read_pairs(source: str) -> Rows[TextRow]:
-    return read_all(text_rows(source, "query", "response_1", "response_2"))
-
-
-def read_judged(source: str) -> Rows[TextRow]:
-    return read_all(text_rows(source, "text"))
+    return read_all(text_rows(source, "response_1", "response_2"))
 
 
 def write_file(folder: Path, content: bytes, name: str = "in.jsonl") -> str:
@@ -182,20 +180,22 @@ def test_query_row_keeps_everything(tmp_path: Path) -> None:
     }
     result = read_queries(write_file(tmp_path, json.dumps(row).encode(), "in.json"))
     extra = {"id": 7, "tags": {"a": [1]}}
-    assert result.rows == (QueryRow(1, "q", ("", "b"), (-1.0, -2.5), extra),)
+    assert result.rows == (
+        QueryRow(1, Prompt("q"), (Response(""), Response("b")), (-1.0, -2.5), extra),
+    )
 
 
 def test_null_responses_and_logprobs_count_as_absent(tmp_path: Path) -> None:
     row = b'{"query": "q", "responses": null, "logprobs": null}'
-    assert read_queries(write_file(tmp_path, row)).rows == (QueryRow(1, "q"),)
+    assert read_queries(write_file(tmp_path, row)).rows == (QueryRow(1, Prompt("q")),)
 
 
 def test_singles_and_pairs_keep_all_fields_in_order(tmp_path: Path) -> None:
     fields = {"z": None, "response_2": "", "query": "q", "response": "r", "response_1": "1", "a": 1}
     source = write_file(tmp_path, json.dumps(fields).encode())
     (single,), (pair,) = read_singles(source).rows, read_pairs(source).rows
-    assert (single.line, single.texts) == (1, ("q", "r"))
-    assert (pair.line, pair.texts) == (1, ("q", "1", ""))
+    assert texts_in(single) == ("q", "r")
+    assert texts_in(pair) == ("q", "1", "")
     assert list(single.fields.items()) == list(pair.fields.items()) == list(fields.items())
 
 
@@ -212,8 +212,6 @@ def test_singles_and_pairs_keep_all_fields_in_order(tmp_path: Path) -> None:
         pytest.param(
             read_pairs, {"query": "q", "response_1": 1, "response_2": ""}, "response_1", id="pair_1"
         ),
-        pytest.param(read_judged, {"texts": "t"}, "text", id="text_missing"),
-        pytest.param(read_judged, 5, "", id="text_number"),
     ],
 )
 def test_bad_rows_of_the_other_readers(
@@ -221,22 +219,6 @@ def test_bad_rows_of_the_other_readers(
 ) -> None:
     result = read_file(write_file(tmp_path, json.dumps(row).encode()))
     assert (result.rows, [bad.field for bad in result.bad]) == ((), [field])
-
-
-def test_texts_come_as_rows_or_strings_also_on_standard_input(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stdin = io.TextIOWrapper(io.BytesIO(b'{"text": "a", "id": 1}\n"b"\n""\n{}\n'))
-    monkeypatch.setattr(sys, "stdin", stdin)
-    result = read_judged("-")
-    assert [(row.line, *row.texts) for row in result.rows] == [(1, "a"), (2, "b"), (3, "")]
-    assert [row.fields for row in result.rows] == [
-        {"text": "a", "id": 1},
-        {"text": "b"},
-        {"text": ""},
-    ]
-    assert [(bad.file, bad.line) for bad in result.bad] == [("<stdin>", 4)]
-    assert not stdin.closed
 
 
 def write_parquet(folder: Path, columns: dict[str, Any], name: str = "in.parquet") -> str:
@@ -257,8 +239,14 @@ TABLE: dict[str, list[Any]] = {
 def check_table(source: str) -> None:
     result = read_queries(source)
     assert result.rows == (
-        QueryRow(1, "a", ("x", ""), (-1.0, -2.0), {"day": "2024-05-01", "score": 1.5}),
-        QueryRow(3, "c", None, None, {"day": None, "score": None}),
+        QueryRow(
+            1,
+            Prompt("a"),
+            (Response("x"), Response("")),
+            (-1.0, -2.0),
+            {"day": "2024-05-01", "score": 1.5},
+        ),
+        QueryRow(3, Prompt("c"), None, None, {"day": None, "score": None}),
     )
     assert result.bad == (
         BadRow(source, 2, "query", "not a string: null"),
@@ -298,7 +286,7 @@ def test_table_cells_without_a_reading_spoil_only_their_row(tmp_path: Path) -> N
 def test_table_rows_are_numbered_across_batches(tmp_path: Path) -> None:
     result = read_queries(write_parquet(tmp_path, {"query": [str(i) for i in range(1, 1001)]}))
     assert [row.line for row in result.rows] == list(range(1, 1001))
-    assert all(row.query == str(row.line) for row in result.rows)
+    assert all(row.prompt.text == str(row.line) for row in result.rows)
 
 
 @pytest.mark.parametrize(
@@ -444,7 +432,7 @@ def test_a_json_array_s_bad_rows_are_named_one_by_one(tmp_path: Path) -> None:
     ] """
     source = write_file(tmp_path, text, "in.json")
     result = read_queries(source)
-    assert [(row.line, row.query) for row in result.rows] == [(1, "a"), (4, "e")]
+    assert [(row.line, row.prompt.text) for row in result.rows] == [(1, "a"), (4, "e")]
     begins = "in the row that begins on line"
     assert result.bad == (
         BadRow(source, 2, "query", f"duplicate key: first 'b', then 'c', {begins} 3"),
@@ -583,11 +571,11 @@ def test_rows_on_standard_input_are_read_as_often_as_needed(
     text = b'{"query": "a"}\nno\n{"query": "b"}\n'
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
     stream = queries("-")
-    assert [row.query for row in stream.usable()] == ["a", "b"]
-    assert [row.query for row in stream.usable()] == ["a", "b"]
+    assert [row.prompt.text for row in stream.usable()] == ["a", "b"]
+    assert [row.prompt.text for row in stream.usable()] == ["a", "b"]
     left_out = look_through(stream)
     assert (left_out.count, str(left_out.first[0])[:10]) == (1, "<stdin>:2:")
-    part = stream.mapped(lambda row: row.query.upper()).part(2, 3)
+    part = stream.mapped(lambda row: row.prompt.text.upper()).part(2, 3)
     del stream  # whose temporary file the others read
     assert list(part) == ["B"]
 

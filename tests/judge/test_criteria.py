@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from autoj_reward.config import JudgeConfig, RewardConfig
-from autoj_reward.conversation import Context, Turn
+from autoj_reward.conversation import Context, Prompt, Turn
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.judge.generative import criteria_of, with_criteria
 from autoj_reward.models.scenarios import HEAD_CHARS, TAIL_CHARS, words_of
 from autoj_reward.models.spec import judge_spec
@@ -34,9 +34,9 @@ def test_criteria_are_those_of_the_querys_scenario() -> None:
     assert with_criteria(item) is item
     turns = (Turn("user", CODE), Turn("assistant", "Here."), Turn("user", EMAIL))
     filled_item = with_criteria(
-        JudgeInput("single", "", ("r",), context=Context({"rubric": "x"}, turns))
+        JudgeInput("single", Prompt.of(turns), ("r",), context={"rubric": "x"})
     )
-    assert filled_item.context == Context({"rubric": "x", "criteria": criteria_of(EMAIL)}, turns)
+    assert filled_item.context == Context({"rubric": "x", "criteria": criteria_of(EMAIL)})
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ async def test_a_judge_is_shown_them(item: JudgeInput, criteria: str, tmp_path: 
     engine = PromptKeeper("So, the final decision is Response 1", {})
     judgement = await build_judge(engine, format=fmt, criteria="auto").judge(item)
     assert judgement.ok
-    prompts: list[Prompt] = engine.prompts
+    prompts: list[RenderedPrompt] = engine.prompts
     [part] = [p for m in prompts[0] for p in m.parts if p.name == "criteria"]
     assert part.text == criteria and not part.trusted
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.config import JudgeConfig
+from autoj_reward.conversation import Response
 from autoj_reward.engine.base import fit_prompt
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import JudgeFormat
@@ -39,7 +40,7 @@ def test_it_is_the_text_of_the_ids_that_the_engine_gets(
 ) -> None:
     spec = judge_spec(JudgeConfig(max_model_len=2048))
     tokens = PromptTokenizer(make(), wrapper)
-    item = replace(ITEM, responses=(f"{ITEM.responses[0]} {'word ' * length}end",))
+    item = replace(ITEM, responses=(Response(f"{ITEM.responses[0].text} {'word ' * length}end"),))
     text = prompt_text(item, spec, tokens)
     fmt = get_format(spec)
     reserved = reserved_tokens(spec.config, fmt)

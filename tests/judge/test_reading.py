@@ -9,7 +9,7 @@ from typing import Any
 
 from autoj_reward.config import OverLong
 from autoj_reward.engine.base import Prepared
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.models.fingerprint import READING
 from autoj_reward.types import JudgeInput, Usage
 from tests.judge.test_reward import Hand, build_judge
@@ -46,9 +46,11 @@ TEXTS = (
 class PromptKeeper(Hand):
     """`Hand` that also keeps its last prompt."""
 
-    prompts: list[Prompt]
+    prompts: list[RenderedPrompt]
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+    async def prepare(
+        self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
+    ) -> Prepared:
         self.prompts = [prompt]
         return await super().prepare(prompt, max_tokens, over_long)
 

@@ -10,7 +10,7 @@ from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine, latency_s
 from autoj_reward.errors import EngineUnavailable, FormatError, InputRejected
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
@@ -57,7 +57,9 @@ class Hand(Engine):
 
     async def start(self) -> None: ...
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+    async def prepare(
+        self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
+    ) -> Prepared:
         self.rooms.append(max_tokens)
         if self.error:
             raise self.error

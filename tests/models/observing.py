@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from autoj_reward.client.session import client_of
 from autoj_reward.config import JudgeConfig, PolicyConfig, RewardConfig, ServiceConfig
+from autoj_reward.conversation import Prompt
 from autoj_reward.engine import classifier, endpoint, vllm
 from autoj_reward.engine.base import Score
 from autoj_reward.engine.openai import OpenAIEngine
@@ -204,8 +205,8 @@ class World:
         cluster: Any = SimpleNamespace(
             start=lambda: None, deploy_policy=lambda policy: replica, remove=lambda name: None
         )
-        failed = await sample_missing(QUERIES, config, journal, counts.append, cluster)
-        samples = [recorded_samples(config, journal, query) for query in QUERIES]
+        failed = await sample_missing(map(Prompt, QUERIES), config, journal, counts.append, cluster)
+        samples = [recorded_samples(config, journal, Prompt(query)) for query in QUERIES]
         journal.close()
         return [type(engine), resolve(config).path, samples, failed]
 

@@ -9,7 +9,7 @@ from autoj_reward.cli.judging import verdict_fields
 from autoj_reward.config import JudgeConfig, View
 from autoj_reward.engine.base import Engine, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
-from autoj_reward.formats.render import Prompt
+from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.formats.schema import load_format
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.models import ResolvedModel, known_models
@@ -25,6 +25,7 @@ from autoj_reward.types import (
     Usage,
     Verdict,
 )
+from tests.judgements import texts_of
 
 
 class Reader(Engine):
@@ -35,7 +36,7 @@ class Reader(Engine):
 
     async def start(self) -> None: ...
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: str) -> Prepared:
+    async def prepare(self, prompt: RenderedPrompt, max_tokens: int, over_long: str) -> Prepared:
         if "refused" in str(prompt):
             raise InputRejected("too long")
         return Prepared(prompt)
@@ -111,7 +112,7 @@ async def test_each_response_is_read_once_for_both_orders() -> None:
 
     question = Compare(Pair("Why?", "good answer", "poor answer"), tie=0.05)
     comparison = await question.answer(ask)
-    assert [(item.protocol, item.responses, item.direct) for item in inputs] == [
+    assert [(item.protocol, texts_of(item), item.direct) for item in inputs] == [
         ("single", ("good answer",), True),
         ("single", ("poor answer",), True),
     ]

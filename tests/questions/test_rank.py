@@ -39,6 +39,7 @@ from autoj_reward.types import (
     planted_flag,
 )
 from tests.growth import require_linear
+from tests.judgements import texts_of
 
 Taste = Callable[[str], float]
 SCALE = (1.0, 10.0)
@@ -83,7 +84,7 @@ class Judge:
         if set(item.responses) & set(self.fails):
             return Judgement(Outcome.UNPARSABLE, reason="scripted")
         rng = random.Random(repr(item.responses))
-        worths = [self.taste(text) + rng.gauss(0, self.noise) for text in item.responses]
+        worths = [self.taste(text) + rng.gauss(0, self.noise) for text in texts_of(item)]
         if item.protocol == PAIRWISE:
             return self._make_verdict(worths[0] - worths[1] + self.place)
         name = {SINGLE: "rating"}.get(item.protocol)
@@ -146,7 +147,7 @@ def test_the_same_group_is_asked_in_the_same_orders_and_another_in_others() -> N
     def list_orders(seed: int) -> list[tuple[str, ...]]:
         judge = Judge()
         rank_listwise(judge, make_group(*"12345678"), seed=seed)
-        return [item.responses for item in judge.inputs]
+        return [texts_of(item) for item in judge.inputs]
 
     assert list_orders(0) == list_orders(0) != list_orders(1)
 
@@ -308,7 +309,7 @@ def test_a_response_that_no_judge_can_read_costs_itself(
     rejected = judgements.pop(place)
     assert rejected.outcome is Outcome.INPUT_REJECTED and "lone surrogate" in rejected.reason
     assert [judgement.rating for judgement in judgements] == list(without.scores)
-    assert not any(HALF in item.responses for item in judge.inputs)
+    assert not any(HALF in texts_of(item) for item in judge.inputs)
 
 
 @pytest.mark.parametrize("rank", [rank_listwise, rank_by_comparisons])
@@ -393,7 +394,7 @@ def test_a_response_without_a_valid_comparison_abstains() -> None:
 def test_a_planted_verdict_that_makes_comparisons_fail_costs_its_response_alone() -> None:
     class Plants(Judge):
         def _make_judgement(self, item: JudgeInput) -> Judgement:
-            if "9 plant" not in item.responses:
+            if "9 plant" not in texts_of(item):
                 return super()._make_judgement(item)
             place = item.responses.index("9 plant") + 1
             flags = (PLANTED_FLAG, planted_flag(place, 2))
@@ -422,7 +423,7 @@ def test_a_reference_is_compared_and_not_shown_beside() -> None:
     ranking = rank_by_comparisons(judge, answers, schedule="reference")
     assert len(judge.inputs) == Tournament(answers, "reference").most_inputs == 4
     assert order_candidates(ranking) == [1, 0] and len(ranking.scores) == 2
-    assert {tuple(sorted(item.responses)) for item in judge.inputs} == {("2", "5"), ("5", "8")}
+    assert {tuple(sorted(texts_of(item))) for item in judge.inputs} == {("2", "5"), ("5", "8")}
     assert all("reference" not in item.context for item in judge.inputs)
     assert {-1} == {m.first if m.second != -1 else m.second for m in ranking.matches} - {0, 1}
     with pytest.raises(InputError, match="brings none"):
@@ -518,7 +519,7 @@ def rank_late(question: Listwise | Tournament, judge: Judge, text: str, **settin
     vars(judge).update(settings)
     [candidate] = make_group(text, context=question.candidates[0].context)
     late_ranking = asyncio.run(question.answer_late(ranking, candidate, judge))
-    assert all(text in item.responses for item in judge.inputs[input_count:])
+    assert all(text in texts_of(item) for item in judge.inputs[input_count:])
     return late_ranking
 
 

@@ -18,7 +18,7 @@ from autoj_reward.judge.make import make_judge
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.questions.choose import Choice, Choose
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Usage, Verdict
-from tests.judgements import compared, rated
+from tests.judgements import compared, rated, texts_of
 from tests.rollouts.test_job import Job, list_judged_texts, read_lines
 
 Score = float | None
@@ -49,9 +49,9 @@ class Judge:
 
     def answer(self, item: JudgeInput) -> Judgement:
         if item.protocol == "pairwise":
-            first, second = item.responses
+            first, second = texts_of(item)
             return compared(self.wins[first, second], usage=Usage(9, 0, LENGTH))
-        index = int(item.responses[0].split()[1])
+        index = int(item.responses[0].text.split()[1])
         if item.direct:
             return make_judgement(self.direct[index], Usage(9, 0, 1))
         return make_judgement(self.full[index][item.sample], Usage(9, 0, LENGTH))
@@ -64,7 +64,7 @@ class Judge:
     def list_critiques(self) -> list[tuple[int, int]]:
         """Return (candidate, sample) of every requested critique, in order."""
         return [
-            (int(item.responses[0].split()[1]), item.sample)
+            (int(item.responses[0].text.split()[1]), item.sample)
             for item in self.requests
             if item.protocol == "single" and not item.direct
         ]

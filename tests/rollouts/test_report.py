@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoj_reward.config import BestOfNConfig, RelativeConfig
+from autoj_reward.conversation import Prompt
 from autoj_reward.io.chart import curves, ticks
 from autoj_reward.io.markup import data_block, esc, num, plural
 from autoj_reward.io.rows import BadRows, QueryRow
@@ -58,7 +59,7 @@ def make_group(
 ) -> GroupResult:
     candidates = tuple(Candidate(query, f"{response}{n}") for n in range(len(judgements)))
     chosen = replace(Selection(0, "rating"), **selection)
-    return GroupResult(QueryRow(line, query), candidates, judgements, chosen)
+    return GroupResult(QueryRow(line, Prompt(query)), candidates, judgements, chosen)
 
 
 def render(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.conversation import Context, Turn
+from autoj_reward.conversation import Context, Prompt, Response
 from autoj_reward.errors import OutputError
 from autoj_reward.io.files import to_json, write_json, write_jsonl, write_text
 from autoj_reward.io.rows import QueryRow
@@ -48,7 +48,7 @@ def make_group(
     *judgements: Judgement, index: int = 0, rule: str = "rating", **selection: Any
 ) -> GroupResult:
     candidates = tuple(Candidate("q", f"r{i}", -float(i)) for i in range(len(judgements)))
-    row = QueryRow(7, "q", extra={"id": "a1", "tags": ("x", "y")})
+    row = QueryRow(7, Prompt("q"), extra={"id": "a1", "tags": ("x", "y")})
     return GroupResult(row, candidates, judgements, Selection(index, rule, **selection))
 
 
@@ -57,7 +57,7 @@ def make_group(
 
 def test_group_needs_one_judgement_a_candidate() -> None:
     with pytest.raises(ValueError, match="1 candidates with 0 judgements"):
-        GroupResult(QueryRow(1, "q"), (Candidate("q", "r"),), (), Selection(0, "only"))
+        GroupResult(QueryRow(1, Prompt("q")), (Candidate("q", "r"),), (), Selection(0, "only"))
 
 
 def test_group_needs_a_chosen_candidate_that_exists() -> None:
@@ -401,10 +401,11 @@ def write_part(folder: Path, *groups: Any) -> None:
 
 
 def test_a_shards_groups_come_back_as_they_were(tmp_path: Path) -> None:
-    context = Context({"reference": "r"}, (Turn("user", "q"),))
+    context = Context({"reference": "r"})
+    responses = Response("r0"), Response("r1")
     full = replace(
         make_group(rated(8, expected=7.5), make_failure(), comparisons=((0, 1, Verdict.TIE),)),
-        row=QueryRow(7, "q", ("r0", "r1"), extra={"id": ["a"]}, context=context),
+        row=QueryRow(7, Prompt("q"), responses, extra={"id": ["a"]}, context=context),
         shortlist=Shortlist((0, 1), (7.0, None)),
     )
     write_part(tmp_path, full, make_group(rated(1)))
@@ -435,7 +436,7 @@ def test_a_shards_part_brings_back_a_ranked_group() -> None:
     )
     candidates = (Candidate("q", "a"), Candidate("q", "b"))
     group = GroupResult(
-        QueryRow(1, "q"),
+        QueryRow(1, Prompt("q")),
         candidates,
         (rated(1), rated(2)),
         Selection(1, "relative"),
@@ -448,7 +449,7 @@ def test_a_shards_part_brings_back_rubric_scores() -> None:
     item = RubricItem("Is short", 2.0, "optional", tags=("style",))
     judgements = (rated(1),)
     score = RubricScore(0.5, "", (ItemVerdict(item, 0.5, "Yes"),), judgements)
-    row = QueryRow(1, "q", context=Context(rubric=(item,)))
-    candidates = (Candidate("q", "a", context=row.context),)
+    row = QueryRow(1, Prompt("q"), rubric=(item,))
+    candidates = (Candidate("q", "a", rubric=row.rubric),)
     group = GroupResult(row, candidates, judgements, Selection(0, "only"), rubrics=(score,))
     assert Records(io.BytesIO(pickle.dumps(group))).load() == group

@@ -11,6 +11,7 @@ import pytest
 import ray
 
 from autoj_reward.config import BestOfNConfig, JudgeConfig, PolicyConfig, ReplicaConfig
+from autoj_reward.conversation import Prompt
 from autoj_reward.engine.base import Generation
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import EngineUnavailable
@@ -43,11 +44,11 @@ async def test_progress_moves_with_each_response_and_back_with_a_lost_replica(
     monkeypatch.setattr(sampling, "open_policy", open_lost)
     journal = Journal(tmp_path / "journal.sqlite")
     sampler = Sampler(PolicyConfig(kind="fake", n=2), journal, None, moves.append)
-    same, again = await asyncio.gather(sampler.sample("q"), sampler.sample("q"))
+    same, again = await asyncio.gather(sampler.sample(Prompt("q")), sampler.sample(Prompt("q")))
     assert same == again and not isinstance(same, str)
     assert (same.responses, same.logprobs) == (("a", "b"), (-1.0, -2.0))
     assert moves == [1, -1, 1, 1] and calls == ["q", "q"]
-    await sampler.sample("q")  # from the journal
+    await sampler.sample(Prompt("q"))  # from the journal
     assert moves[4:] == [2] and len(calls) == 2
     journal.close()
 

@@ -54,10 +54,10 @@ class Stub(Backend):
             while self.gate and not self.gate.is_set():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             for index, item in enumerate(items):
-                if self.error and item.responses[0] == "error":
+                if self.error and item.responses[0].text == "error":
                     raise self.error
                 if item.protocol == "single":
-                    yield index, rated(len(item.responses[0]), judge="stub")
+                    yield index, rated(len(item.responses[0].text), judge="stub")
                 else:
                     yield index, compared(Verdict.FIRST, judge="stub")
         except asyncio.CancelledError:
@@ -784,7 +784,7 @@ def test_the_wait_for_the_engine_has_a_metric_of_its_own() -> None:
     class Queueing(Stub):
         async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
             for index, item in enumerate(items):
-                usage = Usage(latency_s=0.5, queued_s=float(len(item.responses[0])))
+                usage = Usage(latency_s=0.5, queued_s=float(len(item.responses[0].text)))
                 yield index, rated(5, judge="stub", usage=usage)
 
     app = make_service(Queueing())

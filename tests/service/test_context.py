@@ -17,10 +17,10 @@ from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.client.remote import HttpBackend
 from autoj_reward.config import JudgeConfig
 from autoj_reward.config.models import MAX_TEXT_CHARS
-from autoj_reward.conversation import Turn, to_plain_text
+from autoj_reward.conversation import Prompt, Turn, to_plain_text
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.service.api import Service, make_app
-from autoj_reward.types import Candidate, JudgeInput, Judgement, Verdict, after
+from autoj_reward.types import Candidate, JudgeInput, Judgement, Verdict
 from tests.judgements import compared, rated
 from tests.reference_format import write_reference_format
 from tests.service.test_api import Stub, call_app, make_service, metric, serving
@@ -136,7 +136,10 @@ class TurnEcho(Stub):
 
     async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
         for index, item in enumerate(items):
-            critique = " | ".join(f"{turn.role} {turn.text}" for turn in item.turns) or item.query
+            critique = (
+                " | ".join(f"{turn.role} {turn.text}" for turn in item.prompt.turns)
+                or item.prompt.text
+            )
             is_single = item.protocol == "single"
             answer = rated(5) if is_single else compared(Verdict.FIRST)
             yield index, replace(answer, critique=critique, judge="stub")
@@ -182,7 +185,7 @@ def test_a_clients_conversations_cross_the_wire_in_any_order() -> None:
 
     async def ask(port: int) -> list[Judgement]:
         backend = await HttpBackend.connect(f"http://127.0.0.1:{port}", "secret", 60)
-        candidates = [after(odd, "r"), Candidate(forged, "r")]
+        candidates = [Candidate(Prompt.of(odd), "r"), Candidate(forged, "r")]
         try:
             return await JudgeClient(backend, limits=ClientLimits(deadline_s=60)).rate(candidates)
         finally:

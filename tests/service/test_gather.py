@@ -16,6 +16,7 @@ from autoj_reward.service import gather
 from autoj_reward.service.gather import KEPT_S, LATE_FLAG, PARTIAL_FLAG, Gatherer
 from autoj_reward.service.metrics import Metrics
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome
+from tests.judgements import texts_of
 
 RATINGS = {"good": 9, "fair": 5, "poor": 2}
 PAIRS = RelativeConfig(by="comparisons", schedule="all")
@@ -139,7 +140,7 @@ async def test_a_late_member_is_judged_beside_the_others(bench: Bench) -> None:
     [middle] = await gather_answers(await bench.send("good one", size=4))
     assert middle.flags == (LATE_FLAG,) and middle.rating is not None
     new = bench.judged_inputs[input_count:]
-    assert new and all("good one" in item.responses for item in new)
+    assert new and all("good one" in texts_of(item) for item in new)
     assert middle.usage.tokens_out >= max(low.usage.tokens_out, high.usage.tokens_out)
     assert await gather_answers(await bench.send("good one", size=4)) == [middle]
     assert len(bench.judged_inputs) == input_count + len(new) and bench.count_members("late") == 2

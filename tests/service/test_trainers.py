@@ -131,7 +131,7 @@ def test_a_spent_budget_is_that_runs_own(post: Any) -> None:
 
 def rule(candidate: Candidate) -> float:
     """Raise on `lost`, as the judge fails on it, and on `bug`; else return 0.5."""
-    if candidate.response in ("bug", "lost"):
+    if candidate.response.text in ("bug", "lost"):
         raise ValueError("no such thing")
     return 0.5
 

@@ -187,7 +187,7 @@ def test_master_keys_leave_no_record(tmp_path: Path) -> None:
     history = train(make_config(judge, {"judge": make_judge(strict, steps)}, journal=path), steps)
     assert history[-1]["audit/canary"] == 0
     entries = Reader(path).newer(1000, lambda keys: {})
-    texts = [entry.item.responses[0] for entry in entries]
+    texts = [entry.item.responses[0].text for entry in entries]
     assert sorted(texts) == sorted(write_answer(*row) for step in steps for row in [*step, *step])
 
 

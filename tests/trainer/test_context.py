@@ -33,7 +33,7 @@ Make = Callable[..., RewardModel]
 
 
 def longer_than_its_reference(candidate: Candidate) -> float:
-    return float(len(candidate.response) > len(candidate.context["reference"]))
+    return float(len(candidate.response.text) > len(candidate.context["reference"]))
 
 
 @pytest.fixture

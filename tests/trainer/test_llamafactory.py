@@ -40,7 +40,11 @@ def test_a_text_is_split_where_its_response_begins(template: str, said: str) -> 
     prompt, end = TEMPLATES[template]
     for text in (prompt + said + end, prompt + said):
         candidate = split_text(text)
-        assert (candidate.query, candidate.response, candidate.unusable) == ("Why?", said, "")
+        assert (candidate.prompt.text, candidate.response.text, candidate.unusable) == (
+            "Why?",
+            said,
+            "",
+        )
 
 
 @pytest.mark.parametrize(

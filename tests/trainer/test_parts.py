@@ -41,19 +41,19 @@ def brief(candidate: Candidate) -> float | None:
         "numpy": np.float32(0.5),
         "truth": np.bool_(True),
     }
-    if candidate.response == "bug":
+    if candidate.response.text == "bug":
         raise KeyError("no such field")
-    value: float | None = values.get(candidate.response, 1.0)
+    value: float | None = values.get(candidate.response.text, 1.0)
     return value
 
 
 async def prompt(candidate: Candidate) -> float:
     await asyncio.sleep(0)
-    return float(len(candidate.response))
+    return float(len(candidate.response.text))
 
 
 async def endless(candidate: Candidate) -> float:
-    if candidate.response == "slow":
+    if candidate.response.text == "slow":
         await asyncio.Event().wait()
     return 1.0
 
@@ -72,8 +72,8 @@ RAISED: dict[str, type[BaseException]] = {
 
 
 def ending(candidate: Candidate) -> float:
-    if candidate.response in RAISED:
-        raise RAISED[candidate.response](1)
+    if candidate.response.text in RAISED:
+        raise RAISED[candidate.response.text](1)
     return 1.0
 
 
@@ -90,7 +90,7 @@ GO_ON = threading.Event()
 
 
 def hung(candidate: Candidate) -> float:
-    if candidate.response.startswith("hang"):
+    if candidate.response.text.startswith("hang"):
         GO_ON.wait()
     return 1.0
 

@@ -131,7 +131,7 @@ distributed.destroy_process_group()
 
 def score_length(candidate: Candidate) -> float | None:
     """Return the length of a response as the number of a part; None for `lost`."""
-    return None if candidate.response == "lost" else float(len(candidate.response))
+    return None if candidate.response.text == "lost" else float(len(candidate.response.text))
 
 
 def make_cases(items_file: Path) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:

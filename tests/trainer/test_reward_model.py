@@ -31,6 +31,7 @@ from autoj_reward.config import (
     ShapingConfig,
 )
 from autoj_reward.config.urls import parse_base_url
+from autoj_reward.conversation import Response
 from autoj_reward.errors import (
     AutojError,
     BudgetExceeded,
@@ -43,7 +44,7 @@ from autoj_reward.models.spec import judge_spec
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer import verl
 from autoj_reward.trainer.openrlhf import get_reward, split
-from autoj_reward.trainer.prompts import query_text, read_response
+from autoj_reward.trainer.prompts import query_text
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import row_rewards
 from autoj_reward.trainer.stats import batch_metrics
@@ -234,17 +235,17 @@ def test_the_query_of_a_prompt(prompt: Any, text: str) -> None:
 
 
 def test_the_response_of_a_completion() -> None:
-    assert read_response("plain", "final") == "plain"
+    assert Response.of("plain", "final").text == "plain"
     messages = [{"role": "assistant", "content": "a"}, {"role": "tool", "content": "x"}]
     assert (
-        str(read_response([*messages, {"role": "assistant", "content": "b"}], "assistant"))
+        Response.of([*messages, {"role": "assistant", "content": "b"}], "assistant").text
         == "a\n\nb"
     )
-    assert read_response([], "assistant") == ""
+    assert Response.of([], "assistant").text == ""
     call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
     result = {"role": "tool", "content": "x"}
-    assert str(read_response([call, result, call], "assistant")) == "[calls f {}]\n\n[calls f {}]"
-    assert read_response([call], "final") == "[calls f {}]"
+    assert Response.of([call, result, call], "assistant").text == "[calls f {}]\n\n[calls f {}]"
+    assert Response.of([call], "final").text == "[calls f {}]"
 
 
 @pytest.mark.parametrize("bad", [[{"content": "x"}], ["x"], [{"role": "user", "content": 5}]])
@@ -288,7 +289,7 @@ def test_grpo_logs_the_same_names_every_time(reward: RewardModel) -> None:
 
 def test_a_completion_of_tool_calls_alone_is_flagged(reward: RewardModel) -> None:
     call = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
-    text = str(read_response([call, call], "assistant"))
+    text = Response.of([call, call], "assistant").text
     rewards = reward.rewards_now(make_candidates(text, f"{text}\nDone."))
     assert ["empty_response" in r.judgement.flags for r in rewards] == [True, False]
 
@@ -487,7 +488,7 @@ def test_one_query_with_two_references_is_two_groups(tmp_path: Path) -> None:
         ]
         assert model.numbers(model.rewards_now(with_lost), with_lost)[2] == 0.0  # d alone, whitened
         # A group id names the group, whatever the context.
-        grouped = [Candidate(c.query, c.response, None, "g", c.context) for c in candidates]
+        grouped = [Candidate(c.prompt.text, c.response, None, "g", c.context) for c in candidates]
         values = [r.value for r in model.rewards_now(grouped)]
         assert values == pytest.approx([-1.095, -0.548, 0.548, 1.095], abs=1e-3)
         with pytest.raises(ConfigError, match="one response of 'q'"):

@@ -75,7 +75,7 @@ def test_a_response_loses_its_end_of_turn_alone(case: str) -> None:
     response, stripped = ENDS[case]
     assert strip_end_token(response) == stripped
     for prompt, _ in PROMPTS.values():
-        assert split(prompt + response, prompt).response == stripped
+        assert split(prompt + response, prompt).response.text == stripped
 
 
 def test_a_prompt_that_decoding_has_changed() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from autoj_reward.conversation import Response
 from autoj_reward.errors import InputError
-from autoj_reward.trainer.prompts import query_text, read_response
+from autoj_reward.trainer.prompts import query_text
 
 
 def make_messages(content: Any, role: str = "assistant") -> list[Any]:
@@ -38,7 +39,7 @@ TEXTS: dict[str, tuple[Any, str]] = {
 def test_what_a_message_says(case: str) -> None:
     content, text = TEXTS[case]
     assert query_text(make_messages(content, "user")) == text
-    assert read_response(make_messages(content), "assistant") == text
+    assert Response.of(make_messages(content), "assistant").text == text
 
 
 WRONG: dict[str, tuple[Any, str]] = {
@@ -60,4 +61,4 @@ def test_what_is_no_message_is_named(case: str) -> None:
     with pytest.raises(InputError, match=words):
         query_text(turns)
     with pytest.raises(InputError, match=words):
-        read_response(turns, "assistant")
+        Response.of(turns, "assistant")

@@ -175,9 +175,13 @@ def test_grpo_rewards_each_row_by_its_rubric(tmp_path: Path, policy: str) -> Non
         )
         trainer.train()
         recent = reward.recent()
-    expected = [score_by_rubric(candidate.query, candidate.response) for candidate, _ in recent]
+    expected = [
+        score_by_rubric(candidate.prompt.text, candidate.response.text) for candidate, _ in recent
+    ]
     assert [row_reward.value for _, row_reward in recent] == pytest.approx(expected)
-    assert {candidate.query for candidate, _ in recent} == set(QUERIES) and len(set(expected)) > 2
+    assert {candidate.prompt.text for candidate, _ in recent} == set(QUERIES) and len(
+        set(expected)
+    ) > 2
     assert read_log(trainer, "rewards/judge/mean") == pytest.approx([sum(expected) / 16])
     assert read_log(trainer, "rubric/abstained") == [0.0]
 
@@ -421,7 +425,7 @@ def test_ppo_judges_what_trl_trains_on(tokenizer: Any, reward: RewardModel) -> N
     rows = [row + [pad] * (max(map(len, rows)) - len(row)) for row in rows]
     judge = PPOReward(reward, tokenizer, {tuple(ids): "Why?"})
     get_reward(judge, torch.tensor(rows), pad, len(ids) + 1)
-    assert [candidate.response for candidate, _ in reward.recent()] == [" Light."] * 3 + [""]
+    assert [candidate.response.text for candidate, _ in reward.recent()] == [" Light."] * 3 + [""]
 
 
 @pytest.mark.training
@@ -431,7 +435,7 @@ def test_ppo_on_queries_that_spell_the_pad_token(
     pad = tokenizer.pad_token
     queries = [f"What is {pad}?", f"{pad} What is that?", "What is ?", " What is that?"]
     Ppo(tokenizer, reward, tmp_path, queries, total_episodes=32).trainer.train()
-    judged_queries = [candidate.query for candidate, _ in reward.recent()]
+    judged_queries = [candidate.prompt.text for candidate, _ in reward.recent()]
     assert sorted(judged_queries) == sorted(queries * 8)
 
 

@@ -19,7 +19,7 @@ QUERIES = ["Why is the sky blue?", "Name a river.", "Say hello.", "Count to thre
 
 def short(candidate: Candidate) -> float | None:
     """Return the length of a response; None for a response of an odd length."""
-    length = len(candidate.response)
+    length = len(candidate.response.text)
     return None if length % 2 else float(length)
 
 

@@ -220,7 +220,7 @@ def test_verl_trains_on_nan() -> None:
 
 def brevity(candidate: Candidate) -> float:
     """Part of a reward, with a range a hundred times smaller than the judge's."""
-    return 0.01 * ("brief" in candidate.response)
+    return 0.01 * ("brief" in candidate.response.text)
 
 
 @pytest.mark.parametrize("name", ["gdpo", "naive", "JudgeRewardManager"])

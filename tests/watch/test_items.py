@@ -10,7 +10,6 @@ import pytest
 
 from autoj_reward import Candidate, JudgeConfig, RewardConfig, RewardModel
 from autoj_reward.config import RubricConfig
-from autoj_reward.conversation import Context
 from autoj_reward.io.claims import judged_by
 from autoj_reward.questions.rubric import RubricScore, ScoreRubric
 from autoj_reward.rubric_items import RubricItem, read_items
@@ -127,7 +126,7 @@ def test_all_items_of_a_long_rubric_are_shown_and_each_once(
             "checklist",
             QUERY,
             (GOOD,),
-            context=Context(rubric=(RubricItem(f"Criterion {n:02}"),)),
+            items=(RubricItem(f"Criterion {n:02}"),),
             points=(2.0,) if n else (),
         )
         judgement = Judgement(Outcome.OK, readings=(Reading("item_1", "Yes", 1.0),), judge=JUDGE)
@@ -158,9 +157,8 @@ def test_the_journal_of_a_trainer_shows_its_items(
         rubric=RubricConfig(by="items"),
         journal=tmp_path / "journal.sqlite",
     )
-    context = Context(rubric=ITEMS)
     with RewardModel(config) as model:
-        model.rewards_now([Candidate(QUERY, response, context=context) for response in (GOOD, BAD)])
+        model.rewards_now([Candidate(QUERY, response, rubric=ITEMS) for response in (GOOD, BAD)])
     candidates = list_candidates(read_answers(tmp_path))
     items = {
         name: [(item["points"], item["answer"]) for item in candidate["rubric"]]

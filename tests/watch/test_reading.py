@@ -16,6 +16,7 @@ from autoj_reward.errors import JournalError
 from autoj_reward.journal import Journal
 from autoj_reward.journal.reading import Entry, Reader
 from autoj_reward.types import Outcome
+from tests.judgements import texts_of
 from tests.watch.conftest import JUDGE, Record
 
 KILLED = """
@@ -45,7 +46,7 @@ class Caller:
         for _ in range(looks):
             new_entries = self.reader.newer(limit, self.find_times)
             self.entries |= {entry.key: entry for entry in new_entries}
-            responses += [entry.item.responses[0] for entry in new_entries]
+            responses += [entry.item.responses[0].text for entry in new_entries]
         return responses
 
 
@@ -67,8 +68,8 @@ def test_what_is_new_while_it_is_written(record: Record, caller: Caller) -> None
     assert caller.look(looks=3) == []
     record.rate("q", "r5", 6, critique="later")
     assert caller.look() == ["r5"]
-    [entry] = [entry for entry in caller.entries.values() if entry.item.responses == ("r5",)]
-    assert (entry.judge, entry.item.query, entry.judgement.critique) == (JUDGE, "q", "later")
+    [entry] = [entry for entry in caller.entries.values() if texts_of(entry.item) == ("r5",)]
+    assert (entry.judge, entry.item.prompt.text, entry.judgement.critique) == (JUDGE, "q", "later")
 
 
 def test_a_failure_that_was_judged_again(record: Record, caller: Caller) -> None:

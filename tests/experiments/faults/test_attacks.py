@@ -11,7 +11,7 @@ import pytest
 from autoj_reward.config import JudgeConfig, OverLong
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.formats.read import WrittenVerdict
-from autoj_reward.formats.render import Prompt, render
+from autoj_reward.formats.render import RenderedPrompt, render
 from autoj_reward.formats.schema import JudgeFormat, load_format, parse_rating
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.types import JudgeInput, Judgement, Outcome, Verdict
@@ -45,7 +45,9 @@ class Judge(Engine):
 
     async def close(self) -> None: ...
 
-    async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
+    async def prepare(
+        self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
+    ) -> Prepared:
         return Prepared(prompt)
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:

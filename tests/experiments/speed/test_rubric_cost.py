@@ -7,7 +7,6 @@ from pathlib import Path
 
 import yaml
 
-from autoj_reward.conversation import context_of
 from experiments.speed.rubric_cost import (
     PARTS,
     RubricCostConfig,
@@ -48,8 +47,8 @@ def test_computed_tokens_are_those_that_no_cache_held() -> None:
 def test_responses_share_no_beginning_and_have_the_wanted_length() -> None:
     config = RubricCostConfig(output=Path("out"), item_words=20, response_words=50)
     first, other = (make_response(config, mark, 3) for mark in ("a 1", "a 2"))
-    assert first.query.split()[:2] != other.query.split()[:2]
-    assert first.response.split()[:2] != other.response.split()[:2]
-    assert len(first.response.split()) == 50
-    criteria = [item.criterion for item in context_of(first.context).rubric]
+    assert first.prompt.text.split()[:2] != other.prompt.text.split()[:2]
+    assert first.response.text.split()[:2] != other.response.text.split()[:2]
+    assert len(first.response.text.split()) == 50
+    criteria = [item.criterion for item in first.rubric]
     assert len(set(criteria)) == 3 and {len(criterion.split()) for criterion in criteria} == {20}

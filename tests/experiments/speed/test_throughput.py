@@ -60,8 +60,8 @@ def make_result(**parts: Any) -> dict[str, Any]:
 def test_every_candidate_is_new_and_every_mark_is_other_work() -> None:
     first, other = made_candidates("1a", 5, 8), made_candidates("1b", 5, 8)
     assert len(first) == len(set(first)) == 40
-    assert len({c.query for c in first}) == 5
-    assert not {c.query for c in first} & {c.query for c in other}
+    assert len({c.prompt.text for c in first}) == 5
+    assert not {c.prompt.text for c in first} & {c.prompt.text for c in other}
     assert [c.response for c in first] == [c.response for c in other]
     assert first == made_candidates("1a", 5, 8)
 
@@ -80,7 +80,7 @@ async def test_sides_take_turns_and_none_sees_the_same_work_twice() -> None:
     rounds_by_side = await alternate(sides, 3, lambda mark: made_candidates(mark, 1, 6))
     assert "".join(name for name, _ in calls) == "xyz" + "xyz" + "yzx" + "zxy"
     assert [len(candidates) for _, candidates in calls] == [WARM_UP] * 3 + [6] * 9
-    queries = [candidates[0].query for _, candidates in calls]
+    queries = [candidates[0].prompt.text for _, candidates in calls]
     assert len(set(queries)) == len(queries)
     assert {name: len(rounds) for name, rounds in rounds_by_side.items()} == {
         "x": 3,
