@@ -358,7 +358,7 @@ async def test_a_service_with_a_full_disk_refuses_until_there_is_room(
         base_url="http://service",
         headers={"Authorization": "Bearer secret"},
     ) as http:
-        body = {"candidates": [{"query": c.prompt.text, "response": c.response} for c in LONG]}
+        body = {"candidates": [{"query": c.prompt.text, "response": c.response.text} for c in LONG]}
         for _ in range(3):
             refusal = await http.post("/v1/score", json=body)
             assert refusal.status_code == 503 and refusal.headers["retry-after"] == "1"

@@ -71,13 +71,17 @@ judgements = st.one_of(
 inputs = st.builds(
     JudgeInput,
     protocol=st.sampled_from(["single", "pairwise", "of your own"]),
-    query=texts,
+    prompt=st.one_of(
+        st.builds(Prompt, texts),
+        st.lists(st.builds(Turn, st.sampled_from(["user", "bot"]), texts), max_size=2).map(
+            Prompt.of
+        ),
+    ),
     responses=st.lists(texts, min_size=1, max_size=2).map(tuple),
     sample=st.integers(0, 63),
     context=st.builds(
         Context,
         st.dictionaries(st.sampled_from(["reference", "rubric"]), texts, max_size=2),
-        st.lists(st.builds(Turn, st.sampled_from(["user", "bot"]), texts), max_size=2).map(tuple),
     ),
 )
 

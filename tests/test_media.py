@@ -200,7 +200,7 @@ def test_a_best_of_n_job_chooses_among_the_others(tmp_path: Path) -> None:
     reader = Reader(output / "journal.sqlite")
     entries = [entry for entry in reader.newer(1000, lambda keys: {}) if not entry.judgement.ok]
     assert not reader.damaged
-    assert {entry.item.responses[0] for entry in entries} >= {"a cat", "a dog"}
+    assert {entry.item.responses[0].text for entry in entries} >= {"a cat", "a dog"}
 
 
 def test_a_legacy_function_call_is_a_tool_call() -> None:

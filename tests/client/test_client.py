@@ -652,7 +652,7 @@ async def test_while_a_judge_is_replaced_each_answer_is_on_record_under_its_own_
     tmp_path: Path,
 ) -> None:
     def answer(item: JudgeInput) -> Judgement:
-        return rated(3, judge=f"judge {item.responses[0]}")
+        return rated(3, judge=f"judge {item.responses[0].text}")
 
     journal = Journal(tmp_path / "j.sqlite")
     await JudgeClient(Stub(answer), journal=journal).rate([Candidate("q", r) for r in "ab"])

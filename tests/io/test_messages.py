@@ -46,7 +46,7 @@ RATED: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_the_last_turn_is_rated(case: str, tmp_path: Path) -> None:
     row, query, response = RATED[case]
     source = write_rows(tmp_path, row | {"answer": 4})
-    result = read_texts(source, "query", "response", asked=[ContextColumn("reference", "answer")])
+    result = read_texts(source, "response", asked=[ContextColumn("reference", "answer")])
     [text_row] = result.rows
     assert texts_in(text_row) == (query, response) and text_row.context["reference"] == "4"
     assert text_row.fields == row | {"answer": 4}
@@ -55,7 +55,7 @@ def test_the_last_turn_is_rated(case: str, tmp_path: Path) -> None:
 
 def test_pairs_and_prompts(tmp_path: Path) -> None:
     pair = {"prompt": [USER, SAID, MORE], "response_1": "a", "response_2": "b"}
-    [text_row] = read_texts(write_rows(tmp_path, pair), "query", "response_1", "response_2").rows
+    [text_row] = read_texts(write_rows(tmp_path, pair), "response_1", "response_2").rows
     assert texts_in(text_row) == (QUERY, "a", "b") and len(text_row.prompt.turns) == 3
     rows = read_queries(
         write_rows(
@@ -85,7 +85,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_conversations_are_named(case: str, tmp_path: Path) -> None:
     row, field, reason = BAD[case]
-    result = read_texts(write_rows(tmp_path, {"messages": [USER, SAID]}, row), "query", "response")
+    result = read_texts(write_rows(tmp_path, {"messages": [USER, SAID]}, row), "response")
     assert len(result.rows) == 1
     [bad] = result.bad
     assert (bad.line, bad.field) == (2, field) and reason in bad.reason
@@ -97,9 +97,9 @@ def test_a_table_of_conversations(tmp_path: Path) -> None:
     calls = {"role": "assistant", "content": None, "tool_calls": [call]}
     talk = [USER, calls, {"role": "tool", "content": "4"}, SAID]
     pq.write_table(pa.Table.from_pylist([{"messages": talk}]), tmp_path / "in.parquet")
-    [row] = read_texts(str(tmp_path / "in.parquet"), "query", "response").rows
+    [row] = read_texts(str(tmp_path / "in.parquet"), "response").rows
     assert isinstance(row, TextRow) and texts_in(row)[1] == "Hello"
     assert "[calls add {}]" in texts_in(row)[0]
     pq.write_table(pa.table({"messages": ["a"], "x": [1]}), tmp_path / "in.parquet")
     with pytest.raises(InputError, match="no column query, response; its columns are messages, x"):
-        read_texts(str(tmp_path / "in.parquet"), "query", "response")
+        read_texts(str(tmp_path / "in.parquet"), "response")

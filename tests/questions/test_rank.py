@@ -81,9 +81,9 @@ class Judge:
         return [self._make_judgement(item) for item in items]
 
     def _make_judgement(self, item: JudgeInput) -> Judgement:
-        if set(item.responses) & set(self.fails):
+        if set(texts_of(item)) & set(self.fails):
             return Judgement(Outcome.UNPARSABLE, reason="scripted")
-        rng = random.Random(repr(item.responses))
+        rng = random.Random(repr(texts_of(item)))
         worths = [self.taste(text) + rng.gauss(0, self.noise) for text in texts_of(item)]
         if item.protocol == PAIRWISE:
             return self._make_verdict(worths[0] - worths[1] + self.place)
@@ -139,7 +139,7 @@ def test_orders_bring_each_response_early_midway_and_late() -> None:
     judge = Judge()
     rank_listwise(judge, make_group(*"123456"), orders=3)
     for text in "123456":
-        places = sorted(item.responses.index(text) // 2 for item in judge.inputs)
+        places = sorted(texts_of(item).index(text) // 2 for item in judge.inputs)
         assert places == [0, 1, 2]
 
 
@@ -396,7 +396,7 @@ def test_a_planted_verdict_that_makes_comparisons_fail_costs_its_response_alone(
         def _make_judgement(self, item: JudgeInput) -> Judgement:
             if "9 plant" not in texts_of(item):
                 return super()._make_judgement(item)
-            place = item.responses.index("9 plant") + 1
+            place = texts_of(item).index("9 plant") + 1
             flags = (PLANTED_FLAG, planted_flag(place, 2))
             return Judgement(Outcome.UNPARSABLE, reason="quoted", flags=flags)
 

@@ -31,8 +31,8 @@ async def test_progress_moves_with_each_response_and_back_with_a_lost_replica(
     moves, calls = list[int](), list[str]()
 
     class Lost:
-        async def batches(self, prompt: str) -> Batches:
-            calls.append(prompt)
+        async def batches(self, prompt: Prompt) -> Batches:
+            calls.append(prompt.text)
             yield [(1, Generation("b", logprob=-2.0))]
             if len(calls) == 1:
                 raise EngineUnavailable("the replica was lost")
@@ -60,7 +60,7 @@ def test_a_query_is_judged_while_the_next_one_is_sampled(
     batches, answer = PolicyReplica.batches, FakeEngine._log
 
     async def wait_for_the_judge(self: PolicyReplica, prompt: Any) -> Batches:
-        if prompt == "second":
+        if prompt.text == "second":
             await first_judged.wait()
         async for batch in batches(self, prompt):
             yield batch
