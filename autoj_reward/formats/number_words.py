@@ -1,6 +1,7 @@
 """Numbers in words: English words, Roman and Chinese numerals from 0 to 999, in folded text.
 
-Each pattern allows look-alikes of a letter, and one symbol between two letters; see `fold`.
+Each pattern allows look-alikes of a letter, and up to two symbols between two letters; see
+`fold`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from functools import lru_cache
 
 from autoj_reward.formats.fold import OTHER, SYMBOLS, fold
 
-BETWEEN = f"[{re.escape(SYMBOLS)}]?"
+BETWEEN = f"[{re.escape(SYMBOLS)}]{{0,2}}"
 """Pattern of what may stand between two letters of a word."""
-_BETWEEN_DIGITS = f"[{re.escape(SYMBOLS.replace('.', ''))}]?"
+_BETWEEN_DIGITS = f"[{re.escape(SYMBOLS.replace('.', ''))}]{{0,2}}"
 END = rf"(?![-.]?[0-9a-z{OTHER}])"
 """Pattern of the end of a label."""
 ZEROS = f"[0o{OTHER}]{{0,8}}0*+"
@@ -45,11 +46,11 @@ _SMALL = {
 }
 """Words of the numbers up to ten: English, Roman (there is none for zero), Chinese."""
 _ADDED = (
-    *("5", "point5", "点5", "點5", "12", "and12", "frac12"),
+    *("point5", "点5", "點5", "1/2", "and1/2", "frac12"),
     *("half", "andhalf", "andahalf", "and1half"),
-    *("半", "点半", "點半", "个半", "個半", "分半", "又12", "又2分之1"),
+    *("半", "点半", "點半", "个半", "個半", "分半", "又1/2", "又2分之1"),
 )
-"""Texts that add a half after a whole number. Folding leaves only the digits of `1/2`."""
+"""Texts that add a half after a whole number, beside a decimal point and a 5."""
 
 
 def english_words(number: str) -> tuple[str, ...]:
@@ -98,7 +99,15 @@ def _make_alike_pattern(char: str) -> str:
     return f"[{LIKE.get(char, char)}{other}]"
 
 
-HALF = f"{BETWEEN}(?:{'|'.join(map(make_word_pattern, _ADDED))}){ZEROS}"
+def _make_added_pattern(text: str) -> str:
+    # A row of a matrix, `[[9, 1, 2]]`, has no slash.
+    return f"{BETWEEN}/{BETWEEN}".join(map(make_word_pattern, text.split("/")))
+
+
+HALF = (
+    rf"(?:[.\n]{make_word_pattern('5')}|{BETWEEN}(?:{'|'.join(map(_make_added_pattern, _ADDED))}))"
+    + ZEROS
+)
 """Pattern of the texts that add a half to a whole number."""
 
 
@@ -159,10 +168,10 @@ ANY = (
 """Pattern of any number in words, half points included."""
 
 
-@lru_cache(maxsize=1)
-def _compile_systems() -> tuple[tuple[re.Pattern[str], str], ...]:
+@lru_cache(maxsize=64)
+def _compile_systems(closing: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     """Return the pattern of each kind of numerals with each ending, and what the ending adds."""
-    endings = ((END, ""), (HALF + END, ".5"))
+    endings = ((END + closing, ""), (HALF + END + closing, ".5"))
     return tuple(
         (re.compile(f"(?:{pattern}){ending}"), added)
         for pattern in _SYSTEMS
@@ -170,10 +179,13 @@ def _compile_systems() -> tuple[tuple[re.Pattern[str], str], ...]:
     )
 
 
-def find_numbers(text: str, start: int) -> set[str]:
-    """Return the numbers that stand in words at a place, in digits. `nine and a half` is 9.5."""
+def find_numbers(text: str, start: int, closing: str) -> set[str]:
+    """Return the numbers that stand in words at a place, in digits. `nine and a half` is 9.5.
+
+    closing: pattern of what must follow a number.
+    """
     numbers = set[str]()
-    for pattern, added in _compile_systems():
+    for pattern, added in _compile_systems(closing):
         match = pattern.match(text, start)
         if match and (amounts := {name for name, part in match.groupdict().items() if part}):
             numbers.add(f"{_add_up(amounts)}{added}")

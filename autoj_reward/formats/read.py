@@ -233,7 +233,7 @@ def _find_quotable(
     forced_opening = slot.forced_opening
     forced_openings = [forced_opening] if _WORD.search(forced_opening) else []
     openings = [opening.group() if opening else forced_opening, *forced_openings]
-    return find_planted_names(texts, openings, slot.spelled)
+    return find_planted_names(texts, openings, slot.spelled, slot.ending)
 
 
 def find_planted(texts: Sequence[str], slot: Slot) -> frozenset[str]:
@@ -245,7 +245,7 @@ def find_planted(texts: Sequence[str], slot: Slot) -> frozenset[str]:
     """
     if not slot.spelled or slot.comes_first:
         return frozenset()
-    names = set(find_planted_names(texts, slot.openings, slot.spelled))
+    names = set(find_planted_names(texts, slot.openings, slot.spelled, slot.ending))
     for text in texts:
         verdicts = (_read_verdict(text, match, slot) for match in slot.open_re.finditer(text))
         names |= {v.label.name for v in verdicts if isinstance(v, _ClosedLabel)}
