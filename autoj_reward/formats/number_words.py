@@ -32,19 +32,18 @@ _TEENS = (
     *("eighteen", "nineteen"),
 )
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_ROMAN = (
-    ("c", "cc", "ccc", "cd", "d", "dc", "dcc", "dccc", "cm"),
-    ("x", "xx", "xxx", "xl", "l", "lx", "lxx", "lxxx", "xc"),
-    ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix"),
-)
-"""Roman numerals of hundreds, tens and ones."""
+_ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x")
+"""Roman numerals of the numbers up to ten."""
+_ROMAN_AMOUNTS = {"i": 1, "1": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
 _CHINESE = "零一二三四五六七八九"
 _SMALL = {
     "0": ("zero", "零"),
-    **{str(n): (_ONES[n - 1], _ROMAN[-1][n - 1], _CHINESE[n]) for n in range(1, 10)},
+    **{str(n): (_ONES[n - 1], _ROMAN[n - 1], _CHINESE[n]) for n in range(1, 10)},
+    "4": ("four", "iv", "iiii", "四"),
+    "9": ("nine", "ix", "viiii", "九"),
     "10": ("ten", "x", "十"),
 }
-"""Words of the numbers up to ten: English, Roman (there is none for zero), Chinese."""
+"""Words of the numbers up to ten: English, Roman (there is none for zero), Chinese last."""
 _ADDED = (
     *("point5", "点5", "點5", "1/2", "and1/2", "frac12"),
     *("half", "andhalf", "andahalf", "and1half"),
@@ -131,15 +130,20 @@ def _make_english_pattern() -> str:
 
 
 def _make_roman_pattern() -> str:
-    parts = []
-    for kind, unit, numerals in zip(
-        ("hundreds", "tens", "ones"), (100, 10, 1), _ROMAN, strict=True
-    ):
-        amounts = {unit * n: numeral for n, numeral in enumerate(numerals, 1)}
-        parts.append(f"{_name_amounts(kind, amounts)}?")
-    # L is 50, and I, which looks like it, is 1. A letter that may stand for any is none of both.
-    pattern = "(?=[a-z1])" + BETWEEN.join(parts).replace("[l1i", "[l")
-    return pattern.replace(OTHER, "")
+    # Irregular ones such as XIIII and IC are read as well. Ones alone are digits.
+    letter = f"[{''.join(_ROMAN_AMOUNTS)}]"
+    return f"(?=(?:1{BETWEEN}){{0,3}}[a-z])(?P<roman>{letter}(?:{BETWEEN}{letter}){{0,14}})"
+
+
+def _read_roman(numeral: str) -> set[int]:
+    """Return what a Roman numeral may mean: an L may be an I that looks like it."""
+    amounts = [_ROMAN_AMOUNTS[char] for char in numeral if char in _ROMAN_AMOUNTS]
+    readings = set[int]()
+    for small_l in (50, 1):
+        read = [small_l if amount == 50 else amount for amount in amounts]
+        pairs = zip(read, [*read[1:], 0], strict=True)
+        readings.add(sum(-amount if amount < following else amount for amount, following in pairs))
+    return readings
 
 
 def _make_chinese_pattern() -> str:
@@ -187,7 +191,10 @@ def find_numbers(text: str, start: int, closing: str) -> set[str]:
     numbers = set[str]()
     for pattern, added in _compile_systems(closing):
         match = pattern.match(text, start)
-        if match and (amounts := {name for name, part in match.groupdict().items() if part}):
+        parts = match.groupdict() if match else {}
+        if roman := parts.get("roman"):
+            numbers |= {f"{number}{added}" for number in _read_roman(roman)}
+        elif amounts := {name for name, part in parts.items() if part}:
             numbers.add(f"{_add_up(amounts)}{added}")
     return numbers
 

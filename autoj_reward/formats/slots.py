@@ -13,12 +13,13 @@ from autoj_reward.formats.planted import Ending, Labels
 from autoj_reward.formats.scale import Scale
 
 _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)(?![\d.]*\d)", re.ASCII)
-_SAID_OUT = re.compile(
+SAID_OUT = re.compile(
     r"\s+(?:is|was)\s+(?:the\s+)?(?:better|winner|best)(?:\s+(?:one|response|answer))?"
     r"|\s+between\s+(?:them|the\s+two|both)(?:\s+responses)?"
     r"|\s*(?:更好|更优|更佳|胜出|获胜)",
     re.IGNORECASE,
 )
+"""Pattern of words that say a label out, as in "Response 1 is better"."""
 _LEAD = re.compile(r"""[\s*_`"'“‘(（\\]*""")
 """Characters allowed between a slot's opening and its label: space, mark-up, quotes, a bracket."""
 TRAIL = r"""[\s*_`"'”’)）\\]*"""
@@ -272,7 +273,7 @@ class ChoiceSlot(Slot):
                 if _NEXT_OPTION.match(text, match.end()):
                     yield "the decision repeats the list of options"
                     return
-                until = (_SAID_OUT.match(text, match.end()) or match).end()
+                until = (SAID_OUT.match(text, match.end()) or match).end()
                 yield Label(name, start, match.end(), until)
 
 
