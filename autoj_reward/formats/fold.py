@@ -6,10 +6,10 @@ kana and hangul stay. Invisible characters are removed. A run of brackets become
 for two or more of any kind that all open or all close, `|` for others. A border between two rows of
 a matrix, `], [`, thus differs from the end of a slot.
 
-Any other run between letters becomes the first of these symbols that fits: `:` for a colon in it, a
-line feed for the end of a line or sentence, `/` for a slash, `.` inside a number, `-` for a hyphen
-inside a word, a space. The colon after a quoted key of JSON counts as a space. Inside of brackets,
-the symbol next to them is left out.
+Any other run between letters becomes the first of these symbols that fits: `:` for a colon in it,
+`?` for a question mark, a line feed for the end of a line or of another sentence, `/` for a slash,
+`.` inside a number, `-` for a hyphen inside a word, a space. The colon after a quoted key of JSON
+counts as a space. Inside of brackets, the symbol next to them is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import unicodedata
 
 OTHER = "\x7f"
 """Symbol of a letter without an ASCII form."""
-SYMBOLS = " .|#-:/\n"
+SYMBOLS = " .|#-:/?\n"
 """Symbols for text between letters."""
 FRACTION = "\u2044"
 """Slash in the decomposed form of ½."""
@@ -45,7 +45,7 @@ _ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029!。"
 """Characters that end a line or sentence. A full stop outside a number does so, too."""
 _KEY = re.compile(r"""(?<=\w)["'”’]\s{0,3}[:：]""")
 """End of a key of JSON. It is no colon that a judge writes."""
-_SEPARATOR = r"[ .\-:/\n]"
+_SEPARATOR = r"[ .\-:/\?\n]"
 _OTHER_BRACKETS = re.compile(
     rf"(?:\(|{_SEPARATOR}?\))(?:{_SEPARATOR}?[()])*(?:(?<=\(){_SEPARATOR})?"
 )
@@ -64,6 +64,7 @@ _RUNS = (
     (",", re.compile(","), " "),
     (".", re.compile(r"(?<![0-9])\.|\.(?![0-9])"), "\n"),
     (":", _compile_run(":"), ":"),
+    ("?", _compile_run(r"\?"), "?"),
     ("\n", _compile_run(r"\n"), "\n"),
     ("/", _compile_run("/"), "/"),
     ("", re.compile(rf"{_SEPARATOR}{{2,}}"), " "),
@@ -129,7 +130,7 @@ class _Table(dict[int, str]):
 def _fold_char(char: str) -> str:
     if char.isascii() and char.isalnum():
         return char
-    if char in ".-/":
+    if char in ".-/?":
         return char
     if char == FRACTION:
         return "/"

@@ -38,7 +38,7 @@ MAX_PATTERN_WORD = 10
 """Largest number whose words are in the pattern of its label."""
 _SYMBOLS = f"[{re.escape(SYMBOLS)}]"
 _COLON = f"{_SYMBOLS}{{0,3}}?:"
-_REST_OF_LINE = f"[{re.escape(SYMBOLS.replace(chr(10), ''))}]{{0,4}}"
+_REST_OF_LINE = rf"(?:(?![?\n]){_SYMBOLS}){{0,4}}"
 _SHARE = rf"(?:{BETWEEN}(?:/|{make_word_pattern('outof')}){BETWEEN}[0-9]{{1,3}})?"
 """Pattern of the words that may follow a rating: `/10` or `out of 10`."""
 _SAID_OUT = (
