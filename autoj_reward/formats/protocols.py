@@ -76,7 +76,9 @@ class JudgeProtocol(Block):
     remarks: bool = Field(False, exclude_if=lambda remarks: not remarks)
     """Whether the judge may go on with remarks after its verdict.
 
-    The verdict must then end its sentence or line, or be followed by its reason ("because ...").
+    The verdict must then end its sentence or line, or punctuation or a conjunction must join the
+    remark to it ("Response 2, which ...", "Response 2 because ..."). It is none if the remark names
+    another label as an alternative or as the better one, doubts it, takes it back or asks.
     Leave it out if `open` begins with `\\A`: the reason follows such a verdict anyway.
     """
 
