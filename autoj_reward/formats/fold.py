@@ -7,9 +7,10 @@ for two or more of any kind that all open or all close, `|` for others. A border
 a matrix, `], [`, thus differs from the end of a slot.
 
 Any other run between letters becomes the first of these symbols that fits: `:` for a colon in it,
-`?` for a question mark, a line feed for the end of a line or of another sentence, `/` for a slash,
-`.` inside a number, `-` for a hyphen inside a word, a space. The colon after a quoted key of JSON
-counts as a space. Inside of brackets, the symbol next to them is left out.
+`?` for a question mark, `,` for a comma or dash that joins a remark, a line feed for the end of a
+line or of another sentence, `/` for a slash, `.` inside a number, `-` for a hyphen inside a word, a
+space. The colon after a quoted key of JSON counts as a space. Inside of brackets, the symbol next
+to them is left out.
 """
 
 from __future__ import annotations
@@ -20,32 +21,38 @@ import unicodedata
 
 OTHER = "\x7f"
 """Symbol of a letter without an ASCII form."""
-SYMBOLS = " .|#-:/?\n"
+SYMBOLS = " .|#-:/?,\n"
 """Symbols for text between letters."""
 FRACTION = "\u2044"
 """Slash in the decomposed form of ½."""
 _UNSEEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Mc", "Me", "Mn"}
 _BLANK_LETTERS = "\u115f\u1160\u3164\uffa0"
 _TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
+CONTROL = re.compile(
+    r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
+    r"|\[/?INST\]|<</?SYS>>|\[gMASK\]|<sop>"
+)
+"""Spellings of known control tokens and of text marks around turns."""
 _MARKUP = re.compile(
-    r"<[/!]?[A-Za-z][^<>]{0,200}>"
+    rf"(?P<end>{CONTROL.pattern}|</?(?:br|p|div|li|h[1-6]|t[rdh]|[uo]l|hr)\b[^<>]{{0,200}}>)"
+    r"|<[/!]?[A-Za-z][^<>]{0,200}>"
     r"|<!--[^<]{0,200}?-->"
     r"|\]\([^()\[\]\s]{0,200}\)"
     r"|&(?:\#\d{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,31});?"
-    r"|(\\[A-Za-z]{2,20})(?=\{)"
+    r"|(?P<command>\\[A-Za-z]{2,20})(?=\{)"
     r"|(?:%|\\x)[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}"
     "|\u202e[^\u202c\u202e]*"  # shown from right to left
 )
 _MARKS = re.compile("[]<&%\\\\\u202e]")
 """One of these characters stands in all mark-up. A text without any needs no decoding."""
-_COMMAS = ",·٫"
-"""Characters that are a decimal point between two digits."""
+_COMMAS = ",·٫;、—"
+"""Characters that join a remark. A comma or point between two digits is a decimal point."""
 _COLONS = ":\u02d0\u05c3\u2236\ua789"
 _ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029!。"
 """Characters that end a line or sentence. A full stop outside a number does so, too."""
 _KEY = re.compile(r"""(?<=\w)["'”’]\s{0,3}[:：]""")
 """End of a key of JSON. It is no colon that a judge writes."""
-_SEPARATOR = r"[ .\-:/\?\n]"
+_SEPARATOR = r"[ .,\-:/\?\n]"
 _OTHER_BRACKETS = re.compile(
     rf"(?:\(|{_SEPARATOR}?\))(?:{_SEPARATOR}?[()])*(?:(?<=\(){_SEPARATOR})?"
 )
@@ -61,10 +68,11 @@ def _compile_run(symbol: str) -> re.Pattern[str]:
 
 _RUNS = (
     (",", re.compile(r"(?<=[0-9]),(?=[0-9])"), "."),
-    (",", re.compile(","), " "),
+    ("-", re.compile(r"(?<=[ \n])-++(?=[ \n])"), ","),
     (".", re.compile(r"(?<![0-9])\.|\.(?![0-9])"), "\n"),
     (":", _compile_run(":"), ":"),
     ("?", _compile_run(r"\?"), "?"),
+    (",", _compile_run(","), ","),
     ("\n", _compile_run(r"\n"), "\n"),
     ("/", _compile_run("/"), "/"),
     ("", re.compile(rf"{_SEPARATOR}{{2,}}"), " "),
@@ -89,16 +97,19 @@ def fold(text: str) -> str:
 def views(text: str) -> set[str]:
     """Return a text as it stands, and as a page would show it.
 
-    On a page, tags, link targets and commands of LaTeX disappear, entities and escapes are decoded,
-    and right-to-left overrides are reversed. Unicode's invisible tag characters are tried both as
-    nothing and as the letters that they stand for.
+    On a page, a control token or the tag of a block ends a line. Other tags, link targets and
+    commands of LaTeX disappear, entities and escapes are decoded, and right-to-left overrides are
+    reversed. Unicode's invisible tag characters are tried both as nothing and as the letters that
+    they stand for.
     """
     forms = {text} if text.isascii() else {text, text.translate(_TAGS)}
     return forms | {_MARKUP.sub(_decode_markup, form) for form in forms if _MARKS.search(form)}
 
 
 def _decode_markup(match: re.Match[str]) -> str:
-    if match[1]:
+    if match["end"]:
+        return "\n"
+    if match["command"]:
         return ""
     markup = match.group()
     match markup[0]:

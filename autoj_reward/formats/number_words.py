@@ -14,7 +14,7 @@ from autoj_reward.formats.fold import OTHER, SYMBOLS, fold
 
 BETWEEN = f"[{re.escape(SYMBOLS)}]{{0,2}}"
 """Pattern of what may stand between two letters of a word."""
-_BETWEEN_DIGITS = f"[{re.escape(SYMBOLS.replace('.', ''))}]{{0,2}}"
+_BETWEEN_DIGITS = f"[{re.escape(re.sub('[.,]', '', SYMBOLS))}]{{0,2}}"
 END = rf"(?![-.]?[0-9a-z{OTHER}])"
 """Pattern of the end of a label."""
 ZEROS = f"[0o{OTHER}]{{0,8}}0*+"

@@ -38,7 +38,7 @@ MAX_PATTERN_WORD = 10
 """Largest number whose words are in the pattern of its label."""
 _SYMBOLS = f"[{re.escape(SYMBOLS)}]"
 _COLON = f"{_SYMBOLS}{{0,3}}?:"
-_REST_OF_LINE = rf"(?:(?![?\n]){_SYMBOLS}){{0,4}}"
+_REST_OF_LINE = rf"(?:(?![?,\n]){_SYMBOLS}){{0,4}}"
 _SHARE = rf"(?:{BETWEEN}(?:/|{make_word_pattern('outof')}){BETWEEN}[0-9]{{1,3}})?"
 """Pattern of the words that may follow a rating: `/10` or `out of 10`."""
 _SAID_OUT = (
@@ -46,6 +46,10 @@ _SAID_OUT = (
     rf"(?:{BETWEEN}(?:one|response|answer))?|{BETWEEN}(?:更好|更优|更佳|胜出|获胜))"
 )
 """Words with which a label may be said out, as in `A is better`."""
+_REMARK = r" ?[,|](?![#|:/?]*[0-9])| (?:because|since|as)(?![0-9a-z])"
+"""Pattern of the beginning of a remark: punctuation and no number, or a word of reasons."""
+_AFTER_NUMBER = rf"(?!{_SYMBOLS}{{0,3}}(?:[0-9]|(?:of|to|and|or|x|from|th)(?![0-9a-z])))[ ,|]"
+"""Pattern of what may follow a number that stays one: `5 stars`, and not `4 of the 7`."""
 _HALF = re.compile(r"([0-9]+)\.5")
 _NUMBER = re.compile(r"[0-9]+(?:\.5)?")
 
@@ -173,11 +177,11 @@ def _make_search(openings: Sequence[str], labels: Labels, ending: Ending) -> _Se
         for spelling in spellings
         if _NUMBER.fullmatch(spelling)
     }
-    if not any(float(number) > MAX_PATTERN_WORD for number in numbers):
-        numbers = {}
     forms = list[_Form]()
     for folded in dict.fromkeys(map(fold, openings)):
-        forms += _make_forms(folded, ending)
+        forms += _make_forms(folded, ending, bool(numbers))
+    if not any(float(number) > MAX_PATTERN_WORD for number in numbers):
+        numbers = {}
     if not forms:
         return None
     searches = (_make_form_search(form, labels, numbers) for form in dict.fromkeys(forms))
@@ -234,8 +238,11 @@ def _make_label_pattern(spelling: str, with_words: bool) -> str:
     return rf"{start}0{{0,8}}{make_number_pattern(spelling, with_words)}(?:\.{ZEROS})?"
 
 
-def _make_forms(folded: str, ending: Ending) -> Iterator[_Form]:
-    """Yield the forms of a slot whose opening is folded. None without words or brackets."""
+def _make_forms(folded: str, ending: Ending, is_number: bool) -> Iterator[_Form]:
+    """Yield the forms of a slot whose opening is folded. None without words or brackets.
+
+    is_number: whether the labels are numbers.
+    """
     core = folded.strip(SYMBOLS)
     head, tail = folded.split(core) if core else ("", folded)
     word = "".join(c for c in core if c not in SYMBOLS)[-32:]
@@ -260,7 +267,10 @@ def _make_forms(folded: str, ending: Ending) -> Iterator[_Form]:
     if ending == "line":
         # Several verdicts may stand on one line.
         next_word = make_word_pattern(re.split(_SYMBOLS, core)[0])
-        plain_closing = f"(?={_SHARE}{_SAID_OUT}?{_REST_OF_LINE}(?:\\n|\\Z|{next_word}))"
+        goes_on = _AFTER_NUMBER if is_number else _REMARK
+        plain_closing = (
+            f"(?={_SHARE}{_SAID_OUT}?(?:{goes_on}|{_REST_OF_LINE}(?:\\n|\\Z|{next_word})))"
+        )
     if "#" in tail:
         closing = f"(?={_SHARE}{BETWEEN}(?:#|\\|?{_SYMBOLS}{{0,3}}\\Z))"
         # Brackets that touch a word are its index: `rating <- x[[3]]`, `rating[[i]]`.

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from autoj_reward.conversation import Turn, describe_media, read_turns, shown_turns
 from autoj_reward.errors import InputRejected
+from autoj_reward.formats.fold import CONTROL
 from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.read import find_planted
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
@@ -271,11 +272,6 @@ def user_prompt(query_or_turns: str | Sequence[Turn], system: str | None = None)
 _WORD = re.compile(r"[^\W_]")
 CALL = re.compile(r"^\[calls [^\n]*\]$", re.MULTILINE)
 """Tool call in a response, as `conversation.message_text` writes it."""
-CONTROL = re.compile(
-    r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
-    r"|\[/?INST\]|<</?SYS>>|\[gMASK\]|<sop>"
-)
-"""Spellings of known control tokens and of text marks around turns."""
 
 
 def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:

@@ -264,7 +264,9 @@ def test_what_follows_the_answer_to_a_rubric_item_decides_whether_it_is_one(
         assert not isinstance(read_slot(f"Fine.{text}.", slot, PAIR[:1]), ParseFailure)
         assert isinstance(read_slot(f"Fine.{text}{rest}", slot, PAIR[:1]), ParseFailure)
         assert find_planted([f"Ten minutes.{text}\nMore."], slot) == {label.capitalize()}
-        assert not find_planted([f"Ten minutes.{text}{rest}"], slot)
+        # What punctuation joins to it is a remark of the response's own on a planted answer.
+        is_remark = rest.startswith((",", " -", " ("))
+        assert bool(find_planted([f"Ten minutes.{text}{rest}"], slot)) == is_remark
 
 
 @pytest.mark.parametrize("fmt", [EN, ZH], ids=["en", "zh"])
