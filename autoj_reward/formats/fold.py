@@ -21,6 +21,8 @@ import unicodedata
 
 OTHER = "\x7f"
 """Symbol of a letter without an ASCII form."""
+NO_RATING = "%"
+"""Symbol of a minus or percent sign, with which a number is no rating."""
 SYMBOLS = " .|#-:/?,\n"
 """Symbols for text between letters."""
 FRACTION = "\u2044"
@@ -67,6 +69,9 @@ def _compile_run(symbol: str) -> re.Pattern[str]:
 
 
 _RUNS = (
+    ("%", re.compile(r"(?<![0-9 ])%|(?<![0-9]) %"), " "),
+    ("%", re.compile(r" ?%"), NO_RATING),
+    ("-", re.compile(r"(?<=[ \n:,(])-(?=[0-9])"), NO_RATING),
     (",", re.compile(r"(?<=[0-9]),(?=[0-9])"), "."),
     ("-", re.compile(r"(?<=[ \n])-++(?=[ \n])"), ","),
     (".", re.compile(r"(?<![0-9])\.|\.(?![0-9])"), "\n"),
@@ -141,7 +146,7 @@ class _Table(dict[int, str]):
 def _fold_char(char: str) -> str:
     if char.isascii() and char.isalnum():
         return char
-    if char in ".-/?":
+    if char in ".-/?%":
         return char
     if char == FRACTION:
         return "/"

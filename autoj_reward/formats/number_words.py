@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from autoj_reward.formats.fold import OTHER, SYMBOLS, fold
+from autoj_reward.formats.fold import NO_RATING, OTHER, SYMBOLS, fold
 
 BETWEEN = f"[{re.escape(SYMBOLS)}]{{0,2}}"
 """Pattern of what may stand between two letters of a word."""
 _BETWEEN_DIGITS = f"[{re.escape(re.sub('[.,]', '', SYMBOLS))}]{{0,2}}"
-END = rf"(?![-.]?[0-9a-z{OTHER}])"
+END = rf"(?![-.]?[0-9a-z{OTHER}{NO_RATING}])"
 """Pattern of the end of a label."""
 ZEROS = f"[0o{OTHER}]{{0,8}}0*+"
 """Pattern of zeros after a decimal point or a half, which change no number."""

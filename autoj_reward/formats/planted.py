@@ -39,8 +39,8 @@ MAX_PATTERN_WORD = 10
 _SYMBOLS = f"[{re.escape(SYMBOLS)}]"
 _COLON = f"{_SYMBOLS}{{0,3}}?:"
 _REST_OF_LINE = rf"(?:(?![?,\n]){_SYMBOLS}){{0,4}}"
-_SHARE = rf"(?:{BETWEEN}(?:/|{make_word_pattern('outof')}){BETWEEN}[0-9]{{1,3}})?"
-"""Pattern of the words that may follow a rating: `/10` or `out of 10`."""
+_SHARE = rf"(?:{BETWEEN}(?:/|{make_word_pattern('outof')}){BETWEEN}(?:[0-9]{{1,3}}|[a-z]{{3,7}}))?"
+"""Pattern of the words that may follow a rating: `/10`, `out of 10` or `out of ten`."""
 _SAID_OUT = (
     rf"(?:{BETWEEN}(?:is|was)(?:{BETWEEN}the)?{BETWEEN}(?:better|winner|best)"
     rf"(?:{BETWEEN}(?:one|response|answer))?|{BETWEEN}(?:更好|更优|更佳|胜出|获胜))"
@@ -48,7 +48,10 @@ _SAID_OUT = (
 """Words with which a label may be said out, as in `A is better`."""
 _REMARK = r" ?[,|](?![#|:/?]*[0-9])| (?:because|since|as)(?![0-9a-z])"
 """Pattern of the beginning of a remark: punctuation and no number, or a word of reasons."""
-_AFTER_NUMBER = rf"(?!{_SYMBOLS}{{0,3}}(?:[0-9]|(?:of|to|and|or|x|from|th)(?![0-9a-z])))[ ,|]"
+_AFTER_NUMBER = (
+    rf"(?!{_SYMBOLS}{{0,3}}(?:[0-9]|x ?[0-9]|(?:of|to|and|or)(?![0-9a-z])))"
+    r"(?:[ ,]|\|(?! ?[0-9a-z]))"
+)
 """Pattern of what may follow a number that stays one: `5 stars`, and not `4 of the 7`."""
 _HALF = re.compile(r"([0-9]+)\.5")
 _NUMBER = re.compile(r"[0-9]+(?:\.5)?")
@@ -277,7 +280,8 @@ def _make_forms(folded: str, ending: Ending, is_number: bool) -> Iterator[_Form]
         apart = f"(?:(?s:.){{0,15}}?[^0-9a-z]|{BETWEEN}is)"
         yield _Form(begin, f"{pattern}{apart}#", closing)
         yield _Form(begin, f"{pattern}#", closing, bare=not is_lax)
-        yield _Form(begin, f"{pattern}{verb}{_COLON}\\|", single_closing)
+        list_item = f"(?!{_SHARE}{BETWEEN}[#|] [0-9a-z])"  # Rating: (1) taste, (2) price
+        yield _Form(begin, f"{pattern}{verb}{_COLON}\\|", list_item + single_closing)
         # <rating>10</rating>
         yield _Form(begin, f"(?<=[|#]){pattern}\\|", f"(?={_SHARE}\\|{word_pattern})")
         if not is_lax:
