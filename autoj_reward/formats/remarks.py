@@ -10,16 +10,16 @@ from autoj_reward.formats.slots import SAID_OUT, TRAIL, Slot, compile_label
 
 WINDOW = 300
 """Number of characters after a label that are read, so that the cost is bounded."""
-SENTENCE_END = TRAIL + r"(?:\Z|(?<=\n)|[!。！]|\.(?!\d))"
+SENTENCE_END = TRAIL + r"(?:\Z|(?<=\n)|[!。！]|\.++(?!\d))"
 """Pattern of the end of the sentence or line that a label stands in."""
 _END = re.compile(SENTENCE_END)
-_SEPARATOR = re.compile(TRAIL + r"(?:[,，;；:：(（–—]|(?<=\s)--?(?=\s))\s*+")
+_SEPARATOR = re.compile(TRAIL + r"(?:(?:[,，;；:：(（–—]|(?<=\s)--?(?=\s))\s*+)++")
 """Pattern of punctuation between a label and a remark."""
 _LINK = re.compile(
     TRAIL + r"(?:(?:because|since|due\s+to|owing\s+to|thanks\s+to|given|considering|based\s+on|"
-    r"as(?!\s+well\b)|for|over|than|which|while|whereas|although|though|despite|"
+    r"as(?!\s+well\b)|for|over|than|rather\s+than|which|while|whereas|although|though|despite|"
     r"in\s+(?:terms|view|light)\s+of|on\s+(?:account|the\s+basis|grounds)\s+of|"
-    r"with\s+(?:its|the|an?|more|better)|by\s+an?)\b|因为|由于|鉴于|考虑到|基于|理由|原因)",
+    r"with\s+(?:its|the|an?|more|better)|by\s+an?)\b|因为|由于|鉴于|考虑到|基于|理由|原因|优于|胜过|好于)",
     re.IGNORECASE,
 )
 """Pattern of words that join a remark to a label without punctuation.
@@ -29,14 +29,14 @@ They are prepositions and conjunctions. Any other word may be the verb of the la
 """
 _TURN = re.compile(
     r"(?:(?:x?or|but|nor|as\s+well|(?:al)?together\s+with|along(?:side|\s+with)|plus|perhaps|maybe|"
-    r"possibly|probably|presumably|if|unless|except|rather|instead|un(?:sure|certain)|not\s+sure)\b|"
+    r"possibly|probably|presumably|if|unless|except|rather(?!\s+than)|instead|un(?:sure|certain)|not\s+sure)\b|"
     r"[\d/&+<>=~]|或|和|与|以及|及|跟|还是|但|不过|然而|可能|也许|或许|大概|除非|如果|不确定)",
     re.IGNORECASE,
 )
 """Pattern of words that make a remark an alternative, a condition or a doubt."""
 _RETRACTION = re.compile(
     r"""[\s(*_"'“‘]*(?:(?:no|nope)(?=\s*[,.:;!…—–-]|\s*\Z|\s+wait\b)|(?:wait|hmm*|correction|sorry|"""
-    r"scratch\s+that|actually|or\s+rather)\b|不[,，:：。！]|不对|等等|更正)",
+    r"scratch\s+that|actually|on\s+(?:reflection|second\s+thoughts?)|or)\b|或|不[,，:：。！]|不对|等等|更正)",
     re.IGNORECASE,
 )
 """Pattern of words that take back what was said before."""
