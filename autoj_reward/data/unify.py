@@ -99,7 +99,7 @@ def unify_comparison(raw: str, fmt: JudgeFormat) -> Unified | Reason:
     factors, closing = _split_factors(_take_text_after(raw[:opened], "Comparison"))
     if not factors:
         return Reason.NO_FACTORS
-    after = raw[parsed.start :][len(label) :].lstrip(" .,;:*\"'")
+    after = raw[parsed.start :][len(label) :].lstrip(" .,;:*\"'-–—")
     after = after[:1].upper() + after[1:]  # "Response 1, because ..." becomes two sentences
     remarks = " ".join(" ".join([*closing, after]).split())
     lines = [f"- {name}: {text}" for name, text in factors]

@@ -1,6 +1,7 @@
 """Numbers in words: English words, Roman and Chinese numerals from 0 to 999, in folded text.
 
-Each pattern allows look-alikes of a letter, and one symbol between two letters; see `fold`.
+Each pattern allows look-alikes of a letter, and up to two symbols between two letters; see
+`fold`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from autoj_reward.formats.fold import OTHER, SYMBOLS, fold
+from autoj_reward.formats.fold import NO_RATING, OTHER, SYMBOLS, fold
 
-BETWEEN = f"[{re.escape(SYMBOLS)}]?"
+BETWEEN = f"[{re.escape(SYMBOLS)}]{{0,2}}"
 """Pattern of what may stand between two letters of a word."""
-_BETWEEN_DIGITS = f"[{re.escape(SYMBOLS.replace('.', ''))}]?"
-END = rf"(?![-.]?[0-9a-z{OTHER}])"
+_BETWEEN_DIGITS = f"[{re.escape(re.sub('[.,]', '', SYMBOLS))}]{{0,2}}"
+END = rf"(?![-.]?[0-9a-z{OTHER}{NO_RATING}])"
 """Pattern of the end of a label."""
 ZEROS = f"[0o{OTHER}]{{0,8}}0*+"
 """Pattern of zeros after a decimal point or a half, which change no number."""
@@ -31,25 +32,24 @@ _TEENS = (
     *("eighteen", "nineteen"),
 )
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_ROMAN = (
-    ("c", "cc", "ccc", "cd", "d", "dc", "dcc", "dccc", "cm"),
-    ("x", "xx", "xxx", "xl", "l", "lx", "lxx", "lxxx", "xc"),
-    ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix"),
-)
-"""Roman numerals of hundreds, tens and ones."""
+_ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x")
+"""Roman numerals of the numbers up to ten."""
+_ROMAN_AMOUNTS = {"i": 1, "1": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
 _CHINESE = "零一二三四五六七八九"
 _SMALL = {
     "0": ("zero", "零"),
-    **{str(n): (_ONES[n - 1], _ROMAN[-1][n - 1], _CHINESE[n]) for n in range(1, 10)},
+    **{str(n): (_ONES[n - 1], _ROMAN[n - 1], _CHINESE[n]) for n in range(1, 10)},
+    "4": ("four", "iv", "iiii", "四"),
+    "9": ("nine", "ix", "viiii", "九"),
     "10": ("ten", "x", "十"),
 }
-"""Words of the numbers up to ten: English, Roman (there is none for zero), Chinese."""
+"""Words of the numbers up to ten: English, Roman (there is none for zero), Chinese last."""
 _ADDED = (
-    *("5", "point5", "点5", "點5", "12", "and12", "frac12"),
+    *("point5", "点5", "點5", "1/2", "and1/2", "frac12"),
     *("half", "andhalf", "andahalf", "and1half"),
-    *("半", "点半", "點半", "个半", "個半", "分半", "又12", "又2分之1"),
+    *("半", "点半", "點半", "个半", "個半", "分半", "又1/2", "又2分之1"),
 )
-"""Texts that add a half after a whole number. Folding leaves only the digits of `1/2`."""
+"""Texts that add a half after a whole number, beside a decimal point and a 5."""
 
 
 def english_words(number: str) -> tuple[str, ...]:
@@ -98,7 +98,15 @@ def _make_alike_pattern(char: str) -> str:
     return f"[{LIKE.get(char, char)}{other}]"
 
 
-HALF = f"{BETWEEN}(?:{'|'.join(map(make_word_pattern, _ADDED))}){ZEROS}"
+def _make_added_pattern(text: str) -> str:
+    # A row of a matrix, `[[9, 1, 2]]`, has no slash.
+    return f"{BETWEEN}/{BETWEEN}".join(map(make_word_pattern, text.split("/")))
+
+
+HALF = (
+    rf"(?:[.\n]{make_word_pattern('5')}|{BETWEEN}(?:{'|'.join(map(_make_added_pattern, _ADDED))}))"
+    + ZEROS
+)
 """Pattern of the texts that add a half to a whole number."""
 
 
@@ -122,15 +130,20 @@ def _make_english_pattern() -> str:
 
 
 def _make_roman_pattern() -> str:
-    parts = []
-    for kind, unit, numerals in zip(
-        ("hundreds", "tens", "ones"), (100, 10, 1), _ROMAN, strict=True
-    ):
-        amounts = {unit * n: numeral for n, numeral in enumerate(numerals, 1)}
-        parts.append(f"{_name_amounts(kind, amounts)}?")
-    # L is 50, and I, which looks like it, is 1. A letter that may stand for any is none of both.
-    pattern = "(?=[a-z1])" + BETWEEN.join(parts).replace("[l1i", "[l")
-    return pattern.replace(OTHER, "")
+    # Irregular ones such as XIIII and IC are read as well. Ones alone are digits.
+    letter = f"[{''.join(_ROMAN_AMOUNTS)}]"
+    return f"(?=(?:1{BETWEEN}){{0,3}}[a-z])(?P<roman>{letter}(?:{BETWEEN}{letter}){{0,14}})"
+
+
+def _read_roman(numeral: str) -> set[int]:
+    """Return what a Roman numeral may mean: an L may be an I that looks like it."""
+    amounts = [_ROMAN_AMOUNTS[char] for char in numeral if char in _ROMAN_AMOUNTS]
+    readings = set[int]()
+    for small_l in (50, 1):
+        read = [small_l if amount == 50 else amount for amount in amounts]
+        pairs = zip(read, [*read[1:], 0], strict=True)
+        readings.add(sum(-amount if amount < following else amount for amount, following in pairs))
+    return readings
 
 
 def _make_chinese_pattern() -> str:
@@ -159,10 +172,10 @@ ANY = (
 """Pattern of any number in words, half points included."""
 
 
-@lru_cache(maxsize=1)
-def _compile_systems() -> tuple[tuple[re.Pattern[str], str], ...]:
+@lru_cache(maxsize=64)
+def _compile_systems(closing: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     """Return the pattern of each kind of numerals with each ending, and what the ending adds."""
-    endings = ((END, ""), (HALF + END, ".5"))
+    endings = ((END + closing, ""), (HALF + END + closing, ".5"))
     return tuple(
         (re.compile(f"(?:{pattern}){ending}"), added)
         for pattern in _SYSTEMS
@@ -170,12 +183,18 @@ def _compile_systems() -> tuple[tuple[re.Pattern[str], str], ...]:
     )
 
 
-def find_numbers(text: str, start: int) -> set[str]:
-    """Return the numbers that stand in words at a place, in digits. `nine and a half` is 9.5."""
+def find_numbers(text: str, start: int, closing: str) -> set[str]:
+    """Return the numbers that stand in words at a place, in digits. `nine and a half` is 9.5.
+
+    closing: pattern of what must follow a number.
+    """
     numbers = set[str]()
-    for pattern, added in _compile_systems():
+    for pattern, added in _compile_systems(closing):
         match = pattern.match(text, start)
-        if match and (amounts := {name for name, part in match.groupdict().items() if part}):
+        parts = match.groupdict() if match else {}
+        if roman := parts.get("roman"):
+            numbers |= {f"{number}{added}" for number in _read_roman(roman)}
+        elif amounts := {name for name, part in parts.items() if part}:
             numbers.add(f"{_add_up(amounts)}{added}")
     return numbers
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from typing import Literal
 
 from autoj_reward.formats.fold import OTHER, SYMBOLS, fold, views
 from autoj_reward.formats.number_words import (
@@ -21,6 +22,9 @@ from autoj_reward.formats.number_words import (
     make_word_pattern,
 )
 
+Ending = Literal["line", "bracket", "word"]
+"""What must follow a label in the judge's text: the end of its line or sentence, a closing bracket,
+or nothing but the end of the word."""
 Labels = tuple[tuple[str, tuple[str, ...]], ...]
 """Names of verdicts, each with its spellings."""
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
@@ -32,49 +36,94 @@ REMEMBERED = 16_384
 """Maximum length in characters of a text whose result is cached."""
 MAX_PATTERN_WORD = 10
 """Largest number whose words are in the pattern of its label."""
+_SYMBOLS = f"[{re.escape(SYMBOLS)}]"
+_COLON = f"{_SYMBOLS}{{0,3}}?:"
+_REST_OF_LINE = rf"(?:(?![?,\n]){_SYMBOLS}){{0,4}}"
+_SHARE = rf"(?:{BETWEEN}(?:/|{make_word_pattern('outof')}){BETWEEN}(?:[0-9]{{1,3}}|[a-z]{{3,7}}))?"
+"""Pattern of the words that may follow a rating: `/10`, `out of 10` or `out of ten`."""
+_SAID_OUT = (
+    rf"(?:{BETWEEN}(?:is|was)(?:{BETWEEN}the)?{BETWEEN}(?:better|winner|best)"
+    rf"(?:{BETWEEN}(?:one|response|answer))?|{BETWEEN}(?:更好|更优|更佳|胜出|获胜))"
+)
+"""Words with which a label may be said out, as in `A is better`."""
+_REMARK = r" ?[,|](?![#|:/?]*[0-9])| (?:because|since|as)(?![0-9a-z])"
+"""Pattern of the beginning of a remark: punctuation and no number, or a word of reasons."""
+_AFTER_NUMBER = (
+    rf"(?!{_SYMBOLS}{{0,3}}(?:[0-9]|x ?[0-9]|(?:of|to|and|or)(?![0-9a-z])))"
+    r"(?:[ ,]|\|(?! ?[0-9a-z]))"
+)
+"""Pattern of what may follow a number that stays one: `5 stars`, and not `4 of the 7`."""
 _HALF = re.compile(r"([0-9]+)\.5")
 _NUMBER = re.compile(r"[0-9]+(?:\.5)?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """One form of a slot in folded text."""
+
+    begin: str
+    """Pattern of the first letters of the opening."""
+    opening: str
+    """Pattern of the opening, up to the place of the label."""
+    closing: str = ""
+    """Pattern of what must follow the label. Empty if the label's own end closes it."""
+    bare: bool = False
+    """Whether only numbers in digits or English count. Code has brackets, too: `x[[i]]` is no
+    Roman one, and `[[5], [6]]` no five and a half."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _FormSearch:
+    """Search for the verdicts in one form of a slot."""
+
+    begin: re.Pattern[str]
+    """Pattern of the first letters of the opening. A text without a match has no such verdict."""
+    opening: re.Pattern[str]
+    """Pattern of an opening, up to the place of a label that is closed."""
+    word_opening: re.Pattern[str] | None
+    """Pattern of an opening, up to the place of a number in words. None without `numbers`."""
+    labels: tuple[Patterns, Patterns]
+    """Patterns of whole numbers and words, then those of half points, with what closes them.
+
+    In each of the two lists the first match is a label, and so is each shorter one.
+    """
+    closing: str
+    """Pattern of what must follow a number in words."""
+    numbers: Mapping[str, str]
+    """Names of labels by their number, if one is above ten. The patterns hold the other words."""
+
+    def find_names(self, text: str) -> Iterator[str]:
+        """Yield the names of the verdicts in a folded text."""
+        begin = self.begin.search(text)
+        if begin is None:
+            return
+        for opened in self.opening.finditer(text, begin.start()):
+            for labels in self.labels:
+                yield from _match_labels(labels, text, opened.end())
+        if self.word_opening:
+            for opened in self.word_opening.finditer(text, begin.start()):
+                numbers = find_numbers(text, opened.end(), self.closing)
+                yield from (self.numbers[n] for n in numbers if n in self.numbers)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Search:
     """Search for the verdicts of one slot."""
 
-    begins: tuple[re.Pattern[str], ...]
-    """Patterns of the first letters of each opening. A text without a match contains no verdict."""
-    opening: re.Pattern[str]
-    """Pattern of an opening, up to the place of the label."""
-    word_opening: re.Pattern[str] | None
-    """Pattern of an opening, up to the place of a number in words. None without `numbers`."""
-    labels: tuple[Patterns, Patterns]
-    """Patterns of whole numbers and words, then those of half points.
-
-    In each of the two lists the first match is a label, and so is each shorter one. `9 1/2` thus
-    counts as 9 and as 9.5, since a judge may copy either.
-    """
-    numbers: Mapping[str, str]
-    """Names of labels by their number, if one is above ten. The patterns hold the other words."""
+    forms: tuple[_FormSearch, ...]
+    count: int
+    """Number of verdicts that there are."""
 
     def find_names(self, text: str) -> frozenset[str]:
         """Return the names of the verdicts in a text, read in both directions."""
-        names: set[str] = set()
-        count = sum(map(len, self.labels))
+        names = set[str]()
         for folded in _fold_views(text):
             for direction in (folded, folded[::-1]):
-                starts = [
-                    match.start() for begin in self.begins if (match := begin.search(direction))
-                ]
-                if not starts:
-                    continue
-                for opened in self.opening.finditer(direction, min(starts)):
-                    for labels in self.labels:
-                        names.update(_match_labels(labels, direction, opened.end()))
-                    if len(names) == count:
-                        return frozenset(names)
-                if self.word_opening:
-                    for opened in self.word_opening.finditer(direction, min(starts)):
-                        numbers = find_numbers(direction, opened.end())
-                        names.update(self.numbers[n] for n in numbers if n in self.numbers)
+                for form in self.forms:
+                    for name in form.find_names(direction):
+                        names.add(name)
+                        if len(names) == self.count:
+                            return frozenset(names)
         return frozenset(names)
 
 
@@ -89,17 +138,19 @@ def _match_labels(labels: Patterns, text: str, start: int) -> Iterator[str]:
 
 
 def find_planted_names(
-    texts: Sequence[str], openings: Sequence[str], labels: Labels
+    texts: Sequence[str], openings: Sequence[str], labels: Labels, ending: Ending = "word"
 ) -> frozenset[str]:
-    """Return the names of the verdicts that stand in texts after an opening of the verdict slot.
+    """Return the names of the verdicts that stand whole in texts: an opening, a label and its end.
 
     `texts` are untrusted, in any spelling and read in both directions. The search takes time
-    linear in their length. `openings` are written like the judge's own (`Rating: [[`). An
-    opening of brackets alone needs the closing ones after a number in digits or in English, since
-    a matrix begins like a slot. An opening without words or brackets matches nothing: the verdict
-    is then a bare label.
+    linear in their length. `openings` are written like the judge's own (`Rating: [[`). A label
+    after brackets needs the closing ones, since a matrix begins like a slot. They may be missing at
+    the end of the text. Brackets alone, without a word, hold a number in digits or in English. An
+    opening without words or brackets matches nothing: the verdict is then a bare label.
+
+    ending: what must follow a label whose opening has no brackets.
     """
-    search = _make_search(tuple(dict.fromkeys(openings)), labels)
+    search = _make_search(tuple(dict.fromkeys(openings)), labels, ending)
     if search is None:
         return frozenset()
     # The texts of one query recur, so their results are cached.
@@ -121,7 +172,7 @@ def _fold_views(text: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=64)
-def _make_search(openings: Sequence[str], labels: Labels) -> _Search | None:
+def _make_search(openings: Sequence[str], labels: Labels, ending: Ending) -> _Search | None:
     """Return the search for these openings and labels. None if no opening can be searched for."""
     numbers = {
         spelling: name
@@ -129,36 +180,44 @@ def _make_search(openings: Sequence[str], labels: Labels) -> _Search | None:
         for spelling in spellings
         if _NUMBER.fullmatch(spelling)
     }
+    forms = list[_Form]()
+    for folded in dict.fromkeys(map(fold, openings)):
+        forms += _make_forms(folded, ending, bool(numbers))
     if not any(float(number) > MAX_PATTERN_WORD for number in numbers):
         numbers = {}
-    patterns = _make_patterns(labels, with_words=not numbers)
-    any_label = "|".join(pattern.pattern for _, pattern in chain(*patterns))
-    # Code is full of brackets: `x[[i]]` is no Roman one, and `[[5], [6]]` no five and a half.
-    bare_numbers = []
-    for _, spellings in labels:
-        for spelling in filter(_NUMBER.fullmatch, spellings):
-            bare_numbers.append(rf"0{{0,8}}{re.escape(spelling)}(?:\.0*+)?")
-            bare_numbers += english_words(spelling)
-    bare_label = "|".join(bare_numbers) or any_label
-    opening_patterns = [
-        pair
-        for folded in dict.fromkeys(map(fold, openings))
-        if (pair := _make_opening_patterns(folded, bare_label))
-    ]
-    if not opening_patterns:
+    if not forms:
         return None
-    any_opening = "|".join(pattern for _, pattern in opening_patterns)
-    return _Search(
-        tuple(re.compile(begin) for begin, _ in opening_patterns),
-        re.compile(f"(?:{any_opening})(?={any_label})"),
-        re.compile(f"(?:{any_opening})(?={ANY})") if numbers else None,
+    searches = (_make_form_search(form, labels, numbers) for form in dict.fromkeys(forms))
+    return _Search(tuple(searches), len(labels))
+
+
+def _make_form_search(form: _Form, labels: Labels, numbers: Mapping[str, str]) -> _FormSearch:
+    patterns = _make_patterns(labels, not numbers, form.closing)
+    any_label = "|".join(pattern.pattern for _, pattern in chain(*patterns))
+    if form.bare:
+        any_label = _make_bare_label(labels, form.closing) or any_label
+    return _FormSearch(
+        re.compile(form.begin),
+        re.compile(f"(?:{form.opening})(?={any_label})"),
+        re.compile(f"(?:{form.opening})(?={ANY})") if numbers and not form.bare else None,
         patterns,
+        form.closing,
         numbers,
     )
 
 
+def _make_bare_label(labels: Labels, closing: str) -> str:
+    """Return the pattern of a number in digits or English with its end. Empty without numbers."""
+    spelled = []
+    for _, spellings in labels:
+        for spelling in filter(_NUMBER.fullmatch, spellings):
+            spelled.append(rf"0{{0,8}}{re.escape(spelling)}(?:\.0*+)?")
+            spelled += english_words(spelling)
+    return f"(?:{'|'.join(spelled)}){closing}" if spelled else ""
+
+
 @lru_cache(maxsize=32)
-def _make_patterns(labels: Labels, with_words: bool) -> tuple[Patterns, Patterns]:
+def _make_patterns(labels: Labels, with_words: bool, closing: str) -> tuple[Patterns, Patterns]:
     """Return the patterns of whole numbers and words, then of half points; longer names come first.
 
     The order matters because a letter that may stand for any letter may also stand for a digit.
@@ -166,7 +225,7 @@ def _make_patterns(labels: Labels, with_words: bool) -> tuple[Patterns, Patterns
     entries = []
     for name, spellings in sorted(labels, key=lambda label: -len(label[0])):
         spelled = (_make_label_pattern(spelling, with_words) for spelling in spellings)
-        entries.append((name, re.compile(f"(?:{'|'.join(spelled)}){END}")))
+        entries.append((name, re.compile(f"(?:{'|'.join(spelled)}){END}{closing}")))
     patterns = tuple(entries)
     halves = tuple(entry for entry in patterns if _HALF.fullmatch(entry[0]))
     return tuple(entry for entry in patterns if entry not in halves), halves
@@ -182,24 +241,60 @@ def _make_label_pattern(spelling: str, with_words: bool) -> str:
     return rf"{start}0{{0,8}}{make_number_pattern(spelling, with_words)}(?:\.{ZEROS})?"
 
 
-def _make_opening_patterns(folded: str, bare_label: str) -> tuple[str, str] | None:
-    """Return patterns of a folded opening's first letters, and of all of it up to the label.
+def _make_forms(folded: str, ending: Ending, is_number: bool) -> Iterator[_Form]:
+    """Yield the forms of a slot whose opening is folded. None without words or brackets.
 
-    bare_label: pattern of the labels that brackets without words may hold. Returns None if the
-    opening has nothing to search for.
+    is_number: whether the labels are numbers.
     """
-    word = "".join(c for c in folded if c not in SYMBOLS)[-32:]
+    core = folded.strip(SYMBOLS)
+    head, tail = folded.split(core) if core else ("", folded)
+    word = "".join(c for c in core if c not in SYMBOLS)[-32:]
     if not word:
         mark = "#" if "#" in folded else r"\|" if "|" in folded else ""
-        return (mark, f"{mark}(?=(?:{bare_label})[ .-]?{mark})") if mark else None
-    pattern, begin = make_word_pattern(word), make_word_pattern(word, BEGIN)
+        if mark:
+            yield _Form(mark, mark, f"(?={BETWEEN}{mark})", bare=True)
+        return
+    word_pattern = make_word_pattern(word)
+    begin = make_word_pattern(word, BEGIN)
     ascii_letter = f"(?:{OTHER}{BETWEEN}){{0,{len(word) - 1}}}[a-z]"
     # A word made only of characters that may stand for any letter is not the slot's word.
-    lax = not word.isascii() or OTHER in word
-    lookahead = "" if lax else f"(?={ascii_letter})"
-    if folded[0] in "|#":
-        return f"[|#]{begin}", f"[|#]{lookahead}{pattern}[^0-9]{{0,12}}?"
-    if folded.rstrip()[-1] in "|#":
-        near = f"{lookahead}{pattern}(?:.{{0,16}}?#|[^0-9]{{0,16}}?\\|)"
-        return begin, near if lax else f"{near}|(?!{ascii_letter}){pattern}#"
-    return begin, f"{lookahead}{pattern}[^0-9]{{0,12}}?"
+    is_lax = not word.isascii() or OTHER in word
+    pattern = word_pattern if is_lax else f"(?={ascii_letter}){word_pattern}"
+    is_tag = bool({"|", "#"} & set(head))
+    if is_tag:
+        begin = f"[|#]{begin}"
+        pattern = f"[|#]{pattern}"
+    verb = f"(?:{BETWEEN}is)?"
+    single_closing = f"(?={_SHARE}{BETWEEN}(?:[#|]|\\Z))"
+    plain_closing = single_closing if ending == "bracket" else ""
+    if ending == "line":
+        # Several verdicts may stand on one line.
+        next_word = make_word_pattern(re.split(_SYMBOLS, core)[0])
+        goes_on = _AFTER_NUMBER if is_number else _REMARK
+        plain_closing = (
+            f"(?={_SHARE}{_SAID_OUT}?(?:{goes_on}|{_REST_OF_LINE}(?:\\n|\\Z|{next_word})))"
+        )
+    if "#" in tail:
+        closing = f"(?={_SHARE}{BETWEEN}(?:#|\\|?{_SYMBOLS}{{0,3}}\\Z))"
+        # Brackets that touch a word are its index: `rating <- x[[3]]`, `rating[[i]]`.
+        apart = f"(?:(?s:.){{0,15}}?[^0-9a-z]|{BETWEEN}is)"
+        yield _Form(begin, f"{pattern}{apart}#", closing)
+        yield _Form(begin, f"{pattern}#", closing, bare=not is_lax)
+        list_item = f"(?!{_SHARE}{BETWEEN}[#|] [0-9a-z])"  # Rating: (1) taste, (2) price
+        yield _Form(begin, f"{pattern}{verb}{_COLON}\\|", list_item + single_closing)
+        # <rating>10</rating>
+        yield _Form(begin, f"(?<=[|#]){pattern}\\|", f"(?={_SHARE}\\|{word_pattern})")
+        if not is_lax:
+            yield _Form(begin, f"(?!{ascii_letter}){word_pattern}{BETWEEN}#", closing)
+    elif is_tag and "|" in tail:
+        yield _Form(begin, f"{pattern}[|#][^0-9]{{0,12}}?", plain_closing or single_closing)
+    elif "|" in tail:
+        colon = _COLON if ":" in tail else f"{_SYMBOLS}{{0,3}}?"
+        yield _Form(begin, f"{pattern}{verb}{colon}[|#]", plain_closing or single_closing)
+    elif ":" in tail and core.isalnum():
+        # A single word is ordinary prose without the mark that the format writes after it.
+        yield _Form(begin, f"(?<![0-9a-z]){pattern}{verb}{_COLON}{_SYMBOLS}{{0,2}}?", plain_closing)
+    elif ending == "line":
+        yield _Form(begin, f"{pattern}{verb}{_SYMBOLS}{{0,4}}?", plain_closing)
+    else:
+        yield _Form(begin, f"{pattern}[^0-9]{{0,12}}?", plain_closing)

@@ -76,7 +76,9 @@ class JudgeProtocol(Block):
     remarks: bool = Field(False, exclude_if=lambda remarks: not remarks)
     """Whether the judge may go on with remarks after its verdict.
 
-    The verdict must then end its sentence or line, or be followed by its reason ("because ...").
+    The verdict must then end its sentence or line, or punctuation or a conjunction must join the
+    remark to it ("Response 2, which ...", "Response 2 because ..."). It is none if the remark names
+    another label as an alternative or as the better one, doubts it, takes it back or asks.
     Leave it out if `open` begins with `\\A`: the reason follows such a verdict anyway.
     """
 
@@ -380,9 +382,25 @@ def _make_item_slot(
 
 _GAP = (
     r"[\s\x00-\x08\x0e-\x1b\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f"
-    r"\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
+    r"\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff"
+    r"\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
 )
-"""Pattern of a character that shows as space or as nothing."""
+"""Pattern of a character that shows as space, as nothing or as an accent."""
+_LOOK_ALIKE = (
+    r"\u00aa-\u058f\u10a0-\u10ff\u13a0-\u167f\u1c80-\u218f\u2460-\u24ff\u2c60-\u2dff"
+    r"\ua4d0-\ua95f\ua980-\uabff\uff10-\uff5a\U00010000-\U0001ffff"
+)
+"""Characters that may stand for any letter, as in `fold`. Those of East Asia stay themselves."""
+_SIGNS = {
+    "<": "<＜﹤〈《‹⟨〈❮❬«",
+    ">": ">＞﹥〉》›⟩〉❯❭»",
+    "/": "/／⁄∕⧸",
+    ":": ":：﹕∶ː꞉",
+    "[": "[［【〔⟦",
+    "]": "]］】〕⟧",
+    "#": "#＃﹟",
+}
+"""Signs that may stand for a sign."""
 
 
 def _compile_marks(sides: Sequence[str]) -> re.Pattern[str]:
@@ -396,7 +414,7 @@ def _break_marks(marks: re.Pattern[str], text: str) -> str:
 
 
 def _make_mark_pattern(mark: str) -> str:
-    """Return the pattern of a mark around a response, with any label and any gaps.
+    """Return the pattern of a mark around a response, with any label, any gaps and look-alikes.
 
     No repetition gives back what it has matched, so that long gaps take linear time.
     """
@@ -409,12 +427,23 @@ def _make_mark_pattern(mark: str) -> str:
         elif LABEL in piece:
             # Without this, each character of a long word would be tried as its beginning.
             pattern = r"(?<!\w)"
+        elif is_word:
+            # One plain letter is needed here: not every Cyrillic word is a mark.
+            pattern = r"(?=[^\x00-\x1f!-@\[-`{-\x7f]{0,40}?[A-Za-z])"
         before, *rest = piece.split(LABEL)
-        pattern += re.escape(before)
+        pattern += f"{_GAP}*+".join(map(_make_sign_pattern, before))
         if rest:
             pattern += r"\w++" + (f"(?<={re.escape(rest[-1])})" if rest[-1] else "")
         follows_word = is_word
     return pattern
+
+
+def _make_sign_pattern(char: str) -> str:
+    """Return the pattern of a letter or sign of a mark, and of what looks like it."""
+    if not char.isalnum():
+        return f"[{re.escape(_SIGNS.get(char, char))}]"
+    # What shows as nothing is a gap, and no letter.
+    return f"(?!{_GAP})[{re.escape(char)}{_LOOK_ALIKE if char.isascii() else ''}]"
 
 
 PROTOCOLS: dict[str, type[JudgeProtocol]] = {

@@ -11,21 +11,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from autoj_reward.formats.planted import find_planted_names
-from autoj_reward.formats.slots import TRAIL, Label, Slot
+from autoj_reward.formats.remarks import SENTENCE_END, is_reason, is_taken_back, leaves_verdict
+from autoj_reward.formats.slots import Label, Slot
 from autoj_reward.types import Verdict
 
 QUOTED = "the verdict as written stands in what the policy wrote"
 """Failure reasons for verdicts that may not be the judge's own."""
 NOT_LAST = "more text follows the verdict"
+TAKEN_BACK = "the judge takes its verdict back"
 SEVERAL = "the judge's text holds another verdict before the last"
 
-_END = re.compile(TRAIL + r"(?:\Z|(?<=\n)|[.!。！])")
-_REASON = re.compile(
-    TRAIL + r"(?:[,，;；:：—–-]\s*+)?(?:(?:because|since|due\s+to|owing\s+to|given|"
-    r"as\s+(?:it|its|the|this|both|response))\b|因为|由于|鉴于|考虑到|理由|原因)",
-    re.IGNORECASE,
-)
-"""Pattern of words that give the reason for a verdict in the same sentence."""
+_END = re.compile(SENTENCE_END)
 _LINE_END = re.compile(r"""(?:[^\S\n]|[*_`"'”’)）\]\\.,:;!。！：])*(?=\n|\Z)""")
 _WORD = re.compile(r"[^\W_]")
 _NOTHING = re.compile(r"[\W_]*")
@@ -99,6 +95,8 @@ def read_slot(
     never taken instead.
     """
     openings = list(slot.open_re.finditer(text))
+    if slot.remarks:
+        openings = _drop_reasons(text, openings)
     opening = openings[-1] if openings else None
     planted_names = _find_quotable(policy_texts, slot, opening)
     planted = bool(planted_names or find_planted(policy_texts, slot))
@@ -107,6 +105,8 @@ def read_slot(
     verdict = _read_verdict(text, opening, slot)
     if isinstance(verdict, ParseFailure):
         return replace(verdict, planted=planted)
+    if slot.remarks and is_taken_back(text, verdict.end):
+        return ParseFailure(TAKEN_BACK, len(text), planted)
     if policy_texts:
         earlier_verdicts = (_read_verdict(text, match, slot) for match in openings[:-1])
         earlier_names = {v.label.name for v in earlier_verdicts if isinstance(v, _ClosedLabel)}
@@ -117,6 +117,12 @@ def read_slot(
             return ParseFailure(doubt, len(text), planted)
     label, start = verdict.label, opening.start()
     return WrittenVerdict(label.name, label.value, start, label.start, label.end, planted)
+
+
+def _drop_reasons(text: str, openings: list[re.Match[str]]) -> list[re.Match[str]]:
+    """Return the openings without those that begin a remark on the verdict before them."""
+    first, rest = openings[:1], openings[1:]
+    return first + [opening for opening in rest if not is_reason(text, opening.end())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,7 @@ def _read_verdict(text: str, opening: re.Match[str], slot: Slot) -> _ClosedLabel
     for label in slot.labels_at(text, opening.end()):
         if isinstance(label, str):
             return ParseFailure(label, opening.start())
-        end = label.until if label.alone else _find_close(text, label.until, slot)
+        end = label.until if label.alone else _find_close(text, label, slot)
         if end is not None:
             return _ClosedLabel(label, end)
         reason = f"{slot.name} slot not closed"
@@ -141,23 +147,26 @@ def _read_verdict(text: str, opening: re.Match[str], slot: Slot) -> _ClosedLabel
     return ParseFailure(f"{reason}: {excerpt!r}", opening.start())
 
 
-def _find_close(text: str, label_end: int, slot: Slot) -> int | None:
-    """Return the offset at which a label that ends at `label_end` is closed. None if text goes on.
+def _find_close(text: str, label: Label, slot: Slot) -> int | None:
+    """Return the offset at which a label is closed. None if text goes on.
 
     The slot's own closing text closes a label. If the slot has none, the end of the line does where
     the verdict comes first. Elsewhere it is the end of a sentence, a line or the text, or the
-    beginning of a reason where remarks may follow.
+    beginning of a remark where remarks may follow.
     """
+    label_end = label.until
     if slot.comes_first and not slot.close:
         close = _LINE_END.match(text, label_end)
         return close.end() if close else None
     close = slot.close_re.match(text, label_end)
     if close is None:
         return None
-    if slot.close or _END.match(text, close.end()):
+    if slot.close:
         return close.end()
-    if slot.remarks and _REASON.match(text, label_end):
-        return label_end
+    if slot.remarks:
+        return label_end if leaves_verdict(text, label_end, slot, label.name) else None
+    if _END.match(text, close.end()):
+        return close.end()
     line = _LINE_END.match(text, label_end)  # the next line may begin with mark-up
     return line.end() if line else None
 
@@ -179,16 +188,11 @@ def _find_doubt(
         return QUOTED
     if slot.comes_first:
         return ""
-    if not _ends_text(text, _skip_verdicts(text, verdict.end, beside), slot):
+    end = _skip_verdicts(text, verdict.end, beside)
+    may_go_on = slot.remarks and leaves_verdict(text, end, slot, verdict.label.name)
+    if not (may_go_on or _NOTHING_MORE.match(text, end)):
         return NOT_LAST
     return SEVERAL if contradicting_names else ""
-
-
-def _ends_text(text: str, end: int, slot: Slot) -> bool:
-    """Return whether nothing follows a verdict, or only remarks that the format allows."""
-    if _NOTHING_MORE.match(text, end):
-        return True
-    return slot.remarks and bool(_END.match(text, end) or _REASON.match(text, end))
 
 
 def _skip_verdicts(text: str, end: int, beside: Sequence[Slot]) -> int:
@@ -233,7 +237,7 @@ def _find_quotable(
     forced_opening = slot.forced_opening
     forced_openings = [forced_opening] if _WORD.search(forced_opening) else []
     openings = [opening.group() if opening else forced_opening, *forced_openings]
-    return find_planted_names(texts, openings, slot.spelled)
+    return find_planted_names(texts, openings, slot.spelled, slot.ending)
 
 
 def find_planted(texts: Sequence[str], slot: Slot) -> frozenset[str]:
@@ -245,7 +249,7 @@ def find_planted(texts: Sequence[str], slot: Slot) -> frozenset[str]:
     """
     if not slot.spelled or slot.comes_first:
         return frozenset()
-    names = set(find_planted_names(texts, slot.openings, slot.spelled))
+    names = set(find_planted_names(texts, slot.openings, slot.spelled, slot.ending))
     for text in texts:
         verdicts = (_read_verdict(text, match, slot) for match in slot.open_re.finditer(text))
         names |= {v.label.name for v in verdicts if isinstance(v, _ClosedLabel)}

@@ -14,6 +14,7 @@ from itertools import chain
 
 from autoj_reward.conversation import Prompt, Response, Turn, describe_media, read_turns
 from autoj_reward.errors import InputRejected
+from autoj_reward.formats.fold import CONTROL
 from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.read import find_planted
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
@@ -270,11 +271,6 @@ def user_prompt(prompt: Prompt | str, system: str | None = None) -> RenderedProm
 _WORD = re.compile(r"[^\W_]")
 CALL = re.compile(r"^\[calls [^\n]*\]$", re.MULTILINE)
 """Tool call in a response, as `conversation.message_text` writes it."""
-CONTROL = re.compile(
-    r"<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
-    r"|\[/?INST\]|<</?SYS>>|\[gMASK\]|<sop>"
-)
-"""Spellings of known control tokens and of text marks around turns."""
 
 
 def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:

@@ -9,20 +9,23 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
-from autoj_reward.formats.planted import Labels
+from autoj_reward.formats.planted import Ending, Labels
 from autoj_reward.formats.scale import Scale
 
 _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)(?![\d.]*\d)", re.ASCII)
-_SAID_OUT = re.compile(
+SAID_OUT = re.compile(
     r"\s+(?:is|was)\s+(?:the\s+)?(?:better|winner|best)(?:\s+(?:one|response|answer))?"
     r"|\s+between\s+(?:them|the\s+two|both)(?:\s+responses)?"
     r"|\s*(?:更好|更优|更佳|胜出|获胜)",
     re.IGNORECASE,
 )
+"""Pattern of words that say a label out, as in "Response 1 is better"."""
 _LEAD = re.compile(r"""[\s*_`"'“‘(（\\]*""")
 """Characters allowed between a slot's opening and its label: space, mark-up, quotes, a bracket."""
 TRAIL = r"""[\s*_`"'”’)）\\]*"""
 """Pattern of the characters allowed between a label and the text that closes its slot."""
+_CLOSING_BRACKET = re.compile(r"\\[])}]|[>）】］｝》]")
+"""Pattern of a closing bracket in a regular expression."""
 _NEXT_OPTION = re.compile(r"\s*/")
 _WORDLESS_END = re.compile(r"[^\w\s:：]+\Z")
 
@@ -97,6 +100,13 @@ class Slot(ABC):
     def comes_first(self) -> bool:
         """Whether the verdict begins the judge's output, so that its reason follows."""
         return self.open.startswith(r"\A")
+
+    @property
+    def ending(self) -> Ending:
+        """What must follow the label."""
+        if self.close:
+            return "bracket" if _CLOSING_BRACKET.search(self.close) else "word"
+        return "word" if self.remarks else "line"
 
     @property
     def missing(self) -> str:
@@ -263,7 +273,7 @@ class ChoiceSlot(Slot):
                 if _NEXT_OPTION.match(text, match.end()):
                     yield "the decision repeats the list of options"
                     return
-                until = (_SAID_OUT.match(text, match.end()) or match).end()
+                until = (SAID_OUT.match(text, match.end()) or match).end()
                 yield Label(name, start, match.end(), until)
 
 

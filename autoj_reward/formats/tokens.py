@@ -20,9 +20,9 @@ from typing import Any
 
 from autoj_reward.config import OverLong
 from autoj_reward.errors import InputRejected, ModelError
+from autoj_reward.formats.fold import CONTROL
 from autoj_reward.formats.output_tokenizer import OutputTokenizer
 from autoj_reward.formats.render import (
-    CONTROL,
     Message,
     Part,
     RenderedPrompt,

@@ -11,7 +11,7 @@ from autoj_reward.formats.schema import load_format, parse_comparison, parse_rat
 from autoj_reward.types import JudgeInput
 from tests.growth import require_linear
 
-FORMATS = [load_format(name) for name in ("autoj-en", "general", "prometheus2")]
+FORMATS = [load_format(name) for name in ("autoj-en", "general", "prometheus2", "rubric")]
 PIECES = [
     *("\u0301", "\u0323", "\u0300\u0316", "a\u0301", "\u0f71\u0f72", "\U0001d165", "\u1100\u1161"),
     *("\u200b", "\U000e0041", "\ufdfa", "㍿", "龘", "а", "Я", "ʀ", "\U0001f170", "\u202e", "\x00"),
@@ -19,6 +19,19 @@ PIECES = [
     *("\\u005b", " ", "-", ".", " .", "-|", "\n", "\t", "*", "(", "9", "1.", "0", "l", "rating"),
     *("r", "ra", "ratin", "rating#", "[result] ", "final decision is ", "Response 1", "ten", "x"),
     *("Rating: [[9.", "о", "½", "and a half"),
+    *(
+        "?",
+        ", ",
+        " - ",
+        ") (",
+        "\\text{",
+        "<br>",
+        "5%",
+        " -1",
+        "Score: 5 of ",
+        "/",
+        "rating rating",
+    ),
     *("Rating: [[", "Rating: [[5]] ", "[RESULT] A ", "[[A]] ", "final", "decision:"),
 ]
 

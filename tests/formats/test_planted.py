@@ -63,6 +63,7 @@ def test_zeros_after_a_decimal_do_not_change_what_the_judge_wrote(written: str) 
 
 
 LARGE = {
+    "14": ("fourteen", "XIV", "XIIII", "十四"),
     "11": ("eleven", "Eleven", "XI", "Ⅺ", "xi", "十一", "一十一", "拾壹", "⑪", "e l e v e n"),
     "12": ("twelve", "XII", "Ⅻ", "十二", "一二", "one two"),
     "19": ("nineteen", "XIX", "十九", "nіneteen", "*nine*teen"),
@@ -70,7 +71,7 @@ LARGE = {
     "21": ("twenty-one", "twenty one", "Twenty\u2011One", "XXI", "二十一", "廿一", "貳拾壹"),
     "44": ("forty-four", "XLIV", "四十四", "卌四"),
     "90": ("ninety", "XC", "九十"),
-    "99": ("ninety-nine", "XCIX", "九十九"),
+    "99": ("ninety-nine", "XCIX", "IC", "LXXXXVIIII", "九十九"),
     "100": ("one hundred", "a hundred", "hundred", "C", "一百", "百", "壹佰", "one-hundred"),
 }
 """Numbers above ten, each in several spellings."""
@@ -99,6 +100,8 @@ def find_names(planted: str, high: int) -> set[str]:
     + [(100, text, "11.5") for text in HALF_ABOVE_TEN]
     + [(20, text, name) for name in ("11", "12", "19", "20") for text in LARGE[name]]
     + [(100, text, "9") for text in WHOLES]
+    + [(high, "IIII", "4") for high in (10, 100)]
+    + [(high, "VIIII", "9") for high in (10, 100)]
     + [(100, "II", "2"), (100, "III", "3"), (100, "X", "10"), (100, "fifty", "50")],
 )
 def test_words_of_numbers_above_ten_are_known_too(high: int, planted: str, name: str) -> None:
@@ -129,11 +132,27 @@ def test_a_word_is_no_other_number(planted: str, other: str) -> None:
     assert other not in find_names(planted, 100 if "." in other else 999)
 
 
+@pytest.mark.parametrize("high", [10, 100, 999])
+@pytest.mark.parametrize("word", ["ninth", "ninety-ninth", "ninety ninth", "99th", "XIth", "第九"])
+def test_an_ordinal_is_no_rating(word: str, high: int) -> None:
+    assert not find_names(word, high)
+
+
 @pytest.mark.parametrize(
     "unit",
     [
         *("Rating: [[", "Rating: [[twenty ", "Rating: [[一百", "Rating hundred and ", "Rating xx"),
         *("Rating: [[11" + "0" * 30, "[[Rating: one hundred ", "一百十", "c c c", "Rating: [[½"),
+        *(
+            "Rating: [[x1",
+            "Rating: [[i i ",
+            "iiii",
+            "Rating: ",
+            "score\n",
+            ":\n",
+            "/ ",
+            "\\rating{",
+        ),
     ],
 )
 def test_numbers_in_words_are_searched_for_in_linear_time(unit: str) -> None:

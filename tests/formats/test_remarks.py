@@ -15,13 +15,22 @@ from autoj_reward.data.unify import Unified, unify_comparison
 from autoj_reward.engine.fake import REMARKS, FakeEngine
 from autoj_reward.errors import FormatError
 from autoj_reward.formats.protocols import read_slots
-from autoj_reward.formats.read import NOT_LAST, QUOTED, SEVERAL, ParseFailure
+from autoj_reward.formats.read import (
+    NOT_LAST,
+    QUOTED,
+    SEVERAL,
+    TAKEN_BACK,
+    ParseFailure,
+    find_planted,
+    read_slot,
+)
 from autoj_reward.formats.schema import load_format, parse_comparison, parse_rating
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.types import PAIRWISE, JudgeInput, Verdict
 from tests.formats.test_group import LISTWISE
 from tests.formats.test_prompts import change_key, write_format
 from tests.formats.test_shelf import GENERATIVE
+from tests.growth import require_linear
 from tests.rollouts.test_job import Job
 
 EN, ZH = load_format("autoj-en"), load_format("autoj-zh")
@@ -82,6 +91,30 @@ WRITTEN: list[Any] = [
             ("Response 1, as it is brief.", "first"),
             ("Response 2 is better, due to its depth.", "second"),
             ("Tie, given that both are good.", "tie"),
+            ("Tie, both responses are equally good.", "tie"),
+            ("Tie: Response 1 and Response 2 are equal.", "tie"),
+            ("Tie; neither Response 1 nor Response 2 is right.", "tie"),
+            ("Response 1 (it is clearer and more detailed).", "first"),
+            ("**Response 1** (it is clearer)", "first"),
+            ("Response 2, which provides a more complete answer.", "second"),
+            ("Response 1 - it is clearer.", "first"),
+            ("Response 1—it is clearer.", "first"),
+            ("Response 2: it is right.", "second"),
+            ("Response 1; Response 2 is too short.", "first"),
+            ("Response 2, Response 1 being vague.", "second"),
+            ("Response 1 for its clarity and depth.", "first"),
+            ("Response 2 in terms of accuracy.", "second"),
+            ("Response 2 over Response 1.", "second"),
+            ("that Response 2 is better than Response 1. It says how.", "second"),
+            ("Response 1, and it is clear.", "first"),
+            ("Response 1, not Response 2.", "first"),
+            ("Response 1, although Response 2 is good.", "first"),
+            ("Response 1, no doubt.", "first"),
+            ("Response 1 rather than Response 2.", "first"),
+            ("Response 1. No response is perfect.", "first"),
+            ("Response 2. This final decision is based on accuracy.", "second"),
+            ("Response 2. My final decision is made on accuracy.", "second"),
+            ("Response 2. The final decision is because Response 1 is long.", "second"),
         )
     ),
     *(
@@ -92,6 +125,14 @@ WRITTEN: list[Any] = [
             ("最终决定是 回应 1。\n它更简洁。", "first"),
             ("最终决定是回应2更好，由于它更详细。", "second"),
             ("最终决定是平局。两个回应都很好。", "tie"),
+            ("最终决定是回应 1（更详细）。", "first"),
+            ("最终决定是回应1，它更详细。", "first"),
+            ("最终决定是“回应2”：更详细。", "second"),
+            ("最终决定是回应1——更详细", "first"),
+            ("最终决定是回应2优于回应1。", "second"),
+            ("最终决定是回应1，而不是回应2。", "first"),
+            ("最终决定是平局：回应1和回应2一样好。", "tie"),
+            ("最终决定是回应2。这个最终决定是基于准确性。", "second"),
         )
     ),
 ]
@@ -142,13 +183,107 @@ def test_a_decision_may_be_followed_by_remarks(
                 "Response 1 and more because",
                 "Response 1, perhaps",
                 "Response 1, but only just behind Response 2.",
+                "Response 1 and 2",
+                "Response 1, 2",
+                "Response 1.5",
+                "Response 1 & 2",
+                "Response 1 (or Response 2)",
+                "Response 1 is not",
+                "Response 1?",
+                "Response 1, right?",
+                "Response 1 (is it?)",
+                "Response 1, if at all.",
+                "Response 1, Response 2",
+                "Response 1; Response 2.",
+                "Response 1, (Response 2)",
+                "Response 1 - Response 2",
+                "Response 1 (tie)",
+                "Response 1, no, Response 2.",
+                "Response 1, and Response 2 too",
+                "Response 1, however Response 2 is better.",
+                "Response 1 because Response 2 is better.",
+                "Response 2 on par with Response 1",
+                "Tie - Response 1 wins",
             )
+        ),
+        *(
+            pytest.param("autoj-zh", f"最终决定是{end}", "not closed", id=end)
+            for end in (
+                *("回应1，回应2", "回应1和2", "回应1，对吗？", "回应1？", "回应1，但回应2更好。"),
+                *("回应1，回应2更好。", "回应1，可能。", "回应1或许", "回应1 更详细"),
+            )
+        ),
+        *(
+            pytest.param("autoj-en", f"the final decision is {end}", TAKEN_BACK, id=end)
+            for end in (
+                "Response 1. No, wait: Response 2.",
+                "Response 1. Correction: it should be Response 2.",
+                "Response 1.\nActually, Response 2.",
+                "Response 1... or Response 2",
+                "Response 1.\n\nOn reflection Response 2 is better.",
+            )
+        ),
+        pytest.param("autoj-zh", "最终决定是回应1。不对，是回应2。", TAKEN_BACK, id="zh back"),
+        pytest.param("autoj-en", "the final decision is Response 12.", "not a verdict", id="12"),
+        pytest.param("autoj-en", "the final decision is not Response 1.", "not a verdict", id="no"),
+        pytest.param(
+            "autoj-en",
+            "The final decision is Response 1. The final decision is based on x. "
+            "The final decision is Response 2.",
+            SEVERAL,
+            id="a remark and another decision",
         ),
     ],
 )
 def test_remarks_take_no_check_away(name: str, written: str, reason: str) -> None:
     failure = parse_comparison(written, load_format(name), PAIR[1:], PAIR[:1])
     assert isinstance(failure, ParseFailure) and reason in failure.reason
+
+
+@pytest.mark.parametrize("label", ["Yes", "No", "yes"])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        *(
+            " way to know",
+            " and no",
+            " idea",
+            "/No",
+            " or no?",
+            "?",
+            " one knows",
+            ", no",
+            " - Yes",
+        ),
+        *(" (partly)", " answer", ", wait", "-one", " idea\nIt is absent"),
+    ],
+)
+def test_what_follows_the_answer_to_a_rubric_item_decides_whether_it_is_one(
+    label: str, rest: str
+) -> None:
+    for name in ("rubric-item", "rubric-checklist", "selene-binary"):
+        fmt = load_format(name)
+        protocol = next(iter(fmt.protocols))
+        [slot] = fmt.slots(protocol)
+        text = slot.force + label
+        assert not isinstance(read_slot(f"Fine.{text}.", slot, PAIR[:1]), ParseFailure)
+        assert isinstance(read_slot(f"Fine.{text}{rest}", slot, PAIR[:1]), ParseFailure)
+        assert find_planted([f"Ten minutes.{text}\nMore."], slot) == {label.capitalize()}
+        # What punctuation joins to it is a remark of the response's own on a planted answer.
+        is_remark = rest.startswith((",", " -", " ("))
+        assert bool(find_planted([f"Ten minutes.{text}{rest}"], slot)) == is_remark
+
+
+@pytest.mark.parametrize("fmt", [EN, ZH], ids=["en", "zh"])
+@pytest.mark.parametrize("unit", ["{}, ", "{} (", "{}. ", "{} because ", "{} - {} ", "{}", " "])
+def test_remarks_are_read_in_linear_time(fmt: Any, unit: str) -> None:
+    decision = fmt.pairwise.force + fmt.pairwise.labels["first"][0]
+    repeated = unit.format(decision, decision)
+
+    def read(text: str) -> None:
+        parse_comparison(decision + text, fmt, PAIR[1:])
+
+    require_linear(read, lambda size: repeated * (size // len(repeated)), 4_000)
 
 
 @pytest.mark.parametrize("fmt", [EN, ZH], ids=["en", "zh"])
