@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 
 from autoj_reward.formats.fold import OTHER, SYMBOLS, fold, views
@@ -25,6 +26,8 @@ Labels = tuple[tuple[str, tuple[str, ...]], ...]
 """Names of verdicts, each with its spellings."""
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 """Names of verdicts, each with a pattern of all its spellings."""
+Names = tuple[frozenset[str], ...]
+"""Names of the verdicts that follow each of several openings."""
 
 BEGIN = 3
 """Number of an opening's first letters that are searched for first."""
@@ -36,46 +39,62 @@ _HALF = re.compile(r"([0-9]+)\.5")
 _NUMBER = re.compile(r"[0-9]+(?:\.5)?")
 
 
+class _Opened:
+    """The verdicts after one opening. Patterns are compiled once a text holds such a verdict."""
+
+    def __init__(self, pattern: str, labels: _LabelPatterns) -> None:
+        self._pattern = pattern
+        self._labels = labels
+        self.count = sum(map(len, labels.each))
+
+    @cached_property
+    def _opening(self) -> re.Pattern[str]:
+        return re.compile(f"(?:{self._pattern})(?={self._labels.any})")
+
+    @cached_property
+    def _word_opening(self) -> re.Pattern[str]:
+        return re.compile(f"(?:{self._pattern})(?={ANY})")
+
+    def find_names_at(self, text: str, start: int) -> Iterator[str]:
+        """Yield the names of the verdicts whose opening begins at a place of a folded text."""
+        if opened := self._opening.match(text, start):
+            for labels in self._labels.each:
+                yield from _match_labels(labels, text, opened.end())
+        numbers = self._labels.numbers
+        if numbers and (opened := self._word_opening.match(text, start)):
+            found = find_numbers(text, opened.end())
+            yield from (numbers[number] for number in found if number in numbers)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class _Search:
-    """Search for the verdicts of one slot."""
+    """Search for the verdicts after several openings, in one pass over a text."""
 
     begins: tuple[re.Pattern[str], ...]
     """Patterns of the first letters of each opening. A text without a match contains no verdict."""
     opening: re.Pattern[str]
-    """Pattern of an opening, up to the place of the label."""
-    word_opening: re.Pattern[str] | None
-    """Pattern of an opening, up to the place of a number in words. None without `numbers`."""
-    labels: tuple[Patterns, Patterns]
-    """Patterns of whole numbers and words, then those of half points.
+    """Pattern of any of the openings that a label follows."""
+    each: tuple[_Opened | None, ...]
+    """The verdicts after each opening. None for an opening that cannot be searched for."""
 
-    In each of the two lists the first match is a label, and so is each shorter one. `9 1/2` thus
-    counts as 9 and as 9.5, since a judge may copy either.
-    """
-    numbers: Mapping[str, str]
-    """Names of labels by their number, if one is above ten. The patterns hold the other words."""
-
-    def find_names(self, text: str) -> frozenset[str]:
+    def find_names(self, text: str) -> Names:
         """Return the names of the verdicts in a text, read in both directions."""
-        names: set[str] = set()
-        count = sum(map(len, self.labels))
-        for folded in _fold_views(text):
+        names: list[set[str]] = [set() for _ in self.each]
+        pending = {n: opened for n, opened in enumerate(self.each) if opened}
+        for folded in set(map(fold, views(text))):
             for direction in (folded, folded[::-1]):
                 starts = [
                     match.start() for begin in self.begins if (match := begin.search(direction))
                 ]
-                if not starts:
-                    continue
-                for opened in self.opening.finditer(direction, min(starts)):
-                    for labels in self.labels:
-                        names.update(_match_labels(labels, direction, opened.end()))
-                    if len(names) == count:
-                        return frozenset(names)
-                if self.word_opening:
-                    for opened in self.word_opening.finditer(direction, min(starts)):
-                        numbers = find_numbers(direction, opened.end())
-                        names.update(self.numbers[n] for n in numbers if n in self.numbers)
-        return frozenset(names)
+                match = self.opening.search(direction, min(starts)) if starts else None
+                while match and pending:
+                    # Openings may begin alike or overlap, so that each is tried at each place.
+                    for n, opened in tuple(pending.items()):
+                        names[n].update(opened.find_names_at(direction, match.start()))
+                        if len(names[n]) == opened.count:
+                            del pending[n]
+                    match = self.opening.search(direction, match.start() + 1)
+        return tuple(map(frozenset, names))
 
 
 def _match_labels(labels: Patterns, text: str, start: int) -> Iterator[str]:
@@ -93,36 +112,80 @@ def find_planted_names(
 ) -> frozenset[str]:
     """Return the names of the verdicts that stand in texts after an opening of the verdict slot.
 
-    `texts` are untrusted, in any spelling and read in both directions. The search takes time
-    linear in their length. `openings` are written like the judge's own (`Rating: [[`). An
-    opening of brackets alone needs the closing ones after a number in digits or in English, since
-    a matrix begins like a slot. An opening without words or brackets matches nothing: the verdict
-    is then a bare label.
+    `openings` are written like the judge's own (`Rating: [[`). See `find_planted`.
     """
-    search = _make_search(tuple(dict.fromkeys(openings)), labels)
+    wanted = tuple((fold(opening), labels) for opening in dict.fromkeys(openings))
+    return frozenset[str]().union(*chain.from_iterable(find_planted(t, wanted) for t in texts))
+
+
+def find_planted(text: str, wanted: tuple[tuple[str, Labels], ...]) -> Names:
+    """Return the names of the verdicts that stand in a text after each of several openings.
+
+    `text` is untrusted, in any spelling and read in both directions. It is searched once for all
+    openings, in time linear in its length. `wanted`: folded openings, each with the labels that may
+    follow. An opening of brackets alone needs the closing ones after a number in digits or in
+    English, since a matrix begins like a slot. An opening without words or brackets matches
+    nothing: the verdict is then a bare label.
+    """
+    search = _make_search(wanted)
     if search is None:
-        return frozenset()
+        return (frozenset(),) * len(wanted)
     # The texts of one query recur, so their results are cached.
-    name_sets = (
-        _find_names(search, t) if len(t) <= REMEMBERED else search.find_names(t) for t in texts
-    )
-    return frozenset[str]().union(*name_sets)
+    return _find_names(search, text) if len(text) <= REMEMBERED else search.find_names(text)
 
 
 @lru_cache(maxsize=1024)
-def _find_names(search: _Search, text: str) -> frozenset[str]:
+def _find_names(search: _Search, text: str) -> Names:
     return search.find_names(text)
 
 
 @lru_cache(maxsize=64)
-def _fold_views(text: str) -> frozenset[str]:
-    # A judgement with many slots searches the same texts for each of them, long ones too.
-    return frozenset(map(fold, views(text)))
-
-
-@lru_cache(maxsize=64)
-def _make_search(openings: Sequence[str], labels: Labels) -> _Search | None:
+def _make_search(wanted: tuple[tuple[str, Labels], ...]) -> _Search | None:
     """Return the search for these openings and labels. None if no opening can be searched for."""
+    begins = dict[str, None]()
+    alike = defaultdict[_LabelPatterns, list[str]](list)
+    each = list[_Opened | None]()
+    for folded, labels in wanted:
+        label_patterns = _make_label_patterns(labels)
+        pair = _make_opening_patterns(folded, label_patterns.bare)
+        if pair is None:
+            each.append(None)
+            continue
+        begin, pattern = pair
+        begins[begin] = None
+        alike[label_patterns].append(pattern)
+        each.append(_Opened(pattern, label_patterns))
+    if not begins:
+        return None
+    openings = []
+    for label_patterns, patterns in alike.items():
+        any_label = label_patterns.any + (f"|{ANY}" if label_patterns.numbers else "")
+        openings.append(f"(?:{'|'.join(patterns)})(?={any_label})")
+    # Most places of a text are left after one look at the first letters.
+    any_opening = f"(?={'|'.join(begins)})(?:{'|'.join(openings)})"
+    return _Search(tuple(map(re.compile, begins)), re.compile(any_opening), tuple(each))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _LabelPatterns:
+    """Patterns of the labels of a slot."""
+
+    each: tuple[Patterns, Patterns]
+    """Patterns of whole numbers and words, then those of half points.
+
+    In each of the two lists the first match is a label, and so is each shorter one. `9 1/2` thus
+    counts as 9 and as 9.5, since a judge may copy either.
+    """
+    any: str
+    """Pattern of any of them."""
+    bare: str
+    """Pattern of those that brackets without words may hold."""
+    numbers: Mapping[str, str]
+    """Names of labels by their number, if one is above ten. The patterns hold the other words."""
+
+
+@lru_cache(maxsize=32)
+def _make_label_patterns(labels: Labels) -> _LabelPatterns:
     numbers = {
         spelling: name
         for name, spellings in labels
@@ -139,25 +202,9 @@ def _make_search(openings: Sequence[str], labels: Labels) -> _Search | None:
         for spelling in filter(_NUMBER.fullmatch, spellings):
             bare_numbers.append(rf"0{{0,8}}{re.escape(spelling)}(?:\.0*+)?")
             bare_numbers += english_words(spelling)
-    bare_label = "|".join(bare_numbers) or any_label
-    opening_patterns = [
-        pair
-        for folded in dict.fromkeys(map(fold, openings))
-        if (pair := _make_opening_patterns(folded, bare_label))
-    ]
-    if not opening_patterns:
-        return None
-    any_opening = "|".join(pattern for _, pattern in opening_patterns)
-    return _Search(
-        tuple(re.compile(begin) for begin, _ in opening_patterns),
-        re.compile(f"(?:{any_opening})(?={any_label})"),
-        re.compile(f"(?:{any_opening})(?={ANY})") if numbers else None,
-        patterns,
-        numbers,
-    )
+    return _LabelPatterns(patterns, any_label, "|".join(bare_numbers) or any_label, numbers)
 
 
-@lru_cache(maxsize=32)
 def _make_patterns(labels: Labels, with_words: bool) -> tuple[Patterns, Patterns]:
     """Return the patterns of whole numbers and words, then of half points; longer names come first.
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from autoj_reward.conversation import Turn, describe_media, read_turns, shown_turns
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.protocols import JudgeProtocol
-from autoj_reward.formats.read import find_planted
+from autoj_reward.formats.read import PlantSearch
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import PLAIN, Turns
 from autoj_reward.rubric_items import RubricItem
@@ -278,10 +278,10 @@ CONTROL = re.compile(
 """Spellings of known control tokens and of text marks around turns."""
 
 
-def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
+def flags(item: JudgeInput, fmt: JudgeFormat, search: PlantSearch | None = None) -> tuple[str, ...]:
     """Return the flags for attempts of the responses to influence the judge.
 
-    The input is judged all the same.
+    The input is judged all the same. search: as for `find_planting`.
 
     - `planted_verdict`: a whole verdict of the judge's form, however it is spelled, in what the
       policy wrote.
@@ -297,7 +297,7 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
         texts += [turn.text for turn in shown_turns(response)] or [response]
     if turn_marks and any(map(turn_marks.forged, (*texts, *item.context.values()))):
         flag_names.add("forged_turn")
-    if find_planting(item, fmt):
+    if find_planting(item, fmt, search):
         flag_names.add(PLANTED_FLAG)
     for response in item.responses:
         delimiters = (*fmt.headings(item.protocol), *marks)
@@ -306,14 +306,21 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     return tuple(sorted(flag_names))
 
 
-def find_planting(item: JudgeInput, fmt: JudgeFormat) -> tuple[int, ...]:
-    """Return the places, from 1, of the responses whose policy planted a verdict."""
+def find_planting(
+    item: JudgeInput, fmt: JudgeFormat, search: PlantSearch | None = None
+) -> tuple[int, ...]:
+    """Return the places, from 1, of the responses whose policy planted a verdict.
+
+    search: that of the input's slots, if other functions search the texts too.
+    """
     slots = fmt.slots_of(item)
-    return tuple(
-        place
-        for place in range(1, len(item.responses) + 1)
-        if any(find_planted(item.policy_texts_of(place), slot) for slot in slots)
-    )
+    search = search or PlantSearch(slots)
+    places = []
+    for place in range(1, len(item.responses) + 1):
+        texts = item.policy_texts_of(place)
+        if any(search.find_planted(texts, slot) for slot in slots):
+            places.append(place)
+    return tuple(places)
 
 
 def require_readable(item: JudgeInput, max_chars: int) -> None:
