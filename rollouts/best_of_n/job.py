@@ -73,10 +73,11 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
         job.judge.name,
         config.output,
         summary_path,
-        total,
-        config.journal,
-        scored_by,
-        job.judge.vote,
+        command="autoj best-of-n",
+        total=total,
+        journal=config.journal,
+        scored_by=scored_by,
+        vote=job.judge.vote,
         files=[config.output / name for name in (*RESULTS, *FIGURES)],
     )
     with claim, tracking(config.track, str(config.output), config) as reports:
