@@ -171,6 +171,11 @@ def after(
     return Candidate(to_plain_text(turns), response, context=context_of(context).after(turns))
 
 
+def _read_by_default(response: str) -> str:
+    is_hidden = isinstance(response, Trajectory) and not response.is_shown
+    return str(response) if is_hidden else response
+
+
 def _show_to_judge(
     query: str, context: Mapping[str, str], responses: Sequence[str], shows: Shows | None
 ) -> tuple[str, Context, list[str]]:
@@ -185,13 +190,16 @@ def _show_to_judge(
         return (
             query,
             frozen_context,
-            [text if shown_turns(text) else str(text) for text in responses],
+            [_read_by_default(text) for text in responses],
         )
     ends = [n for n, turn in enumerate(frozen_context.turns, 1) if turn.role in GIVEN]
     end = ends[-1] if ends else len(frozen_context.turns)
     prompt_turns, begun_turns = frozen_context.turns[:end], frozen_context.turns[end:]
     texts = []
     for response in responses:
+        if not isinstance(response, str):  # it is rejected before a judge is asked
+            texts.append(response)
+            continue
         response_turns = (
             response.turns if isinstance(response, Trajectory) else (Turn("assistant", response),)
         )

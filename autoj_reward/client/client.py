@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.call import CLOSED, Call, CallSettings, Waiting
 from autoj_reward.client.in_flight import Progress, Recorder, Slots
+from autoj_reward.client.sound import find_no_text
 from autoj_reward.config import RelativeConfig, RubricConfig, View, Vote
 from autoj_reward.conversation import Shows, context_of
 from autoj_reward.errors import ConfigError, EngineUnavailable
@@ -34,6 +35,7 @@ from autoj_reward.types import (
     Comparison,
     JudgeInput,
     Judgement,
+    Outcome,
     Pair,
 )
 
@@ -319,6 +321,17 @@ class RewardClient:
         judgement from the journal must have, if the judge gives it at all. Raises EngineUnavailable
         once the client is closed, and what `views` raises.
         """
+        rejections = {}
+        for n, item in enumerate(items):
+            # What is no text cannot be looked up, recorded or sent.
+            if reason := find_no_text(item.untrusted):
+                rejections[n] = Judgement(
+                    Outcome.INPUT_REJECTED, reason=reason, judge=self.backend.judge
+                )
+        if rejections:
+            readable = [item for n, item in enumerate(items) if n not in rejections]
+            judged = iter(await self.judge(readable, view) if readable else ())
+            return [rejections.get(n) or next(judged) for n in range(len(items))]
         distinct_items = list(dict.fromkeys(items))
         answers = self.journal.get(self.backend.judge, distinct_items) if self.journal else {}
         if view and any(judgement.lacks(view) for judgement in answers.values()):

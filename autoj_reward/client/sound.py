@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from autoj_reward.conversation import show
 from autoj_reward.engine.base import ROUNDING
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.render import require_unicode
@@ -66,6 +67,14 @@ def _require_shares(shares: Sequence[Any]) -> None:
 def _is_number(value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and abs(value) <= MAX_FLOAT
+
+
+def find_no_text(values: Iterable[Any]) -> str:
+    """Return why an input with these values cannot be judged: one is no text. Empty if all are."""
+    for value in values:
+        if not isinstance(value, str):
+            return f"a judge reads texts, not {show(value)}"
+    return ""
 
 
 def find_rejection_reason(texts: Iterable[str]) -> str:

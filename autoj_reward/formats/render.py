@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from autoj_reward.conversation import Turn, describe_media, read_turns, shown_turns
+from autoj_reward.conversation import Turn, describe_media, read_turns, show, shown_turns
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.read import PlantSearch
@@ -329,16 +329,18 @@ def require_readable(item: JudgeInput, max_chars: int) -> None:
     if reason := describe_media(item.turns):
         raise InputRejected(reason)
     for text in item.untrusted:
+        require_unicode(text)
         if len(text) > max_chars:
             raise InputRejected(
                 f"a text has {len(text)} characters, over judge.max_text_chars {max_chars}"
             )
-        require_unicode(text)
 
 
 def require_unicode(text: str) -> None:
-    """Raise InputRejected for what no tokenizer can read: half of a surrogate pair in a text, and
-    media in a response whose turns are shown."""
+    """Raise InputRejected for what no tokenizer can read: what is no text, half of a surrogate pair
+    in a text, and media in a response whose turns are shown."""
+    if not isinstance(text, str):
+        raise InputRejected(f"a judge reads texts, not {show(text)}")
     if reason := describe_media(shown_turns(text)):
         raise InputRejected(reason)
     try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
+from autoj_reward.conversation import show
 from autoj_reward.errors import InputError, InputRejected
 from autoj_reward.formats.render import require_unicode
 from autoj_reward.types import (
@@ -277,13 +278,18 @@ def find_members(candidates: Sequence[Candidate]) -> Members:
             f"a group of {len(candidates)}: responses are judged beside each other, so give two or "
             "more to a query, or rate them alone (leave `relative` out)"
         )
+    rejections: dict[int, str] = {}
+    for n, candidate in enumerate(candidates):
+        if not isinstance(candidate.query, str):
+            rejections[n] = f"a judge reads texts, not {show(candidate.query)}"
+    if rejections:
+        return Members((), (), len(candidates), rejections)
     if not share_prompt(candidates):
         raise InputError(
             "the responses of a group answer different queries or have different contexts: give "
             "each query a group of its own"
         )
     places_by_text: dict[str, list[int]] = {}
-    rejections: dict[int, str] = {}
     for n, candidate in enumerate(candidates):
         try:
             require_unicode(candidate.response)

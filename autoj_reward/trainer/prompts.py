@@ -19,6 +19,7 @@ from autoj_reward.conversation import (
     Shows,
     context_of,
     response_of,
+    show,
     to_plain_text,
     turns_of,
 )
@@ -94,7 +95,7 @@ def candidate(
         turns = turns_of(prompt)
     except InputError as error:
         # Equal prompts stay one group; no judge sees this text.
-        return Candidate(f"{prompt!r}", response, context=context, unusable=f"prompt: {error}")
+        return Candidate(show(prompt), response, context=context, unusable=f"prompt: {error}")
     return replace(after(turns, response, context), unusable=reason)
 
 
@@ -301,6 +302,8 @@ class ContextFields:
         """Return a field's value as text; "" if it is missing."""
         if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
             value = value.item()  # a scalar of numpy or torch
+        if type(value).__name__ in ("NAType", "NaTType"):
+            return ""  # how pandas writes a missing value, too
         if isinstance(value, float) and not math.isfinite(value):
             if math.isnan(value):  # how pandas and datasets write a missing value
                 return ""
