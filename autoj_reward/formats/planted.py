@@ -112,13 +112,15 @@ def find_planted_names(
 ) -> frozenset[str]:
     """Return the names of the verdicts that stand in texts after an opening of the verdict slot.
 
-    `openings` are written like the judge's own (`Rating: [[`). See `find_planted`.
+    `openings` are written like the judge's own (`Rating: [[`). See `find_planted_after`.
     """
     wanted = tuple((fold(opening), labels) for opening in dict.fromkeys(openings))
-    return frozenset[str]().union(*chain.from_iterable(find_planted(t, wanted) for t in texts))
+    return frozenset[str]().union(
+        *chain.from_iterable(find_planted_after(t, wanted) for t in texts)
+    )
 
 
-def find_planted(text: str, wanted: tuple[tuple[str, Labels], ...]) -> Names:
+def find_planted_after(text: str, wanted: tuple[tuple[str, Labels], ...]) -> Names:
     """Return the names of the verdicts that stand in a text after each of several openings.
 
     `text` is untrusted, in any spelling and read in both directions. It is searched once for all

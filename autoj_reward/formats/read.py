@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from autoj_reward.formats.fold import fold
-from autoj_reward.formats.planted import Labels, find_planted
+from autoj_reward.formats.planted import Labels, find_planted_after
 from autoj_reward.formats.slots import TRAIL, Label, Slot, find_openings
 from autoj_reward.types import Verdict
 
@@ -306,7 +306,7 @@ class PlantSearch:
         for text in texts:
             text_names = self._names.setdefault(text, [])
             if len(text_names) <= max(indices, default=-1):
-                text_names += find_planted(text, tuple(self._wanted)[len(text_names) :])
+                text_names += find_planted_after(text, tuple(self._wanted)[len(text_names) :])
             for index in indices:
                 names |= text_names[index]
         return frozenset(names)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 from autoj_reward import AsyncJudge, Candidate, Judge, JudgeConfig, Outcome, Verdict

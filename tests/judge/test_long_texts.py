@@ -13,6 +13,9 @@ from autoj_reward.client.client import RewardClient
 from autoj_reward.config import FailureConfig, JudgeConfig, RewardConfig
 from autoj_reward.conversation import EMPTY_CONTEXT
 from autoj_reward.formats import planted, read
+from autoj_reward.formats.fold import views
+from autoj_reward.formats.protocols import read_slots as read_all_slots
+from autoj_reward.formats.slots import find_openings
 from autoj_reward.judge import generative
 from autoj_reward.judge.make import make_judge
 from autoj_reward.judge.texts import LONG_CHARS
@@ -53,9 +56,9 @@ class Searches:
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Searches]:
     searches = Searches()
-    folding = searches.watch(searches.folded, planted.views, 0)
+    folding = searches.watch(searches.folded, views, 0)
     monkeypatch.setattr(planted, "views", folding)
-    monkeypatch.setattr(read, "find_openings", searches.watch(searches.read, read.find_openings, 1))
+    monkeypatch.setattr(read, "find_openings", searches.watch(searches.read, find_openings, 1))
     yield searches
 
 
@@ -169,11 +172,10 @@ async def test_a_trainer_searches_long_texts_in_a_thread(searches: Searches) -> 
 
 async def test_short_texts_need_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = set()
-    original = generative.read_slots
 
     def read_slots(*arguments: Any) -> Any:
         threads.add(threading.current_thread())
-        return original(*arguments)
+        return read_all_slots(*arguments)
 
     monkeypatch.setattr(generative, "read_slots", read_slots)
     await build_judge(Hand("Rating: [[5]]"), format="general").judge(
