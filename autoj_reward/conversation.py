@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,6 +23,14 @@ MEDIA_KEYS = re.compile(
     "|pixel_values|experimental_attachments"
 )
 """Keys of a message or a part that hold pictures, sound or files beside its text."""
+DOCUMENT_KEYS = re.compile("documents?")
+"""Keys of a message or a part that hold documents. Those of text stay unread; others are media."""
+FILE_TYPES = ("base64", "url", "file")
+"""Types of a document's source that are no text."""
+DOCUMENT_TEXTS = ("text", "content", "snippet", "data")
+"""Keys of a document that hold its text."""
+MAX_DEPTH = 32
+"""Maximum depth of content parts within content parts, such as those of a tool's result."""
 ROLES = {"developer": "system", "function": "tool"}
 """Roles that chat APIs have renamed, with the name that is used here."""
 MAX_TURNS = 1024
@@ -76,6 +85,8 @@ class Prompt:
     """The query. For a conversation the plain text of its turns."""
     turns: tuple[Turn, ...] = ()
     """The conversation. Empty if the prompt is a lone user turn of text."""
+    unreadable: str = ""
+    """Why no judge can read it: it was given as no text. Empty for every other prompt."""
 
     @classmethod
     def of(cls, value: Prompt | str | Sequence[Turn | Mapping[str, Any]]) -> Prompt:
@@ -90,6 +101,15 @@ class Prompt:
         turns = turns_of(value)
         is_query = [turn.role for turn in turns] == ["user"] and not turns[0].media
         return cls(to_plain_text(turns), () if is_query else turns)
+
+    @classmethod
+    def take(cls, value: Any) -> Prompt:
+        """Return the prompt of a value. One that is no prompt costs its own input alone: the result
+        says why it is `unreadable`."""
+        try:
+            return cls.of(value)
+        except BadMessages as error:
+            return cls(show(value), unreadable=str(error))
 
     @property
     def last_user_text(self) -> str:
@@ -116,6 +136,8 @@ class Response:
     """All turns. Empty for a plain text."""
     shows_turns: bool = False
     """Whether a judge sees the turns, and not only the text."""
+    unreadable: str = ""
+    """Why no judge can read it: it was given as no text. Empty for every other response."""
 
     @classmethod
     def of(
@@ -144,6 +166,15 @@ class Response:
             return response
         return cls(response.text, turns)
 
+    @classmethod
+    def take(cls, value: Any) -> Response:
+        """Return the response of a value. One that is no response costs its own input alone: the
+        result says why it is `unreadable`."""
+        try:
+            return cls.of(value)
+        except BadMessages as error:
+            return cls("", unreadable=str(error))
+
     @property
     def shown_turns(self) -> tuple[Turn, ...]:
         """The turns that a judge sees. Empty if it sees a plain text."""
@@ -151,7 +182,8 @@ class Response:
 
     def as_read(self) -> Response:
         """Return the response without turns that no judge sees."""
-        return self if self.shows_turns or not self.turns else Response(self.text)
+        is_hidden = bool(self.turns) and not self.shows_turns
+        return Response(self.text) if is_hidden else self
 
     def record(self) -> str | list[dict[str, Any]]:
         """Return the response as JSON data: its text, or the messages of turns that are shown."""
@@ -213,9 +245,26 @@ def turns_of(messages: Any) -> tuple[Turn, ...]:
 
 
 def _convert_messages(messages: Any) -> tuple[Turn, ...]:
-    if not isinstance(messages, Iterable):
-        raise BadMessages("", f"a prompt or completion is text or messages, not {messages!r:.80}")
-    return tuple(_convert_message(message, f"[{n}]") for n, message in enumerate(messages))
+    try:
+        if not isinstance(messages, Iterable) or getattr(messages, "ndim", None) == 0:
+            raise BadMessages(
+                "", f"a prompt or completion is text or messages, not {show(messages)}"
+            )
+        return tuple(_convert_message(message, f"[{n}]") for n, message in enumerate(messages))
+    except BadMessages:
+        raise
+    except Exception as error:
+        # Objects of other libraries may raise anything when they are read.
+        reason = f"{show(messages)} cannot be read as messages: {type(error).__name__}: {error}"
+        raise BadMessages("", f"{reason:.300}") from error
+
+
+def show(value: Any) -> str:
+    """Return the beginning of a value's repr, for an error, whatever the value is."""
+    try:
+        return f"{reprlib.repr(value):.80}"
+    except Exception:
+        return f"an object of type {type(value).__name__}"
 
 
 def before_response(messages: Any, answered: bool) -> tuple[Prompt, Response | None]:
@@ -267,7 +316,7 @@ def content_text(message: Mapping[str, Any], where: str = "") -> str:
     if isinstance(content, Sequence):
         return "\n".join(_read_part(part, where) for part in content if not _other_type(part))
     raise BadMessages(
-        f"{where}.content", f"a message's content is text or a list of parts, not {content!r:.80}"
+        f"{where}.content", f"a message's content is text or a list of parts, not {show(content)}"
     )
 
 
@@ -339,23 +388,27 @@ def _convert_message(message: Any, where: str) -> Turn:
     if isinstance(message, Turn):
         return message
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise BadMessages(where, f"not a message with a role: {message!r:.80}")
+        raise BadMessages(where, f"not a message with a role: {show(message)}")
     role = str(message["role"])
-    return Turn(ROLES.get(role, role), message_text(message, where), _find_media(message))
+    return Turn(ROLES.get(role, role), message_text(message, where), _find_media(message, where))
 
 
-def _find_media(message: Mapping[str, Any]) -> tuple[str, ...]:
+def _find_media(message: Mapping[str, Any], where: str) -> tuple[str, ...]:
     """Return the kinds of media in a message: types of parts of its content, and keys beside it."""
     kinds = _find_media_keys(message)
-    waiting = [message.get("content")]
-    while waiting:
-        content = waiting.pop()
-        if not isinstance(content, Sequence) or isinstance(content, str):
-            continue
-        for part in content:
-            if isinstance(part, Mapping):
-                kinds += filter(None, [_media_type(part), *_find_media_keys(part)])
-                waiting.append(part.get("content"))  # a tool's result is a list of parts
+    parts = _list_parts(message)
+    for _ in range(MAX_DEPTH):
+        if not parts:
+            break
+        # A part that stands in several places is looked at once, so that the work stays linear.
+        inner_parts = dict[int, Mapping[str, Any]]()
+        for part in parts.values():
+            kinds += filter(None, [_media_type(part), *_find_media_keys(part)])
+            inner_parts |= _list_parts(part)  # a tool's result is a list of parts
+        parts = inner_parts
+    if parts:
+        reason = f"parts within parts, over {MAX_DEPTH} deep, or a part that holds itself"
+        raise BadMessages(f"{where}.content", reason)
     media = message.get("media")
     if isinstance(media, list):  # as `messages_of` wrote it, here or in another process
         kinds += [kind if isinstance(kind, str) else "media" for kind in media]
@@ -364,10 +417,58 @@ def _find_media(message: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kinds))
 
 
+def _list_parts(fields: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    """Return the parts in the content of a message or a part, by their identity."""
+    content = fields.get("content")
+    if not isinstance(content, Sequence) or isinstance(content, str | bytes):
+        return {}
+    return {id(part): part for part in content if isinstance(part, Mapping)}
+
+
 def _find_media_keys(fields: Mapping[str, Any]) -> list[str]:
     """Return the keys of a message or a part under which media stands."""
-    keys = (key for key in fields if isinstance(key, str) and MEDIA_KEYS.fullmatch(key))
-    return [key for key in keys if not _is_empty(fields[key])]
+    media_keys = []
+    for key, value in fields.items():
+        if not isinstance(key, str) or _is_empty(value):
+            continue
+        if MEDIA_KEYS.fullmatch(key):
+            media_keys.append(key)
+        elif DOCUMENT_KEYS.fullmatch(key):
+            documents = [value] if isinstance(value, str | bytes | Mapping) else value
+            if not all(map(_is_text_document, documents)):
+                media_keys.append(key)
+    return media_keys
+
+
+def _is_text_document(document: Any) -> bool:
+    """Return whether a document is a text, or holds one beside nothing but names.
+
+    Text stands under `text`, `content`, `snippet` or `data`, also within `source` or `data`.
+    """
+    if isinstance(document, str):
+        return True
+    if not isinstance(document, Mapping) or _is_file(document):
+        return False
+    for name in ("source", "data"):
+        inner = document.get(name)
+        if isinstance(inner, Mapping):
+            return not _is_file(inner) and _has_text(inner)
+    return _has_text(document)
+
+
+def _has_text(document: Mapping[str, Any]) -> bool:
+    return any(isinstance(document.get(name), str) for name in DOCUMENT_TEXTS)
+
+
+def _is_file(document: Mapping[str, Any]) -> bool:
+    """Return whether a document tells of a file, rather than of a text."""
+    media_type = document.get("media_type") or document.get("mime_type") or "text/plain"
+    if not str(media_type).startswith("text/") or document.get("type") in FILE_TYPES:
+        return True
+    if any(isinstance(value, bytes) for value in document.values()):
+        return True
+    keys = (key for key in document if isinstance(key, str) and MEDIA_KEYS.fullmatch(key))
+    return any(not _is_empty(document[key]) for key in keys)
 
 
 def _media_type(part: Mapping[str, Any]) -> str:
@@ -395,7 +496,7 @@ def message_text(message: Mapping[str, Any], where: str = "") -> str:
     if _is_empty(calls):
         calls = ()
     if not isinstance(calls, Sequence) or isinstance(calls, str):
-        raise BadMessages(f"{where}.tool_calls", f"not a list of calls: {calls!r:.80}")
+        raise BadMessages(f"{where}.tool_calls", f"not a list of calls: {show(calls)}")
     call_lines = [_format_call(call, f"{where}.tool_calls[{n}]") for n, call in enumerate(calls)]
     function_call = message.get("function_call")
     if not _is_empty(function_call):
@@ -407,13 +508,13 @@ def _format_call(call: Any, where: str) -> str:
     """Return a tool call as `[calls name {"argument": "value"}]`."""
     function = call.get("function", call) if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise BadMessages(where, f"not a call of a function with a name: {call!r:.80}")
+        raise BadMessages(where, f"not a call of a function with a name: {show(call)}")
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
         try:
             arguments = json.dumps({} if _is_empty(arguments) else arguments, ensure_ascii=False)
         except (TypeError, ValueError, RecursionError) as error:
-            reason = f"arguments without a JSON form: {arguments!r:.80}"
+            reason = f"arguments without a JSON form: {show(arguments)}"
             raise BadMessages(where, reason) from error
     return f"[calls {function['name']} {arguments}]"
 
@@ -454,6 +555,6 @@ def _read_part(part: Any, where: str) -> str:
     if not isinstance(part, Mapping) or "type" not in part or not isinstance(part.get("text"), str):
         raise BadMessages(
             f"{where}.content",
-            f'a part of a message is {{"type": "text", "text": ...}}, not {part!r:.80}',
+            f'a part of a message is {{"type": "text", "text": ...}}, not {show(part)}',
         )
     return str(part["text"])

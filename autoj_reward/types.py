@@ -129,8 +129,8 @@ class Candidate:
             raise ValueError(f"policy_logprob is {shown}: give a finite number, or None")
         _set_fields(
             self,
-            prompt=Prompt.of(prompt),
-            response=Response.of(response),
+            prompt=Prompt.take(prompt),
+            response=Response.take(response),
             policy_logprob=policy_logprob,
             group_id=group_id,
             context=context_of(context),
@@ -193,8 +193,10 @@ def _show_to_judge(
     begun_turns = prompt.turns[end:]
     shown_responses = []
     for response in responses:
-        turns = response.turns or (Turn("assistant", response.text),)
-        shown_responses.append(read_turns((*begun_turns, *turns), shows))
+        if not response.unreadable:
+            turns = response.turns or (Turn("assistant", response.text),)
+            response = read_turns((*begun_turns, *turns), shows)
+        shown_responses.append(response)
     return Prompt.of(prompt.turns[:end]) if begun_turns else prompt, shown_responses
 
 
@@ -217,9 +219,9 @@ class Pair:
     ) -> None:
         _set_fields(
             self,
-            prompt=Prompt.of(prompt),
-            first=Response.of(first),
-            second=Response.of(second),
+            prompt=Prompt.take(prompt),
+            first=Response.take(first),
+            second=Response.take(second),
             context=context_of(context),
         )
 
@@ -274,14 +276,20 @@ class JudgeInput:
         _set_fields(
             self,
             protocol=protocol,
-            prompt=Prompt.of(prompt),
-            responses=tuple(map(Response.of, responses)),
+            prompt=Prompt.take(prompt),
+            responses=tuple(map(Response.take, responses)),
             sample=sample,
             direct=direct,
             context=context_of(context),
             items=items,
             points=points,
         )
+
+    @property
+    def unreadable(self) -> str:
+        """Why no judge can read the input: a prompt or response that was given as no text."""
+        reasons = (self.prompt.unreadable, *(response.unreadable for response in self.responses))
+        return next(filter(None, reasons), "")
 
     @property
     def untrusted(self) -> tuple[str, ...]:

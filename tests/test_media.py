@@ -43,6 +43,23 @@ MEDIA: dict[str, dict[str, Any]] = {
     "a tool's type": {"content": [TEXT, {"type": "tool_image", "image_url": {"url": "u"}}]},
     "a picture in a part of text": {"content": [TEXT | {"image": "a.png"}]},
     "an address beside the text": {"content": "What is this?", "image_url": "u"},
+    "a binary document": {"content": "What is this?", "documents": [b"%PDF"]},
+    "an encoded document": {
+        "content": "What is this?",
+        "documents": [
+            {"title": "a"}
+            | {"source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
+        ],
+    },
+    "a document by its address": {"content": "What is this?", "document": {"url": "a.pdf"}},
+    "a document with a picture": {
+        "content": "What is this?",
+        "documents": [{"text": "See the picture.", "image": "a.png"}],
+    },
+    "a text document and another": {
+        "content": "What is this?",
+        "documents": ["Cats sleep.", {"file": "a.pdf"}],
+    },
 }
 """Messages with media, without their role."""
 NO_MEDIA: dict[str, dict[str, Any]] = {
@@ -51,6 +68,16 @@ NO_MEDIA: dict[str, dict[str, Any]] = {
     "a refusal": {"content": [TEXT, {"type": "refusal", "refusal": "no"}]},
     "tools": {"content": [TEXT, {"type": "tool_use", "name": "f", "input": {}}]},
     "a tool's words": {"content": [TEXT, {"type": "tool_result", "content": [TEXT]}]},
+    "text documents": {
+        "content": "What is this?",
+        "documents": [
+            *("Cats sleep.", {"title": "Cats", "text": "They sleep."}),
+            {"id": "1", "data": {"title": "Cats", "snippet": "They sleep."}},
+            {"source": {"type": "text", "media_type": "text/plain", "data": "They sleep."}},
+        ],
+    },
+    "a text document": {"content": "What is this?", "document": "Cats sleep."},
+    "no documents": {"content": "What is this?", "documents": None},
     "unused columns": {"content": [TEXT | {"image": None}], "images": [], "audio": None},
 }
 

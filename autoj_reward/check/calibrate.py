@@ -109,7 +109,9 @@ def calibrate_judge(
     def count_inputs(group: LabelledGroup) -> int:
         return spec.asks.critiques * len(group.responses)
 
-    with judged_by(spec.name, Path(output), Path(output), vote=spec.asks.vote):
+    with judged_by(
+        spec.name, Path(output), Path(output), command="autoj calibrate", vote=spec.asks.vote
+    ):
         cost = ask_each(
             spec, journal, groups, rate, record_ratings, "rating", count_inputs, view=view
         ).fields()

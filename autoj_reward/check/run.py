@@ -89,7 +89,13 @@ def check_judge(
     folder, judged_cases = Path(output), list[JudgedCase]()
     total = sum(len(case.inputs()) for case in cases)
     claim = judged_by(
-        spec.name, folder, folder / RESULT, total, vote=spec.asks.vote, files=(folder / PAGE,)
+        spec.name,
+        folder,
+        folder / RESULT,
+        command="autoj check",
+        total=total,
+        vote=spec.asks.vote,
+        files=(folder / PAGE,),
     )
     with claim:
         print(_estimate_cost(cases, spec, folder / JOURNAL))

@@ -112,7 +112,7 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     records = (
         join_fields(_collect_fields(row), asdict(classification)) for row, classification in pairs
     )
-    with judged_by("autoj classify", Path(output), Path(output)):
+    with judged_by("", Path(output), Path(output), command="autoj classify"):
         write_jsonl(output, records)
     counts = Counter(classification.scenario for classification in classifications)
     print(json.dumps({"output": output, "scenarios": dict(counts.most_common())}))

@@ -54,7 +54,7 @@ def export(path: str, output: str) -> int:
     from autoj_reward.io.files import require_apart, write_jsonl
 
     require_apart([path], [output])
-    claim = judged_by("autoj journal export", Path(output), Path(output))
+    claim = judged_by("", Path(output), Path(output), command="autoj journal export")
     with _open_journal(path) as journal, claim:
         write_jsonl(output, journal.export())
     return 0

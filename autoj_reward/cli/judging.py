@@ -65,7 +65,9 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
         return rating_question(Candidate(row.prompt, response, context=row.context), spec.asks)
 
     rows = text_rows(source, "response", asked=columns)
-    return _judge(spec, rows, make_question, rating_fields, output, strict, checked, "rating")
+    return _judge(
+        "autoj score", spec, rows, make_question, rating_fields, output, strict, checked, "rating"
+    )
 
 
 def _score_rubrics(
@@ -90,7 +92,8 @@ def _score_rubrics(
 
     columns = spec.context_columns(config.columns, rubric.protocol, rubric)
     rows = text_rows(source, "response", asked=columns)
-    return _judge(spec, rows, make_question, rubric_fields, output, strict, config, scoring=rubric)
+    arguments = spec, rows, make_question, rubric_fields, output, strict, config
+    return _judge("autoj score", *arguments, scoring=rubric)
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -114,7 +117,9 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
         return comparison_question(pair, spec.facts, spec.asks, swap=checked.swap)
 
     rows = text_rows(source, "response_1", "response_2", asked=columns)
-    return _judge(spec, rows, make_question, verdict_fields, output, strict, checked)
+    return _judge(
+        "autoj compare", spec, rows, make_question, verdict_fields, output, strict, checked
+    )
 
 
 @command(INPUT, OUTPUT, CONFIG, SET, STRICT)
@@ -141,9 +146,8 @@ def rank(source: str, output: str, config: str | None, sets: Sequence[str], stri
         return rank_question(candidates, spec.facts, spec.asks, relative)
 
     rows = group_rows(source, columns)
-    return _judge(
-        spec, rows, make_question, ranking_fields, output, strict, checked, scoring=relative
-    )
+    arguments = spec, rows, make_question, ranking_fields, output, strict, checked
+    return _judge("autoj rank", *arguments, scoring=relative)
 
 
 def ranking_fields(ranking: Ranking) -> dict[str, Any]:
@@ -229,6 +233,7 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
 
 
 def _judge(
+    command_name: str,
     spec: JudgeSpec,
     rows: Stream[TextRow],
     make_question: Callable[[TextRow], BoundedQuestion[T]],
@@ -264,7 +269,8 @@ def _judge(
         spec.name,
         result,
         result,
-        total,
+        command=command_name,
+        total=total,
         scored_by=method,
         vote=spec.asks.vote,
         files=(output + SUMMARY,),
@@ -276,37 +282,38 @@ def _judge(
         counts = {"rows": outcomes.total(), "outcomes": dict(outcomes), "left_out": bad}
         return counts | {"rows_left_out": left_out.count}
 
-    with claim, tracked as reports, filling(output) as file:
+    with claim:
+        with tracked as reports, filling(output) as file:
 
-        def count_inputs(item: tuple[TextRow, BoundedQuestion[T]]) -> int:
-            return item[1].most_inputs
+            def count_inputs(item: tuple[TextRow, BoundedQuestion[T]]) -> int:
+                return item[1].most_inputs
 
-        def write_answer(item: tuple[TextRow, BoundedQuestion[T]], answer: T) -> None:
-            added = fields(answer)
-            outcomes[added["outcome"]] += 1
-            file.line(join_fields(item[0].fields, added))
-            reports.offer(outcomes.total(), make_summary)
+            def write_answer(item: tuple[TextRow, BoundedQuestion[T]], answer: T) -> None:
+                added = fields(answer)
+                outcomes[added["outcome"]] += 1
+                file.line(join_fields(item[0].fields, added))
+                reports.offer(outcomes.total(), make_summary)
 
-        async def answer_item(
-            ask: Ask, item: tuple[TextRow, BoundedQuestion[T]]
-        ) -> tuple[T, Sequence[Judgement]]:
-            return await item[1].answer(ask), ()
+            async def answer_item(
+                ask: Ask, item: tuple[TextRow, BoundedQuestion[T]]
+            ) -> tuple[T, Sequence[Judgement]]:
+                return await item[1].answer(ask), ()
 
-        items = ((row, make_question(row)) for row in rows.usable())
-        ask_each(
-            spec,
-            journal,
-            items,
-            answer_item,
-            write_answer,
-            "judging",
-            count_inputs,
-            total,
-            view,
-            scoring=scoring,
-        )
-        reports.send(outcomes.total(), make_summary())
-    write_json(output + SUMMARY, make_summary())
+            items = ((row, make_question(row)) for row in rows.usable())
+            ask_each(
+                spec,
+                journal,
+                items,
+                answer_item,
+                write_answer,
+                "judging",
+                count_inputs,
+                total,
+                view,
+                scoring=scoring,
+            )
+            reports.send(outcomes.total(), make_summary())
+        write_json(output + SUMMARY, make_summary())
     counts_text = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
     print(f"{outcomes.total()} rows: {counts_text}; {left_out.count} left out; results: {output}")
     return 0

@@ -30,6 +30,7 @@ from autoj_reward.types import (
     Comparison,
     JudgeInput,
     Judgement,
+    Outcome,
     Pair,
 )
 
@@ -246,6 +247,17 @@ class JudgeClient:
         judgement from the journal must have, if the judge gives it at all. Raises EngineUnavailable
         once the client is closed, and what `contact` raises.
         """
+        rejections = {}
+        for n, item in enumerate(items):
+            # What is no text cannot be looked up, recorded or sent.
+            if item.unreadable:
+                rejections[n] = Judgement(
+                    Outcome.INPUT_REJECTED, reason=item.unreadable, judge=self.backend.judge
+                )
+        if rejections:
+            readable = [item for n, item in enumerate(items) if n not in rejections]
+            judged = iter(await self.judge(readable, view) if readable else ())
+            return [rejections.get(n) or next(judged) for n in range(len(items))]
         distinct_items = list(dict.fromkeys(items))
         answers = self.journal.get(self.backend.judge, distinct_items) if self.journal else {}
         if view and any(judgement.lacks(view) for judgement in answers.values()):

@@ -71,7 +71,7 @@ def leaderboard(results: Sequence[str], output: str, limit: int) -> int:
         for (path, result), result_rows in zip(loaded, rows, strict=True)
     ]
     rows_left_out = sum(max(0, len(result_rows) - limit) for result_rows in rows)
-    with judged_by("autoj evaluate leaderboard", Path(output), Path(output)):
+    with judged_by("", Path(output), Path(output), command="autoj evaluate leaderboard"):
         write_text(output, _render_results(loaded, items, rows_left_out))
     print(f"{plural(len(loaded), 'result')}: {output}")
     return 0

@@ -74,7 +74,7 @@ def kappa(results: Sequence[str], stand_in: str | None, result: str) -> int:
         votes = effective_votes(list(errors.values()))
         fields |= Draws().number("effective_votes", votes, queries)
         fields["majority"] = _measure_majority(panel, substitute, labels, queries)
-    with judged_by("autoj evaluate kappa", Path(result), Path(result)):
+    with judged_by("", Path(result), Path(result), command="autoj evaluate kappa"):
         write_json(result, fields)
     for row in rows:
         line = f"{row['first']} / {row['second']}: kappa {_format_number(row['kappa'])}"

@@ -129,7 +129,14 @@ def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
     names, result = " and ".join(map(answerer_name, task.judges)), Path(task.files.result)
     tracked = tracking(task.config.track, f"{task.name} {files.result}", task.config)
     beside = (files.beside(ROWS),)
-    claim = judged_by(names, result, result, vote=task.config.judge.vote, files=beside)
+    claim = judged_by(
+        names,
+        result,
+        result,
+        command=f"autoj evaluate {task.name}",
+        vote=task.config.judge.vote,
+        files=beside,
+    )
     with claim, tracked as reports:
         with filling(files.beside(ROWS)) if task.record else nullcontext() as rows:
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Literal
 
@@ -27,6 +28,11 @@ Ending = Literal["line", "bracket", "word"]
 or nothing but the end of the word."""
 Labels = tuple[tuple[str, tuple[str, ...]], ...]
 """Names of verdicts, each with its spellings."""
+Wanted = tuple[str, Labels, Ending]
+"""Folded opening of a slot, the labels that may follow, and what must follow a label if the opening
+has no brackets."""
+Names = tuple[frozenset[str], ...]
+"""Names of the verdicts that follow each of several openings."""
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 """Names of verdicts, each with a pattern of all its spellings."""
 
@@ -72,59 +78,80 @@ class _Form:
     Roman one, and `[[5], [6]]` no five and a half."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class _FormSearch:
-    """Search for the verdicts in one form of a slot."""
+    """Search for the verdicts in one form of a slot.
 
-    begin: re.Pattern[str]
-    """Pattern of the first letters of the opening. A text without a match has no such verdict."""
-    opening: re.Pattern[str]
-    """Pattern of an opening, up to the place of a label that is closed."""
-    word_opening: re.Pattern[str] | None
-    """Pattern of an opening, up to the place of a number in words. None without `numbers`."""
-    labels: tuple[Patterns, Patterns]
-    """Patterns of whole numbers and words, then those of half points, with what closes them.
-
-    In each of the two lists the first match is a label, and so is each shorter one.
+    Its own patterns are compiled once a text holds such a verdict.
     """
-    closing: str
-    """Pattern of what must follow a number in words."""
-    numbers: Mapping[str, str]
-    """Names of labels by their number, if one is above ten. The patterns hold the other words."""
 
-    def find_names(self, text: str) -> Iterator[str]:
-        """Yield the names of the verdicts in a folded text."""
-        begin = self.begin.search(text)
-        if begin is None:
-            return
-        for opened in self.opening.finditer(text, begin.start()):
-            for labels in self.labels:
+    def __init__(self, form: _Form, labels: Labels, numbers: Mapping[str, str]) -> None:
+        """numbers: names of labels by their number, if one is above ten. The patterns hold the
+        other words."""
+        self._form = form
+        self._numbers = numbers
+        # In each of the two lists the first match is a label, and so is each shorter one.
+        self._labels = _make_patterns(labels, not numbers, form.closing)
+        any_label = "|".join(pattern.pattern for _, pattern in chain(*self._labels))
+        if form.bare:
+            any_label = _make_bare_label(labels, form.closing) or any_label
+        self._any_label = any_label
+        self._reads_words = bool(numbers) and not form.bare
+
+    @property
+    def any_label(self) -> str:
+        """Pattern of any label, and of any number in words if one counts."""
+        return f"{self._any_label}|{ANY}" if self._reads_words else self._any_label
+
+    @cached_property
+    def _opening(self) -> re.Pattern[str]:
+        return re.compile(f"(?:{self._form.opening})(?={self._any_label})")
+
+    @cached_property
+    def _word_opening(self) -> re.Pattern[str]:
+        return re.compile(f"(?:{self._form.opening})(?={ANY})")
+
+    def find_names_at(self, text: str, start: int) -> Iterator[str]:
+        """Yield the names of the verdicts whose opening begins at a place of a folded text."""
+        if opened := self._opening.match(text, start):
+            for labels in self._labels:
                 yield from _match_labels(labels, text, opened.end())
-        if self.word_opening:
-            for opened in self.word_opening.finditer(text, begin.start()):
-                numbers = find_numbers(text, opened.end(), self.closing)
-                yield from (self.numbers[n] for n in numbers if n in self.numbers)
+        if self._reads_words and (opened := self._word_opening.match(text, start)):
+            numbers = find_numbers(text, opened.end(), self._form.closing)
+            yield from (self._numbers[n] for n in numbers if n in self._numbers)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Search:
-    """Search for the verdicts of one slot."""
+    """Search for the verdicts after several openings, in one pass over a text."""
 
-    forms: tuple[_FormSearch, ...]
-    count: int
-    """Number of verdicts that there are."""
+    begins: tuple[re.Pattern[str], ...]
+    """Patterns of the first letters of each opening. A text without a match contains no verdict."""
+    opening: re.Pattern[str]
+    """Pattern of any of the openings that a label follows."""
+    forms: tuple[tuple[_FormSearch, ...], ...]
+    """Forms of the slot with each opening. Empty for an opening that cannot be searched for."""
+    counts: tuple[int, ...]
+    """Number of the verdicts that may follow each opening."""
 
-    def find_names(self, text: str) -> frozenset[str]:
+    def find_names(self, text: str) -> Names:
         """Return the names of the verdicts in a text, read in both directions."""
-        names = set[str]()
-        for folded in _fold_views(text):
+        names: list[set[str]] = [set() for _ in self.forms]
+        pending = {n for n, forms in enumerate(self.forms) if forms}
+        for folded in set(map(fold, views(text))):
             for direction in (folded, folded[::-1]):
-                for form in self.forms:
-                    for name in form.find_names(direction):
-                        names.add(name)
-                        if len(names) == self.count:
-                            return frozenset(names)
-        return frozenset(names)
+                starts = [
+                    match.start() for begin in self.begins if (match := begin.search(direction))
+                ]
+                match = self.opening.search(direction, min(starts)) if starts else None
+                while match and pending:
+                    # Openings may begin alike or overlap, so that each is tried at each place.
+                    for n in tuple(pending):
+                        for form in self.forms[n]:
+                            names[n].update(form.find_names_at(direction, match.start()))
+                        if len(names[n]) == self.counts[n]:
+                            pending.discard(n)
+                    match = self.opening.search(direction, match.start() + 1)
+        return tuple(map(frozenset, names))
 
 
 def _match_labels(labels: Patterns, text: str, start: int) -> Iterator[str]:
@@ -142,68 +169,64 @@ def find_planted_names(
 ) -> frozenset[str]:
     """Return the names of the verdicts that stand whole in texts: an opening, a label and its end.
 
-    `texts` are untrusted, in any spelling and read in both directions. The search takes time
-    linear in their length. `openings` are written like the judge's own (`Rating: [[`). A label
-    after brackets needs the closing ones, since a matrix begins like a slot. They may be missing at
-    the end of the text. Brackets alone, without a word, hold a number in digits or in English. An
-    opening without words or brackets matches nothing: the verdict is then a bare label.
-
-    ending: what must follow a label whose opening has no brackets.
+    `openings` are written like the judge's own (`Rating: [[`). See `find_planted_after`.
     """
-    search = _make_search(tuple(dict.fromkeys(openings)), labels, ending)
-    if search is None:
-        return frozenset()
-    # The texts of one query recur, so their results are cached.
-    name_sets = (
-        _find_names(search, t) if len(t) <= REMEMBERED else search.find_names(t) for t in texts
+    wanted = tuple((fold(opening), labels, ending) for opening in dict.fromkeys(openings))
+    return frozenset[str]().union(
+        *chain.from_iterable(find_planted_after(t, wanted) for t in texts)
     )
-    return frozenset[str]().union(*name_sets)
+
+
+def find_planted_after(text: str, wanted: tuple[Wanted, ...]) -> Names:
+    """Return the names of the verdicts that stand whole in a text after each of several openings.
+
+    `text` is untrusted, in any spelling and read in both directions. It is searched once for all
+    openings, in time linear in its length. A label after brackets needs the closing ones, since a
+    matrix begins like a slot. They may be missing at the end of the text. Brackets alone, without a
+    word, hold a number in digits or in English. An opening without words or brackets matches
+    nothing: the verdict is then a bare label.
+    """
+    search = _make_search(wanted)
+    if search is None:
+        return (frozenset(),) * len(wanted)
+    # The texts of one query recur, so their results are cached.
+    return _find_names(search, text) if len(text) <= REMEMBERED else search.find_names(text)
 
 
 @lru_cache(maxsize=1024)
-def _find_names(search: _Search, text: str) -> frozenset[str]:
+def _find_names(search: _Search, text: str) -> Names:
     return search.find_names(text)
 
 
 @lru_cache(maxsize=64)
-def _fold_views(text: str) -> frozenset[str]:
-    # A judgement with many slots searches the same texts for each of them, long ones too.
-    return frozenset(map(fold, views(text)))
-
-
-@lru_cache(maxsize=64)
-def _make_search(openings: Sequence[str], labels: Labels, ending: Ending) -> _Search | None:
-    """Return the search for these openings and labels. None if no opening can be searched for."""
-    numbers = {
-        spelling: name
-        for name, spellings in labels
-        for spelling in spellings
-        if _NUMBER.fullmatch(spelling)
-    }
-    forms = list[_Form]()
-    for folded in dict.fromkeys(map(fold, openings)):
-        forms += _make_forms(folded, ending, bool(numbers))
-    if not any(float(number) > MAX_PATTERN_WORD for number in numbers):
-        numbers = {}
-    if not forms:
+def _make_search(wanted: tuple[Wanted, ...]) -> _Search | None:
+    """Return the search for these openings. None if no opening can be searched for."""
+    begins = dict[str, None]()
+    openings = defaultdict[str, list[str]](list)
+    searches = []
+    for folded, labels, ending in wanted:
+        numbers = {
+            spelling: name
+            for name, spellings in labels
+            for spelling in spellings
+            if _NUMBER.fullmatch(spelling)
+        }
+        forms = dict.fromkeys(_make_forms(folded, ending, bool(numbers)))
+        if not any(float(number) > MAX_PATTERN_WORD for number in numbers):
+            numbers = {}
+        form_searches = tuple(_FormSearch(form, labels, numbers) for form in forms)
+        searches.append(form_searches)
+        for form, form_search in zip(forms, form_searches, strict=True):
+            begins[form.begin] = None
+            openings[form_search.any_label].append(form.opening)
+    if not begins:
         return None
-    searches = (_make_form_search(form, labels, numbers) for form in dict.fromkeys(forms))
-    return _Search(tuple(searches), len(labels))
-
-
-def _make_form_search(form: _Form, labels: Labels, numbers: Mapping[str, str]) -> _FormSearch:
-    patterns = _make_patterns(labels, not numbers, form.closing)
-    any_label = "|".join(pattern.pattern for _, pattern in chain(*patterns))
-    if form.bare:
-        any_label = _make_bare_label(labels, form.closing) or any_label
-    return _FormSearch(
-        re.compile(form.begin),
-        re.compile(f"(?:{form.opening})(?={any_label})"),
-        re.compile(f"(?:{form.opening})(?={ANY})") if numbers and not form.bare else None,
-        patterns,
-        form.closing,
-        numbers,
-    )
+    # Most places of a text are left after one look at the first letters.
+    ways = (f"(?:{'|'.join(some)})(?={label})" for label, some in openings.items())
+    any_opening = f"(?={'|'.join(begins)})(?:{'|'.join(ways)})"
+    counts = tuple(len(labels) for _, labels, _ in wanted)
+    begin_patterns = tuple(map(re.compile, begins))
+    return _Search(begin_patterns, re.compile(any_opening), tuple(searches), counts)
 
 
 def _make_bare_label(labels: Labels, closing: str) -> str:

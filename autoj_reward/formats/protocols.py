@@ -19,7 +19,13 @@ from pydantic import Field, model_validator
 
 from autoj_reward.config import Block
 from autoj_reward.errors import InputRejected
-from autoj_reward.formats.read import ParseFailure, WrittenVerdict, is_quoted, read_slot
+from autoj_reward.formats.read import (
+    ParseFailure,
+    PlantSearch,
+    WrittenVerdict,
+    list_written,
+    read_slot,
+)
 from autoj_reward.formats.scale import Scale, require_few
 from autoj_reward.formats.slots import ChoiceSlot, RatingSlot, ScoresSlot, Slot
 from autoj_reward.rubric_items import YES_NO, Choices
@@ -282,6 +288,8 @@ class Group(JudgeProtocol):
         return self.max_responses
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
+        labels = self.labels[:count]
+        open_any = self.open.replace(LABEL, f"(?:{'|'.join(map(re.escape, labels))})")
         return tuple(
             RatingSlot(
                 f"response_{n}",
@@ -290,8 +298,9 @@ class Group(JudgeProtocol):
                 self.force.replace(LABEL, label),
                 scale,
                 remarks=self.remarks,
+                open_any=open_any,
             )
-            for n, label in enumerate(self.labels[:count], 1)
+            for n, label in enumerate(labels, 1)
         )
 
     def own_texts(self, item: JudgeInput) -> dict[str, tuple[str, ...]]:
@@ -375,9 +384,15 @@ def _make_item_slot(
     open_pattern: str, close: str, force: str, remarks: bool, number: int, choices: Choices
 ) -> RatingSlot:
     label = str(number)
-    open_pattern, force = open_pattern.replace(LABEL, label), force.replace(LABEL, label)
-    scale = Scale(words=dict(choices))
-    return RatingSlot(f"item_{label}", open_pattern, close, force, scale, remarks=remarks)
+    return RatingSlot(
+        f"item_{label}",
+        open_pattern.replace(LABEL, label),
+        close,
+        force.replace(LABEL, label),
+        Scale(words=dict(choices)),
+        remarks=remarks,
+        open_any=open_pattern.replace(LABEL, r"\d+"),
+    )
 
 
 _GAP = (
@@ -461,19 +476,26 @@ def read_slots(
     policy_texts: Sequence[str] = (),
     given_texts: Sequence[str] = (),
     own_texts: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    search: PlantSearch | None = None,
 ) -> Mapping[str, WrittenVerdict | ParseFailure]:
     """Parse the verdict in every slot of a judge's text; see `read_slot`.
 
     The verdicts may stand in any order. own_texts: as `JudgeProtocol.own_texts` returns them. Only
     they can plant a verdict in these slots, so that what a response says costs that response alone.
+    search: that of these slots, if other functions search the texts too.
     """
+    search = search or PlantSearch(slots)
+    search.learn_openings(text)
+    # Beside a lone slot stands no other.
+    written = list_written(slots, text) if len(slots) > 1 else ()
     return {
         slot.name: read_slot(
             text,
             slot,
             own_texts.get(slot.name, policy_texts),
             given_texts,
-            [other for other in slots if other is not slot],
+            written,
+            search,
         )
         for slot in slots
     }
@@ -484,6 +506,7 @@ def find_quoted(
     text: str,
     places: Mapping[str, WrittenVerdict | ParseFailure],
     own_texts: Mapping[str, Sequence[str]],
+    search: PlantSearch,
 ) -> dict[str, set[str]]:
     """Return the slots whose written verdict stands in the text of another slot's policy, each with
     these others.
@@ -496,7 +519,8 @@ def find_quoted(
         place = places[slot.name]
         if slot.name not in own_texts or not isinstance(place, WrittenVerdict):
             continue
+        opening = slot.open_re.match(text, place.opened)
         for other, texts in own_texts.items():
-            if other != slot.name and is_quoted(text, place, slot, texts):
+            if other != slot.name and place.name in search.find_quotable(texts, slot, opening):
                 quoted.setdefault(slot.name, set()).add(other)
     return quoted

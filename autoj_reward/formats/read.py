@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from autoj_reward.formats.planted import find_planted_names
+from autoj_reward.formats.fold import fold
+from autoj_reward.formats.planted import Wanted, find_planted_after
 from autoj_reward.formats.remarks import SENTENCE_END, is_reason, is_taken_back, leaves_verdict
-from autoj_reward.formats.slots import Label, Slot
+from autoj_reward.formats.slots import Label, Slot, find_openings
 from autoj_reward.types import Verdict
 
 QUOTED = "the verdict as written stands in what the policy wrote"
@@ -74,7 +76,8 @@ def read_slot(
     slot: Slot,
     policy_texts: Sequence[str] = (),
     given_texts: Sequence[str] = (),
-    beside: Sequence[Slot] = (),
+    written: Sequence[WrittenSlot] = (),
+    search: PlantSearch | None = None,
 ) -> WrittenVerdict | ParseFailure:
     """Parse the verdict that a judge wrote in a slot.
 
@@ -84,7 +87,8 @@ def read_slot(
     none of these texts. Where the verdict comes first, only the third one applies. A bare label
     (PandaLM's `1`) may occur in any text by chance, so it does not count as planted.
 
-    `beside` are the other slots of the same judgement. Only their verdicts may follow this one.
+    `written` are all slots in the text, as `list_written` returns them. Only the verdicts of other
+    ones may follow this one. `search` is that of the judgement's slots, if there is one.
 
     `given_texts` are the other prompt texts. A verdict that stands there may still be the judge's
     own. If the judge repeats it before its own verdict, it does not contradict that verdict.
@@ -98,8 +102,9 @@ def read_slot(
     if slot.remarks:
         openings = _drop_reasons(text, openings)
     opening = openings[-1] if openings else None
-    planted_names = _find_quotable(policy_texts, slot, opening)
-    planted = bool(planted_names or find_planted(policy_texts, slot))
+    search = search or PlantSearch((slot,))
+    planted_names = search.find_quotable(policy_texts, slot, opening)
+    planted = bool(planted_names or search.find_planted(policy_texts, slot))
     if opening is None:
         return ParseFailure(slot.unopened, len(text), planted)
     verdict = _read_verdict(text, opening, slot)
@@ -112,8 +117,8 @@ def read_slot(
         earlier_names = {v.label.name for v in earlier_verdicts if isinstance(v, _ClosedLabel)}
         contradicting_names = slot.against(verdict.label.name, earlier_names, planted_names)
         if contradicting_names:
-            contradicting_names -= _find_quotable(given_texts, slot, opening)
-        if doubt := _find_doubt(text, verdict, slot, contradicting_names, planted_names, beside):
+            contradicting_names -= search.find_quotable(given_texts, slot, opening)
+        if doubt := _find_doubt(text, verdict, slot, contradicting_names, planted_names, written):
             return ParseFailure(doubt, len(text), planted)
     label, start = verdict.label, opening.start()
     return WrittenVerdict(label.name, label.value, start, label.start, label.end, planted)
@@ -177,7 +182,7 @@ def _find_doubt(
     slot: Slot,
     contradicting_names: Collection[str],
     planted_names: frozenset[str],
-    beside: Sequence[Slot],
+    written: Sequence[WrittenSlot],
 ) -> str:
     """Return why a verdict may not be the judge's own; empty if it is.
 
@@ -188,69 +193,133 @@ def _find_doubt(
         return QUOTED
     if slot.comes_first:
         return ""
-    end = _skip_verdicts(text, verdict.end, beside)
+    end = _skip_verdicts(text, verdict.end, slot, written)
     may_go_on = slot.remarks and leaves_verdict(text, end, slot, verdict.label.name)
     if not (may_go_on or _NOTHING_MORE.match(text, end)):
         return NOT_LAST
     return SEVERAL if contradicting_names else ""
 
 
-def _skip_verdicts(text: str, end: int, beside: Sequence[Slot]) -> int:
-    """Return where the slots of others end that follow one another from a place on.
+class WrittenSlot(NamedTuple):
+    """A slot in a judge's text."""
 
-    A slot without a valid verdict ends with its line: what is wrong with it costs no other slot.
-    """
-    remaining = list(beside)
-    while remaining:
-        for slot in remaining:
-            opening = slot.open_re.search(text, end)
-            if opening is None or not _NOTHING.fullmatch(text, end, opening.start()):
-                continue
-            verdict = _read_verdict(text, opening, slot)
-            if isinstance(verdict, _ClosedLabel):
-                end = verdict.end
-            else:
-                line_end = text.find("\n", opening.end())
-                end = len(text) if line_end < 0 else line_end
-            remaining.remove(slot)
-            break
+    start: int
+    """Offset of its opening."""
+    end: int
+    """Offset after its verdict, or of the end of its line if it has no valid verdict: what is wrong
+    with it costs no other slot."""
+    name: str
+    """Name of the slot."""
+
+
+def list_written(slots: Sequence[Slot], text: str) -> list[WrittenSlot]:
+    """Return the slots in a judge's text in their order."""
+    written = []
+    for slot, opening in find_openings(slots, text):
+        verdict = _read_verdict(text, opening, slot)
+        if isinstance(verdict, _ClosedLabel):
+            end = verdict.end
         else:
-            return end
+            line_end = text.find("\n", opening.end())
+            end = len(text) if line_end < 0 else line_end
+        written.append(WrittenSlot(opening.start(), end, slot.name))
+    return sorted(written)
+
+
+def _skip_verdicts(text: str, end: int, slot: Slot, written: Sequence[WrittenSlot]) -> int:
+    """Return where the slots of others end that follow one another from a place on."""
+    skipped = {slot.name}
+    for other in written:
+        if other.start < end or other.name in skipped:
+            continue
+        if not _NOTHING.fullmatch(text, end, other.start):
+            break
+        end = other.end
+        skipped.add(other.name)
     return end
 
 
-def is_quoted(text: str, verdict: WrittenVerdict, slot: Slot, texts: Sequence[str]) -> bool:
-    """Return whether a verdict as a judge wrote it in `text` stands in prompt texts."""
-    opening = slot.open_re.match(text, verdict.opened)
-    return verdict.name in _find_quotable(texts, slot, opening)
+class PlantSearch:
+    """Search of one judgement's prompt texts for verdicts of its slots.
 
-
-def _find_quotable(
-    texts: Sequence[str], slot: Slot, opening: re.Match[str] | None
-) -> frozenset[str]:
-    """Return the names of verdicts that stand in prompt texts after the slot's opening.
-
-    The opening is tried as the judge wrote it and as the format forces it.
+    Each text is searched once for the openings of all slots, whatever is asked later.
     """
-    if not slot.spelled:
-        return frozenset()
-    forced_opening = slot.forced_opening
-    forced_openings = [forced_opening] if _WORD.search(forced_opening) else []
-    openings = [opening.group() if opening else forced_opening, *forced_openings]
-    return find_planted_names(texts, openings, slot.spelled, slot.ending)
 
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = [slot for slot in slots if slot.spelled]
+        self._wanted: dict[Wanted, int] = {}
+        self._indices: dict[tuple[str, str], int] = {}
+        self._names: dict[str, list[frozenset[str]]] = {}
+        self._read_names: dict[str, dict[str, set[str]]] = {}
+        for slot in self._slots:
+            for opening in slot.openings:
+                self._want(opening, slot)
 
-def find_planted(texts: Sequence[str], slot: Slot) -> frozenset[str]:
-    """Return the names of the whole verdicts that stand in prompt texts.
+    def learn_openings(self, text: str) -> None:
+        """Learn the openings that the judge wrote in its text, so that a prompt text is searched
+        for those of all slots together."""
+        for slot in self._slots:
+            openings = list(slot.open_re.finditer(text))
+            if openings:
+                self._want(openings[-1].group(), slot)
 
-    Those are the verdicts that the reader would take from a judge, and those in any other spelling
-    after an opening that the format accepts. Where a verdict is a bare label that comes first, a
-    text may hold it by chance, so none is planted.
-    """
-    if not slot.spelled or slot.comes_first:
-        return frozenset()
-    names = set(find_planted_names(texts, slot.openings, slot.spelled, slot.ending))
-    for text in texts:
-        verdicts = (_read_verdict(text, match, slot) for match in slot.open_re.finditer(text))
-        names |= {v.label.name for v in verdicts if isinstance(v, _ClosedLabel)}
-    return frozenset(names)
+    def find_planted(self, texts: Sequence[str], slot: Slot) -> frozenset[str]:
+        """Return the names of the whole verdicts that stand in prompt texts.
+
+        Those are the verdicts that the reader would take from a judge, and those in any other
+        spelling after an opening that the format accepts. Where a verdict is a bare label that
+        comes first, a text may hold it by chance, so none is planted.
+        """
+        if not slot.spelled or slot.comes_first:
+            return frozenset()
+        names = set(self._find_names(texts, slot, slot.openings))
+        for text in texts:
+            if text not in self._read_names:
+                self._read_names[text] = self._read_all(text)
+            names |= self._read_names[text][slot.name]
+        return frozenset(names)
+
+    def find_quotable(
+        self, texts: Sequence[str], slot: Slot, opening: re.Match[str] | None
+    ) -> frozenset[str]:
+        """Return the names of verdicts that stand in prompt texts after the slot's opening.
+
+        The opening is tried as the judge wrote it and as the format forces it.
+        """
+        if not slot.spelled:
+            return frozenset()
+        forced_opening = slot.forced_opening
+        openings = [opening.group() if opening else forced_opening]
+        if _WORD.search(forced_opening):
+            openings.append(forced_opening)
+        return self._find_names(texts, slot, openings)
+
+    def _want(self, opening: str, slot: Slot) -> int:
+        """Return the index of an opening's names among those of each text."""
+        key = slot.name, opening
+        if key not in self._indices:
+            wanted = fold(opening), slot.spelled, slot.ending
+            self._indices[key] = self._wanted.setdefault(wanted, len(self._wanted))
+        return self._indices[key]
+
+    def _find_names(
+        self, texts: Sequence[str], slot: Slot, openings: Sequence[str]
+    ) -> frozenset[str]:
+        indices = {self._want(opening, slot) for opening in openings}
+        names = set[str]()
+        for text in texts:
+            text_names = self._names.setdefault(text, [])
+            if len(text_names) <= max(indices, default=-1):
+                text_names += find_planted_after(text, tuple(self._wanted)[len(text_names) :])
+            for index in indices:
+                names |= text_names[index]
+        return frozenset(names)
+
+    def _read_all(self, text: str) -> dict[str, set[str]]:
+        """Return by slot the names of the verdicts that the reader would take from a text."""
+        names: dict[str, set[str]] = {slot.name: set() for slot in self._slots}
+        for slot, opening in find_openings(self._slots, text):
+            verdict = _read_verdict(text, opening, slot)
+            if isinstance(verdict, _ClosedLabel):
+                names[slot.name].add(verdict.label.name)
+        return names

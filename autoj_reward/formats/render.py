@@ -16,7 +16,7 @@ from autoj_reward.conversation import Prompt, Response, Turn, describe_media, re
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.fold import CONTROL
 from autoj_reward.formats.protocols import JudgeProtocol
-from autoj_reward.formats.read import find_planted
+from autoj_reward.formats.read import PlantSearch
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import PLAIN, Turns
 from autoj_reward.rubric_items import RubricItem
@@ -273,10 +273,10 @@ CALL = re.compile(r"^\[calls [^\n]*\]$", re.MULTILINE)
 """Tool call in a response, as `conversation.message_text` writes it."""
 
 
-def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
+def flags(item: JudgeInput, fmt: JudgeFormat, search: PlantSearch | None = None) -> tuple[str, ...]:
     """Return the flags for attempts of the responses to influence the judge.
 
-    The input is judged all the same.
+    The input is judged all the same. search: as for `find_planting`.
 
     - `planted_verdict`: a whole verdict of the judge's form, however it is spelled, in what the
       policy wrote.
@@ -293,7 +293,7 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
         texts += [turn.text for turn in response.shown_turns] or [response.text]
     if turn_marks and any(map(turn_marks.forged, (*texts, *item.context.values()))):
         flag_names.add("forged_turn")
-    if find_planting(item, fmt):
+    if find_planting(item, fmt, search):
         flag_names.add(PLANTED_FLAG)
     for response in item.responses:
         delimiters = (*fmt.headings(item.protocol), *marks)
@@ -303,33 +303,42 @@ def flags(item: JudgeInput, fmt: JudgeFormat) -> tuple[str, ...]:
     return tuple(sorted(flag_names))
 
 
-def find_planting(item: JudgeInput, fmt: JudgeFormat) -> tuple[int, ...]:
-    """Return the places, from 1, of the responses whose policy planted a verdict."""
+def find_planting(
+    item: JudgeInput, fmt: JudgeFormat, search: PlantSearch | None = None
+) -> tuple[int, ...]:
+    """Return the places, from 1, of the responses whose policy planted a verdict.
+
+    search: that of the input's slots, if other functions search the texts too.
+    """
     slots = fmt.slots_of(item)
-    return tuple(
-        place
-        for place in range(1, len(item.responses) + 1)
-        if any(find_planted(item.policy_texts_of(place), slot) for slot in slots)
-    )
+    search = search or PlantSearch(slots)
+    places = []
+    for place in range(1, len(item.responses) + 1):
+        texts = item.policy_texts_of(place)
+        if any(search.find_planted(texts, slot) for slot in slots):
+            places.append(place)
+    return tuple(places)
 
 
 def require_readable(item: JudgeInput, max_chars: int) -> None:
-    """Raise InputRejected for media, and for a text over `max_chars` characters or with invalid
-    Unicode."""
+    """Raise InputRejected for what is no text, for media, and for a text over `max_chars`
+    characters or with invalid Unicode."""
+    if item.unreadable:
+        raise InputRejected(item.unreadable)
     turns = chain(item.prompt.turns, *(response.shown_turns for response in item.responses))
     if reason := describe_media(turns):
         raise InputRejected(reason)
     for text in item.untrusted:
+        require_unicode(text)
         if len(text) > max_chars:
             raise InputRejected(
                 f"a text has {len(text)} characters, over judge.max_text_chars {max_chars}"
             )
-        require_unicode(text)
 
 
 def require_readable_response(response: Response) -> None:
-    """Raise InputRejected for media that a judge is shown, and for invalid Unicode."""
-    if reason := describe_media(response.shown_turns):
+    """Raise InputRejected for what is no text, media that a judge is shown and invalid Unicode."""
+    if reason := response.unreadable or describe_media(response.shown_turns):
         raise InputRejected(reason)
     require_unicode(response.text)
 

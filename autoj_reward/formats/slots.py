@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import ClassVar
@@ -62,6 +63,8 @@ class Slot(ABC):
     """Text appended to an unfinished judgement so that the next token is the label."""
     remarks: bool = field(default=False, kw_only=True)
     """Whether the judge may go on with remarks once the verdict's sentence or line has ended."""
+    open_any: str = field(default="", kw_only=True)
+    """Regular expression of the openings of all slots beside this one too. Empty for a lone one."""
 
     numeric: ClassVar[bool] = False
     """Whether the labels stand for numbers."""
@@ -304,6 +307,22 @@ class ScoresSlot(Slot):
         first, second = map(float, match.groups())
         name = "tie" if first == second else "first" if first > second else "second"
         yield Label(name, match.start(), match.end(), match.end(), alone=True)
+
+
+def find_openings(slots: Sequence[Slot], text: str) -> Iterator[tuple[Slot, re.Match[str]]]:
+    """Yield every opening of several slots in a text, which is searched once for all of them."""
+    alike = defaultdict[str, list[Slot]](list)
+    for slot in slots:
+        alike[slot.open_any or slot.open].append(slot)
+    for pattern, slots_alike in alike.items():
+        opened = re.compile(pattern)
+        match = opened.search(text)
+        while match:
+            for slot in slots_alike:
+                if opening := slot.open_re.match(text, match.start()):
+                    yield slot, opening
+            # An opening may begin inside another one.
+            match = opened.search(text, match.start() + 1)
 
 
 def _skip_lead(text: str, opened: int) -> int:

@@ -1,8 +1,9 @@
 """Locks on outputs: an output belongs to one process at a time, and to one judge.
 
 A claim is a hidden file in the run's output folder, or beside its output file. It is locked while
-its process lives, however the process ends. It names that process, and the judge whose results the
-output holds. Creating it also tests whether the output can be written.
+its process lives, however the process ends. It names that process, and the command and the judge
+whose results the output holds, and it records the files that they have written there: only these
+are replaced. Creating it also tests whether the output can be written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from pydantic import BaseModel
 
 from autoj_reward.config import Vote
 from autoj_reward.errors import ConfigError, OutputError
-from autoj_reward.io.files import StrPath, cannot_write, write_text
+from autoj_reward.io.files import StrPath, cannot_write, watching_writes, write_text
 
 CLAIM = ".claim"
 """File name of a folder's claim, and suffix of a file's."""
@@ -34,6 +35,9 @@ START = b'{"judge": '
 """First bytes of a claim."""
 LOCK = "hhqqi4x"
 """Layout of Linux' `struct flock`."""
+Identity = list[int]
+"""Size and time of the last change of a file that a run has written, in bytes and nanoseconds. A
+copy that keeps the time is the same file."""
 _HELD_CLAIMS: dict[Path, int] = {}
 """Claims that this process holds until it ends, with their file descriptors."""
 
@@ -70,6 +74,8 @@ def judged_by(
     judge: str,
     output: Path,
     result: Path,
+    *,
+    command: str,
     total: int = 0,
     journal: Path | None = None,
     scored_by: str | None = None,
@@ -78,31 +84,77 @@ def judged_by(
 ) -> Iterator[None]:
     """Lock an output folder or file for this judge's results within this context.
 
-    judge: its fingerprint, or the name of a command that asks none. output: the folder or file.
-    result: the file that exists once there are results. total: number of judge inputs, for
-    progress displays. journal: its path if it is not beside the results.
-    scored_by: what scores responses in place of a view; `total` then counts comparisons too.
-    vote: how the ratings of several critiques make one. files: further files that the run writes.
+    judge: its fingerprint; empty for a command that asks none. output: the folder or file.
+    result: the file that exists once there are results. command: its name, such as `autoj score`.
+    total: number of judge inputs, for progress displays. journal: its path if it is not beside the
+    results. scored_by: what scores responses in place of a view; `total` then counts comparisons
+    too. vote: how the ratings of several critiques make one. files: further files that the run
+    writes.
 
-    Raises ConfigError if another process writes there, or if the results are another judge's.
-    Raises OutputError if nothing can be written, or if the run would replace a file where no run
-    has been.
+    Raises ConfigError if another process writes there, or if the results are another judge's or
+    another command's. Raises OutputError if nothing can be written, or if the run would replace a
+    file that no run has written.
     """
     path = claim_path(output, in_folder=output != result)
-    _require_replaceable(path, (result, *files))
+    places = {_name_file(file, path): Path(file) for file in (result, *files)}
+    if not path.exists():
+        # A refusal leaves no claim, which would stand beside somebody's own file.
+        _require_own(places, {})
     descriptor = _open_locked(path, output)
     try:
-        recorded_judge = _read(descriptor, path).get("judge")
-        if recorded_judge and recorded_judge != judge and result.exists():
-            raise ConfigError(
-                f"{output} holds the results of {recorded_judge}, and this run's are of "
-                f"{judge}: name another output, or move this one away"
-            )
-        _write(descriptor, path, judge, total, journal, scored_by, vote)
-        yield
-        _mark_finished(descriptor, path)
+        old = _read(descriptor, path)
+        written = _read_identities(old)
+        _require_own(places, written)
+        _require_same_results(old, output, judge, result, command, path)
+        content: dict[str, Any] = {
+            **_describe_run(judge),
+            "command": command,
+            "total": total,
+            **({"scored_by": scored_by} if scored_by else {}),
+            **({"vote": vote} if vote != "mean" else {}),
+            **({"journal": str(journal.absolute())} if journal else {}),
+            "files": written,
+        }
+        _replace_content(descriptor, path, content)
+
+        def note_file(target: Path, status: os.stat_result) -> None:
+            """Record a file before it is put in its place, where it may be the last thing done."""
+            name = _name_file(target, path)
+            if name in places:
+                standing = [known for known in written.get(name, []) if _stands(target, known)]
+                written[name] = [*standing, _identify(status)]
+                _replace_content(descriptor, path, content)
+
+        with watching_writes(note_file):
+            yield
+        for name, place in places.items():
+            if place.is_file():
+                written[name] = [_identify(place.stat())]
+        _replace_content(descriptor, path, content | {"finished": True})
     finally:
         os.close(descriptor)
+
+
+def _require_same_results(
+    old: Mapping[str, Any], output: Path, judge: str, result: Path, command: str, path: Path
+) -> None:
+    """Raise ConfigError if another judge's or another command's results stand at an output.
+
+    old: content of the claim at `path`.
+    """
+    recorded_command = old.get("command")
+    standing = any((path.parent / name).exists() for name in _read_identities(old))
+    if recorded_command and recorded_command != command and standing:
+        raise ConfigError(
+            f"{output} holds the results of {recorded_command}, and this run's are of {command}: "
+            "name another output, or move this one away"
+        )
+    recorded_judge = old.get("judge")
+    if recorded_judge and recorded_judge != judge and result.exists():
+        raise ConfigError(
+            f"{output} holds the results of {recorded_judge}, and this run's are of "
+            f"{judge}: name another output, or move this one away"
+        )
 
 
 def claim_path(output: Path, in_folder: bool) -> Path:
@@ -133,18 +185,39 @@ def holder(path: Path) -> int | None:
     return None if kind == fcntl.F_UNLCK else process
 
 
-def _require_replaceable(claim_file: Path, files: Iterable[StrPath]) -> None:
-    """Raise OutputError for a file that stands where no run of this package has left a claim.
+def _name_file(file: StrPath, claim_file: Path) -> str:
+    """Return a file's name in a claim: its path from the claim's folder, which may be moved."""
+    return os.path.relpath(os.path.realpath(file), claim_file.parent)
 
-    An empty file is replaced: tools make one to reserve a name.
+
+def _identify(status: os.stat_result) -> Identity:
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _stands(place: Path, identity: Identity) -> bool:
+    return place.is_file() and _identify(place.stat()) == identity
+
+
+def _read_identities(content: Mapping[str, Any]) -> dict[str, list[Identity]]:
+    """Return the files that a claim records, without what no run has recorded so."""
+    files = content.get("files")
+    if not isinstance(files, dict):
+        return {}
+    return {name: known for name, known in files.items() if isinstance(known, list)}
+
+
+def _require_own(places: Mapping[str, Path], written: Mapping[str, list[Identity]]) -> None:
+    """Raise OutputError for a file that is not as a run of this package has left it.
+
+    An empty file is replaced: tools make one to reserve a name. written: as a claim records it.
     """
-    if claim_file.exists():
-        return
-    for path in map(Path, files):
-        if path.is_file() and path.stat().st_size:
+    for name, place in places.items():
+        if not place.is_file() or not place.stat().st_size:
+            continue
+        if not any(_stands(place, identity) for identity in written.get(name, [])):
             raise OutputError(
-                f"{path} exists, and no run of autoj has written there: name another output, or "
-                "move that file away"
+                f"{place} exists, and no run of autoj has written it as it is now: name another "
+                "output, or move that file away"
             )
 
 
@@ -164,7 +237,10 @@ def _open_locked(path: Path, output: Path) -> int:
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise _make_claim_error(path)
         _lock(descriptor, path, output)
-        _write(descriptor, path, _read(descriptor, path).get("judge", ""))
+        # This run may be refused yet, so that the results are still those of the last one.
+        old = _read(descriptor, path)
+        kept = {name: old[name] for name in ("command", "files") if name in old}
+        _replace_content(descriptor, path, _describe_run(old.get("judge", "")) | kept)
     except BaseException:
         os.close(descriptor)
         raise
@@ -209,25 +285,9 @@ def _make_claim_error(path: Path) -> OutputError:
     )
 
 
-def _write(
-    descriptor: int,
-    path: Path,
-    judge: str,
-    total: int = 0,
-    journal: Path | None = None,
-    scored_by: str | None = None,
-    vote: Vote = "mean",
-) -> None:
-    content: dict[str, Any] = {
-        "judge": judge,
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "total": total,
-    }
-    content |= {"scored_by": scored_by} if scored_by else {}
-    content |= {"vote": vote} if vote != "mean" else {}
-    content |= {"journal": str(journal.absolute())} if journal else {}
-    _replace_content(descriptor, path, content)
+def _describe_run(judge: str) -> dict[str, Any]:
+    """Return the first fields of a claim: the judge, and this process."""
+    return {"judge": judge, "pid": os.getpid(), "host": socket.gethostname()}
 
 
 def _mark_finished(descriptor: int, path: Path) -> None:

@@ -41,6 +41,9 @@ COMPANIONS = ("{}", ".{}.part", ".{}.claim", "{}-wal", "{}-shm")
 """Name patterns of a file's related files: itself, its unfinished part, its claim, and SQLite's two
 journal files."""
 StrPath = str | os.PathLike[str]
+WriteWatcher = Callable[[Path, os.stat_result], object]
+"""Function that gets a file's real path and status before the file is put in its place."""
+_WATCHERS: list[WriteWatcher] = []
 
 
 def require_apart(
@@ -176,13 +179,29 @@ def _replace_file(
         with _explain_errors(path):
             file.flush()
             os.fsync(file.fileno())
+            status = os.fstat(file.fileno())
             file.close()
+            for on_write in _WATCHERS:
+                on_write(target, status)
             temporary.replace(target)
     except BaseException:
         with suppress(OSError):  # closing flushes, which may fail again
             file.close()
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def watching_writes(on_write: WriteWatcher) -> Iterator[None]:
+    """Call a function, within this context, before each file is put in its place.
+
+    It is called with the file's real path and its status, which the file keeps at its place.
+    """
+    _WATCHERS.append(on_write)
+    try:
+        yield
+    finally:
+        _WATCHERS.remove(on_write)
 
 
 @contextmanager

@@ -17,10 +17,17 @@ from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, S
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
 from autoj_reward.formats.protocols import find_quoted, read_slots
-from autoj_reward.formats.read import QUOTED, ParseFailure, WrittenVerdict
-from autoj_reward.formats.render import find_planting, flags, render, require_readable
+from autoj_reward.formats.read import QUOTED, ParseFailure, PlantSearch, WrittenVerdict
+from autoj_reward.formats.render import (
+    RenderedPrompt,
+    find_planting,
+    flags,
+    render,
+    require_readable,
+)
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.formats.slots import Slot
+from autoj_reward.judge.texts import TextWork
 from autoj_reward.judge.thinking import CUT, SplitAnswer, generate_answer, skip_thinking
 from autoj_reward.models import CRITERIA, max_output_tokens
 from autoj_reward.models.views import Abilities
@@ -63,6 +70,7 @@ class GenerativeJudge:
         self.format = fmt
         self.engine = engine
         self.name = name
+        self._texts = TextWork()
         self._output_tokens = reserved_tokens(config, fmt)
         self._seedless = Sampling(
             config.max_tokens,
@@ -100,22 +108,34 @@ class GenerativeJudge:
         """
         started = time.monotonic()
         if self.config.criteria and CRITERIA in self.format.context(item.protocol):
-            item = with_criteria(item)
+            item = await self._texts.run(item, with_criteria, item)
+        search = PlantSearch(self.format.slots_of(item))
         try:
-            judgement = await self._ask_and_read(item)
+            judgement = await self._ask_and_read(item, search)
         except InputRejected as error:
             judgement = Judgement(Outcome.INPUT_REJECTED, reason=str(error))
         usage = judgement.usage.lasting(time.monotonic() - started)
-        flag_names = set(judgement.flags) | set(flags(item, self.format))
+        found_flags = await self._texts.run(item, self._find_flags, item, search)
+        flag_names = tuple(sorted({*judgement.flags, *found_flags}))
+        return replace(judgement, usage=usage, judge=self.name, flags=flag_names)
+
+    def _find_flags(self, item: JudgeInput, search: PlantSearch) -> set[str]:
+        """Return the flags of an input. Of several responses, each that plants a verdict has its
+        own."""
+        flag_names = set(flags(item, self.format, search))
         count = len(item.responses)
         if count > 1 and PLANTED_FLAG in flag_names:
-            flag_names |= {planted_flag(n, count) for n in find_planting(item, self.format)}
-        return replace(judgement, usage=usage, judge=self.name, flags=tuple(sorted(flag_names)))
+            planting = find_planting(item, self.format, search)
+            flag_names |= {planted_flag(place, count) for place in planting}
+        return flag_names
 
-    async def _ask_and_read(self, item: JudgeInput) -> Judgement:
+    def _render(self, item: JudgeInput) -> RenderedPrompt:
+        require_readable(item, self.config.max_text_chars)
+        return render(item, self.format)
+
+    async def _ask_and_read(self, item: JudgeInput, search: PlantSearch) -> Judgement:
         config = self.config
-        require_readable(item, config.max_text_chars)
-        prompt = render(item, self.format)
+        prompt = await self._texts.run(item, self._render, item)
         prepared = await self.engine.prepare(prompt, self._output_tokens, config.over_long)
         answer, critique = NOTHING_SAID, config.critique and not item.direct
         marks = self.format.thinking
@@ -131,24 +151,43 @@ class GenerativeJudge:
         flag_names += (CUT,) if answer.cut else ()
         if answer.problem:
             return _abstain(answer, answer.problem, None, answer.own.usage, flag_names)
-        return await self._read_verdicts(item, prepared, answer, critique, flag_names)
+        places, quoted = await self._texts.run(item, self._read_places, item, answer, search)
+        return await self._complete_verdicts(
+            item, prepared, answer, critique, flag_names, places, quoted
+        )
 
-    async def _read_verdicts(
+    def _read_places(
+        self, item: JudgeInput, answer: SplitAnswer, search: PlantSearch
+    ) -> tuple[dict[str, WrittenVerdict | ParseFailure], dict[str, set[str]]]:
+        """Read every slot in the judge's text. The second result is that of `find_quoted`."""
+        slots = self.format.slots_of(item)
+        own_texts = self.format.protocol(item.protocol).own_texts(item)
+        places = dict(
+            read_slots(slots, answer.text, item.policy_texts, item.given_texts, own_texts, search)
+        )
+        for slot in slots:
+            places[slot.name] = _reject_unfinished(places[slot.name], slot, answer)
+        return places, find_quoted(slots, answer.text, places, own_texts, search)
+
+    async def _complete_verdicts(
         self,
         item: JudgeInput,
         prepared: Prepared,
         answer: SplitAnswer,
         critique: bool,
         flags: tuple[str, ...],
+        places: dict[str, WrittenVerdict | ParseFailure],
+        quoted: Mapping[str, set[str]],
     ) -> Judgement:
-        """Read every slot of the verdict in order; force a slot that the judge left out."""
+        """Read the probabilities of each verdict in order; force a slot that the judge left out.
+
+        places, quoted: as `_read_places` returns them.
+        """
         protocol, text = self.format.protocol(item.protocol), answer.text
         slots = self.format.slots_of(item)
         own_texts = protocol.own_texts(item)
-        places = read_slots(slots, text, item.policy_texts, item.given_texts, own_texts)
         flags += _flag_planted(places, own_texts, len(item.responses))
         readings, usage, forced_text = list[Reading](), answer.own.usage, ""
-        places = {s.name: _reject_unfinished(places[s.name], s, answer) for s in slots}
         written = [(s, p) for s in slots if isinstance(p := places[s.name], WrittenVerdict)]
         calls = [self._read_written_probs(slot, place, prepared, answer) for slot, place in written]
         # A lone slot, as most judgements have, needs no task.
@@ -159,7 +198,7 @@ class GenerativeJudge:
             slot.name: probs for (slot, _), probs in zip(written, written_probs, strict=True)
         }
         refuted, quoting, checking_usage = await self._check_quoted(
-            find_quoted(slots, text, places, own_texts), slots, places, prepared, answer
+            quoted, slots, places, prepared, answer
         )
         usage += checking_usage
         places |= {name: ParseFailure(QUOTED, len(text)) for name in refuted}

@@ -278,13 +278,18 @@ def find_members(candidates: Sequence[Candidate]) -> Members:
             f"a group of {len(candidates)}: responses are judged beside each other, so give two or "
             "more to a query, or rate them alone (leave `relative` out)"
         )
+    rejections: dict[int, str] = {}
+    for n, candidate in enumerate(candidates):
+        if candidate.prompt.unreadable:
+            rejections[n] = candidate.prompt.unreadable
+    if rejections:
+        return Members((), (), len(candidates), rejections)
     if not share_prompt(candidates):
         raise InputError(
             "the responses of a group answer different queries or have different contexts: give "
             "each query a group of its own"
         )
     places_by_text: dict[Response, list[int]] = {}
-    rejections: dict[int, str] = {}
     for n, candidate in enumerate(candidates):
         try:
             require_readable_response(candidate.response)

@@ -149,7 +149,13 @@ def generate_rubrics(
         return 0
     identity = resolve(writer).identity
     model_names = f"{identity} and {test.spec.name}" if pairs else identity
-    with judged_by(model_names, Path(output), Path(output), files=(output + SUMMARY,)):
+    with judged_by(
+        model_names,
+        Path(output),
+        Path(output),
+        command="autoj rubrics generate",
+        files=(output + SUMMARY,),
+    ):
         with closing(AnswerLog(Path(output + ANSWERS))) as log:
             rubrics, question_count = asyncio.run(_write_all(settings, writer, rows, log))
             spending = log.spent

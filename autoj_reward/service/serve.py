@@ -296,8 +296,14 @@ class _Reload:
             load_any_format.cache_clear()  # the format may have been edited
             await self._edge.model.replace_judge(new.reward)
             self._running = new
-            judge_name = self._edge.model.judges.clients[JUDGE].backend.judge
-            LOG.info("judge replaced", extra={"facts": {"judge": judge_name}})
+            client = self._edge.model.judges.clients[JUDGE]
+            LOG.info("judge replaced", extra={"facts": {"judge": client.backend.judge}})
+            if judge.serve.max_ongoing != old.serve.max_ongoing:
+                LOG.warning(
+                    "reward.judge.serve.max_ongoing was not taken over: the limit stays %d inputs "
+                    "in flight until a restart",
+                    client.limits.max_in_flight,
+                )
 
 
 def _read_terms(fmt: JudgeFormat | ScalarFormat) -> tuple[object, ...]:

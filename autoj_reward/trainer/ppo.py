@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from autoj_reward.conversation import show
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.trainer.prompts import Turn, candidate, query_text, refuse_needed
 from autoj_reward.trainer.reward import RewardModel
@@ -110,8 +111,9 @@ class _Prompts:
             if longer[: len(shorter)] == shorter:
                 raise ConfigError(
                     "one prompt is the beginning of another, so a response cannot be told from a "
-                    f"longer prompt: {query_text(prompts[shorter])!r:.80} and "
-                    f"{query_text(prompts[longer])!r:.80}. Use a chat template, which ends prompts"
+                    f"longer prompt: {_describe_prompt(prompts[shorter])!r:.80} and "
+                    f"{_describe_prompt(prompts[longer])!r:.80}. Use a chat template, which ends "
+                    "prompts"
                 )
 
     def find(self, row: Sequence[int]) -> tuple[Turn, Sequence[int]]:
@@ -145,10 +147,22 @@ def index_by_ids(pairs: Iterable[tuple[Sequence[int], Turn]]) -> dict[tuple[int,
     table: dict[tuple[int, ...], Turn] = {}
     for ids, prompt in pairs:
         stored_prompt = table.setdefault(tuple(ids), prompt)
-        if stored_prompt != prompt:
+        if stored_prompt is prompt:
+            continue
+        stored_text = _describe_prompt(stored_prompt)
+        text = _describe_prompt(prompt)
+        if stored_text != text:
             raise ConfigError(
                 "two prompts have the same token ids, so a response cannot be told to be of one: "
-                f"{query_text(stored_prompt)!r:.80} and {query_text(prompt)!r:.80}. Leave one out, "
+                f"{stored_text!r:.80} and {text!r:.80}. Leave one out, "
                 "and do not cut prompts to a length before they differ"
             )
     return table
+
+
+def _describe_prompt(prompt: Turn) -> str:
+    """Return a prompt as text, a malformed one too: it costs its own rows when they are judged."""
+    try:
+        return query_text(prompt)
+    except InputError:
+        return show(prompt)

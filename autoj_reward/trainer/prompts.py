@@ -19,6 +19,7 @@ from autoj_reward.conversation import (
     Prompt,
     Response,
     Shows,
+    show,
 )
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.models.spec import JudgeSpec
@@ -101,7 +102,7 @@ def candidate(
         read_prompt = Prompt.of(prompt)
     except InputError as error:
         # Equal prompts stay one group; no judge sees this text.
-        read_prompt, reason = Prompt(f"{prompt!r}"), f"prompt: {error}"
+        read_prompt, reason = Prompt(show(prompt)), f"prompt: {error}"
     return Candidate(
         read_prompt, response, context=beside.context, unusable=reason, rubric=beside.rubric
     )
@@ -301,6 +302,8 @@ class ContextFields:
         """Return a field's value as text; "" if it is missing."""
         if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
             value = value.item()  # a scalar of numpy or torch
+        if type(value).__name__ in ("NAType", "NaTType"):
+            return ""  # how pandas writes a missing value, too
         if isinstance(value, float) and not math.isfinite(value):
             if math.isnan(value):  # how pandas and datasets write a missing value
                 return ""

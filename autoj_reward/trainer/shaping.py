@@ -79,7 +79,8 @@ def require_groups(key: str, groups: Sequence[GroupKey], is_set: str = "is group
     """
     lone_groups = [group for group, n in Counter(groups).items() if n == 1]
     if lone_groups:
-        name = lone_groups[0] if isinstance(lone_groups[0], str) else lone_groups[0][0]
+        group = lone_groups[0]
+        name = group if isinstance(group, str) else group[0].text
         raise ConfigError(
             f"{key} {is_set}, which needs all responses of a query in one call, and this call has "
             f"one response of {name!r:.80}: choose another, and let the trainer normalise its "

@@ -74,10 +74,11 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
         job.judge.name,
         config.output,
         summary_path,
-        total,
-        config.journal,
-        scored_by,
-        job.judge.asks.vote,
+        command="autoj best-of-n",
+        total=total,
+        journal=config.journal,
+        scored_by=scored_by,
+        vote=job.judge.asks.vote,
         files=[config.output / name for name in (*RESULTS, *FIGURES)],
     )
     with claim, tracking(config.track, str(config.output), config) as reports:

@@ -101,6 +101,46 @@ def test_a_file_that_no_run_has_written_is_not_replaced(
     for _ in range(2):  # a run replaces what it has written itself
         assert run(words, more, tmp_path) == 0
         assert all((tmp_path / file).stat().st_size for file in files)
+    for file in files:
+        path = tmp_path / file
+        written = path.with_name("written")
+        path.rename(written)
+        path.write_bytes(FOREIGN)
+        capsys.readouterr()
+        assert run(words, more, tmp_path) == 1
+        assert f"error: {path} exists, and no run of autoj" in capsys.readouterr().err
+        assert path.read_bytes() == FOREIGN
+        written.replace(path)
+    assert run(words, more, tmp_path) == 0
+
+
+JUDGING = {
+    "score": ["--set", "judge.format=general"],
+    "compare": ["--set", "judge.format=general"],
+    "rank": ["--set", "judge.format=general", "--set", "relative.by=comparisons"],
+}
+
+
+@pytest.mark.parametrize("first", JUDGING)
+@pytest.mark.parametrize("second", JUDGING)
+def test_a_command_replaces_its_own_results_alone(
+    first: str, second: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {"query": "Why?", "response": "a", "response_1": "a", "response_2": "bc"}
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps(texts | {"responses": ["a", "bc"]}) + "\n")
+    output = tmp_path / "o.jsonl"
+    words = f"--input {source} --output {output}"
+    assert run(f"{first} {words}", [*FAKE, *JUDGING[first]], tmp_path) == 0
+    results = output.read_bytes()
+    capsys.readouterr()
+    code = run(f"{second} {words}", [*FAKE, *JUDGING[second]], tmp_path)
+    assert output.read_bytes() == results
+    if first == second:
+        assert code == 0
+    else:
+        assert code == 1
+        assert f"{output} holds the results of autoj {first}, and" in capsys.readouterr().err
 
 
 UNREAD = {

@@ -6,7 +6,10 @@ import asyncio
 import inspect
 import threading
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 from autoj_reward import AsyncJudge, Candidate, Judge, JudgeConfig, Outcome, Verdict
@@ -52,6 +55,43 @@ def test_it_works_beside_a_running_event_loop_and_from_threads() -> None:
             assert ratings == [3] * 4
 
     asyncio.run(main())
+
+
+NO_TEXTS: dict[str, Any] = {
+    "nothing": None,
+    "a number": 3,
+    "no number": float("nan"),
+    "bytes": b"good",
+    "a set": {"good"},
+    "an array": np.array(["good"]),
+    "an array of no dimension": np.array("good"),
+    "missing, as pandas says it": pd.NA,
+}
+
+
+@pytest.mark.parametrize("shows", [None, "final"])
+@pytest.mark.parametrize("case", NO_TEXTS)
+def test_what_is_no_text_costs_itself_alone(case: str, shows: Any) -> None:
+    value = NO_TEXTS[case]
+    config = JudgeConfig(kind="fake", format="general", script=SCRIPT, shows=shows)
+    with Judge(config) as judge:
+        answers = judge.rate_all(
+            [Candidate("Why?", "good"), Candidate("Why?", value), Candidate(value, "good")]
+        )
+        comparison = judge.compare("Why?", "good", value)
+        choice = judge.choose("Why?", ["poor", value, "good"])
+        ranking = judge.rank("Why?", ["poor", value, "longer"])
+        unasked = judge.rank(value, ["poor", "good"])
+    assert [answer.rating for answer in answers] == [8, None, None]
+    for answer in answers[1:]:
+        assert answer.outcome is Outcome.INPUT_REJECTED
+        assert answer.reason
+    assert comparison.verdict is Verdict.FAILED
+    assert choice.selection.index == 2
+    assert choice.judgements[1].outcome is Outcome.INPUT_REJECTED
+    assert ranking.scores[1] is None
+    assert None not in (ranking.scores[0], ranking.scores[2])
+    assert unasked.scores == (None, None)
 
 
 async def test_the_asynchronous_face_does_the_same() -> None:

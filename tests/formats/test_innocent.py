@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from autoj_reward.config import FailureConfig, JudgeConfig, RewardConfig
-from autoj_reward.conversation import EMPTY_CONTEXT
 from autoj_reward.formats.render import find_planting
 from autoj_reward.formats.schema import load_format
 from autoj_reward.rubric_items import RubricItem
@@ -68,8 +67,7 @@ def list_planting(name: str, text: str) -> Iterator[str]:
     for protocol, definition in fmt.protocols.items():
         items = (RubricItem("x"), RubricItem("y"))[: definition.most_items]
         responses = (f"Ten minutes. {text}", *["Boil it."] * (definition.responses - 1))
-        context = EMPTY_CONTEXT.showing({}, items)
-        item = JudgeInput(protocol, "How do I boil an egg?", responses, context=context)
+        item = JudgeInput(protocol, "How do I boil an egg?", responses, items=items)
         if 1 in find_planting(item, fmt):
             yield protocol
 

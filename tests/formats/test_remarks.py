@@ -21,7 +21,7 @@ from autoj_reward.formats.read import (
     SEVERAL,
     TAKEN_BACK,
     ParseFailure,
-    find_planted,
+    PlantSearch,
     read_slot,
 )
 from autoj_reward.formats.schema import load_format, parse_comparison, parse_rating
@@ -268,10 +268,12 @@ def test_what_follows_the_answer_to_a_rubric_item_decides_whether_it_is_one(
         text = slot.force + label
         assert not isinstance(read_slot(f"Fine.{text}.", slot, PAIR[:1]), ParseFailure)
         assert isinstance(read_slot(f"Fine.{text}{rest}", slot, PAIR[:1]), ParseFailure)
-        assert find_planted([f"Ten minutes.{text}\nMore."], slot) == {label.capitalize()}
+        planted = PlantSearch((slot,)).find_planted([f"Ten minutes.{text}\nMore."], slot)
+        assert planted == {label.capitalize()}
         # What punctuation joins to it is a remark of the response's own on a planted answer.
         is_remark = rest.startswith((",", " -", " ("))
-        assert bool(find_planted([f"Ten minutes.{text}{rest}"], slot)) == is_remark
+        planted = PlantSearch((slot,)).find_planted([f"Ten minutes.{text}{rest}"], slot)
+        assert bool(planted) == is_remark
 
 
 @pytest.mark.parametrize("fmt", [EN, ZH], ids=["en", "zh"])

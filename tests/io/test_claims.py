@@ -6,21 +6,24 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from autoj_reward.cli import main as cli
 from autoj_reward.config import ScoreConfig
-from autoj_reward.errors import ConfigError
+from autoj_reward.errors import ConfigError, OutputError
 from autoj_reward.io.claims import CLAIM, claim, judged_by
 from autoj_reward.io.claims import holder as holder_of
+from autoj_reward.io.files import write_text
 
 HOLD = """
 import sys, time
@@ -30,7 +33,7 @@ from autoj_reward.io.claims import claim, judged_by
 
 output, result = map(Path, sys.argv[1:3])
 if sys.argv[3] == "judged_by":
-    with judged_by("judge", output, result):
+    with judged_by("judge", output, result, command="autoj score"):
         print("holds", flush=True)
         sys.stdin.read()
 claim(output, ScoreConfig(), set())
@@ -54,7 +57,7 @@ def take(output: Path, result: Path, how: str) -> None:
     if how == "claim":
         claim(output, ScoreConfig(), set())
     else:
-        with judged_by("judge", output, result):
+        with judged_by("judge", output, result, command="autoj score"):
             pass
 
 
@@ -95,9 +98,9 @@ def test_a_training_s_ranks_share_a_folder(tmp_path: Path, monkeypatch: pytest.M
 
 def test_results_of_another_judge_stay(tmp_path: Path) -> None:
     result = tmp_path / "scored.jsonl"
-    with judged_by("judge:a", result, result):
+    with judged_by("judge:a", result, result, command="autoj score"):
         pass
-    with judged_by("judge:b", result, result):  # nothing was written yet
+    with judged_by("judge:b", result, result, command="autoj score"):  # nothing was written yet
         result.write_text("b's")
     with pytest.raises(ConfigError) as caught:
         take_as("judge:c", result)
@@ -110,17 +113,82 @@ def test_results_of_another_judge_stay(tmp_path: Path) -> None:
     take_as("judge:c", result)
 
 
-def take_as(judge: str, result: Path) -> None:
-    with judged_by(judge, result, result):
+def take_as(judge: str, result: Path, command: str = "autoj score") -> None:
+    with judged_by(judge, result, result, command=command):
         pass
 
 
 def test_a_claim_that_was_cut_off_is_none(tmp_path: Path) -> None:
     result = tmp_path / "scored.jsonl"
-    result.write_text("someone's")
     for text in ("", '{"ju', '{"judge": "a', "\0\0\0"):
+        result.write_text("someone's")
         (tmp_path / ".scored.jsonl.claim").write_text(text)
+        with pytest.raises(OutputError, match="no run of autoj has written it"):
+            take_as("judge", result)
+        result.unlink()
         take_as("judge", result)
+
+
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "stopped"])
+def test_only_a_file_that_a_run_has_written_is_replaced(tmp_path: Path, finished: bool) -> None:
+    result = tmp_path / "scored.jsonl"
+
+    def write(text: str) -> None:
+        with judged_by("judge", result, result, command="autoj score"):
+            write_text(result, text)
+            if not finished:
+                raise KeyboardInterrupt
+
+    def run(text: str) -> None:
+        with nullcontext() if finished else pytest.raises(KeyboardInterrupt):
+            write(text)
+        assert result.read_text() == text
+
+    run("one")
+    run("two")  # also over what a run that was stopped has left
+    for change in (result.write_text, partial(replace_file, result)):
+        change("somebody's")
+        for _ in range(2):
+            with pytest.raises(OutputError, match="no run of autoj has written it"):
+                write("three")
+            assert result.read_text() == "somebody's"
+        result.unlink()
+        run("three")
+
+
+def replace_file(path: Path, text: str) -> None:
+    new = path.with_name("new")
+    new.write_text(text)
+    new.replace(path)
+
+
+def test_a_run_goes_on_in_a_folder_that_was_moved_or_copied(tmp_path: Path) -> None:
+    for folder in ("first", "second", "third"):
+        if folder == "second":
+            (tmp_path / "first").rename(tmp_path / folder)
+        elif folder == "third":
+            shutil.copytree(tmp_path / "second", tmp_path / folder)
+        output = tmp_path / folder
+        result = output / "summary.json"
+        with judged_by("judge", output, result, command="autoj check", files=[output / "page"]):
+            write_text(result, folder)
+            write_text(output / "page", folder)
+
+
+def test_results_of_another_command_stay(tmp_path: Path) -> None:
+    result = tmp_path / "scored.jsonl"
+    with judged_by("judge", result, result, command="autoj score"):
+        write_text(result, "scores")
+    with pytest.raises(ConfigError) as caught:
+        take_as("judge", result, "autoj rank")
+    assert str(caught.value) == (
+        f"{result} holds the results of autoj score, and this run's are of autoj rank: name "
+        "another output, or move this one away"
+    )
+    assert result.read_text() == "scores"
+    take_as("judge", result)  # the refusal has changed nothing
+    result.unlink()
+    take_as("judge", result, "autoj rank")
 
 
 def make_odd(path: Path, kind: str, victim: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoj_reward.conversation import ContextColumn, Prompt
+from autoj_reward.conversation import ContextColumn, Prompt, Response
 from autoj_reward.errors import InputError
 from autoj_reward.io.rows import Rows, TextRow, read_all, read_queries, text_rows
 from tests.judgements import texts_in
@@ -62,7 +62,8 @@ def test_pairs_and_prompts(tmp_path: Path) -> None:
             tmp_path, {"messages": [USER, SAID, MORE], "responses": ["a"]}, {"prompt": [USER]}
         )
     ).rows
-    assert [(row.prompt.text, row.responses) for row in rows] == [(QUERY, ("a",)), ("Hi", None)]
+    assert [row.prompt.text for row in rows] == [QUERY, "Hi"]
+    assert [row.responses for row in rows] == [(Response("a"),), None]
     assert rows[0].prompt.turns and rows[1].prompt == Prompt("Hi")
 
 

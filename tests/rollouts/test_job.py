@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import signal
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -37,11 +35,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def list_judged_texts(log: Path) -> list[list[str]]:
     """The responses that the scripted judge was asked about, in order."""
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-
-
-def count_judged(log: Path) -> int:
-    """How many answers the scripted judge has begun; cheaper than `judged`, for who waits."""
-    return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
 class Job:
@@ -358,6 +351,43 @@ def read_journal_inputs(path: Path) -> list[list[str]]:
         journal.close()
 
 
+DIES = """
+import os, signal, sys
+from autoj_reward.cli import main as cli
+from autoj_reward.journal import Journal
+
+recorded = 0
+put_all = Journal.put_all
+
+
+def put_and_die(journal, judged):
+    global recorded
+    judgements = put_all(journal, judged)
+    recorded += len(judgements)
+    if recorded >= int(sys.argv[1]):
+        os.killpg(os.getpid(), signal.SIGKILL)
+    return judgements
+
+
+Journal.put_all = put_and_die
+cli.main(sys.argv[2:])
+"""
+"""Program that runs `autoj` and is killed once its journal has so many judgements."""
+
+
+def kill_job(job: Job, moment: int) -> None:
+    """Run a job that is killed, with its processes, once it has recorded `moment` judgements."""
+    killed = subprocess.run(
+        [sys.executable, "-c", DIES, str(moment), *job.arguments],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     job = Job(tmp_path_factory.mktemp("whole"), MANY, {})
@@ -369,27 +399,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_a_killed_job_goes_on_where_it_stopped(
     tmp_path: Path, moment: int, uninterrupted: bytes
 ) -> None:
-    script = {"latency_s": 0.1}
-    job = Job(tmp_path, MANY, script, judge={"serve": {"max_ongoing": 4}})
+    job = Job(tmp_path, MANY, {"latency_s": 0.01}, judge={"serve": {"max_ongoing": 4}})
     journal = job.output / "journal.sqlite"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "autoj_reward.cli", *job.arguments],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        until = time.monotonic() + 600
-        while len(read_journal_inputs(journal)) < moment:
-            assert process.poll() is None, process.communicate()[1].decode()
-            assert time.monotonic() < until
-            time.sleep(0.01)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    kill_job(job, moment)
     assert not (job.output / "selections.jsonl").exists()
     recorded_inputs, before = read_journal_inputs(journal), len(list_judged_texts(job.log))
     assert len(recorded_inputs) >= moment
@@ -412,18 +424,8 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_selections(
     whole = Job(tmp_path / "whole", rows, {})
     job = Job(tmp_path / "killed", rows, {"latency_s": 0.02}, judge={"serve": {"max_ongoing": 4}})
     assert whole.run() == 0
-    for share in (0.1, 0.4, 0.7):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "autoj_reward.cli", *job.arguments],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        while count_judged(job.log) < share * 400:
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.kill()
-        process.wait()
+    for moment in (40, 120, 120):  # judgements that are new in this run
+        kill_job(job, moment)
         assert not (job.output / "selections.jsonl").exists()
     assert job.run(*AT_ONCE) == 0
     result, expected = (j.output / "selections.jsonl" for j in (job, whole))

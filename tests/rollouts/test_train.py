@@ -141,7 +141,7 @@ def _make_listening_model(queries: list[str], deaf_after: int | None = None) -> 
             self.calls += 1
             if deaf_after is not None and self.calls > deaf_after:
                 raise BudgetExceeded("the judge has died")
-            queries.extend(candidate.query for candidate in candidates)
+            queries.extend(candidate.prompt.text for candidate in candidates)
 
         def rewards_now(self, candidates: Any) -> Any:
             self.listen(candidates)

@@ -210,6 +210,22 @@ def test_sighup_changes_the_vote_of_critiques(tmp_path: Path) -> None:
         assert post(address, "/get_reward", row)["rewards"] == [9]
 
 
+def test_sighup_names_the_limit_that_stays(tmp_path: Path) -> None:
+    port = free_port()
+    config = write_config(tmp_path, port, {}, serve={"max_ongoing": 7})
+    with run_service(config, port) as (process, address, log):
+        write_config(tmp_path, port, {"ratings": {"a": 8}}, serve={"max_ongoing": 7})
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: read_log_lines(log, "judge replaced"))
+        write_config(tmp_path, port, {"ratings": {"a": 8}}, serve={"max_ongoing": 9})
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: read_log_lines(log, "max_ongoing was not taken over"))
+        [line] = read_log_lines(log, "max_ongoing was not taken over")
+        assert "the limit stays 7 inputs in flight" in line["message"]
+        answer = httpx.get(f"{address}/v1/judge", headers=HEADERS, timeout=600)
+        assert answer.json()["in_flight"] == 7
+
+
 def add_to_reward(config: Path, **more: Any) -> None:
     data = yaml.safe_load(config.read_text())
     data["reward"] |= more

@@ -83,7 +83,7 @@ def test_a_prompt_is_what_the_user_says(post: Any, judged_candidates: list[Any],
     prompt, query = PROMPTS[case]
     answer = post("/reward", {"prompt": prompt, "response": "good<|im_end|>", "label": {"any": 1}})
     assert answer.json() == 9.0
-    assert [(c.query, c.response) for c in judged_candidates] == [(query, "good")]
+    assert [(c.prompt.text, c.response.text) for c in judged_candidates] == [(query, "good")]
 
 
 BAD: dict[str, tuple[Any, str]] = {

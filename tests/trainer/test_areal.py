@@ -67,7 +67,7 @@ async def test_the_query_is_the_rows_messages_else_what_the_user_says(make_model
     model = make_model()
     await ours.reward("<|im_start|>user\nHow?<|im_end|>\n<|im_start|>assistant\n", "good")
     await ours.reward("any", "good", **ROW)
-    assert [candidate.query for candidate, _ in model.recent()] == ["How?", "Why?"]
+    assert [candidate.prompt.text for candidate, _ in model.recent()] == ["How?", "Why?"]
 
 
 def test_a_deadline_that_areal_would_make_0_is_refused(make_model: Any) -> None:

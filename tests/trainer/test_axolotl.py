@@ -36,7 +36,7 @@ def test_hatchery_adds_numbers_and_no_none(require_packages: Any, make_model: An
     trainer_class._ensure_reward_functions(trainer)
     completions = ["good<|im_end|>", "lost<|im_end|>"]
     assert trainer_class._compute_rewards(trainer, [PROMPT] * 2, completions) == [9.0, 4.5]
-    assert {candidate.query for candidate, _ in model.recent()} == {"Why?"}
+    assert {candidate.prompt.text for candidate, _ in model.recent()} == {"Why?"}
     make_model(budget=0.0)
     with pytest.raises(BudgetExceeded, match="training stops"):
         trainer_class._compute_rewards(trainer, [PROMPT], ["lost"])

@@ -43,7 +43,7 @@ def test_decoded_texts_are_read_without_their_template(make_model: Any) -> None:
         [TEMPLATED, messages, "Why? "], ["good<|im_end|>", completion, "good"]
     )
     assert rewards == [9.0] * 3
-    assert {(c.query, c.response) for c, _ in model.recent()} == {("Why?", "good")}
+    assert {(c.prompt.text, c.response.text) for c, _ in model.recent()} == {("Why?", "good")}
 
 
 def test_a_spent_budget_raises(make_model: Any) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
+import torch
 
 from autoj_reward.reward import judge_reward, judge_reward_sync
 from autoj_reward.trainer import areal, verl
@@ -28,6 +31,34 @@ def assistant(**fields: Any) -> list[dict[str, Any]]:
     return [{"role": "assistant", **fields}]
 
 
+class Broken:
+    """An object that raises whatever is done with it."""
+
+    def __iter__(self) -> Any:
+        raise OSError("its file is gone")
+
+    def __len__(self) -> int:
+        raise RuntimeError("its file is closed")
+
+    def __repr__(self) -> str:
+        raise ValueError("it has no words")
+
+
+def hold_itself() -> list[dict[str, Any]]:
+    """Return a message with a part that holds itself."""
+    parts: list[dict[str, Any]] = []
+    parts.append({"type": "tool_result", "content": parts})
+    return assistant(content=parts)
+
+
+def nest(depth: int, copies: int) -> list[dict[str, Any]]:
+    """Return a message with parts within parts, `copies` times the same one at each depth."""
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "a"}]
+    for _ in range(depth):
+        parts = [{"type": "tool_result", "content": parts}] * copies
+    return assistant(content=parts)
+
+
 MALFORMED: dict[str, Any] = {
     "content is a mapping": assistant(content={"x": 1}),
     "content is an array": assistant(content=np.array(PARTS * 2)),
@@ -41,6 +72,24 @@ MALFORMED: dict[str, Any] = {
     "no role": [{"content": "a"}],
     "no messages": [5],
     "a number": 7,
+    "no number": float("nan"),
+    "bytes": b"good",
+    "a set": {"good"},
+    "a lone message": {"role": "assistant", "content": "good"},
+    "lists of messages": [assistant(content="good")],
+    "a time": datetime(2026, 1, 1, tzinfo=UTC),
+    "missing, as pandas says it": pd.NA,
+    "an array of no dimension": np.array("good"),
+    "a tensor of no dimension": torch.tensor(3.0),
+    "content of no dimension": assistant(content=np.array("good")),
+    "content is missing, as pandas says it": assistant(content=pd.NA),
+    "what cannot be read": Broken(),
+    "what cannot be read, in a list": [Broken()],
+    "content that cannot be read": assistant(content=Broken()),
+    "pictures that cannot be counted": assistant(content="a", images=Broken()),
+    "a part holds itself": hold_itself(),
+    "parts within parts": nest(depth=2000, copies=1),
+    "many parts within parts": nest(depth=40, copies=10),
     "nothing": None,
 }
 """Messages that are none, as a prompt or a completion."""

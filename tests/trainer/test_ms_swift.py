@@ -57,7 +57,7 @@ def test_rows_good_and_failed_in_an_event_loop_each_step(
     model = make_model(budget=1.0, fallback=4.5)
     assert reward_texts("good", "lost") == [[9.0], [4.5]]
     assert reward_texts("poor", "good", solution="5") == [[2.0], [9.0]]
-    assert {candidate.query for candidate, _ in model.recent()} == {"Why?"}
+    assert {candidate.prompt.text for candidate, _ in model.recent()} == {"Why?"}
 
 
 def test_a_spent_budget_ends_the_step(reward_texts: Any, make_model: Any) -> None:

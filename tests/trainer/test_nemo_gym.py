@@ -286,7 +286,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     batches, original = list[list[str]](), RewardModel.rewards
 
     async def record_call(self: RewardModel, candidates: Any, budgets: Any = None) -> Any:
-        batches.append([candidate.response for candidate in candidates])
+        batches.append([candidate.response.text for candidate in candidates])
         return await original(self, candidates, budgets)
 
     monkeypatch.setattr(RewardModel, "rewards", record_call)

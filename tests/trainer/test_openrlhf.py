@@ -111,7 +111,7 @@ def test_rows_good_and_failed(way: str, make_model: Any, serve: Any, smollm2: An
     assert [row.rewards.item() for row in rows] == [9.0, 4.5, 4.5]
     assert [row.scores.item() for row in rows] == [pytest.approx(8 / 9), 0.5, 0.5]
     assert rows[0].info.keys() == rows[1].info.keys() == rows[2].info.keys()
-    judged = [(candidate.query, candidate.response) for candidate, _ in model.recent()]
+    judged = [(candidate.prompt.text, candidate.response.text) for candidate, _ in model.recent()]
     assert way == "http" or judged[0] == ("Why?", "good </s>")
 
 

@@ -39,7 +39,7 @@ def test_rows_good_and_failed(gym: Any, make_model: Any) -> None:
     ]
     assert [step["reward"] for _, step in episodes] == [9.0, 2.0, 4.5, 4.5]
     assert all(step["done"] and step["observations"] == [] for _, step in episodes)
-    assert [candidate.query for candidate, _ in model.recent()] == ["Why?"] * 4
+    assert [candidate.prompt.text for candidate, _ in model.recent()] == ["Why?"] * 4
     metrics = importlib.import_module("skyrl_gym.metrics")
     aggregate = metrics.aggregate_for_environment(
         "autoj", [env.get_metrics() for env, _ in episodes]

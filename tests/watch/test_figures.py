@@ -203,9 +203,9 @@ def test_a_run_that_goes_on_with_another_vote_is_counted_again(
         return run.index.statistics[0].as_json()["mean_rating"], [row["best"] for row in rows]
 
     assert read_ratings() == (4, [5, 3])
-    with judged_by(JUDGE, record.folder, result, vote="median"):
+    with judged_by(JUDGE, record.folder, result, command="autoj best-of-n", vote="median"):
         assert read_ratings() == (4.5, [6, 3])
-    with judged_by(JUDGE, record.folder, result):
+    with judged_by(JUDGE, record.folder, result, command="autoj best-of-n"):
         assert read_ratings() == (4, [5, 3])
 
 

@@ -176,7 +176,9 @@ async def test_items_and_progress_in_a_browser(record: Record, tmp_path: Path) -
     await score(record, GOOD, {0: 0.9, 1: 0.05, 2: 0.6})
     await score(record, BAD, {0: 0.1, 1: None, 2: 0.0})
     result = record.folder / "summary.json"
-    with judged_by("judge", record.folder, result, total=40, scored_by="items"):
+    with judged_by(
+        "judge", record.folder, result, command="autoj score", total=40, scored_by="items"
+    ):
         watch = Watch(record.folder)
         page = Page(watch.address, tmp_path / "profile")
         try:

@@ -307,7 +307,9 @@ def test_figures_in_a_browser_grow_with_the_run(fresh_page: Page, record: Record
 
 
 def test_progress_while_a_job_is_at_work(fresh_page: Page, record: Record, watch: Watch) -> None:
-    claim = judged_by("judge", record.folder, record.folder / "summary.json", total=40)
+    claim = judged_by(
+        "judge", record.folder, record.folder / "summary.json", command="autoj best-of-n", total=40
+    )
     with pytest.raises(KeyboardInterrupt), claim:
         wait_for(lambda: read_text(fresh_page, "#state") == "running")
         reply = watch.ask("run").json()

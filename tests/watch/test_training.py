@@ -85,10 +85,10 @@ if how == "training":
 elif how == "training that stops":
     claim(folder, ScoreConfig(), set())
 elif how == "check":
-    with judged_by("judge", folder, folder / "check.json"):
+    with judged_by("judge", folder, folder / "check.json", command="autoj check"):
         pass
 else:
-    with judged_by("judge", folder, folder / "check.json"):
+    with judged_by("judge", folder, folder / "check.json", command="autoj check"):
         raise KeyboardInterrupt
 """
 
