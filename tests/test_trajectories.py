@@ -99,7 +99,7 @@ def test_a_group_is_judged_by_what_is_shown(tmp_path: Path) -> None:
 def test_turns_between_the_query_and_the_response_belong_to_the_response() -> None:
     rows = [*PROMPT, CALL, RESULT, ANSWER]
     as_read, work = Candidate.of(rows), Candidate.of(rows).for_judge("trajectory")
-    assert as_read.for_judge(None) == as_read and len(as_read.context.turns) == 3  # type: ignore[attr-defined]
+    assert as_read.for_judge(None) == as_read and len(as_read.prompt.turns) == 3
     assert (work.prompt.text, work.response) == ("2+2?", Response.of([CALL, RESULT, ANSWER]))
     final = Candidate.of(rows).for_judge("final")
     assert (final.prompt.text, final.response.text) == ("2+2?", "It is 4.")
