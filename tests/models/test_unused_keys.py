@@ -22,7 +22,7 @@ from autoj_reward.config import (
 from autoj_reward.models.unused import keys_without_effect
 from tests.models.observing import REFUSED, World, write_thinking_format
 from tests.reference_format import REFERENCE, write_reference_format
-from tests.test_config import OURS, kind_of
+from tests.support.configs import OURS, kind_of
 
 ENDPOINT = {"kind": "openai", "model": "served", "format": "autoj-en", "base_url": "{url}/v1"}
 JUDGES: dict[str, dict[str, Any]] = {
