@@ -24,6 +24,7 @@ from autoj_reward.config.jobs import (
 )
 from autoj_reward.config.load import Block, check, load_config
 from autoj_reward.config.models import (
+    MAX_CRITIQUES,
     EngineConfig,
     JudgeConfig,
     OverLong,
@@ -36,6 +37,7 @@ from autoj_reward.config.rubric import GateConfig, RubricConfig
 __all__ = [
     "AUDIT",
     "JUDGE",
+    "MAX_CRITIQUES",
     "AuditConfig",
     "BestOfNConfig",
     "Block",

@@ -318,6 +318,14 @@ class Teacher:
 
 def describe_teacher(config: TeacherConfig) -> str:
     """Return the model's identity and every setting that can change an answer, as one string."""
+    # A header counts by its name: its value may be a secret, which this text would show.
+    more = {
+        "extra_body": config.extra_body,
+        "extra_headers": sorted(config.extra_headers),
+        "chat_template_kwargs": config.chat_template_kwargs,
+    }
+    set_fields = {name: value for name, value in more.items() if value}
+    further = f":{json.dumps(set_fields, sort_keys=True)}" if set_fields else ""
     answer_settings = {
         "max_tokens",
         "temperature",
@@ -327,7 +335,7 @@ def describe_teacher(config: TeacherConfig) -> str:
         "max_model_len",
         "revision",
     }
-    return f"{resolve(config).identity}:{config.model_dump_json(include=answer_settings)}"
+    return f"{resolve(config).identity}:{config.model_dump_json(include=answer_settings)}{further}"
 
 
 def _make_teacher_engine(config: TeacherConfig) -> Engine:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from autoj_reward.config import JudgeConfig, View
+from autoj_reward.config import MAX_CRITIQUES, JudgeConfig, View
 from autoj_reward.conversation import context_of, last_user_text
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
@@ -39,6 +39,12 @@ MIN_MASS = 0.01
 """Minimum probability on valid labels for a slot to count as answered."""
 NOT_OPENED = "no slot is opened, because the policy wrote a verdict that the judge would repeat"
 """Note in the reason of a judgement whose slot was not opened for the judge."""
+MORE_TEXT = (
+    "raise max_tokens, or switch thinking off by judge.chat_template_kwargs or judge.extra_body"
+)
+"""What a user can do about a judge that only thinks."""
+RETRIED = "retried"
+"""Flag of a judgement whose judge was asked more than once; see `JudgeConfig.attempts`."""
 NOTHING_SAID = SplitAnswer(Generation(""))
 """Output of a judge that was not asked for a critique."""
 
@@ -91,10 +97,12 @@ class GenerativeJudge:
         """
         return await self.engine.contact(self._make_sampling(0), capabilities)
 
-    def _make_sampling(self, sample: int) -> Sampling:
+    def _make_sampling(self, sample: int, attempt: int = 0) -> Sampling:
         if self.config.temperature <= 0:
             return self._seedless
-        return replace(self._seedless, seed=self.config.seed + sample)
+        # Seeds of further attempts lie beyond those of all critiques.
+        seed = self.config.seed + sample + attempt * MAX_CRITIQUES
+        return replace(self._seedless, seed=seed)
 
     async def judge(self, item: JudgeInput) -> Judgement:
         """Rate one response, or compare two in the given order.
@@ -108,6 +116,13 @@ class GenerativeJudge:
             item = with_criteria(item)
         try:
             judgement = await self._ask_and_read(item)
+            for attempt in range(1, self.config.attempts):
+                if not self._may_ask_again(item, judgement):
+                    break
+                again = await self._ask_and_read(item, attempt)
+                flag_names = (*again.flags, RETRIED)
+                usage = judgement.usage + again.usage
+                judgement = replace(again, usage=usage, flags=flag_names)
         except InputRejected as error:
             judgement = Judgement(Outcome.INPUT_REJECTED, reason=str(error))
         usage = judgement.usage.lasting(time.monotonic() - started)
@@ -117,7 +132,20 @@ class GenerativeJudge:
             flag_names |= {planted_flag(n, count) for n in find_planting(item, self.format)}
         return replace(judgement, usage=usage, judge=self.name, flags=tuple(sorted(flag_names)))
 
-    async def _ask_and_read(self, item: JudgeInput) -> Judgement:
+    def _may_ask_again(self, item: JudgeInput, judgement: Judgement) -> bool:
+        """Return whether a reply without a verdict may be asked for again.
+
+        Not where the engine reads a forced slot, and not where the reply or a response has a
+        planted verdict: a policy would get another chance by it.
+        """
+        return (
+            judgement.outcome is Outcome.UNPARSABLE
+            and not self.engine.abilities.slots
+            and PLANTED_FLAG not in judgement.flags
+            and PLANTED_FLAG not in flags(item, self.format)
+        )
+
+    async def _ask_and_read(self, item: JudgeInput, attempt: int = 0) -> Judgement:
         config = self.config
         require_readable(item, config.max_text_chars)
         prompt = render(item, self.format)
@@ -125,14 +153,15 @@ class GenerativeJudge:
         answer, critique = NOTHING_SAID, config.critique and not item.direct
         marks = self.format.thinking
         if critique:
-            sampling = self._make_sampling(item.sample)
+            sampling = self._make_sampling(item.sample, attempt)
             answer = await generate_answer(
                 self.engine, prepared, sampling, marks, config.thinking_tokens
             )
         else:
             prepared = skip_thinking(self.engine, prepared, marks)
         flag_names: tuple[str, ...] = ("input_truncated",) if prepared.truncated else ()
-        flag_names += () if answer.own.finished else ("output_truncated",)
+        is_ended = answer.own.finished or bool(answer.own.unknown_end)
+        flag_names += () if is_ended else ("output_truncated",)
         flag_names += (CUT,) if answer.cut else ()
         if answer.problem:
             return _abstain(answer, answer.problem, None, answer.own.usage, flag_names)
@@ -326,7 +355,8 @@ def _reject_unfinished(
 
     A verdict that follows its reason is valid only if the judge finished its text.
     """
-    if answer.own.finished or slot.comes_first or isinstance(place, ParseFailure):
+    is_ended = answer.own.finished or bool(answer.own.unknown_end)
+    if is_ended or slot.comes_first or isinstance(place, ParseFailure):
         return place
     reason = "the verdict stands in a text without an end"
     return ParseFailure(reason, len(answer.text), place.planted)
@@ -382,6 +412,11 @@ def _abstain(
 ) -> Judgement:
     generation = answer.own
     outcome = Outcome.UNPARSABLE if generation.finished else Outcome.TRUNCATED
+    if generation.reasoning and not generation.text.strip():
+        reason = (
+            f"content empty, {len(generation.reasoning)} characters of reasoning: {MORE_TEXT}; "
+            f"{reason}"
+        )
     if generation.ended:
         reason += f"; the endpoint ended the text with {generation.ended}"
     elif not generation.finished:
