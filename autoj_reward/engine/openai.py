@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -60,12 +61,14 @@ OK_TOKENS = 16
 """Maximum tokens of the answer to the first request."""
 BEGUN = {"role": "assistant", "content": "The first letters of the alphabet are A, B, C,"}
 """Assistant's message that an endpoint is asked to continue, to test whether it can."""
-GOES_ON_WITH = "D"
-CUT_OFF = {"role": "assistant", "content": "OK. Codes: kx-Qv kx-Qv kx-Qv kx-Qv kx-"}
-"""Assistant's message that ends within a word which it has written before. No new message begins
-like the rest of that word, so an answer that does shows that the text was continued."""
-REST = "Q"
-"""First letter of that rest."""
+GOES_ON_WITH = b"D"
+CUT_OFF = {"role": "assistant", "content": "OK, OK, OK. Elephant, elephant, elephant, eleph"}
+"""Assistant's message that ends within a word."""
+WITHIN_A_TEXT = re.compile(rb"[a-df-np-z,.]")
+"""Beginning of a token that goes on with that message. A new message begins otherwise: with a
+capital, a digit or a mark, or with the words of the old one."""
+LEAST_WITHIN = 0.5
+"""Probability of such tokens together that shows that the message is continued."""
 CHAT, COMPLETIONS = "/chat/completions", "/completions"
 
 
@@ -211,20 +214,24 @@ class OpenAIEngine:
         """
         if not self._top:
             return False
-        text, continued_tokens = await self._begin(BEGUN, CONTINUE_PARAMETERS)
-        if text.lstrip().startswith(GOES_ON_WITH):
+        token, _, continued_tokens = await self._begin(BEGUN, CONTINUE_PARAMETERS)
+        if token.lstrip().startswith(GOES_ON_WITH):
             # A new message may begin so too. It would be asked for by a longer prompt.
-            _, ended_tokens = await self._begin(BEGUN)
+            _, _, ended_tokens = await self._begin(BEGUN)
             if 0 < continued_tokens < (ended_tokens or math.inf):
                 return True
-        text, _ = await self._begin(CUT_OFF, CONTINUE_PARAMETERS)
-        return text.startswith(REST)
+        _, alternatives, _ = await self._begin(CUT_OFF, CONTINUE_PARAMETERS)
+        within = (logprob for text, logprob in alternatives if WITHIN_A_TEXT.match(text))
+        return sum(map(math.exp, within)) >= LEAST_WITHIN
 
     async def _begin(
         self, message: dict[str, str], parameters: Mapping[str, Any] | None = None
-    ) -> tuple[str, int]:
-        """Return (first token of the answer to a message that the assistant has begun, tokens of
-        the prompt); ("", 0) if the endpoint refuses the request."""
+    ) -> tuple[bytes, Alternatives, int]:
+        """Return the first token of the answer to a message that the assistant has begun, its
+        alternatives, and the number of tokens of the prompt.
+
+        They are empty if the endpoint refuses the request.
+        """
         body = {"messages": [*TEST_MESSAGES, message], "max_tokens": 1, "temperature": 0}
         body |= self._make_logprob_parameters(self._top) | dict(parameters or {})
         try:
@@ -234,9 +241,9 @@ class OpenAIEngine:
         except EndpointFault:
             raise
         except (ConfigError, InputRejected):
-            return "", 0
-        text = tokens[0][0].decode("utf-8", "replace") if tokens else ""
-        return text, usage.tokens_in
+            return b"", (), 0
+        token, alternatives = tokens[0] if tokens else (b"", ())
+        return token, alternatives, usage.tokens_in
 
     async def prepare(self, prompt: Prompt, max_tokens: int, over_long: OverLong) -> Prepared:
         if self.tokens is None:
