@@ -161,8 +161,8 @@ def _list_choices(answer: Any) -> list[dict[str, Any]]:
     if not isinstance(answer, dict):
         raise BadAnswer(f"{_name_kind(answer)} in place of an object")
     choices = answer.get("choices")
-    if not choices and answer.get("error"):
-        raise ErrorAnswer("an error with status 200", answer["error"])
+    if not choices and (answer.get("error") or "choices" not in answer):
+        raise ErrorAnswer("an error with status 200", answer.get("error") or answer)
     if choices == []:
         raise BadAnswer("`choices` is empty")
     if not isinstance(choices, list):

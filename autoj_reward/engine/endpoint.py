@@ -1,7 +1,7 @@
 """HTTP requests to an OpenAI-compatible endpoint, with retries and classified errors.
 
-A server that is down or busy is retried until the judgement's deadline: no connection, status 408,
-409, 425, 429 or 5xx. An answer that is empty, malformed or an error is asked for three times. A
+A server that is down or busy is retried until the judgement's deadline: no connection, status 429
+or 5xx. An answer that is empty, malformed or an error is asked for three times. A
 refusal of a parameter is learned: see `refusals`. A refusal of one input raises InputRejected, if a
 request of two words passes. A fault of key, model, quota or parameters raises ConfigError.
 """
@@ -33,11 +33,11 @@ from autoj_reward.engine.refusals import (
     OF_PARAMETERS,
     OF_SAMPLING,
     PARAMETER_FALLBACKS,
-    PASSING,
     REFUSED,
     REMEDIES,
     SYSTEM,
     UNROUTED,
+    UNTIMELY,
     Refusal,
     Replacement,
     find_replacement,
@@ -141,6 +141,7 @@ class Endpoint:
         self._chat_fields |= config.extra_body
         self._answered_at = 0.0
         self._accepted: dict[int | None, Mapping[str, Any]] = {}
+        self._refusals_since_test = ALIKE
         self._alike: dict[str, set[int]] = {}
         self._learned: list[tuple[str, str]] = []
         self.instead: dict[str, Replacement] = {}
@@ -220,11 +221,11 @@ class Endpoint:
                     self._pace.correct(size, _read_total_tokens(answer))
                     self._note_success(request)
                     return result
-            elif status == 401:
-                await self._renew_key(request, key, f"answered {self._quote(status, data)}")
-                continue
             elif status:
                 refusal = read_refusal(status, data)
+            if refusal and refusal.is_of_key:
+                await self._renew_key(request, key, f"answered {self._quote(status, data)}")
+                continue
             if refusal and not await self._settle(request, sent_body, refusal, data):
                 continue
             if 200 <= status < 300 and not (refusal and refusal.status):
@@ -292,6 +293,7 @@ class Endpoint:
         self.problem = ""
         self._answered_at = time.monotonic()
         self._accepted[request.body.get("max_tokens")] = request.body
+        self._refusals_since_test = ALIKE
         if self._alike:
             self._alike.clear()
         if self._learned:
@@ -331,32 +333,42 @@ class Endpoint:
                 return False  # another request's refusal has changed the parameters meanwhile
             if self._learn(refusal, sent_body, request):
                 return False
-        if not status or status in PASSING or status >= 500:
+        is_empty = status == 429 and bool(refusal.likely_cause)
+        if not status or (status == 429 and not is_empty) or status >= 500:
             return True
-        if status not in REFUSED:
+        if status not in REFUSED and not is_empty:
             raise ConfigError(f"{words}; {REMEDIES['']}")
         if request.tiny:
-            raise self._explain_first_refusal(words, status)
+            if status in UNTIMELY:
+                return True
+            raise self._explain_first_refusal(words, refusal)
         if status in UNROUTED and request.faults + 1 < TRIES:
             self._count_fault(request, words)
             return True
         # Refusals that come together are settled by one test.
         async with self._testing:
-            if self._answered_at >= request.sent_at or await self._takes_anything(request):
+            if sent_body != self._adapt(body):
+                return False
+            if self._answered_at >= request.sent_at or await self._takes_two_words(request):
+                if is_empty:
+                    return True
+                if status in UNTIMELY:
+                    raise EngineUnavailable(f"{words}, {TRIES} times; it answers two words")
                 raise InputRejected(words)
         if not self._was_accepted(body, status):
-            raise self._explain_first_refusal(words, status)
+            raise self._explain_first_refusal(words, refusal)
         inputs = self._alike.setdefault(refusal.gist, set())
         inputs.add(hash(str(body.get("messages") or body.get("prompt"))))
         if len(inputs) >= ALIKE:
             words += f", to {ALIKE} different inputs and to a request of two words alike"
-            raise EndpointFault(words, REMEDIES[""])
-        self._count_fault(request, f"a refusal, of two words as well ({words})")
+            raise EndpointFault(words, REMEDIES[refusal.likely_cause])
+        if not is_empty:
+            self._count_fault(request, f"a refusal, of two words as well ({words})")
         return True
 
-    def _explain_first_refusal(self, words: str, status: int) -> ConfigError:
-        if status not in OF_PARAMETERS:
-            return ConfigError(f"{words}; {REMEDIES['']}")
+    def _explain_first_refusal(self, words: str, refusal: Refusal) -> ConfigError:
+        if refusal.status not in OF_PARAMETERS or refusal.likely_cause:
+            return ConfigError(f"{words}; {REMEDIES[refusal.likely_cause]}")
         return ConfigError(
             f"{words}, and it refuses a request of two words with these parameters as well: "
             "change what it names (max_tokens, model and the like)"
@@ -413,11 +425,16 @@ class Endpoint:
             "" if repeatable else ". Sampling cannot be fixed, so verdicts are not repeatable",
         )
 
-    async def _takes_anything(self, request: _Request) -> bool:
+    async def _takes_two_words(self, request: _Request) -> bool:
         """Return whether the endpoint answers a minimal request with the same parameters.
 
-        Raises ConfigError for a fault that no retry mends, EngineUnavailable at the deadline.
+        One that has just passed stands for the refusals that follow it, until as many come as may
+        mean another fault. Raises ConfigError for a fault that no retry mends, EngineUnavailable at
+        the deadline.
         """
+        if self._refusals_since_test < ALIKE - 1:
+            self._refusals_since_test += 1
+            return True
         body = {n: v for n, v in request.body.items() if n not in CONTINUE_PARAMETERS}
         if "messages" in body:
             body["messages"] = TEST_MESSAGES
@@ -430,6 +447,7 @@ class Endpoint:
             raise
         except ConfigError:
             return False
+        self._refusals_since_test = 0
         return True
 
     def _tell(self, path: str, problem: str) -> None:

@@ -73,17 +73,32 @@ OUT_OF_RANGE = re.compile(
 NO_SCHEMA = re.compile(r"response[_ ]format|json[_ ]schema", re.IGNORECASE)
 """Wording of a refusal that is about the schema. The schema is this package's own, so no such
 refusal is the user's to correct, whatever its other words are."""
+UNNAMED = re.compile(
+    r"\b(?:extra|un(?:known|supported|recogni[sz]ed|expected)) "
+    r"(?:request )?(?:inputs?|fields?|parameters?|arguments?|propert(?:y|ies)|keys?)\b",
+    re.IGNORECASE,
+)
+"""Wording of a refusal of a parameter that it does not name."""
 NO_SYSTEM = re.compile(
     r"\b(?:system|developer) (?:role|message|prompt|instruction)s?\b.{0,60}"
     r"(?:\bnot\b|n't\b|\bun(?:supported|expected|known)\b)"
     r"|(?:\bnot\b|n't\b|\bun(?:supported|expected|known)\b|\binvalid\b).{0,40}"
     r"\b(?:system (?:role|message|prompt|instruction)|role[^a-z]{0,4}system|system['\"`] role)"
+    r"|\brole[^a-z]{0,4}system\b.{0,40}(?:\bnot\b|n't\b|\bun(?:supported|expected|known)\b)"
     r"|\broles? must alternate\b|\bonly user(?:,| and) (?:assistant|model)\b"
     r"|\bfirst message\b.{0,40}\buser\b|\bmust (?:start|begin) with (?:a |the )?user\b"
     r"|['\"`]user['\"`](?:,| or| and) ['\"`](?:assistant|model)['\"`]",
     re.IGNORECASE,
 )
 """Wording of a refusal of a system message."""
+NO_CREDIT = re.compile(
+    r"\binsufficient (?:account )?(?:balance|credits?|funds|quota)\b|\bcredit balance\b"
+    r"|\b(?:no|out of|run out of|not enough) credits?\b|\brecharge\b|\btop up\b|\bin arrears\b"
+    r"|\bpayment (?:is )?(?:required|overdue)\b|\bbilling (?:hard )?limit\b",
+    re.IGNORECASE,
+)
+"""Wording of a refusal because the account is empty. It counts only if several inputs and two words
+meet it, since a refusal may quote a text."""
 OUTPUT_LIMIT = re.compile(r"output limit was reached|higher max_(?:completion_)?tokens", re.I)
 """Wording of a refusal because the thinking alone took all tokens."""
 
@@ -145,6 +160,10 @@ PERMANENT_CODES: Mapping[str, str] = {
 count: an endpoint with limits per minute calls them a quota too, and a refusal may quote a text."""
 PERMANENT_STATUSES: Mapping[int, str] = {401: KEY, 402: QUOTA}
 """Statuses that stand for such a fault, whatever the body says."""
+EXPIRED_CODES = frozenset(
+    {"expired_token", "expiredtoken", "expiredtokenexception", "token_expired"}
+)
+"""Codes of a key that was valid before, in small letters."""
 REMEDIES: Mapping[str, str] = {
     QUOTA: "the quota or credit of the account is used up: top it up, or name another endpoint",
     KEY: "the endpoint refuses the key: put a valid one where api_key_env, api_key_file or "
@@ -153,14 +172,14 @@ REMEDIES: Mapping[str, str] = {
     "": "check base_url, model and api_key_env (or api_key_file, api_key_command)",
 }
 """What the user can do, by what is at fault."""
-PASSING = (408, 409, 425, 429)
-"""Statuses that are retried, besides every 5xx."""
-REFUSED = frozenset(range(400, 500)) - {401, 402, *PASSING}
+UNTIMELY = (408, 409, 425)
+"""Statuses that mostly pass. An input that meets them again and again fails alone."""
+UNROUTED = (404, 424, *UNTIMELY)
+"""Statuses that pass now and then, so that they are asked again before they count."""
+REFUSED = frozenset(range(400, 500)) - {401, 402, 429}
 """Statuses that refuse a request, which may be the input's fault."""
 OF_PARAMETERS = (400, 413, 422)
 """Statuses of REFUSED that may be the parameters' fault."""
-UNROUTED = (404, 424)
-"""Statuses of REFUSED that pass now and then, so that they are asked again before they count."""
 BUSY = (408, 429, 503, 504, 529)
 """Statuses of a server that has more requests than it can answer."""
 
@@ -194,6 +213,16 @@ class Refusal:
             if code in PERMANENT_CODES:
                 return PERMANENT_CODES[code]
         return PERMANENT_STATUSES.get(self.status, "")
+
+    @property
+    def likely_cause(self) -> str:
+        """The same, by words that count only if many requests meet them."""
+        return self.cause or (QUOTA if NO_CREDIT.search(self.words[:MAX_WORDS]) else "")
+
+    @property
+    def is_of_key(self) -> bool:
+        """Whether the key is refused, so that a new one may help."""
+        return self.status == 401 or bool(self.codes & EXPIRED_CODES)
 
     @property
     def gist(self) -> str:
@@ -260,12 +289,13 @@ def find_replacement(
         RESPONSE_FORMAT in refusal.names or NO_SCHEMA.search(words)
     ):
         return RESPONSE_FORMAT, None
-    if _has_system(body) and NO_SYSTEM.search(words):
+    if has_system(body) and NO_SYSTEM.search(words):
         return SYSTEM, "user"
     stated = [name for name in refusal.names if name in own_names]
     named = stated or _list_mentioned(words, own_names)
     if not named:
-        return None
+        optional = [name for name in _FIRST_TO_GO if name in own_names and name in _OPTIONAL]
+        return (optional[0], None) if tiny and optional and UNNAMED.search(words) else None
     if EXCLUDE_EACH_OTHER.search(words) and _mentions_another(words, named, body):
         return min(named, key=_FIRST_TO_GO.index), None
     for name in named:
@@ -274,10 +304,10 @@ def find_replacement(
             return name, value
     if UNSUPPORTED.search(words) or refusal.codes & _UNSUPPORTED_CODES:
         return named[0], PARAMETER_FALLBACKS.get(named[0])
-    # The input of a tiny request is good, so a field that is named apart from the words is at
-    # fault. One that limits the answer is the user's to correct.
-    if tiny and stated and stated[0] in _OPTIONAL and not OUT_OF_RANGE.search(words):
-        return stated[0], None
+    # The input of a tiny request is good, so what is named is at fault, whatever the words are. A
+    # value out of its range is the user's to correct.
+    if tiny and named[0] in _OPTIONAL and not OUT_OF_RANGE.search(words):
+        return named[0], None
     return None
 
 
@@ -307,6 +337,7 @@ def _read_only_value(words: str) -> float | None:
     return float(match[1] or match[2]) if match else None
 
 
-def _has_system(body: Mapping[str, Any]) -> bool:
-    messages = body.get("messages") or ()
-    return any(message["role"] == "system" for message in messages)
+def has_system(body: Mapping[str, Any]) -> bool:
+    """Return whether a request begins with a system message."""
+    messages = body.get("messages")
+    return bool(messages) and messages[0]["role"] == SYSTEM
