@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from pathlib import Path
 
 from autoj_reward.config import EngineConfig
-from autoj_reward.config.urls import ENVIRONMENT
+from autoj_reward.config.urls import ENVIRONMENT, SECRET_CHARS
 from autoj_reward.errors import ConfigError
 from autoj_reward.logs import LOG
 
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Pattern of an environment variable's name."""
 COMMAND_S = 60.0
 """Seconds that `api_key_command` may take."""
 
@@ -34,14 +37,19 @@ class Credentials:
             if value.startswith(ENVIRONMENT):
                 variable = value.removeprefix(ENVIRONMENT)
                 value = _read_variable(variable, f"extra_headers.{name} names")
-            self._keep_secret(value, f"the value of extra_headers.{name}")
+            # A short value is no secret, and hiding it would garble any text.
+            if len(value) >= SECRET_CHARS:
+                self._keep_secret(value, f"the value of extra_headers.{name}")
             headers[name] = value
         return headers
 
     @property
     def authorization(self) -> dict[str, str]:
-        """Header with the key; empty without one."""
-        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        """Header with the key; empty without one, and where the user sets that header."""
+        names = {name.lower() for name in self._config.extra_headers}
+        if not self.key or "authorization" in names:
+            return {}
+        return {"Authorization": f"Bearer {self.key}"}
 
     async def renew(self, refused_key: str) -> bool:
         """Read the key again, and return whether there is another one now.
@@ -81,6 +89,11 @@ class Credentials:
 
 
 def _read_variable(name: str, words: str) -> str:
+    if not VARIABLE.fullmatch(name):
+        # It may be the key itself.
+        raise ConfigError(
+            f"{words} no environment variable: put the key into a variable, and write its name"
+        )
     value = os.environ.get(name, "").strip()
     if not value:
         raise ConfigError(f"{words} {name}, which is not set in the environment")
