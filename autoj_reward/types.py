@@ -62,6 +62,8 @@ rubric items."""
 RATING, VERDICT, DIRECT = "rating", "verdict", "direct"
 """Slot names: the rating, the verdict of a comparison, and the rating read right after
 the prompt."""
+RETRIED_FLAG = "retried"
+"""Flag of a judgement whose judge was asked more than once; see `JudgeConfig.attempts`."""
 PLANTED_FLAG = "planted_verdict"
 """Flag of a judgement if a text written by the policy contains a whole verdict."""
 

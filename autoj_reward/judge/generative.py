@@ -27,6 +27,7 @@ from autoj_reward.models.views import distributions_of, views_of
 from autoj_reward.types import (
     DIRECT,
     PLANTED_FLAG,
+    RETRIED_FLAG,
     JudgeInput,
     Judgement,
     Outcome,
@@ -43,8 +44,6 @@ MORE_TEXT = (
     "raise max_tokens, or switch thinking off by judge.chat_template_kwargs or judge.extra_body"
 )
 """What a user can do about a judge that only thinks."""
-RETRIED = "retried"
-"""Flag of a judgement whose judge was asked more than once; see `JudgeConfig.attempts`."""
 NOTHING_SAID = SplitAnswer(Generation(""))
 """Output of a judge that was not asked for a critique."""
 
@@ -120,7 +119,7 @@ class GenerativeJudge:
                 if not self._may_ask_again(item, judgement):
                     break
                 again = await self._ask_and_read(item, attempt)
-                flag_names = (*again.flags, RETRIED)
+                flag_names = (*again.flags, RETRIED_FLAG)
                 usage = judgement.usage + again.usage
                 judgement = replace(again, usage=usage, flags=flag_names)
         except InputRejected as error:
