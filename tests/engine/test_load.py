@@ -144,6 +144,8 @@ async def test_a_server_that_never_ends_its_answer_is_left_at_the_deadline() -> 
                 await asyncio.sleep(0.01)
         except ConnectionError:
             pass
+        finally:
+            writer.close()
 
     server = await asyncio.start_server(trickle, "127.0.0.1", 0)
     async with server:
