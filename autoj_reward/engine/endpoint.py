@@ -391,21 +391,21 @@ class Endpoint:
         if found is None:
             return False
         name, replacement = found
-        # A refused name may itself stand for another one.
+        # What is refused may itself stand for something that was: then nothing is sent.
         parameter = next((k for k, v in self.instead.items() if v == name), name)
-        if parameter != name:
+        if parameter in self.instead:
             replacement = None
         for refused_name in LOGPROBS if parameter in LOGPROBS else (parameter,):
             self.instead[refused_name] = replacement
         if name not in CONTINUE_PARAMETERS:
-            self._learned.append((name, refusal.words))
+            self._learned.append((parameter, refusal.words))
         return True
 
     def _tell_learned(self, request: _Request) -> None:
         """Log in one line what the endpoint refuses, and what is sent from now on."""
         learned, self._learned = self._learned, []
         changes = []
-        for name, _ in learned:
+        for name in dict(learned):
             replacement = self.instead.get(name)
             if name == SYSTEM:
                 changes.append("the system message stands in the first user message")

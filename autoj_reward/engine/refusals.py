@@ -339,5 +339,5 @@ def _read_only_value(words: str) -> float | None:
 
 def has_system(body: Mapping[str, Any]) -> bool:
     """Return whether a request begins with a system message."""
-    messages = body.get("messages")
-    return bool(messages) and messages[0]["role"] == SYSTEM
+    messages = body.get("messages") or ()
+    return any(message["role"] == SYSTEM for message in messages[:1])

@@ -119,9 +119,8 @@ class GenerativeJudge:
                 if not self._may_ask_again(item, judgement):
                     break
                 again = await self._ask_and_read(item, attempt)
-                flag_names = (*again.flags, RETRIED_FLAG)
                 usage = judgement.usage + again.usage
-                judgement = replace(again, usage=usage, flags=flag_names)
+                judgement = replace(again, usage=usage, flags=(*again.flags, RETRIED_FLAG))
         except InputRejected as error:
             judgement = Judgement(Outcome.INPUT_REJECTED, reason=str(error))
         usage = judgement.usage.lasting(time.monotonic() - started)

@@ -40,7 +40,7 @@ def answer_of(logprobs: Any) -> dict[str, Any]:
 def test_log_probabilities_are_read_in_either_layout(logprobs: Any) -> None:
     answer = answer_of(logprobs)
     top, _ = read_top_logprobs(answer, 0.0)
-    assert top == {token: pytest.approx(math.log(p)) for token, p in TABLE.items()}
+    assert top == pytest.approx({token: math.log(p) for token, p in TABLE.items()})
     [(text, alternatives)], _ = read_next_tokens(answer, 0.0)
     [token] = read_tokens(answer["choices"][0])
     assert (text, token.text) == (b"7", b"7")
@@ -70,7 +70,8 @@ def test_an_answer_without_log_probabilities_has_none(logprobs: Any) -> None:
 
 
 def test_a_probability_of_zero_is_null_in_json() -> None:
-    logprobs = {"content": [{"token": "7", "logprob": None, "top_logprobs": []}]}
+    token: dict[str, Any] = {"token": "7", "logprob": None, "top_logprobs": []}
+    logprobs = {"content": [token]}
     assert read_top_logprobs(answer_of(logprobs), 0.0)[0] == {"7": -math.inf}
 
 
@@ -182,6 +183,6 @@ def test_a_chat_model_at_an_endpoint_gets_the_prompts_for_chat_models() -> None:
 
     endpoint = {"kind": "openai", "base_url": "http://127.0.0.1:1/v1"}
     for model, fmt in (("gpt-5", "general"), ("GAIR/autoj-13b", "autoj-en")):
-        assert format_and_wrapper(JudgeConfig(model=model, **endpoint))[0] == fmt  # type: ignore[arg-type]
-    named = JudgeConfig(model="gpt-5", format="listwise", **endpoint)  # type: ignore[arg-type]
+        assert format_and_wrapper(JudgeConfig(model=model, **endpoint))[0] == fmt
+    named = JudgeConfig(model="gpt-5", format="listwise", **endpoint)
     assert format_and_wrapper(named)[0] == "listwise"

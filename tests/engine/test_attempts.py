@@ -18,7 +18,7 @@ from tests.engine.test_openai_engine import Answer, Endpoint, chat
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5}
 EMPTY_HANDED = chat("I like it.", usage=USAGE)
 GOOD = chat("Rating: [[7]]", usage=USAGE)
-SAMPLED = {"temperature": 0.7, "seed": 5}
+SAMPLED: dict[str, Any] = {"temperature": 0.7, "seed": 5}
 
 
 def script(endpoint: Endpoint, *answers: Answer) -> None:

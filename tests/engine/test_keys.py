@@ -107,8 +107,8 @@ def test_the_same_command_goes_on_after_a_key_expired(
     path = write_key(tmp_path, OLD)
     rows = [{"query": "Why?", "response": f"Because {n}."} for n in range(6)]
     (tmp_path / "in.jsonl").write_text(as_lines(rows), encoding="utf-8")
-    judge = {"kind": "openai", "model": "m", "base_url": locked.url, "api_key_file": str(path)}
-    judge["serve"] = {"max_ongoing": 1}
+    judge: dict[str, Any] = {"kind": "openai", "model": "m", "base_url": locked.url}
+    judge |= {"api_key_file": str(path), "serve": {"max_ongoing": 1}}
     command = ["score", "--input", str(tmp_path / "in.jsonl")]
     command += ["--output", str(tmp_path / "out.jsonl"), "--set", f"judge={json.dumps(judge)}"]
     answer, judged = locked.answer, list[str]()
