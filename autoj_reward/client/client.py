@@ -118,6 +118,7 @@ class RewardClient:
         self.max_items = spec.max_items
         self.shows = spec.shows
         self._call_settings.deadline_s = spec.config.serve.deadline_s
+        self._recorder.spending = spec.spending
 
     async def update(self, spec: JudgeSpec) -> None:
         """Replace the judge, as `Backend.update` does, and what this client knows of it."""
@@ -205,6 +206,7 @@ class RewardClient:
             shows=self.shows,
         )
         unrecorded_client._views, unrecorded_client._finding = self._views, self._finding
+        unrecorded_client._recorder.spending = self._recorder.spending
         return unrecorded_client
 
     async def rate(

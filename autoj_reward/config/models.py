@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, field_validator, model_validator
 
 from autoj_reward.config.load import Block
 from autoj_reward.config.urls import Address, Headers
@@ -21,6 +21,8 @@ OverLong = Literal["truncate", "truncate_end", "truncate_start", "reject"]
 """What happens to a response that does not fit into the context."""
 MAX_CRITIQUES = 64
 """Critiques of one response at most."""
+PricedTokens = Literal["in", "cached", "out"]
+"""Kinds of tokens that have a price of their own."""
 OWN_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "model": (None,),
     "messages": (),
@@ -92,11 +94,22 @@ class EngineConfig(Block):
     tokens_per_minute: float | None = Field(None, gt=0)
     """Rate limit of the endpoint's account, in tokens. The processes of one run share it. null: no
     limit."""
+    price: dict[PricedTokens, NonNegativeFloat] | Literal["genai-prices"] | None = None
+    """US dollars for a million tokens: `in`, `out` and, where they cost less, those from the
+    provider's cache (`cached`). `genai-prices`: by the model's name, from that package (extra
+    `prices`). null: costs are counted in tokens alone."""
     tokenizer: str | None = None
     """With `openai`, a local tokenizer of the served model. Prompts are then sent as token ids, so
     that no text can become a control token, and are cut to fit `max_model_len`."""
     script: dict[str, Any] = Field(default_factory=dict)
     """With `fake`, the behaviour of the scripted model."""
+
+    @field_validator("price")
+    @classmethod
+    def _check_price(cls, price: Any) -> Any:
+        if isinstance(price, dict) and not {"in", "out"} <= price.keys():
+            raise ValueError("a price needs `in` and `out`, in US dollars for a million tokens")
+        return price
 
     @model_validator(mode="after")
     def _check_endpoint(self) -> EngineConfig:

@@ -23,6 +23,7 @@ from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.formats.slots import Slot
 from autoj_reward.judge.thinking import CUT, SplitAnswer, generate_answer, skip_thinking
 from autoj_reward.models import CRITERIA, max_output_tokens
+from autoj_reward.models.price import find_price
 from autoj_reward.models.views import distributions_of, views_of
 from autoj_reward.types import (
     DIRECT,
@@ -69,6 +70,7 @@ class GenerativeJudge:
         self.engine = engine
         self.name = name
         self._output_tokens = reserved_tokens(config, fmt)
+        self._price = find_price(config)
         self._seedless = Sampling(
             config.max_tokens,
             config.temperature,
@@ -124,6 +126,8 @@ class GenerativeJudge:
         except InputRejected as error:
             judgement = Judgement(Outcome.INPUT_REJECTED, reason=str(error))
         usage = judgement.usage.lasting(time.monotonic() - started)
+        if self._price:
+            usage = replace(usage, usd=self._price.usd(usage))
         flag_names = set(judgement.flags) | set(flags(item, self.format))
         count = len(item.responses)
         if count > 1 and PLANTED_FLAG in flag_names:

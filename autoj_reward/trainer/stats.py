@@ -40,6 +40,7 @@ def batch_metrics(
     - `judge/response_characters`: mean length of the responses.
     - `judge/vote_spread`: standard deviation of the ratings of a response's critiques, mean over
       responses with several; with `judge.critiques` above 1.
+    - `judge/usd`: mean US dollars of a judgement; with `judge.price`.
     - `judge/retried`: share of the judgements whose judge was asked more than once; with
       `judge.attempts` above 1.
     - `judge/standard_error`, `judge/order_spread`, `judge/position_correlation`: means over the
@@ -79,6 +80,8 @@ def batch_metrics(
         "judge/queued_seconds": _mean([j.usage.queued_s for j in judgements]),
         "judge/response_characters": _mean([float(len(c.response)) for c in candidates]),
     }
+    if config.judge.price is not None:
+        figures["judge/usd"] = _mean([judgement.usage.usd for judgement in judgements])
     if config.judge.attempts > 1:
         shares = [float(RETRIED_FLAG in judgement.flags) for judgement in judgements]
         figures["judge/retried"] = _mean(shares)
