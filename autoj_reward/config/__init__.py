@@ -29,6 +29,7 @@ from autoj_reward.config.models import (
     JudgeConfig,
     OverLong,
     PolicyConfig,
+    PricedConfig,
     ReplicaConfig,
     Vote,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "OverLong",
     "PartConfig",
     "PolicyConfig",
+    "PricedConfig",
     "RankConfig",
     "RayDataConfig",
     "RelativeConfig",

@@ -94,22 +94,11 @@ class EngineConfig(Block):
     tokens_per_minute: float | None = Field(None, gt=0)
     """Rate limit of the endpoint's account, in tokens. The processes of one run share it. null: no
     limit."""
-    price: dict[PricedTokens, NonNegativeFloat] | Literal["genai-prices"] | None = None
-    """US dollars for a million tokens: `in`, `out` and, where they cost less, those from the
-    provider's cache (`cached`). `genai-prices`: by the model's name, from that package (extra
-    `prices`). null: costs are counted in tokens alone."""
     tokenizer: str | None = None
     """With `openai`, a local tokenizer of the served model. Prompts are then sent as token ids, so
     that no text can become a control token, and are cut to fit `max_model_len`."""
     script: dict[str, Any] = Field(default_factory=dict)
     """With `fake`, the behaviour of the scripted model."""
-
-    @field_validator("price")
-    @classmethod
-    def _check_price(cls, price: Any) -> Any:
-        if isinstance(price, dict) and not {"in", "out"} <= price.keys():
-            raise ValueError("a price needs `in` and `out`, in US dollars for a million tokens")
-        return price
 
     @model_validator(mode="after")
     def _check_endpoint(self) -> EngineConfig:
@@ -139,6 +128,22 @@ class EngineConfig(Block):
     def cuts_prompts(self) -> bool:
         """Whether prompts are tokenized here, and so cut to fit `max_model_len`."""
         return self.kind != "openai" or self.tokenizer is not None
+
+
+class PricedConfig(EngineConfig):
+    """An engine whose tokens may have a price."""
+
+    price: dict[PricedTokens, NonNegativeFloat] | Literal["genai-prices"] | None = None
+    """US dollars for a million tokens: `in`, `out` and, where they cost less, those from the
+    provider's cache (`cached`). `genai-prices`: by the model's name, from that package (extra
+    `prices`). null: costs are counted in tokens alone."""
+
+    @field_validator("price")
+    @classmethod
+    def _check_price(cls, price: Any) -> Any:
+        if isinstance(price, dict) and not {"in", "out"} <= price.keys():
+            raise ValueError("a price needs `in` and `out`, in US dollars for a million tokens")
+        return price
 
 
 class ReplicaConfig(Block):
@@ -175,7 +180,7 @@ class ReplicaConfig(Block):
         return self
 
 
-class JudgeConfig(EngineConfig):
+class JudgeConfig(PricedConfig):
     """A judge: an engine, the format that the model was trained on, and how it decodes."""
 
     format: str = "auto"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autoj_reward.config import EngineConfig
+from autoj_reward.config import PricedConfig
 from autoj_reward.errors import ConfigError, SpendingLimit, from_extras
 from autoj_reward.processes import processes
 from autoj_reward.types import Usage
@@ -32,7 +32,7 @@ class Price:
         return cost / MILLION
 
 
-def find_price(config: EngineConfig) -> Price | None:
+def find_price(config: PricedConfig) -> Price | None:
     """Return the price of a config's model, None if the config names none.
 
     Raises ConfigError if the price is to be looked up and the model is not listed.

@@ -78,7 +78,7 @@ USED_BY: Mapping[str, frozenset[Answerer]] = {
     "chat_template_kwargs": SAMPLES,
     "attempts": ENDPOINTS,
     "start_s": ENDPOINTS,
-    "price": WRITES,
+    "price": WRITES | {Answerer.FAKE_TEACHER},
     "requests_per_minute": ENDPOINTS,
     "tokens_per_minute": ENDPOINTS,
     "tokenizer": frozenset({Answerer.TOKENS}),

@@ -64,7 +64,7 @@ class Mark(NamedTuple):
     tokens_out: int
     latency_s: float
     queued_s: float
-    usd: float
+    usd: float = 0.0
 
 
 def mark_of(entry: Entry) -> Mark:

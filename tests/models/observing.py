@@ -138,7 +138,8 @@ class World:
         """Answer like vLLM's server: continue an assistant's message, and return
         log-probabilities."""
         if "prompt" in body:
-            return completion(TEXT, {str(digit): -3.0 for digit in range(10)})
+            status, answer, headers = completion(TEXT, {str(digit): -3.0 for digit in range(10)})
+            return status, answer | {"usage": {"prompt_tokens": 20}}, headers
         top = [{"token": "7", "logprob": -0.1}]
         logprobs = {"content": [{"token": "7", "logprob": -0.1, "top_logprobs": top}]}
         message = {"content": "7" if body.get("max_tokens") == 1 else TEXT}
@@ -199,7 +200,9 @@ class World:
             (judgement.outcome, judgement.reason, judgement.critique, judgement.thinking)
             for judgement in judgements
         ]
-        numbers = [(judgement.readings, judgement.flags) for judgement in judgements]
+        numbers = [
+            (judgement.readings, judgement.flags, judgement.usage.usd) for judgement in judgements
+        ]
         model = resolve(config)
         return [type(engine), model.path, model.revision, texts, numbers]
 

@@ -68,6 +68,7 @@ VALUES: dict[str, Any] = {
     "tokens_per_minute": 60_000,
     "tokenizer": "{other tokenizer}",
     "script": {"words": 3},
+    "price": {"in": 1000, "out": 2000},
     "format": "flow-judge",
     "wrapper": "vicuna",
     "critique": False,
