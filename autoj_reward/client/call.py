@@ -90,6 +90,8 @@ class Call:
         settings = self._settings
         await settings.slots.take(len(self._waitings))
         try:
+            if settings.recorder.spending:
+                settings.recorder.spending.require()
             with span("autoj.call", {"autoj.inputs": len(self._waitings)}, kind="CLIENT"):
                 await self._answer_all(time.monotonic() + settings.deadline_s)
         finally:

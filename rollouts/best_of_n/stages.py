@@ -68,7 +68,7 @@ def resolve_job(config: BestOfNConfig) -> Job:
 
     Raises ConfigError or FormatError if the judge cannot do the job.
     """
-    judge = judge_spec(config.judge)
+    judge = judge_spec(config.judge).limited(config.max_usd)
     if config.shortlist is not None and isinstance(judge.format, ScalarFormat):
         raise ConfigError("shortlist saves critiques, and a scalar model writes none: leave it out")
     if config.scoring:
