@@ -23,12 +23,19 @@ if TYPE_CHECKING:
 QUERIES_AT_ONCE = 16
 Sampled = SampledResponses | str
 """The responses to a query, or the reason why there are none."""
+MISSED = "not there when the policy was asked"
+"""Reason of a query that a source yields only after the policy is done."""
+
+
+async def miss(prompt: Prompt) -> Sampled:
+    """Return that there are no responses, for a job without a policy."""
+    return MISSED
 
 
 class JobSchedule(NamedTuple):
     """Source of a job's responses, and the times at which its judge starts and may judge."""
 
-    sample: Callable[[Prompt], Awaitable[Sampled]]
+    sample: Callable[[Prompt], Awaitable[Sampled]] = miss
     """Returns the policy's responses to a query."""
     early: asyncio.Event | None = None
     """When it is set the judge starts, before its first input. None: it starts with that."""
@@ -59,15 +66,16 @@ class Sampler:
         journal: Journal,
         cluster: Cluster | None,
         progress: Callable[[int], object],
+        failed: Mapping[Prompt, str] | None = None,
     ) -> None:
         """progress: called with the number of further responses; it is negative where a lost
-        replica's responses are sampled again."""
+        replica's responses are sampled again. failed: queries without responses, known before."""
         self._config, self._journal, self._cluster = config, journal, cluster
         self._progress, self._name = progress, policy_name(config)
         self._tasks: dict[Prompt, asyncio.Task[Sampled]] = {}
         self._turns, self._starting = asyncio.Semaphore(QUERIES_AT_ONCE), asyncio.Lock()
         self._policy: Policy | None = None
-        self.failed: dict[Prompt, str] = {}
+        self.failed = dict(failed or {})
         """The queries without responses, with the reason."""
         self.needed = asyncio.Event()
         """Set when the journal lacks a query's responses, just before the policy is opened."""
@@ -77,11 +85,31 @@ class Sampler:
         if prompt in self.failed:
             return self.failed[prompt]
         if (task := self._tasks.get(prompt)) is None:
-            if samples := recorded_samples(self._config, self._journal, prompt):
+            if samples := self.recorded(prompt):
                 self._progress(len(samples.responses))
                 return samples
             task = self._tasks[prompt] = asyncio.create_task(self._sample(prompt))
         return await task
+
+    async def sample_all(self, prompts: Iterable[Prompt]) -> dict[Prompt, str]:
+        """Sample responses to every query, stop the policy, and return the failed queries.
+
+        Queries in the journal are not sampled again, and the policy is loaded only if one is
+        missing.
+        """
+        try:
+            await run_in_order(prompts, self.sample, lambda _: None, QUERIES_AT_ONCE)
+        finally:
+            await self.close()
+        return self.failed
+
+    async def read(self, prompt: Prompt) -> Sampled:
+        """Return the responses to a query that the journal has, without asking the policy."""
+        return self.recorded(prompt) or self.failed.get(prompt, MISSED)
+
+    def recorded(self, prompt: Prompt) -> SampledResponses | None:
+        """Return the responses to a query that the journal has."""
+        return self._journal.get_samples(self._name, encode_prompt(prompt))
 
     async def close(self) -> None:
         """Stop the policy's replicas and free their memory."""
@@ -153,48 +181,6 @@ async def open_policy(config: PolicyConfig, cluster: Cluster | None) -> Policy:
     assert cluster is not None  # it is made for such a policy
     cluster.start()
     return await asyncio.to_thread(cluster.deploy_policy, config)
-
-
-async def sample_missing(
-    queries: Iterable[Prompt],
-    config: PolicyConfig,
-    journal: Journal,
-    progress: Callable[[int], object],
-    cluster: Cluster | None,
-) -> dict[Prompt, str]:
-    """Sample responses to every query into the journal; return the failed queries with the reason.
-
-    Queries in the journal are not sampled again, and the policy is loaded only if one is missing.
-    progress: as for `Sampler`.
-    """
-    sampler = Sampler(config, journal, cluster, progress)
-    try:
-        await run_in_order(queries, sampler.sample, lambda _: None, QUERIES_AT_ONCE)
-    finally:
-        await sampler.close()
-    return sampler.failed
-
-
-def recorded_samples(
-    config: PolicyConfig, journal: Journal, prompt: Prompt
-) -> SampledResponses | None:
-    """Return the responses to a query that the journal has."""
-    return journal.get_samples(policy_name(config), encode_prompt(prompt))
-
-
-def make_journal_sampler(
-    config: PolicyConfig | None, journal: Journal, unanswered: Mapping[Prompt, str]
-) -> Callable[[Prompt], Awaitable[Sampled]]:
-    """Return a function that gives the responses that the journal has.
-
-    unanswered: queries that the policy did not answer, with the reason.
-    """
-
-    async def sample(prompt: Prompt) -> Sampled:
-        samples = recorded_samples(config, journal, prompt) if config else None
-        return samples or unanswered.get(prompt, "not there when the policy was asked")
-
-    return sample
 
 
 def encode_prompt(prompt: Prompt) -> str:
