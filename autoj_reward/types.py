@@ -381,16 +381,7 @@ class Reading:
 
     def record(self) -> dict[str, Any]:
         """Return the reading as JSON data."""
-        return {
-            "slot": self.slot,
-            "label": self.label,
-            "value": self.value,
-            "distribution": self.distribution,
-            "expected": self.expected,
-            "outside": self.outside,
-            "unknown": self.unknown,
-            "forced": self.forced,
-        }
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
