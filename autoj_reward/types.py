@@ -673,6 +673,11 @@ class Comparison:
     reason: str = ""
     """Why the verdict is INCONSISTENT or FAILED. Empty otherwise."""
 
+    def record(self) -> dict[str, Any]:
+        """Return the comparison as JSON data."""
+        orders = [judgement.record() for judgement in self.orders]
+        return {"verdict": self.verdict.value, "orders": orders, "reason": self.reason}
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:

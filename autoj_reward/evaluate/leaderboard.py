@@ -16,7 +16,7 @@ from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.results import ROWS, load_result, load_rows, path_beside
 from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.files import require_apart, to_json, write_text
+from autoj_reward.io.files import require_apart, to_plain, write_text
 from autoj_reward.io.markup import data_block, esc, num, page, plural, visible
 
 Titled = tuple[str, str]
@@ -105,7 +105,7 @@ def render_page(
     """
     titles = [f"{result['name']} · {result['task']} · {Path(path).stem}" for path, result in loaded]
     data = [
-        {"title": title, "items": [to_json(item) for item in result_items]}
+        {"title": title, "items": [to_plain(item) for item in result_items]}
         for title, result_items in zip(titles, items, strict=True)
         if result_items
     ]

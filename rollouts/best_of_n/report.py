@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autoj_reward.io.chart import curves
-from autoj_reward.io.files import to_json, write_json, write_text
+from autoj_reward.io.files import to_plain, write_json, write_text
 from autoj_reward.io.markup import num, visible
 from autoj_reward.questions.choose import SHORTLIST_RULE
 from autoj_reward.types import BadRow, Outcome
@@ -145,7 +145,7 @@ def write_figures(
     folder: Path, summary: Summary, results: Gathered, *, title: str, config_text: str
 ) -> None:
     """Write summary.json, report.html and, where there is a curve, curve.svg."""
-    write_json(folder / "summary.json", to_json(summary))
+    write_json(folder / "summary.json", summary)
     page = render_report(summary, results, title=title, config_text=config_text)
     write_text(folder / "report.html", page)
     if summary.curve:
@@ -177,7 +177,7 @@ def render_report(summary: Summary, results: Gathered, *, title: str, config_tex
 def _describe_run(
     summary: Summary, statistics: RunStatistics, title: str, config_text: str
 ) -> dict[str, Any]:
-    figures = run_figures(statistics, to_json(summary), summary.judge)
+    figures = run_figures(statistics, to_plain(summary), summary.judge)
     notices = figures.pop("notices")
     if summary.shortlisted is not None:
         notices.insert(0, _describe_shortlist(summary))
