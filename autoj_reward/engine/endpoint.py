@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from autoj_reward.config import EngineConfig
 from autoj_reward.config.urls import parse_base_url
 from autoj_reward.engine.answers import NO_COMPLETION, describe_fault
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
+from autoj_reward.io.backoff import Backoff
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
 from autoj_reward.logs import LOG
 from autoj_reward.processes import processes
@@ -74,22 +74,6 @@ run goes on soon after a restart."""
 TOLD_EVERY_S = 60.0
 """Minimum seconds between two warnings about an endpoint that does not answer."""
 MINUTE_S = 60.0
-
-
-class _Backoff:
-    """Pauses between the attempts of one request: each twice as long as the one before."""
-
-    def __init__(self, first_pause_s: float) -> None:
-        self._next_s = first_pause_s
-
-    def next_pause_s(self, status: int, headers: Mapping[str, str]) -> float:
-        """Return the seconds until the next attempt, with jitter; at least those of Retry-After.
-
-        status: that of the failed attempt; 0 if nothing answered.
-        """
-        pause_s = min(LONGEST_PAUSE_S if status else UNREACHED_PAUSE_S, self._next_s)
-        self._next_s = pause_s * 2
-        return max(retry_after_s(headers, LONGEST_WAIT_S), pause_s * random.uniform(0.5, 1.5))
 
 
 class Endpoint:
@@ -154,7 +138,8 @@ class Endpoint:
         when the deadline has passed, or after COMPLETION_TRIES answers that `read_answer` cannot
         read. Raises InputRejected or ConfigError as the module's docstring says.
         """
-        wait_s, backoff, size = 0.0, _Backoff(self._first_pause_s), _estimate_tokens(body)
+        wait_s, size = 0.0, _estimate_tokens(body)
+        backoff = Backoff(self._first_pause_s, LONGEST_PAUSE_S)
         malformed_answers = 0
         started = time.monotonic()
         deadline = started + (deadline_s or self._deadline_s)
@@ -197,7 +182,7 @@ class Endpoint:
             if status == 429:  # the endpoint is up, and busy
                 deadline = max(deadline, started + self._deadline_s)
             self._tell(path, problem or f"status {self._quote(status, data)}")
-            pause_s = backoff.next_pause_s(status, headers)
+            pause_s = _compute_pause(backoff, status, headers)
             if time.monotonic() + pause_s >= deadline:
                 raise EngineUnavailable(
                     f"{self.address(path)}: no answer within {deadline_s or self._deadline_s:g} s; "
@@ -272,7 +257,7 @@ class Endpoint:
             tiny["messages"] = TEST_MESSAGES
         else:
             tiny["prompt"] = body["prompt"][:1]
-        backoff = _Backoff(self._first_pause_s)
+        backoff = Backoff(self._first_pause_s, LONGEST_PAUSE_S)
         while time.monotonic() < deadline:
             async with self._free:
                 status, data, headers, problem = await self._send(path, self._adapt(tiny))
@@ -281,7 +266,7 @@ class Endpoint:
             if status in REFUSED:
                 return False
             self._tell(path, problem or f"status {self._quote(status, data)}")
-            await asyncio.sleep(backoff.next_pause_s(status, headers))
+            await asyncio.sleep(_compute_pause(backoff, status, headers))
         raise EngineUnavailable(f"{self.address(path)}: no answer; last: {self.problem}")
 
     def _tell(self, path: str, problem: str) -> None:
@@ -343,6 +328,15 @@ def _find_refused_parameter(data: bytes, body: Mapping[str, Any]) -> str | None:
         if re.search(rf"\b{n}\b", words, re.IGNORECASE)
     )
     return next(mentioned_names, None)
+
+
+def _compute_pause(backoff: Backoff, status: int, headers: Mapping[str, str]) -> float:
+    """Return the seconds until the next attempt; at least those of Retry-After.
+
+    status: that of the failed attempt; 0 if nothing answered.
+    """
+    longest_s = LONGEST_PAUSE_S if status else UNREACHED_PAUSE_S
+    return backoff.next_s(retry_after_s(headers, LONGEST_WAIT_S), longest_s)
 
 
 def _estimate_tokens(body: Mapping[str, Any]) -> int:

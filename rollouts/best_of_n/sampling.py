@@ -14,6 +14,7 @@ from autoj_reward.config import PolicyConfig
 from autoj_reward.conversation import Prompt, describe_media, messages_of
 from autoj_reward.engine.base import Generation
 from autoj_reward.errors import EngineUnavailable, InputRejected
+from autoj_reward.io.backoff import Backoff
 from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
 
 QUERIES_AT_ONCE = 16
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+"""Seconds between two attempts to sample, before jitter: at first, and at most."""
 Sampled = SampledResponses | str
 """The responses to a query, or the reason why there are none."""
 MISSED = "not there when the policy was asked"
@@ -140,7 +143,8 @@ class Sampler:
 
     async def _ask(self, policy: Policy, prompt: Prompt) -> Sampled:
         deadline_s = self._config.serve.deadline_s
-        deadline, pause = time.monotonic() + deadline_s, 0.5
+        deadline = time.monotonic() + deadline_s
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             generations: dict[int, Generation] = {}
             try:
@@ -154,10 +158,10 @@ class Sampler:
                 return f"the policy gave no answer within {deadline_s:g} s"
             except EngineUnavailable as error:
                 self._progress(-len(generations))
-                if time.monotonic() + pause > deadline:
+                pause_s = backoff.next_s()
+                if time.monotonic() + pause_s > deadline:
                     return str(error)
-            await asyncio.sleep(pause)
-            pause = min(10.0, pause * 2)
+                await asyncio.sleep(pause_s)
 
     async def _draw(
         self, policy: Policy, prompt: Prompt, generations: dict[int, Generation]
