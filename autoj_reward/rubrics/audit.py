@@ -264,4 +264,5 @@ def _summarize(audits: Sequence[RubricAudit], most: float) -> dict[str, int]:
 
 def _make_record(audit: RubricAudit) -> dict[str, Any]:
     best = audit.best
-    return to_plain(audit) | {"best_trivial": best.name if best else None}
+    record: dict[str, Any] = to_plain(audit)
+    return record | {"best_trivial": best.name if best else None}

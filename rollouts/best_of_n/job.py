@@ -172,10 +172,9 @@ async def _run_in_this_process(
     cluster = _create_cluster(job)
     try:
         with _show_sampling_bar(job, counts) as advance_sampling:
-            sampler = None
-            if job.policy:
-                sampler = Sampler(job.policy, journal, cluster, advance_sampling)
-            schedule = await _schedule_sampling(job, sampler, rows, cluster, counts)
+            schedule = await _schedule_sampling(
+                job, rows, journal, cluster, counts, advance_sampling
+            )
             with counts.phase(JUDGE_PHASE), open_result_files(job.output) as record:
 
                 def add(group: GroupResult) -> None:
@@ -223,10 +222,11 @@ def _show_sampling_bar(job: Job, counts: Counts) -> Iterator[Callable[[int], obj
 
 async def _schedule_sampling(
     job: Job,
-    sampler: Sampler | None,
     rows: Stream[QueryRow],
+    journal: Journal,
     cluster: Cluster | None,
     counts: Counts,
+    progress: Callable[[int], object],
 ) -> JobSchedule:
     """Return how sampling and judging follow each other.
 
@@ -235,8 +235,9 @@ async def _schedule_sampling(
     down: the judge then starts with the policy, and judges after it. Otherwise all queries are
     sampled here, and the policy is stopped before the judge needs its memory.
     """
-    if job.policy is None or sampler is None:
+    if job.policy is None:
         return JobSchedule()
+    sampler = Sampler(job.policy, journal, cluster, progress)
     with counts.phase("sample"):
         if not counts.unanswered:
             return JobSchedule(sampler.read)

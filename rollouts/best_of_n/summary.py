@@ -100,7 +100,7 @@ class Summary:
     @property
     def metrics(self) -> dict[str, Any]:
         """Return the metrics for a tracker. Reasons are left out: they are texts, not names."""
-        metrics = to_plain(self)
+        metrics: dict[str, Any] = to_plain(self)
         del metrics["reasons"]
         return metrics | {"curve": dict(self.curve)}
 
