@@ -383,16 +383,7 @@ class Reading:
 
     def record(self) -> dict[str, Any]:
         """Return the reading as JSON data."""
-        return {
-            "slot": self.slot,
-            "label": self.label,
-            "value": self.value,
-            "distribution": self.distribution,
-            "expected": self.expected,
-            "outside": self.outside,
-            "unknown": self.unknown,
-            "forced": self.forced,
-        }
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -687,6 +678,11 @@ class Comparison:
     """Judgement of (first, second), then of (second, first) unless that was turned off."""
     reason: str = ""
     """Why the verdict is INCONSISTENT or FAILED. Empty otherwise."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the comparison as JSON data."""
+        orders = [judgement.record() for judgement in self.orders]
+        return {"verdict": self.verdict.value, "orders": orders, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)

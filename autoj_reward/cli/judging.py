@@ -251,7 +251,7 @@ def _judge(
     """
     from autoj_reward.evaluate.ask import ask_each
     from autoj_reward.io.claims import judged_by
-    from autoj_reward.io.files import filling, to_json, write_json
+    from autoj_reward.io.files import filling, to_plain, write_json
     from autoj_reward.io.rows import join_fields, look_through
     from autoj_reward.io.track import tracking
 
@@ -280,7 +280,7 @@ def _judge(
     tracked = tracking(config.track, output, config)
 
     def make_summary() -> dict[str, Any]:
-        bad = [to_json(row) for row in left_out.first]
+        bad = [to_plain(row) for row in left_out.first]
         counts = {"rows": outcomes.total(), "outcomes": dict(outcomes), "left_out": bad}
         counts["rows_left_out"] = left_out.count
         return counts | ({"usd": usd} if usd else {})

@@ -9,7 +9,6 @@ request of two words passes. A fault of key, model, quota or parameters raises C
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -46,6 +45,7 @@ from autoj_reward.engine.refusals import (
 )
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.formats.render import fold_system
+from autoj_reward.io.backoff import Backoff
 from autoj_reward.io.http import NO_ANSWER, error_text, post, read_json, retry_after_s, session
 from autoj_reward.logs import LOG
 from autoj_reward.processes import processes
@@ -81,22 +81,6 @@ class EndpointFault(ConfigError):
 
     def __init__(self, words: str, remedy: str) -> None:
         super().__init__(f"{words}: {remedy}; then the same command goes on")
-
-
-class _Backoff:
-    """Pauses between the attempts of one request: each twice as long as the one before."""
-
-    def __init__(self, first_pause_s: float) -> None:
-        self._next_s = first_pause_s
-
-    def next_pause_s(self, status: int, headers: Mapping[str, str]) -> float:
-        """Return the seconds until the next attempt, with jitter; at least those of Retry-After.
-
-        status: that of the failed attempt; 0 if nothing answered.
-        """
-        pause_s = min(LONGEST_PAUSE_S if status else UNREACHED_PAUSE_S, self._next_s)
-        self._next_s = pause_s * 2
-        return max(retry_after_s(headers, LONGEST_WAIT_S), pause_s * random.uniform(0.5, 1.5))
 
 
 @dataclass(slots=True)
@@ -187,7 +171,8 @@ class Endpoint:
         or after TRIES answers that `read_answer` cannot read. Raises InputRejected or ConfigError
         as the module's docstring says.
         """
-        wait_s, backoff, size = 0.0, _Backoff(self._first_pause_s), _estimate_tokens(body)
+        wait_s, size = 0.0, _estimate_tokens(body)
+        backoff = Backoff(self._first_pause_s, LONGEST_PAUSE_S)
         started = time.monotonic()
         deadline = started + (deadline_s or self._deadline_s)
         request = _Request(path, body, deadline, tiny, exact)
@@ -233,7 +218,7 @@ class Endpoint:
             if status == 429:  # the endpoint is up, and busy
                 request.deadline = max(request.deadline, started + self._deadline_s)
             self._tell(path, problem or f"status {self._quote(status, data)}")
-            pause_s = backoff.next_pause_s(status, headers)
+            pause_s = _compute_pause(backoff, status, headers)
             if time.monotonic() + pause_s >= request.deadline:
                 raise EngineUnavailable(
                     f"{self.address(path)}: no answer within {deadline_s or self._deadline_s:g} s; "
@@ -494,6 +479,15 @@ async def _read_body(reply: Any) -> bytes:
 def _list_parameters(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request's parameters, without its input."""
     return {name: value for name, value in body.items() if name not in INPUT}
+
+
+def _compute_pause(backoff: Backoff, status: int, headers: Mapping[str, str]) -> float:
+    """Return the seconds until the next attempt; at least those of Retry-After.
+
+    status: that of the failed attempt; 0 if nothing answered.
+    """
+    longest_s = LONGEST_PAUSE_S if status else UNREACHED_PAUSE_S
+    return backoff.next_s(retry_after_s(headers, LONGEST_WAIT_S), longest_s)
 
 
 def _estimate_tokens(body: Mapping[str, Any]) -> int:

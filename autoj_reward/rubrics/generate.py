@@ -36,7 +36,7 @@ from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.files import require_apart, to_json, write_json, write_jsonl
+from autoj_reward.io.files import require_apart, to_plain, write_json, write_jsonl
 from autoj_reward.io.markup import plural, table
 from autoj_reward.io.rows import (
     KEPT,
@@ -281,7 +281,7 @@ def _summarize(results: Sequence[WrittenRubric], bad_rows: BadRows) -> dict[str,
         "duplicates_merged": sum(rubric.merged for rubric in written_rubrics),
         "dropped_rows": dropped_rows,
         "rows_left_out": bad_rows.count,
-        "left_out": [to_json(bad) for bad in bad_rows.first],
+        "left_out": [to_plain(bad) for bad in bad_rows.first],
     }
 
 

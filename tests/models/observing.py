@@ -38,7 +38,7 @@ from autoj_reward.replicas.replica import PolicyReplica
 from autoj_reward.trainer.parts import Parts, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
-from rollouts.best_of_n.sampling import Sampler, recorded_samples, sample_missing
+from rollouts.best_of_n.sampling import Sampler
 from tests.engine.test_openai_engine import Answer, Endpoint, completion
 from tests.tokenizers import qwen
 
@@ -220,8 +220,9 @@ class World:
         cluster: Any = SimpleNamespace(
             start=lambda: None, deploy_policy=lambda policy: replica, remove=lambda name: None
         )
-        failed = await sample_missing(map(Prompt, QUERIES), config, journal, counts.append, cluster)
-        samples = [recorded_samples(config, journal, Prompt(query)) for query in QUERIES]
+        sampler = Sampler(config, journal, cluster, counts.append)
+        failed = await sampler.sample_all(map(Prompt, QUERIES))
+        samples = [sampler.recorded(Prompt(query)) for query in QUERIES]
         journal.close()
         return [type(engine), resolve(config).path, samples, failed]
 
