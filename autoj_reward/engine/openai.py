@@ -209,17 +209,17 @@ class OpenAIEngine:
         """Return whether the endpoint continues an assistant's message.
 
         Its text must go on. Where the parameters make no difference to the number of prompt tokens,
-        the endpoint ignores them (llama.cpp continues without them), and a text that no new message
-        begins with decides.
+        the endpoint may ignore them and continue all the same, as llama.cpp does: then a text
+        decides that no new message begins with.
         """
         if not self._top:
             return False
         token, _, continued_tokens = await self._begin(BEGUN, CONTINUE_PARAMETERS)
-        if token.lstrip().startswith(GOES_ON_WITH):
-            # A new message may begin so too. It would be asked for by a longer prompt.
-            _, _, ended_tokens = await self._begin(BEGUN)
-            if 0 < continued_tokens < (ended_tokens or math.inf):
-                return True
+        new_token, _, ended_tokens = await self._begin(BEGUN)
+        # A new message is asked for by a longer prompt. It may begin like the rest of the old one.
+        is_shorter = 0 < continued_tokens < (ended_tokens or math.inf)
+        if is_shorter and (token != new_token or token.lstrip().startswith(GOES_ON_WITH)):
+            return True
         _, alternatives, _ = await self._begin(CUT_OFF, CONTINUE_PARAMETERS)
         within = (logprob for text, logprob in alternatives if WITHIN_A_TEXT.match(text))
         return sum(map(math.exp, within)) >= LEAST_WITHIN
