@@ -163,16 +163,20 @@ class OpenAIEngine:
         """
         most = TOP[0] if self._asks_logprobs else 0
         sizes = [self._top] if is_known else [n for n in (*TOP, 0) if n <= most]
+        max_tokens = min(OK_TOKENS, sampling.max_tokens)
         for top in sizes:
             try:
-                has_logprobs, thinks = await self._try(sampling, top)
+                try:
+                    has_logprobs, thinks = await self._try(sampling, top, max_tokens)
+                except ConfigError as error:
+                    if isinstance(error, EndpointFault) or not OUTPUT_LIMIT.search(str(error)):
+                        raise
+                    # The model thinks, and so few tokens do not suffice.
+                    max_tokens = sampling.max_tokens
+                    has_logprobs, thinks = await self._try(sampling, top, max_tokens)
             except EndpointFault:
                 raise
-            except ConfigError as error:
-                if OUTPUT_LIMIT.search(str(error)):
-                    # The model thinks, and so few tokens do not suffice. It takes the parameters.
-                    self._top = 0
-                    return True
+            except ConfigError:
                 if top == sizes[-1]:
                     raise
             else:
@@ -180,14 +184,14 @@ class OpenAIEngine:
                 return thinks
         raise AssertionError("the last size raises or returns")
 
-    async def _try(self, sampling: Sampling, top: int) -> tuple[bool, bool]:
+    async def _try(self, sampling: Sampling, top: int, max_tokens: int) -> tuple[bool, bool]:
         """Return (whether log-probabilities were returned, whether the model thought)."""
         body = self._make_decoding_parameters(sampling) | self._make_logprob_parameters(top)
         if self.tokens is not None:
             body |= {"prompt": self.tokens.written("Say OK."), "max_tokens": 1}
             logprobs, _ = await self._post_first(COMPLETIONS, body, read_top_logprobs)
             return logprobs is not None, False
-        body |= {"messages": TEST_MESSAGES, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
+        body |= {"messages": TEST_MESSAGES, "max_tokens": max_tokens}
         answer = await self._post_first(CHAT, body, read_whole_generation)
         return bool(answer.tokens), bool(answer.reasoning)
 
