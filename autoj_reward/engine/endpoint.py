@@ -323,13 +323,13 @@ class Endpoint:
             return True
         if status not in REFUSED and not is_empty:
             raise ConfigError(f"{words}; {REMEDIES['']}")
+        if status in UNROUTED and request.faults + 1 < TRIES:
+            self._count_fault(request, words)
+            return True
         if request.tiny:
             if status in UNTIMELY:
                 return True
             raise self._explain_first_refusal(words, refusal)
-        if status in UNROUTED and request.faults + 1 < TRIES:
-            self._count_fault(request, words)
-            return True
         # Refusals that come together are settled by one test.
         async with self._testing:
             if sent_body != self._adapt(body):

@@ -163,16 +163,20 @@ class OpenAIEngine:
         """
         most = TOP[0] if self._asks_logprobs else 0
         sizes = [self._top] if is_known else [n for n in (*TOP, 0) if n <= most]
+        max_tokens = min(OK_TOKENS, sampling.max_tokens)
         for top in sizes:
             try:
-                has_logprobs, thinks = await self._try(sampling, top)
+                try:
+                    has_logprobs, thinks = await self._try(sampling, top, max_tokens)
+                except ConfigError as error:
+                    if isinstance(error, EndpointFault) or not OUTPUT_LIMIT.search(str(error)):
+                        raise
+                    # The model thinks, and so few tokens do not suffice.
+                    max_tokens = sampling.max_tokens
+                    has_logprobs, thinks = await self._try(sampling, top, max_tokens)
             except EndpointFault:
                 raise
-            except ConfigError as error:
-                if OUTPUT_LIMIT.search(str(error)):
-                    # The model thinks, and so few tokens do not suffice. It takes the parameters.
-                    self._top = 0
-                    return True
+            except ConfigError:
                 if top == sizes[-1]:
                     raise
             else:
@@ -180,14 +184,14 @@ class OpenAIEngine:
                 return thinks
         raise AssertionError("the last size raises or returns")
 
-    async def _try(self, sampling: Sampling, top: int) -> tuple[bool, bool]:
+    async def _try(self, sampling: Sampling, top: int, max_tokens: int) -> tuple[bool, bool]:
         """Return (whether log-probabilities were returned, whether the model thought)."""
         body = self._make_decoding_parameters(sampling) | self._make_logprob_parameters(top)
         if self.tokens is not None:
             body |= {"prompt": self.tokens.written("Say OK."), "max_tokens": 1}
             logprobs, _ = await self._post_first(COMPLETIONS, body, read_top_logprobs)
             return logprobs is not None, False
-        body |= {"messages": TEST_MESSAGES, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
+        body |= {"messages": TEST_MESSAGES, "max_tokens": max_tokens}
         answer = await self._post_first(CHAT, body, read_whole_generation)
         return bool(answer.tokens), bool(answer.reasoning)
 
@@ -209,17 +213,17 @@ class OpenAIEngine:
         """Return whether the endpoint continues an assistant's message.
 
         Its text must go on. Where the parameters make no difference to the number of prompt tokens,
-        the endpoint ignores them (llama.cpp continues without them), and a text that no new message
-        begins with decides.
+        the endpoint may ignore them and continue all the same, as llama.cpp does: then a text
+        decides that no new message begins with.
         """
         if not self._top:
             return False
         token, _, continued_tokens = await self._begin(BEGUN, CONTINUE_PARAMETERS)
-        if token.lstrip().startswith(GOES_ON_WITH):
-            # A new message may begin so too. It would be asked for by a longer prompt.
-            _, _, ended_tokens = await self._begin(BEGUN)
-            if 0 < continued_tokens < (ended_tokens or math.inf):
-                return True
+        new_token, _, ended_tokens = await self._begin(BEGUN)
+        # A new message is asked for by a longer prompt. It may begin like the rest of the old one.
+        is_shorter = 0 < continued_tokens < (ended_tokens or math.inf)
+        if is_shorter and (token != new_token or token.lstrip().startswith(GOES_ON_WITH)):
+            return True
         _, alternatives, _ = await self._begin(CUT_OFF, CONTINUE_PARAMETERS)
         within = (logprob for text, logprob in alternatives if WITHIN_A_TEXT.match(text))
         return sum(map(math.exp, within)) >= LEAST_WITHIN

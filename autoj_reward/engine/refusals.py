@@ -99,8 +99,8 @@ NO_CREDIT = re.compile(
 )
 """Wording of a refusal because the account is empty. It counts only if several inputs and two words
 meet it, since a refusal may quote a text."""
-OUTPUT_LIMIT = re.compile(r"output limit was reached|higher max_(?:completion_)?tokens", re.I)
-"""Wording of a refusal because the thinking alone took all tokens."""
+OUTPUT_LIMIT = re.compile(r"output limit|max_(?:completion_)?tokens|budget_tokens", re.IGNORECASE)
+"""Wording of a refusal because there are too few tokens for the model's thinking."""
 
 QUOTA, KEY, MODEL = "quota", "key", "model"
 """Parts of an account or a config that a permanent fault may be about."""
@@ -306,9 +306,15 @@ def find_replacement(
         return named[0], PARAMETER_FALLBACKS.get(named[0])
     # The input of a tiny request is good, so what is named is at fault, whatever the words are. A
     # value out of its range is the user's to correct.
-    if tiny and named[0] in _OPTIONAL and not OUT_OF_RANGE.search(words):
+    is_users = OUT_OF_RANGE.search(words) and not _is_own_value(named[0], body)
+    if tiny and named[0] in _OPTIONAL and not is_users:
         return named[0], None
     return None
+
+
+def _is_own_value(name: str, body: Mapping[str, Any]) -> bool:
+    """Return whether this package chose the value of a parameter: some endpoints take no 0."""
+    return name == "seed" or (name == "temperature" and body[name] == 0)
 
 
 _FIRST_TO_GO = [*PARAMETER_FALLBACKS, *filter(None, PARAMETER_FALLBACKS.values())]

@@ -427,7 +427,8 @@ async def test_what_only_the_user_can_mend_stops_the_run_at_the_first_contact(
             await engine.contact(
                 replace(SAMPLING, alternatives=False), {"top": 0, "goes_on": 0, "instead": {}}
             )
-    assert len(endpoint.requests) == 1
+    # A router may find no route at first.
+    assert len(endpoint.requests) == (3 if status == 404 else 1)
 
 
 async def test_retry_after_is_waited_for(

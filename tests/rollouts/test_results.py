@@ -270,6 +270,7 @@ def test_plain_data_holds_what_json_can_hold() -> None:
             "tokens_out": 3,
             "latency_s": 0.5,
             "queued_s": 0.0,
+            "usd": 0.0,
         },
         "nested": [{"a": [1, 2]}],
         "nan": None,
