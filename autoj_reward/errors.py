@@ -7,6 +7,7 @@ AutojError
 ├── OutputError          results cannot be written
 ├── ModelError           a model cannot be found, built or loaded
 ├── JournalError         the journal cannot be read or written
+├── SpendingLimit        a run has spent as much as its config allows
 ├── BudgetExceeded       too many judgements of a training run failed
 ├── AuditAlarm           the audit of a reward is out of bounds, and was told to stop the run
 ├── NoReward             one judgement failed, and its caller omits failed items
@@ -45,6 +46,7 @@ EXTRAS = {
     "gpu": ("psutil", "ray", "torch", "vllm"),
     "mlflow": ("mlflow",),
     "otel": ("opentelemetry",),
+    "prices": ("genai_prices",),
     "trackio": ("trackio",),
     "wandb": ("wandb",),
 }
@@ -102,6 +104,10 @@ class ReplicaLost(EngineUnavailable):
 
     With it, two failures of the same dead replica count as one lost replica.
     """
+
+
+class SpendingLimit(AutojError):
+    """A run has spent as much on judges as its config allows. The same command goes on."""
 
 
 class BudgetExceeded(AutojError):

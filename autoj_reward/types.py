@@ -57,6 +57,8 @@ rubric items."""
 RATING, VERDICT, DIRECT = "rating", "verdict", "direct"
 """Slot names: the rating, the verdict of a comparison, and the rating read right after
 the prompt."""
+RETRIED_FLAG = "retried"
+"""Flag of a judgement whose judge was asked more than once; see `JudgeConfig.attempts`."""
 PLANTED_FLAG = "planted_verdict"
 """Flag of a judgement if a text written by the policy contains a whole verdict."""
 
@@ -381,16 +383,7 @@ class Reading:
 
     def record(self) -> dict[str, Any]:
         """Return the reading as JSON data."""
-        return {
-            "slot": self.slot,
-            "label": self.label,
-            "value": self.value,
-            "distribution": self.distribution,
-            "expected": self.expected,
-            "outside": self.outside,
-            "unknown": self.unknown,
-            "forced": self.forced,
-        }
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +400,8 @@ class Usage:
     """Seconds that the judgement took, without the time in the engine's queue."""
     queued_s: float = 0.0
     """Seconds that the judgement waited for a free place in the engine."""
+    usd: float = 0.0
+    """US dollars, by `judge.price`; 0 without one."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -415,22 +410,24 @@ class Usage:
             self.tokens_out + other.tokens_out,
             self.latency_s + other.latency_s,
             self.queued_s + other.queued_s,
+            self.usd + other.usd,
         )
 
     def record(self) -> dict[str, float]:
-        """Return the usage as JSON data."""
-        return {
+        """Return the usage as JSON data. Dollars are left out if there are none."""
+        data: dict[str, float] = {
             "tokens_in": self.tokens_in,
             "tokens_cached": self.tokens_cached,
             "tokens_out": self.tokens_out,
             "latency_s": self.latency_s,
             "queued_s": self.queued_s,
         }
+        return data | ({"usd": self.usd} if self.usd else {})
 
     def lasting(self, seconds: float) -> Usage:
         """Return the usage with `seconds` as its total time, split into waiting and latency."""
         queued = min(self.queued_s, seconds)
-        return Usage(self.tokens_in, self.tokens_cached, self.tokens_out, seconds - queued, queued)
+        return replace(self, latency_s=seconds - queued, queued_s=queued)
 
 
 def concurrent_usage(usages: Sequence[Usage]) -> Usage:
@@ -681,6 +678,11 @@ class Comparison:
     """Judgement of (first, second), then of (second, first) unless that was turned off."""
     reason: str = ""
     """Why the verdict is INCONSISTENT or FAILED. Empty otherwise."""
+
+    def record(self) -> dict[str, Any]:
+        """Return the comparison as JSON data."""
+        orders = [judgement.record() for judgement in self.orders]
+        return {"verdict": self.verdict.value, "orders": orders, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)

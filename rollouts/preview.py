@@ -38,7 +38,7 @@ from autoj_reward.service.serve import EdgeConfig
 from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import BadRow, Candidate, Judgement, Pair, Reading
-from rollouts.best_of_n.stages import resolve_job
+from rollouts.best_of_n.job import build_job
 from rollouts.train.learner import TrainConfig
 from rollouts.train.rejection_sampling import RejectionSamplingConfig, job_of_round
 
@@ -146,17 +146,17 @@ def preview_run(config: str | None, sets: Sequence[str]) -> PreviewRun:
                 _add_default_scoring(checked.reward), source, "reward", pairwise=pairwise
             )
         case BestOfNConfig():
-            job = resolve_job(checked).config
-            number = "score" if job.scoring else job.view
-            view = "auto" if job.scoring else job.view
+            job = build_job(checked)
+            number = "score" if checked.scoring else job.choice.view
+            view = "auto" if checked.scoring else job.choice.view
             reward = RewardConfig(
-                judge=job.judge,
+                judge=job.judge.config,
                 view=view,
-                columns=job.columns,
-                relative=job.relative,
-                rubric=job.rubric,
+                columns=checked.columns,
+                relative=checked.relative,
+                rubric=checked.rubric,
             )
-            return PreviewRun(reward, job.input, number)
+            return PreviewRun(reward, checked.input, number)
     assert isinstance(checked, ScoreConfig)
     reward = RewardConfig(judge=checked.judge, columns=checked.columns, rubric=checked.rubric)
     return PreviewRun(_add_default_scoring(reward), None, "reward", swap=checked.swap)

@@ -52,7 +52,9 @@ def test_there_are_configs() -> None:
 @pytest.mark.parametrize(
     ("data", "key", "nearest", "known_keys"),
     [
-        pytest.param({"ouput": 1}, "ouput", "output", "journal, judge, output, policy", id="top"),
+        pytest.param(
+            {"ouput": 1}, "ouput", "output", "journal, judge, max_usd, output, policy", id="top"
+        ),
         pytest.param(
             {"judge": {"modle": "x"}},
             "judge.modle",

@@ -302,7 +302,7 @@ def test_the_budget_ends_the_run_in_order_and_more_of_it_goes_on(
 def test_a_dry_run_counts_and_prices_without_writing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prices = "writer={kind: fake, price_in: 1000, price_out: 1000, max_tokens: 100}"
+    prices = "writer={kind: fake, price: {in: 1000, out: 1000}, max_tokens: 100}"
     assert cli.main([*make_arguments(tmp_path, ROWS, prices, "max_items=3"), "--dry-run"]) == 0
     pair, reference, query = capsys.readouterr().out.splitlines()
     assert pair.startswith("pair: rows 1, questions 1, tokens_in ")
@@ -314,7 +314,7 @@ def test_a_dry_run_counts_and_prices_without_writing(
 @pytest.mark.parametrize(
     ("sets", "why"),
     [
-        (["budget.usd=1"], "budget.usd needs prices: set writer"),
+        (["max_usd=1"], "max_usd needs a price: set that of the writer"),
         (["judge.format=autoj-en"], "set judge.format to one that shows it"),
         (["judge.format=scalar"], "a scalar reward model, which writes nothing: set writer"),
         (["rubric={by: items, items: rubric.yaml}"], "rubric.items is for rows without items"),

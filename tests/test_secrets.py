@@ -18,7 +18,7 @@ from autoj_reward.trainer.reward import RewardModel
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 
-SECRETS = ("hunter2", "q-s3cret", "sk-very-secret")
+SECRETS = ("hunter2", "q-s3cret", "sk-very-secret", "literal-header", "header-of-environment")
 
 
 class Guarded(Dialect):
@@ -33,6 +33,7 @@ class Guarded(Dialect):
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("ENDPOINT_KEY", "sk-very-secret")
+    monkeypatch.setenv("ENDPOINT_HEADER", "header-of-environment")
     endpoint = Guarded()
     yield endpoint.url.replace("//", "//someone:hunter2@") + "?code=q-s3cret"
     assert endpoint.requests  # by the address as it is
@@ -42,6 +43,8 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def write_config(folder: Path, url: str, **more: object) -> str:
     judge: dict[str, object] = {"kind": "openai", "model": "m", "base_url": url, "start_s": 1}
+    headers = {"X-Literal": "literal-header", "X-Variable": "env:ENDPOINT_HEADER"}
+    judge |= {"api_key_env": "ENDPOINT_KEY", "extra_headers": headers}
     path = folder.parent / "run.yaml"
     path.write_text(yaml.safe_dump({"judge": judge, **more}), encoding="utf-8")
     return str(path)

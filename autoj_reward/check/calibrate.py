@@ -23,7 +23,7 @@ from autoj_reward.evaluate.ask import ask_each, rate_candidates
 from autoj_reward.evaluate.results import path_beside, write_result
 from autoj_reward.evaluate.statistics import Array, Draws, ResultFields, estimate_text
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.files import require_apart, to_json
+from autoj_reward.io.files import require_apart, to_plain
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.types import Candidate, Judgement
@@ -247,7 +247,7 @@ def _compute_errors(rows: LabelledNumbers, spec: JudgeSpec) -> ResultFields:
     }
     draws, n = Draws(), len(rows.labels)
     return {
-        name: to_json(draws.over(root_mean_square(predictions - rows.labels), n, rows.queries))
+        name: to_plain(draws.over(root_mean_square(predictions - rows.labels), n, rows.queries))
         if on_scale or name != "raw"
         else None
         for name, predictions in predictions_by_name.items()

@@ -26,7 +26,7 @@ from autoj_reward.evaluate.statistics import (
     ratio,
     share,
 )
-from autoj_reward.io.files import to_json
+from autoj_reward.io.files import to_plain
 from autoj_reward.judge.health import saturation
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.types import Judgement, Outcome, Verdict
@@ -313,7 +313,7 @@ def tabulate(
             if group_name == name and not np.isnan(numbers[n])
         ]
         estimate = draws.over(share(numbers[places]), len(places), [groups[n] for n in places])
-        rows.append({"group": name, **to_json(estimate)})
+        rows.append({"group": name, **to_plain(estimate)})
     return rows
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from autoj_reward.check.probes import Finding, State, select_missed_findings
 from autoj_reward.evaluate.statistics import Estimate
-from autoj_reward.io.files import to_json
+from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import esc, num, plural, table
 from autoj_reward.watch.elements import audit_table, cell, chip, heading, table_row
 from autoj_reward.watch.page import static_document
@@ -74,7 +74,7 @@ def make_finding_record(finding: Finding) -> dict[str, Any]:
     return {
         "name": finding.probe.name,
         "measures": finding.probe.question,
-        "estimate": to_json(measurement.estimate) if measurement.estimate else None,
+        "estimate": to_plain(measurement.estimate) if measurement.estimate else None,
         "bound": finding.probe.bound,
         "state": finding.state.value,
         "follows_from": finding.cause,

@@ -31,7 +31,7 @@ from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.files import require_apart, to_json, write_text
+from autoj_reward.io.files import require_apart, to_plain, write_text
 from autoj_reward.io.rows import BadRows
 from autoj_reward.journal import Journal
 from autoj_reward.models import max_output_tokens
@@ -117,7 +117,7 @@ def check_judge(
             "rows": len(rows),
             "labelled_groups": len(groups),
             "rows_left_out": bad_rows.count,
-            "verdict": to_json(verdict),
+            "verdict": to_plain(verdict),
             "probes": [make_finding_record(finding) for finding in findings],
             "cost": cost,
         }

@@ -251,11 +251,13 @@ def _judge(
     """
     from autoj_reward.evaluate.ask import ask_each
     from autoj_reward.io.claims import judged_by
-    from autoj_reward.io.files import filling, to_json, write_json
+    from autoj_reward.io.files import filling, to_plain, write_json
     from autoj_reward.io.rows import join_fields, look_through
     from autoj_reward.io.track import tracking
 
+    spec = spec.limited(config.max_usd)
     total = 0
+    usd = 0.0
     outcomes: Counter[str] = Counter()
 
     def expect(row: TextRow) -> None:
@@ -278,9 +280,10 @@ def _judge(
     tracked = tracking(config.track, output, config)
 
     def make_summary() -> dict[str, Any]:
-        bad = [to_json(row) for row in left_out.first]
+        bad = [to_plain(row) for row in left_out.first]
         counts = {"rows": outcomes.total(), "outcomes": dict(outcomes), "left_out": bad}
-        return counts | {"rows_left_out": left_out.count}
+        counts["rows_left_out"] = left_out.count
+        return counts | ({"usd": usd} if usd else {})
 
     with claim:
         with tracked as reports, filling(output) as file:
@@ -297,7 +300,13 @@ def _judge(
             async def answer_item(
                 ask: Ask, item: tuple[TextRow, BoundedQuestion[T]]
             ) -> tuple[T, Sequence[Judgement]]:
-                return await item[1].answer(ask), ()
+                async def ask_and_count(*asked: Any) -> list[Judgement]:
+                    nonlocal usd
+                    judgements = await ask(*asked)
+                    usd += sum(judgement.usage.usd for judgement in judgements)
+                    return judgements
+
+                return await item[1].answer(ask_and_count), ()
 
             items = ((row, make_question(row)) for row in rows.usable())
             ask_each(
@@ -315,5 +324,9 @@ def _judge(
             reports.send(outcomes.total(), make_summary())
         write_json(output + SUMMARY, make_summary())
     counts_text = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
-    print(f"{outcomes.total()} rows: {counts_text}; {left_out.count} left out; results: {output}")
+    cost = f" {usd:.4f} US dollars;" if usd else ""
+    print(
+        f"{outcomes.total()} rows: {counts_text}; {left_out.count} left out;{cost} "
+        f"results: {output}"
+    )
     return 0

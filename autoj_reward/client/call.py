@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextvars import Context as TaskContext
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from autoj_reward.client.backend import Backend
 from autoj_reward.client.in_flight import Recorder, Slots
 from autoj_reward.errors import EngineUnavailable, ReplicaLost
+from autoj_reward.io.backoff import Backoff
 from autoj_reward.tracing import span
 from autoj_reward.types import JudgeInput, Judgement, Outcome
 
@@ -90,6 +90,8 @@ class Call:
         settings = self._settings
         await settings.slots.take(len(self._waitings))
         try:
+            if settings.recorder.spending:
+                settings.recorder.spending.require()
             with span("autoj.call", {"autoj.inputs": len(self._waitings)}, kind="CLIENT"):
                 await self._answer_all(time.monotonic() + settings.deadline_s)
         finally:
@@ -119,7 +121,7 @@ class Call:
         Returns why inputs are left, or "" if none is.
         """
         settings = self._settings
-        pause_s = settings.first_pause_s
+        backoff = Backoff(settings.first_pause_s, LONGEST_PAUSE_S)
         last_problem = ""
         lost_replicas: set[str] = set()
         while time.monotonic() < deadline:
@@ -145,10 +147,8 @@ class Call:
                     "replicas were lost while they held this input: it may kill them; last: "
                     f"{last_problem}"
                 )
-            # Jitter keeps the calls of many clients from coming back at the same moment.
-            wait_s = max(wait_s, pause_s * random.uniform(0.5, 1.5))
-            await asyncio.sleep(min(wait_s, max(0.0, deadline - time.monotonic())))
-            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+            pause_s = backoff.next_s(least_s=wait_s)
+            await asyncio.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
         reason = f"no answer within {settings.deadline_s:g} s"
         return f"{reason}; last: {last_problem}" if last_problem else reason
 

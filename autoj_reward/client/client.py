@@ -19,6 +19,7 @@ from autoj_reward.config import RubricConfig, View
 from autoj_reward.errors import ConfigError, EngineUnavailable
 from autoj_reward.journal import Journal
 from autoj_reward.models.facts import Asks, JudgeFacts
+from autoj_reward.models.price import Spending
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.questions.ask import Question
 from autoj_reward.questions.compare import compare_all, comparison_question
@@ -55,6 +56,8 @@ class ClientLimits:
     chunk: int = 32
     """Inputs of one backend call. Inputs of one query share a call, also across callers, because
     they share the query's prefix in one replica."""
+    spending: Spending | None = None
+    """Dollars that the run may spend. The clients of one run share it."""
 
 
 class JudgeClient:
@@ -80,7 +83,7 @@ class JudgeClient:
         self.journal = journal
         self._chunk = min(limits.chunk, limits.max_in_flight)
         slots = Slots(limits.max_in_flight)
-        self._recorder = Recorder(journal, progress, slots)
+        self._recorder = Recorder(journal, progress, slots, limits.spending)
         self._call_settings = CallSettings(backend, self._recorder, slots, limits.deadline_s)
         self._pending: dict[JudgeInput, Waiting] = {}
         self._unsent: list[Waiting] = []

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from autoj_reward.journal import Journal
+from autoj_reward.models.price import Spending
 from autoj_reward.types import JudgeInput, Judgement
 
 T = TypeVar("T")
@@ -99,8 +100,16 @@ class Recorder:
     one slot.
     """
 
-    def __init__(self, journal: Journal | None, progress: Progress | None, slots: Slots) -> None:
+    def __init__(
+        self,
+        journal: Journal | None,
+        progress: Progress | None,
+        slots: Slots,
+        spending: Spending | None = None,
+    ) -> None:
+        """spending: counts what new judgements cost; None if nothing limits it."""
         self._journal, self._progress, self._slots = journal, progress, slots
+        self.spending = spending
         self._entries: list[tuple[str, JudgeInput, Judgement]] = []
         self._futures: list[asyncio.Future[Judgement]] = []
 
@@ -126,6 +135,8 @@ class Recorder:
                 judgements = self._journal.put_all(entries)
             for judgement in judgements:
                 self.tell(judgement, False)
+                if self.spending:
+                    self.spending.add(judgement.usage)
         except Exception as error:  # from the disk, or from the progress callback
             for future in futures:
                 if not future.done():

@@ -202,6 +202,9 @@ def describe_run(
     reward has several. scoring: what counts in place of a view, if anything does.
     """
     backend = client.backend
+    judgements = list(judgements)
+    usd = sum(judgement.usage.usd for judgement in judgements)
+    cost = f", {usd:.4f} US dollars" if usd else ""
     head = f"{part}: judge" if part else "judge"
     basis = f"view {view}" if view else "verdicts"
     if scoring:
@@ -209,7 +212,7 @@ def describe_run(
     return (
         f"{head} {backend.judge} ({backend.place}), {basis}, "
         f"distributions: {client.facts.distributions}; "
-        f"{_describe_outcomes(Counter(j.outcome for j in judgements))}"
+        f"{_describe_outcomes(Counter(j.outcome for j in judgements))}{cost}"
     )
 
 

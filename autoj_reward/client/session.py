@@ -40,7 +40,8 @@ def client_of(
     """Return a client for this judge's backend, with what its spec asks and limits."""
     if spec.config.trace:
         start_tracing()
-    limits = ClientLimits(max_in_flight, spec.config.serve.deadline_s)
+    deadline_s = spec.config.serve.deadline_s
+    limits = ClientLimits(max_in_flight, deadline_s, spending=spec.spending)
     return JudgeClient(
         backend, spec.asks, limits, journal=journal, progress=progress, require=require
     )

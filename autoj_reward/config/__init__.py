@@ -24,10 +24,12 @@ from autoj_reward.config.jobs import (
 )
 from autoj_reward.config.load import Block, check, load_config
 from autoj_reward.config.models import (
+    MAX_CRITIQUES,
     EngineConfig,
     JudgeConfig,
     OverLong,
     PolicyConfig,
+    PricedConfig,
     ReplicaConfig,
     Vote,
 )
@@ -36,6 +38,7 @@ from autoj_reward.config.rubric import GateConfig, RubricConfig
 __all__ = [
     "AUDIT",
     "JUDGE",
+    "MAX_CRITIQUES",
     "AuditConfig",
     "BestOfNConfig",
     "Block",
@@ -48,6 +51,7 @@ __all__ = [
     "OverLong",
     "PartConfig",
     "PolicyConfig",
+    "PricedConfig",
     "RankConfig",
     "RayDataConfig",
     "RelativeConfig",

@@ -134,6 +134,9 @@ class BestOfNConfig(Block):
     view. null: a row's rubric is a text for formats that show one."""
     ray_data: RayDataConfig | None = None
     """Run in shards on Ray Data. null: run in one process."""
+    max_usd: float | None = Field(None, gt=0)
+    """US dollars, by `judge.price`, after which a run stops. The same command goes on from there.
+    null: no limit."""
     track: Tracker | None = None
     """Experiment tracker that gets the job's metrics while it runs. null: none."""
 
@@ -206,6 +209,9 @@ class ScoreConfig(Block):
     rubric: RubricConfig | None = None
     """How `autoj score` scores each row by the items of its rubric. null: it rates the response,
     and a row's rubric is a text for formats that show one."""
+    max_usd: float | None = Field(None, gt=0)
+    """US dollars, by `judge.price`, after which a run stops. The same command goes on from there.
+    null: no limit."""
     track: Tracker | None = None
     """Experiment tracker that gets the metrics of `autoj score` and `autoj compare` while they run.
     null: none."""
@@ -221,6 +227,9 @@ class RankConfig(Block):
     as `reference: answer`."""
     relative: RelativeConfig | None = None
     """How a group is judged. null: `listwise` where the judge's format can, else by comparisons."""
+    max_usd: float | None = Field(None, gt=0)
+    """US dollars, by `judge.price`, after which a run stops. The same command goes on from there.
+    null: no limit."""
     track: Tracker | None = None
     """Experiment tracker that gets the job's metrics while it runs. null: none."""
 
@@ -403,6 +412,9 @@ class RewardConfig(JudgedConfig):
     columns: dict[str, str] = Field(default_factory=dict)
     """Column of the trainer's data for each context field of a judge's format, where the names
     differ, such as `reference: answer`."""
+    max_usd: float | None = Field(None, gt=0)
+    """US dollars, by the `price` of each judge, after which a run stops. All judges together. The
+    same command goes on from there. null: no limit."""
     journal: Path | None = None
     """SQLite file of every judgement. null: none."""
     journal_max_gib: float | None = Field(20.0, gt=0)

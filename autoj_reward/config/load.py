@@ -18,6 +18,10 @@ KEY_TAGS = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
 """Tags of the keys `<<` and `=`, which stand for no value."""
 
 
+SECRET_KEYS = frozenset({"extra_headers"})
+"""Keys whose values no error shows."""
+
+
 class Block(BaseModel):
     """Base class of config blocks. Blocks are frozen; unknown keys and infinite or NaN numbers are
     errors."""
@@ -156,7 +160,8 @@ def _explain(kind: type[Block], item: dict[str, Any]) -> str:
         return f"unknown key {key!r}{_suggest_keys(kind, item['loc'])}"
     if item["type"] == "missing":
         return f"key {key!r} is missing"
-    value_note = "" if item["loc"] == () else f" (value: {str(item.get('input'))[:80]!r})"
+    is_shown = item["loc"] and not SECRET_KEYS.intersection(item["loc"])
+    value_note = f" (value: {str(item.get('input'))[:80]!r})" if is_shown else ""
     return f"{key}: {item['msg'].removeprefix('Value error, ')}{value_note}"
 
 

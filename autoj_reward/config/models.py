@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, field_validator, model_validator
 
 from autoj_reward.config.load import Block
-from autoj_reward.config.urls import Address
+from autoj_reward.config.urls import Address, Headers
 from autoj_reward.conversation import Shows
 
 Wrapper = Literal["auto", "chat", "llama2", "vicuna", "none"]
@@ -18,6 +19,18 @@ Vote = Literal["mean", "median", "pessimistic"]
 """How the numbers of several critiques of a response make one."""
 OverLong = Literal["truncate", "truncate_end", "truncate_start", "reject"]
 """What happens to a response that does not fit into the context."""
+MAX_CRITIQUES = 64
+"""Critiques of one response at most."""
+PricedTokens = Literal["in", "cached", "out"]
+"""Kinds of tokens that have a price of their own."""
+OWN_FIELDS: Mapping[str, tuple[Any, ...]] = {
+    "model": (None,),
+    "messages": (),
+    "prompt": (),
+    "n": (None, 1),
+    "stream": (None, False),
+}
+"""Fields of a request that its reading rests on, each with the values that `extra_body` may set."""
 
 
 class EngineConfig(Block):
@@ -57,6 +70,21 @@ class EngineConfig(Block):
     """URL of an endpoint. Results leave out its user, password and query."""
     api_key_env: str | None = None
     """Environment variable that holds the endpoint's key."""
+    api_key_file: str | None = None
+    """File that holds the endpoint's key, in place of `api_key_env`. It is read again when the
+    endpoint refuses the key."""
+    api_key_command: str | None = None
+    """Shell command that prints the endpoint's key, in place of `api_key_env`. It is run again when
+    the endpoint refuses the key."""
+    extra_headers: Headers = Field(default_factory=dict, repr=False)
+    """Further HTTP headers of every request to an endpoint. A value `env:NAME` is that of the
+    environment variable NAME. Values are never shown."""
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of every request to an endpoint, such as `reasoning_effort` or `provider`.
+    They replace fields of the same name; null leaves one out."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Values for the model's chat template, such as `enable_thinking: false`. An endpoint gets them
+    with each chat request; with `kind: vllm` or a `tokenizer` they go to the template here."""
     start_s: float = Field(10.0, gt=0)
     """Seconds in which an endpoint must first answer. Later failures are retried until the deadline
     of the judgement, `serve.deadline_s`."""
@@ -80,6 +108,15 @@ class EngineConfig(Block):
         # forgotten, and the default would judge with another model.
         if self.base_url is not None and "kind" not in self.model_fields_set:
             raise ValueError("base_url is for kind: openai: set kind")
+        sources = ("api_key_env", "api_key_file", "api_key_command")
+        named = [name for name in sources if getattr(self, name) is not None]
+        if len(named) > 1:
+            raise ValueError(f"{' and '.join(named)} both name a key: keep one")
+        for name, allowed in OWN_FIELDS.items():
+            if name in self.extra_body and self.extra_body[name] not in allowed:
+                raise ValueError(
+                    f"extra_body sets {name}, which each request needs as it is: take it out"
+                )
         return self
 
     @property
@@ -91,6 +128,22 @@ class EngineConfig(Block):
     def cuts_prompts(self) -> bool:
         """Whether prompts are tokenized here, and so cut to fit `max_model_len`."""
         return self.kind != "openai" or self.tokenizer is not None
+
+
+class PricedConfig(EngineConfig):
+    """An engine whose tokens may have a price."""
+
+    price: dict[PricedTokens, NonNegativeFloat] | Literal["genai-prices"] | None = None
+    """US dollars for a million tokens: `in`, `out` and, where they cost less, those from the
+    provider's cache (`cached`). `genai-prices`: by the model's name, from that package (extra
+    `prices`). null: costs are counted in tokens alone."""
+
+    @field_validator("price")
+    @classmethod
+    def _check_price(cls, price: Any) -> Any:
+        if isinstance(price, dict) and not {"in", "out"} <= price.keys():
+            raise ValueError("a price needs `in` and `out`, in US dollars for a million tokens")
+        return price
 
 
 class ReplicaConfig(Block):
@@ -127,7 +180,7 @@ class ReplicaConfig(Block):
         return self
 
 
-class JudgeConfig(EngineConfig):
+class JudgeConfig(PricedConfig):
     """A judge: an engine, the format that the model was trained on, and how it decodes."""
 
     format: str = "auto"
@@ -146,7 +199,7 @@ class JudgeConfig(EngineConfig):
     """Whether the probabilities of all ratings are read with the rating. null: where that costs a
     token or two, and where the view or a tie-break rule needs them. An endpoint that sends them
     only with the critique sends hundreds of kB more."""
-    critiques: int = Field(1, ge=1, le=64)
+    critiques: int = Field(1, ge=1, le=MAX_CRITIQUES)
     """Critiques sampled for each response; `vote` makes one rating of theirs. More than one needs a
     temperature above 0."""
     vote: Vote = "mean"
@@ -162,6 +215,10 @@ class JudgeConfig(EngineConfig):
     keeps small judges out of loops. null: from the model's entry in `judges.yaml`, else 0."""
     max_tokens: int = Field(1024, ge=1)
     """Longest critique, in tokens."""
+    attempts: int = Field(1, ge=1, le=10)
+    """Times that the judge is asked at most for one critique. A reply that ended normally and holds
+    no verdict is asked for again, with another seed, where no slot can be forced (most endpoints)
+    and no response holds a planted verdict. More than one needs a temperature above 0."""
     thinking_tokens: int = Field(1024, ge=1)
     """Longest thinking block before each critique, in tokens, for a judge whose format has one. At
     the limit the block is closed and the judge goes on to its verdict."""
@@ -200,6 +257,11 @@ class JudgeConfig(EngineConfig):
             raise ValueError(
                 f"critiques is {self.critiques} at temperature 0, which gives the same critique "
                 "each time: set a temperature, for example 0.7"
+            )
+        if self.attempts > 1 and self.temperature == 0:
+            raise ValueError(
+                f"attempts is {self.attempts} at temperature 0, which gives the same reply each "
+                "time: set a temperature, for example 0.7"
             )
         return self
 

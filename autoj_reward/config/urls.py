@@ -1,14 +1,15 @@
-"""URLs in config keys: checked once, with their secrets kept out of logs and results."""
+"""URLs and headers in config keys: checked once, and shown without their secrets."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from pydantic import PlainSerializer
+from pydantic import AfterValidator, PlainSerializer
 
 from autoj_reward.errors import ConfigError
 
@@ -101,3 +102,30 @@ def _show_url(parts: SplitResult) -> str:
 Address = Annotated[str, PlainSerializer(without_secrets)]
 """A URL in a config block. Every dump of the config leaves its secrets out, so results, claims and
 reports can hold the dump; the attribute keeps them. Declare the field with `repr=False`."""
+
+
+ENVIRONMENT = "env:"
+"""Beginning of a header's value that is the name of an environment variable."""
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""Pattern of an HTTP header's name."""
+
+
+def _check_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of an HTTP header")
+        if not (value.isascii() and value.isprintable()):
+            raise ValueError(f"the value of {name} holds characters that no HTTP header can carry")
+    return headers
+
+
+def _hide_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers as they may be shown: with the names of variables, and no other value."""
+    return {
+        name: value if value.startswith(ENVIRONMENT) else "[hidden]"
+        for name, value in headers.items()
+    }
+
+
+Headers = Annotated[dict[str, str], AfterValidator(_check_headers), PlainSerializer(_hide_headers)]
+"""Headers in a config block. A dump hides their values, as that of an `Address` does."""

@@ -80,10 +80,17 @@ class CollectConfig(Block):
     """Files whose queries measure judges; rows with one of them are left out."""
     near_duplicate: float | None = Field(0.8, gt=0, le=1)
     """Jaccard similarity from which texts count as the same, null for equal texts."""
+    max_usd: float | None = Field(None, gt=0)
+    """US dollars, by the teacher's `price`, that all runs into one output may cost. null: no
+    limit."""
     budget: TeacherBudget = TeacherBudget()
-    """Limit on what the teacher may cost."""
+    """Limit on the tokens that the teacher may take."""
     seed: int = 0
     """Draws the order of a scenario's rows."""
+
+
+CHANGEABLE = {"output", "max_usd", "budget", "per_scenario", "teacher"}
+"""Keys that may change between two runs into one output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +150,14 @@ async def collect_judgements(
     config: CollectConfig, work: PreparedRows, scenarios: Scenarios
 ) -> dict[str, Any]:
     """Query the teacher, write the output folder and return the statistics."""
-    claim(config.output, config, changeable={"output", "budget", "per_scenario", "teacher"})
+    claim(config.output, config, changeable=CHANGEABLE)
     fmt = load_format(JUDGE_FORMAT)
     log = AnswerLog(config.output / "answers.jsonl")
     goal = sum(min(config.per_scenario, len(rows)) for rows in work.rows.values())
     try:
         with tqdm(total=goal, desc="judgements kept", unit="row") as bar:
-            async with open_teacher(config.teacher, log, config.budget) as teacher:
+            opened = open_teacher(config.teacher, log, config.budget, max_usd=config.max_usd)
+            async with opened as teacher:
 
                 async def ask(scenario: Scenario, row: Preference) -> RowResult:
                     result = await make_training_row(config.protocol, teacher, row, scenario, fmt)

@@ -16,18 +16,26 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 from pydantic import Field
 
-from autoj_reward.config import Block, EngineConfig
+from autoj_reward.config import Block, PricedConfig
 from autoj_reward.engine.base import Engine, Sampling
-from autoj_reward.errors import AutojError, EngineUnavailable, InputRejected, JournalError
+from autoj_reward.errors import (
+    AutojError,
+    ConfigError,
+    EngineUnavailable,
+    InputRejected,
+    JournalError,
+)
 from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.io.files import text_digest
 from autoj_reward.judge.make import make_engine
 from autoj_reward.models import resolve
+from autoj_reward.models.price import Price, find_price
+from autoj_reward.types import Usage
 
 QUESTION_S = 600.0
 """Deadline of a question at an endpoint in seconds, retries included."""
@@ -35,9 +43,13 @@ CHARS_PER_TOKEN = 4
 """Characters per token of English text, for budgets and estimates."""
 
 
-class TeacherConfig(EngineConfig):
+class TeacherConfig(PricedConfig):
     """A model that writes judgements or rubrics: an endpoint, a model on this machine, or a
     script."""
+
+    removed_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("price_in", "price_out"), "write price: {in: USD, out: USD}"
+    )
 
     max_tokens: int = Field(1024, ge=1)
     """Tokens of one answer, at most."""
@@ -47,10 +59,6 @@ class TeacherConfig(EngineConfig):
     """Nucleus sampling: probability mass of the tokens considered."""
     seed: int = 0
     """Sampling seed."""
-    price_in: float = Field(0.0, ge=0)
-    """US dollars a million input tokens, 0 for a model of one's own."""
-    price_out: float = Field(0.0, ge=0)
-    """US dollars a million output tokens."""
     concurrency: int = Field(8, ge=1)
     """Questions in flight."""
     patience: int = Field(20, ge=1)
@@ -58,14 +66,14 @@ class TeacherConfig(EngineConfig):
 
 
 class TeacherBudget(Block):
-    """Limit on the total cost of all runs into one output; null for no limit.
+    """Limit on the total tokens of all runs into one output; null for no limit.
 
     A question is sent only if its longest answer still fits. The limits hold as far as the endpoint
     bills what it reports.
     """
 
-    usd: float | None = Field(None, ge=0)
-    """US dollars."""
+    removed_keys: ClassVar[Mapping[str, str]] = {"usd": "max_usd stands beside it"}
+
     tokens: int | None = Field(None, ge=0)
     """Input and output tokens together."""
 
@@ -186,10 +194,12 @@ def estimate_tokens(prompt: RenderedPrompt) -> int:
     return sum(len(m.text) // CHARS_PER_TOKEN + 8 for m in prompt)
 
 
-def price_tokens(config: TeacherConfig, tokens_in: int, tokens_out: int) -> TeacherCost:
-    """Return the cost of these tokens at the config's prices."""
-    usd = (tokens_in * config.price_in + tokens_out * config.price_out) / 1e6
-    return TeacherCost(tokens_in, tokens_out, usd)
+def price_tokens(
+    price: Price | None, tokens_in: int, tokens_out: int, cached: int = 0
+) -> TeacherCost:
+    """Return the cost of these tokens at a price. cached: those from the provider's cache."""
+    usage = Usage(tokens_in, cached, tokens_out)
+    return TeacherCost(tokens_in, tokens_out, price.usd(usage) if price else 0.0)
 
 
 def estimated_cost(
@@ -201,8 +211,9 @@ def estimated_cost(
     max_tokens tokens.
     """
     sizes = [estimate_tokens(prompt) for prompt in prompts]
-    likely = price_tokens(config, sum(sizes), tokens_out)
-    longest = price_tokens(config, sum(sizes), len(sizes) * config.max_tokens)
+    price = find_price(config)
+    likely = price_tokens(price, sum(sizes), tokens_out)
+    longest = price_tokens(price, sum(sizes), len(sizes) * config.max_tokens)
     return {"questions": len(sizes), **asdict(likely), "usd_longest": longest.usd}
 
 
@@ -222,12 +233,16 @@ class Teacher:
         log: AnswerLog,
         budget: TeacherBudget,
         json_schema: str | None = None,
+        max_usd: float | None = None,
     ) -> None:
         """Create the teacher. The engine starts with the first question that the log lacks.
 
-        json_schema: schema of all answers, as for `Sampling`.
+        json_schema: schema of all answers, as for `Sampling`. max_usd: limit on the cost of all
+        runs into one output; None for no limit.
         """
-        self._config, self._engine, self._log, self._budget = config, engine, log, budget
+        self._config, self._engine, self._log = config, engine, log
+        self._limits = (max_usd, budget.tokens)
+        self._price = find_price(config)
         self._sampling = Sampling(
             config.max_tokens,
             config.temperature,
@@ -263,7 +278,7 @@ class Teacher:
         async with self._locks.setdefault(key, asyncio.Lock()), self._gate:
             if recorded_answer := self._log.get(key):
                 return recorded_answer
-            worst = price_tokens(self._config, estimate_tokens(prompt), self._config.max_tokens)
+            worst = price_tokens(self._price, estimate_tokens(prompt), self._config.max_tokens)
             self._reserve(worst)
             try:
                 answer = await self._send(prompt)
@@ -306,11 +321,12 @@ class Teacher:
         tokens_in = generation.usage.tokens_in or estimate_tokens(prompt)
         tokens_out = generation.usage.tokens_out or -(-len(generation.text) // CHARS_PER_TOKEN)
         reason = "stop" if generation.finished else "length"
-        return Answer(generation.text, reason, price_tokens(config, tokens_in, tokens_out))
+        cost = price_tokens(self._price, tokens_in, tokens_out, generation.usage.tokens_cached)
+        return Answer(generation.text, reason, cost)
 
     def _reserve(self, worst: TeacherCost) -> None:
         total = self._log.spent + self._reserved + worst
-        for limit, amount in ((self._budget.usd, total.usd), (self._budget.tokens, total.tokens)):
+        for limit, amount in zip(self._limits, (total.usd, total.tokens), strict=True):
             if limit is not None and amount > limit:
                 raise OutOfBudget
         self._reserved += worst
@@ -318,6 +334,14 @@ class Teacher:
 
 def describe_teacher(config: TeacherConfig) -> str:
     """Return the model's identity and every setting that can change an answer, as one string."""
+    # A header counts by its name: its value may be a secret, which this text would show.
+    more = {
+        "extra_body": config.extra_body,
+        "extra_headers": sorted(config.extra_headers),
+        "chat_template_kwargs": config.chat_template_kwargs,
+    }
+    set_fields = {name: value for name, value in more.items() if value}
+    further = f":{json.dumps(set_fields, sort_keys=True)}" if set_fields else ""
     answer_settings = {
         "max_tokens",
         "temperature",
@@ -327,7 +351,7 @@ def describe_teacher(config: TeacherConfig) -> str:
         "max_model_len",
         "revision",
     }
-    return f"{resolve(config).identity}:{config.model_dump_json(include=answer_settings)}"
+    return f"{resolve(config).identity}:{config.model_dump_json(include=answer_settings)}{further}"
 
 
 def _make_teacher_engine(config: TeacherConfig) -> Engine:
@@ -346,14 +370,22 @@ def _make_teacher_engine(config: TeacherConfig) -> Engine:
 
 @asynccontextmanager
 async def open_teacher(
-    config: TeacherConfig, log: AnswerLog, budget: TeacherBudget, json_schema: str | None = None
+    config: TeacherConfig,
+    log: AnswerLog,
+    budget: TeacherBudget,
+    json_schema: str | None = None,
+    max_usd: float | None = None,
 ) -> AsyncIterator[Teacher]:
     """Yield a teacher, and close its engine at the end if it was started.
 
-    json_schema: as for `Teacher`.
+    json_schema, max_usd: as for `Teacher`. Raises ConfigError for a limit without a price.
     """
+    if max_usd is not None and config.price is None:
+        raise ConfigError(
+            f"max_usd is {max_usd:g}, which needs a price: set price of {config.model}"
+        )
     engine = _make_teacher_engine(config)
-    teacher = Teacher(config, engine, log, budget, json_schema)
+    teacher = Teacher(config, engine, log, budget, json_schema, max_usd)
     try:
         yield teacher
     finally:

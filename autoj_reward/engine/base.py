@@ -105,6 +105,9 @@ class Generation:
     """Generated tokens with their alternatives, if an endpoint sent them."""
     ended: str = ""
     """Reason of an end that is neither the model's own nor max_tokens; else empty."""
+    unknown_end: str = ""
+    """Word of an endpoint for an end that nobody knows, if the answer is shorter than the limit.
+    The answer counts as finished if it has a verdict at its slot."""
 
 
 def require_one(generations: list[Generation]) -> Generation:

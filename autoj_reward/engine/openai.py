@@ -14,6 +14,8 @@ of these an endpoint offers.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -37,24 +39,36 @@ from autoj_reward.engine.base import (
 )
 from autoj_reward.engine.endpoint import (
     CONTINUE_PARAMETERS,
-    RESPONSE_FORMAT,
     TEST_MESSAGES,
     Endpoint,
+    EndpointFault,
 )
 from autoj_reward.engine.labels import slot_tokens, trie_probs
+from autoj_reward.engine.refusals import OUTPUT_LIMIT, RESPONSE_FORMAT
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
 from autoj_reward.formats.render import RenderedPrompt, break_control_tokens, broken_up
 from autoj_reward.formats.tokens import PromptTokenizer
+from autoj_reward.logs import LOG
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import Usage
 
 T = TypeVar("T")
 TOP = (20, 5)
 """Numbers of log-probabilities to request: the maximum of OpenAI and vLLM, then that of others."""
+MAX_UNKNOWN_ENDS = 20
+"""Words that are told at most."""
 OK_TOKENS = 16
 """Maximum tokens of the answer to the first request."""
 BEGUN = {"role": "assistant", "content": "The first letters of the alphabet are A, B, C,"}
 """Assistant's message that an endpoint is asked to continue, to test whether it can."""
+GOES_ON_WITH = b"D"
+CUT_OFF = {"role": "assistant", "content": "OK, OK, OK. Elephant, elephant, elephant, eleph"}
+"""Assistant's message that ends within a word."""
+WITHIN_A_TEXT = re.compile(rb"[a-df-np-z,.]")
+"""Beginning of a token that goes on with that message. A new message begins otherwise: with a
+capital, a digit or a mark, or with the words of the old one."""
+LEAST_WITHIN = 0.5
+"""Probability of such tokens together that shows that the message is continued."""
 CHAT, COMPLETIONS = "/chat/completions", "/completions"
 
 
@@ -89,6 +103,7 @@ class OpenAIEngine:
         self.tokens: PromptTokenizer | None = None
         self._top = TOP[0] if config.tokenizer else 0
         self._goes_on = False
+        self._unknown_ends: set[str] = set()
 
     @property
     def problem(self) -> str:
@@ -107,12 +122,13 @@ class OpenAIEngine:
 
     async def start(self) -> None:
         """Create the session and the tokenizer, without any request to the endpoint."""
-        self._endpoint.open()
+        await self._endpoint.open()
         if self.config.tokenizer:
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(self.config.tokenizer)
-            self.tokens = PromptTokenizer(tokenizer, self.wrapper, self.marks)
+            values = self.config.chat_template_kwargs
+            self.tokens = PromptTokenizer(tokenizer, self.wrapper, self.marks, values)
 
     async def contact(self, sampling: Sampling, capabilities: Mapping[str, Any]) -> dict[str, Any]:
         """Find out what the endpoint supports, and return it.
@@ -147,9 +163,19 @@ class OpenAIEngine:
         """
         most = TOP[0] if self._asks_logprobs else 0
         sizes = [self._top] if is_known else [n for n in (*TOP, 0) if n <= most]
+        max_tokens = min(OK_TOKENS, sampling.max_tokens)
         for top in sizes:
             try:
-                has_logprobs, thinks = await self._try(sampling, top)
+                try:
+                    has_logprobs, thinks = await self._try(sampling, top, max_tokens)
+                except ConfigError as error:
+                    if isinstance(error, EndpointFault) or not OUTPUT_LIMIT.search(str(error)):
+                        raise
+                    # The model thinks, and so few tokens do not suffice.
+                    max_tokens = sampling.max_tokens
+                    has_logprobs, thinks = await self._try(sampling, top, max_tokens)
+            except EndpointFault:
+                raise
             except ConfigError:
                 if top == sizes[-1]:
                     raise
@@ -158,14 +184,14 @@ class OpenAIEngine:
                 return thinks
         raise AssertionError("the last size raises or returns")
 
-    async def _try(self, sampling: Sampling, top: int) -> tuple[bool, bool]:
+    async def _try(self, sampling: Sampling, top: int, max_tokens: int) -> tuple[bool, bool]:
         """Return (whether log-probabilities were returned, whether the model thought)."""
         body = self._make_decoding_parameters(sampling) | self._make_logprob_parameters(top)
         if self.tokens is not None:
             body |= {"prompt": self.tokens.written("Say OK."), "max_tokens": 1}
             logprobs, _ = await self._post_first(COMPLETIONS, body, read_top_logprobs)
             return logprobs is not None, False
-        body |= {"messages": TEST_MESSAGES, "max_tokens": min(OK_TOKENS, sampling.max_tokens)}
+        body |= {"messages": TEST_MESSAGES, "max_tokens": max_tokens}
         answer = await self._post_first(CHAT, body, read_whole_generation)
         return bool(answer.tokens), bool(answer.reasoning)
 
@@ -186,27 +212,42 @@ class OpenAIEngine:
     async def _continues(self) -> bool:
         """Return whether the endpoint continues an assistant's message.
 
-        An endpoint that does reads fewer prompt tokens than if it ends the message and begins
-        another. One that ignores the parameters reads as many, and its answer says nothing about
-        the slot.
+        Its text must go on. Where the parameters make no difference to the number of prompt tokens,
+        the endpoint may ignore them and continue all the same, as llama.cpp does: then a text
+        decides that no new message begins with.
         """
         if not self._top:
             return False
-        body = {"messages": [*TEST_MESSAGES, BEGUN], "max_tokens": 1, "temperature": 0}
-        body |= self._make_logprob_parameters(self._top)
-        try:
-            continued_tokens = await self._count_prompt_tokens(body | CONTINUE_PARAMETERS)
-        except (ConfigError, InputRejected):
-            return False
-        try:
-            ended_tokens = await self._count_prompt_tokens(body)
-        except (ConfigError, InputRejected):
-            return continued_tokens > 0
-        return 0 < continued_tokens < ended_tokens
+        token, _, continued_tokens = await self._begin(BEGUN, CONTINUE_PARAMETERS)
+        new_token, _, ended_tokens = await self._begin(BEGUN)
+        # A new message is asked for by a longer prompt. It may begin like the rest of the old one.
+        is_shorter = 0 < continued_tokens < (ended_tokens or math.inf)
+        if is_shorter and (token != new_token or token.lstrip().startswith(GOES_ON_WITH)):
+            return True
+        _, alternatives, _ = await self._begin(CUT_OFF, CONTINUE_PARAMETERS)
+        within = (logprob for text, logprob in alternatives if WITHIN_A_TEXT.match(text))
+        return sum(map(math.exp, within)) >= LEAST_WITHIN
 
-    async def _count_prompt_tokens(self, body: dict[str, Any]) -> int:
-        _, usage = await self._post_first(CHAT, body, read_next_tokens)
-        return usage.tokens_in
+    async def _begin(
+        self, message: dict[str, str], parameters: Mapping[str, Any] | None = None
+    ) -> tuple[bytes, Alternatives, int]:
+        """Return the first token of the answer to a message that the assistant has begun, its
+        alternatives, and the number of tokens of the prompt.
+
+        They are empty if the endpoint refuses the request.
+        """
+        body = {"messages": [*TEST_MESSAGES, message], "max_tokens": 1, "temperature": 0}
+        body |= self._make_logprob_parameters(self._top) | dict(parameters or {})
+        try:
+            tokens, usage = await self._endpoint.post(
+                CHAT, body, read_next_tokens, self.config.start_s, tiny=True, exact=True
+            )
+        except EndpointFault:
+            raise
+        except (ConfigError, InputRejected):
+            return b"", (), 0
+        token, alternatives = tokens[0] if tokens else (b"", ())
+        return token, alternatives, usage.tokens_in
 
     async def prepare(
         self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
@@ -217,21 +258,40 @@ class OpenAIEngine:
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         body = self._make_decoding_parameters(sampling) | {"max_tokens": sampling.max_tokens}
+        abilities = self.abilities
+        # Where a slot can be forced, an empty text is read there.
+        read_answer = partial(
+            read_generations, limit=sampling.max_tokens, needs_text=not abilities.slots
+        )
         if self.tokens is None:
+            path = CHAT
             body["messages"] = self._make_messages(prepared.prompt)
-            abilities = self.abilities
             if sampling.alternatives and abilities.written and not abilities.slots:
                 body |= self._make_logprob_parameters(self._top)
-            return await self._endpoint.post(CHAT, body, read_generations)
-        body["prompt"] = list(prepared.ids)
-        return await self._endpoint.post(COMPLETIONS, body, read_generations)
+        else:
+            path = COMPLETIONS
+            body["prompt"] = list(prepared.ids)
+        generations = await self._endpoint.post(path, body, read_answer)
+        for generation in generations:
+            if generation.unknown_end:
+                self._tell_unknown_end(path, generation.unknown_end)
+        return generations
+
+    def _tell_unknown_end(self, path: str, word: str) -> None:
+        """Log once that an endpoint ends its texts with a word that nobody knows."""
+        if word not in self._unknown_ends and len(self._unknown_ends) < MAX_UNKNOWN_ENDS:
+            self._unknown_ends.add(word)
+            LOG.warning(
+                "%s ends texts with finish_reason %.40r, which is not known: such a text counts "
+                "as finished if it has a verdict and is shorter than max_tokens",
+                self._endpoint.address(path),
+                word,
+            )
 
     def _make_decoding_parameters(self, sampling: Sampling) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "n": 1,
-        }
+        body: dict[str, Any] = {"temperature": sampling.temperature}
+        if sampling.top_p < 1:  # some endpoints refuse it beside a temperature
+            body["top_p"] = sampling.top_p
         if sampling.seed is not None:
             body["seed"] = sampling.seed
         if sampling.frequency_penalty:  # not every endpoint supports it
@@ -311,7 +371,7 @@ class OpenAIEngine:
             body |= CONTINUE_PARAMETERS | self._make_logprob_parameters(self._top)
             tokens, usage = await prepared.ask_once(
                 (message["content"], steps),
-                lambda: self._endpoint.post(CHAT, body, read_next_tokens),
+                lambda: self._endpoint.post(CHAT, body, read_next_tokens, exact=True),
             )
             if not tokens:
                 raise _NoLogprobs
@@ -331,7 +391,8 @@ class OpenAIEngine:
             **self._make_logprob_parameters(self._top),
         }
         top, usage = await prepared.ask_once(
-            tuple(context), lambda: self._endpoint.post(COMPLETIONS, body, read_top_logprobs)
+            tuple(context),
+            lambda: self._endpoint.post(COMPLETIONS, body, read_top_logprobs, exact=True),
         )
         if top is None:
             raise _NoLogprobs

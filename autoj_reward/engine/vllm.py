@@ -116,7 +116,9 @@ class _VllmModel:
             ) from error
         # Runs before the interpreter exits: later, vLLM's shutdown would fail and log an error.
         self._shut_down = weakref.finalize(self, _shut_down, self._llm)
-        self.tokens = PromptTokenizer(self._llm.get_tokenizer(), self.wrapper, self.marks)
+        self.tokens = PromptTokenizer(
+            self._llm.get_tokenizer(), self.wrapper, self.marks, self.config.chat_template_kwargs
+        )
 
     def arguments(self) -> dict[str, Any]:
         """Return vLLM's engine arguments."""

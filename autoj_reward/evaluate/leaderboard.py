@@ -9,15 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.results import ROWS, load_result, load_rows, path_beside
 from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.files import require_apart, to_json, write_text
-from autoj_reward.io.markup import data_block, esc, num, page, plural, visible
+from autoj_reward.io.files import require_apart, to_plain, write_text
+from autoj_reward.io.markup import data_block, esc, hash_source, num, plural, visible
 
 Titled = tuple[str, str]
 """Title and text."""
@@ -105,7 +107,7 @@ def render_page(
     """
     titles = [f"{result['name']} · {result['task']} · {Path(path).stem}" for path, result in loaded]
     data = [
-        {"title": title, "items": [to_json(item) for item in result_items]}
+        {"title": title, "items": [to_plain(item) for item in result_items]}
         for title, result_items in zip(titles, items, strict=True)
         if result_items
     ]
@@ -117,9 +119,13 @@ def render_page(
     note = (
         f"{plural(rows_left_out, 'judged row')} left out of this page; the files hold all of them."
     )
-    return page(
-        "autoj_reward.evaluate",
-        "leaderboard",
+    folder = files("autoj_reward.evaluate")
+    script = folder.joinpath("leaderboard.js").read_text("utf-8")
+    template = Template(folder.joinpath("leaderboard.html").read_text("utf-8"))
+    return template.substitute(
+        script=script,
+        # No other script runs.
+        script_hash=hash_source(script),
         subtitle=esc(f"{plural(len(loaded), 'result')}; 95 % intervals are bootstrapped."),
         sections="".join(
             _render_section(task, rows, same_rows)

@@ -157,6 +157,15 @@ def _make_response_parts(response: Response, name: str, turn_marks: Turns) -> tu
     return tuple(replace(part, response=True, name=name) for part in parts if part.text)
 
 
+def fold_system(messages: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """Return chat messages with a leading system message put into the first user message."""
+    if len(messages) < 2 or messages[0]["role"] != "system" or messages[1]["role"] != "user":
+        return list(messages)
+    system, user, *rest = messages
+    content = f"{system['content']}\n\n{user['content']}"
+    return [{"role": "user", "content": content}, *rest]
+
+
 def responses_in(prompt: RenderedPrompt) -> dict[str, str]:
     """Return the text of each response in a prompt by its name. Empty ones are not in a prompt."""
     texts: dict[str, str] = {}

@@ -28,6 +28,7 @@ from autoj_reward.formats.render import (
     RenderedPrompt,
     break_control_tokens,
     broken_up,
+    fold_system,
 )
 
 WRAPPERS = Path(__file__).parent / "wrappers"
@@ -59,10 +60,17 @@ class PromptTokenizer(OutputTokenizer):
     With `llama2`, `vicuna` and `none` the ids begin with the tokenizer's BOS, if it adds one.
     """
 
-    def __init__(self, tokenizer: Any, wrapper: str, marks: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        wrapper: str,
+        marks: Sequence[str] = (),
+        template_values: Mapping[str, Any] | None = None,
+    ) -> None:
         """Check the wrapper.
 
         `marks` are the texts around the judge's thinking, special tokens or not.
+        `template_values` are for the chat template, such as `enable_thinking`.
 
         Raises ModelError for `chat` if the tokenizer has no chat template.
         """
@@ -74,6 +82,7 @@ class PromptTokenizer(OutputTokenizer):
             )
         super().__init__(tokenizer, marks)
         self.wrapper = wrapper
+        self._template_values = dict(template_values or {})
         texts = sorted(self._added, key=len, reverse=True)
         self._control_re = (
             re.compile("(" + "|".join(map(re.escape, texts)) + ")") if texts else None
@@ -206,11 +215,17 @@ class PromptTokenizer(OutputTokenizer):
 
     def _fill_chat(self, messages: list[dict[str, str]]) -> str:
         asks = messages[-1]["role"] != "assistant"
+        values = {"add_generation_prompt": asks} | self._template_values
         try:
-            shell: str = self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=asks
-            )
-        except Exception as error:  # a chat template may raise any exception
+            try:
+                shell: str = self.tokenizer.apply_chat_template(messages, tokenize=False, **values)
+            except Exception:  # a chat template may raise any exception
+                folded = fold_system(messages)
+                if folded == messages:
+                    raise
+                # Some templates know no system message.
+                shell = self.tokenizer.apply_chat_template(folded, tokenize=False, **values)
+        except Exception as error:
             problem = f"the chat template refused the judge's messages: {error}"
             turns = [m["role"] for m in messages if m["role"] != "system"]
             if turns in (["user"], ["user", "assistant"]):

@@ -146,8 +146,7 @@ def cannot_write(path: StrPath, error: OSError) -> OutputError:
 
 
 def _format_line(record: Any) -> bytes:
-    plain = record if isinstance(record, dict) else to_json(record)
-    return to_compact_json(plain, finite=True) + b"\n"
+    return to_compact_json(record, finite=True) + b"\n"
 
 
 def _resolve_target(path: StrPath) -> Path:
@@ -250,7 +249,8 @@ def to_plain(value: Any) -> Any:
     """Return a value as plain JSON types: records become dicts, enums their values, tuples lists.
 
     NaN and infinity become null. Array scalars and arrays become numbers and lists. Any other value
-    becomes its text.
+    becomes its text. Lone surrogates stay in the text. They survive in a file because the writers
+    of this module escape everything outside ASCII.
     """
     if isinstance(value, Enum):
         return to_plain(value.value)
@@ -267,43 +267,6 @@ def to_plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return to_plain(value.tolist())
     return str(value)
-
-
-def to_json(record: Any) -> dict[str, Any]:
-    """Return a record (dataclass or mapping) as a dict that `json` can write.
-
-    Lone surrogates stay in the text. They survive in a file because the writers of this module
-    escape everything outside ASCII.
-    """
-    result = to_plain(record)
-    if not isinstance(result, dict):
-        raise TypeError(f"{type(record).__name__} is not a record: pass a dataclass or a mapping")
-    return result
-
-
-def as_json(value: Any) -> Any:
-    """Return a record, or a tuple of records, in a form that `json.dumps` accepts.
-
-    Uses the record's own `record` method if it has one. Otherwise it converts the dataclass without
-    the deep copies of `dataclasses.asdict`, which cost more than the rest of an answer.
-    """
-    kind = type(value)
-    if hasattr(kind, "record"):
-        return value.record()
-    if names := _list_fields(kind):
-        return {name: as_json(getattr(value, name)) for name in names}
-    if kind is tuple and value and _list_fields(type(value[0])):
-        return [as_json(record) for record in value]
-    return value
-
-
-def _list_fields(kind: type) -> tuple[str, ...]:
-    if kind not in _FIELDS:
-        _FIELDS[kind] = tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
-    return _FIELDS[kind]
-
-
-_FIELDS: dict[type, tuple[str, ...]] = {}
 
 
 def to_compact_json(data: Any, *, finite: bool = False) -> bytes:

@@ -10,8 +10,6 @@ import hashlib
 import html
 import re
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
-from string import Template
 
 from autoj_reward.io.files import to_compact_json
 
@@ -20,17 +18,6 @@ from autoj_reward.io.files import to_compact_json
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-
-
-def page(package: str, name: str, **parts: str) -> str:
-    """Return a package's `NAME.html` with the given parts inserted, and its script `NAME.js`.
-
-    The script is allowed by its hash; no other script runs.
-    """
-    folder = files(package)
-    script = folder.joinpath(f"{name}.js").read_text("utf-8")
-    text = Template(folder.joinpath(f"{name}.html").read_text("utf-8"))
-    return text.substitute(parts, script=script, script_hash=hash_source(script))
 
 
 def hash_source(text: str) -> str:

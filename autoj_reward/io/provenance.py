@@ -58,4 +58,10 @@ def as_typed() -> str:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     module = spec.name.removesuffix(".__main__") if spec else "autoj_reward.cli"
     program = ["autoj"] if module == "autoj_reward.cli" else ["python", "-m", module]
-    return shlex.join([*program, *sys.argv[1:]])
+    return shlex.join([*program, *map(_hide_headers, sys.argv[1:])])
+
+
+def _hide_headers(word: str) -> str:
+    """Return a word of a command line without the headers that it sets."""
+    head, key, _ = word.partition("extra_headers")
+    return f"{head}{key}=[hidden]" if key else word

@@ -102,7 +102,6 @@ def judgement_cell(judge: str, judgement: Judgement) -> bytes:
     judge: fingerprint in the row's own column; the bytes hold the judgement's only if it differs.
     """
     record = {name: getattr(judgement, name) for name in STORED_FIELDS}
-    record["readings"] = [reading.record() for reading in judgement.readings]
     record["usage"] = judgement.usage.record()
     if judgement.judge == judge:
         del record["judge"]

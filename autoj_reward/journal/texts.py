@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autoj_reward.conversation import Prompt, Response, Turn
-from autoj_reward.io.files import as_json, text_digest
+from autoj_reward.io.files import text_digest, to_plain
 from autoj_reward.journal.records import (
     SampledResponses,
     digest,
@@ -131,7 +131,7 @@ class Texts:
 
         Their texts are never dropped.
         """
-        record = as_json(sampled)
+        record = to_plain(sampled)
         record["responses"] = [self.keep(text, FOR_GOOD) for text in sampled.responses]
         record["digest"] = digest(query, *sampled.responses)
         return json.dumps(self.keep(query, FOR_GOOD)), json.dumps(record)

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import MAX_CRITIQUES, JudgeConfig
 from autoj_reward.conversation import Context
 from autoj_reward.engine.base import Engine, Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputRejected
@@ -30,10 +30,12 @@ from autoj_reward.formats.slots import Slot
 from autoj_reward.judge.texts import TextWork
 from autoj_reward.judge.thinking import CUT, SplitAnswer, generate_answer, skip_thinking
 from autoj_reward.models import CRITERIA, max_output_tokens
+from autoj_reward.models.price import find_price
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import (
     DIRECT,
     PLANTED_FLAG,
+    RETRIED_FLAG,
     JudgeInput,
     Judgement,
     Outcome,
@@ -46,6 +48,10 @@ MIN_MASS = 0.01
 """Minimum probability on valid labels for a slot to count as answered."""
 NOT_OPENED = "no slot is opened, because the policy wrote a verdict that the judge would repeat"
 """Note in the reason of a judgement whose slot was not opened for the judge."""
+MORE_TEXT = (
+    "raise max_tokens, or switch thinking off by judge.chat_template_kwargs or judge.extra_body"
+)
+"""What a user can do about a judge that only thinks."""
 NOTHING_SAID = SplitAnswer(Generation(""))
 """Output of a judge that was not asked for a critique."""
 
@@ -72,6 +78,7 @@ class GenerativeJudge:
         self.name = name
         self._texts = TextWork()
         self._output_tokens = reserved_tokens(config, fmt)
+        self._price = find_price(config)
         self._seedless = Sampling(
             config.max_tokens,
             config.temperature,
@@ -94,10 +101,12 @@ class GenerativeJudge:
         """
         return await self.engine.contact(self._make_sampling(0), capabilities)
 
-    def _make_sampling(self, sample: int) -> Sampling:
+    def _make_sampling(self, sample: int, attempt: int = 0) -> Sampling:
         if self.config.temperature <= 0:
             return self._seedless
-        return replace(self._seedless, seed=self.config.seed + sample)
+        # Seeds of further attempts lie beyond those of all critiques.
+        seed = self.config.seed + sample + attempt * MAX_CRITIQUES
+        return replace(self._seedless, seed=seed)
 
     async def judge(self, item: JudgeInput) -> Judgement:
         """Rate one response, or compare two in the given order.
@@ -112,10 +121,19 @@ class GenerativeJudge:
         search = PlantSearch(self.format.slots_of(item))
         try:
             judgement = await self._ask_and_read(item, search)
+            found_flags = await self._texts.run(item, self._find_flags, item, search)
+            for attempt in range(1, self.config.attempts):
+                if not self._may_ask_again(judgement, found_flags):
+                    break
+                again = await self._ask_and_read(item, search, attempt)
+                usage = judgement.usage + again.usage
+                judgement = replace(again, usage=usage, flags=(*again.flags, RETRIED_FLAG))
         except InputRejected as error:
             judgement = Judgement(Outcome.INPUT_REJECTED, reason=str(error))
+            found_flags = await self._texts.run(item, self._find_flags, item, search)
         usage = judgement.usage.lasting(time.monotonic() - started)
-        found_flags = await self._texts.run(item, self._find_flags, item, search)
+        if self._price:
+            usage = replace(usage, usd=self._price.usd(usage))
         flag_names = tuple(sorted({*judgement.flags, *found_flags}))
         return replace(judgement, usage=usage, judge=self.name, flags=flag_names)
 
@@ -129,25 +147,41 @@ class GenerativeJudge:
             flag_names |= {planted_flag(place, count) for place in planting}
         return flag_names
 
+    def _may_ask_again(self, judgement: Judgement, found_flags: Collection[str]) -> bool:
+        """Return whether a reply without a verdict may be asked for again.
+
+        Not where the engine reads a forced slot, and not where the reply or a response has a
+        planted verdict: a policy would get another chance by it. found_flags: those of the input.
+        """
+        return (
+            judgement.outcome is Outcome.UNPARSABLE
+            and not self.engine.abilities.slots
+            and PLANTED_FLAG not in judgement.flags
+            and PLANTED_FLAG not in found_flags
+        )
+
     def _render(self, item: JudgeInput) -> RenderedPrompt:
         require_readable(item, self.config.max_text_chars)
         return render(item, self.format)
 
-    async def _ask_and_read(self, item: JudgeInput, search: PlantSearch) -> Judgement:
+    async def _ask_and_read(
+        self, item: JudgeInput, search: PlantSearch, attempt: int = 0
+    ) -> Judgement:
         config = self.config
         prompt = await self._texts.run(item, self._render, item)
         prepared = await self.engine.prepare(prompt, self._output_tokens, config.over_long)
         answer, critique = NOTHING_SAID, config.critique and not item.direct
         marks = self.format.thinking
         if critique:
-            sampling = self._make_sampling(item.sample)
+            sampling = self._make_sampling(item.sample, attempt)
             answer = await generate_answer(
                 self.engine, prepared, sampling, marks, config.thinking_tokens
             )
         else:
             prepared = skip_thinking(self.engine, prepared, marks)
         flag_names: tuple[str, ...] = ("input_truncated",) if prepared.truncated else ()
-        flag_names += () if answer.own.finished else ("output_truncated",)
+        is_ended = answer.own.finished or bool(answer.own.unknown_end)
+        flag_names += () if is_ended else ("output_truncated",)
         flag_names += (CUT,) if answer.cut else ()
         if answer.problem:
             return _abstain(answer, answer.problem, None, answer.own.usage, flag_names)
@@ -360,7 +394,8 @@ def _reject_unfinished(
 
     A verdict that follows its reason is valid only if the judge finished its text.
     """
-    if answer.own.finished or slot.comes_first or isinstance(place, ParseFailure):
+    is_ended = answer.own.finished or bool(answer.own.unknown_end)
+    if is_ended or slot.comes_first or isinstance(place, ParseFailure):
         return place
     reason = "the verdict stands in a text without an end"
     return ParseFailure(reason, len(answer.text), place.planted)
@@ -416,6 +451,11 @@ def _abstain(
 ) -> Judgement:
     generation = answer.own
     outcome = Outcome.UNPARSABLE if generation.finished else Outcome.TRUNCATED
+    if generation.reasoning and not generation.text.strip():
+        reason = (
+            f"content empty, {len(generation.reasoning)} characters of reasoning: {MORE_TEXT}; "
+            f"{reason}"
+        )
     if generation.ended:
         reason += f"; the endpoint ended the text with {generation.ended}"
     elif not generation.finished:

@@ -45,7 +45,8 @@ def load_prompt_tokenizer(spec: JudgeSpec) -> PromptTokenizer | None:
         path, revision=revision, trust_remote_code=config.trust_remote_code
     )
     wrapper = spec.wrapper if isinstance(fmt, JudgeFormat) else fmt.wrapper
-    return PromptTokenizer(tokenizer, wrapper, _get_thinking_marks(fmt))
+    marks = _get_thinking_marks(fmt)
+    return PromptTokenizer(tokenizer, wrapper, marks, config.chat_template_kwargs)
 
 
 def prompt_text(item: JudgeInput, spec: JudgeSpec, tokens: PromptTokenizer | None) -> str:

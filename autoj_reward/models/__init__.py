@@ -18,6 +18,8 @@ from autoj_reward.models.identity import folder_identity, hub_commit
 
 CRITERIA = "criteria"
 """Context field that `judge.criteria` fills."""
+CHAT_FORMAT = "general"
+"""Format of a chat model that is no trained judge."""
 CLOSING_TOKENS = 16
 """Maximum number of tokens to close a thinking block by force."""
 BUILT_IN = ("default", "default-scalar", "smollm2-135m-instruct")
@@ -70,11 +72,17 @@ def known_models() -> dict[str, KnownModel]:
 def format_and_wrapper(config: JudgeConfig) -> tuple[str, str]:
     """Return the judge format and wrapper of a config. `auto` is replaced by the model's entry.
 
-    A model without an entry gets the default judge's format and wrapper.
+    A model without an entry gets the default judge's wrapper and format, and one at an endpoint,
+    which is some chat model, the format for those.
     """
-    entry = known_models().get(config.model) or known_models()["default"]
-    fmt = entry.format if config.format == "auto" else config.format
-    return fmt, entry.wrapper if config.wrapper == "auto" else config.wrapper
+    entry = known_models().get(config.model)
+    default = known_models()["default"]
+    fmt = (entry or default).format
+    if config.format != "auto":
+        fmt = config.format
+    elif entry is None and config.kind == "openai":
+        fmt = CHAT_FORMAT
+    return fmt, (entry or default).wrapper if config.wrapper == "auto" else config.wrapper
 
 
 def policy_wrapper(config: PolicyConfig) -> str:

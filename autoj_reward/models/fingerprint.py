@@ -44,6 +44,11 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: Reso
         "over_long": config.over_long,
     }
     facts |= collect_length_facts(config)
+    # Headers count as the config writes them, so a new value of a variable judges nothing anew.
+    if config.extra_body or config.extra_headers:
+        facts["requests"] = [config.extra_body, config.extra_headers]
+    if config.attempts > 1:
+        facts["attempts"] = config.attempts
     if fmt.thinking:
         facts["thinking_tokens"] = config.thinking_tokens
     if config.criteria:
@@ -69,7 +74,7 @@ def compute_fingerprint(model: str, fmt: str, facts: dict[str, Any]) -> str:
 def engine_facts(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
     """Return facts about an engine that can change its answers: weights, code,
     arithmetic, length."""
-    return {
+    facts = {
         "model": model.identity,
         "engine": config.kind,
         "versions": [_find_version(names) for names in ENGINES.get(config.kind, ())],
@@ -78,6 +83,9 @@ def engine_facts(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
         "length": config.max_model_len,
         "script": config.script,
     }
+    if config.chat_template_kwargs:
+        facts["chat_template_kwargs"] = config.chat_template_kwargs
+    return facts
 
 
 def collect_length_facts(config: JudgeConfig) -> dict[str, Any]:

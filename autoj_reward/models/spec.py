@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,7 @@ from autoj_reward.models import (
 )
 from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.models.fingerprint import fingerprint, scalar_fingerprint
+from autoj_reward.models.price import Spending
 from autoj_reward.models.views import Abilities, Use, distributions_of, views_of
 from autoj_reward.rubric_items import RUBRIC
 from autoj_reward.types import CHECKLIST, GROUP, OF_DISTRIBUTION
@@ -52,6 +53,8 @@ class JudgeSpec:
     """If set, responses are compared by ratings, and such a difference is a tie; see `Compare`."""
     preferred: View | None
     """View that the model's entry names."""
+    spending: Spending | None = field(default=None, compare=False)
+    """Limit on what the run spends. Judges of one run share it."""
 
     @cached_property
     def model(self) -> ResolvedModel:
@@ -171,6 +174,15 @@ class JudgeSpec:
         if self.config.distribution is None and (expected or "expected_rating" in rules):
             changes["distribution"] = True
         return self.with_config(**changes) if changes else self
+
+    def limited(self, max_usd: float | None) -> JudgeSpec:
+        """Return the spec with a limit on what the run spends. Raises ConfigError without a
+        price."""
+        if max_usd is None:
+            return self
+        if self.config.price is None:
+            raise ConfigError(f"max_usd is {max_usd:g}, which needs a price: set judge.price")
+        return replace(self, spending=Spending(max_usd))
 
     def with_config(self, **changes: Any) -> JudgeSpec:
         """Return the spec with changed engine settings. Format and model entry stay as they are."""

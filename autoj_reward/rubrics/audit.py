@@ -15,7 +15,7 @@ from autoj_reward.evaluate.ask import ask_each, resampled
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.files import require_apart, to_json, write_json, write_text
+from autoj_reward.io.files import require_apart, to_plain, write_json, write_text
 from autoj_reward.io.rows import BadRows, Stream, TextRow, look_through, text_rows
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.unused import load_run
@@ -161,7 +161,7 @@ def audit(
             scoring=how,
         )
         summary = _summarize(audits, most)
-        bad_records = [to_json(bad) for bad in bad_rows.first]
+        bad_records = [to_plain(bad) for bad in bad_rows.first]
         result = {"judge": spec.name, "by": how.by, "samples": samples, "most": most}
         result |= {"summary": summary, "cost": cost.fields()}
         result |= {"rows_left_out": bad_rows.count, "left_out": bad_records}
@@ -264,4 +264,5 @@ def _summarize(audits: Sequence[RubricAudit], most: float) -> dict[str, int]:
 
 def _make_record(audit: RubricAudit) -> dict[str, Any]:
     best = audit.best
-    return to_json(audit) | {"best_trivial": best.name if best else None}
+    record: dict[str, Any] = to_plain(audit)
+    return record | {"best_trivial": best.name if best else None}

@@ -36,7 +36,7 @@ from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.claims import judged_by
-from autoj_reward.io.files import require_apart, to_json, write_json, write_jsonl
+from autoj_reward.io.files import require_apart, to_plain, write_json, write_jsonl
 from autoj_reward.io.markup import plural, table
 from autoj_reward.io.rows import (
     KEPT,
@@ -92,16 +92,18 @@ class GenerateConfig(Block):
     rubric: RubricConfig | None = None
     """How the two responses of a pair are scored. null: item by item, or as the judge's format
     can."""
+    max_usd: float | None = Field(None, gt=0)
+    """US dollars, by the writer's `price`, that writing may cost in all runs into one output. null:
+    no limit."""
     budget: TeacherBudget = TeacherBudget()
-    """Limit on what writing may cost. Judging is not counted."""
+    """Limit on the tokens of writing. Judging is not counted."""
 
     @model_validator(mode="after")
     def _validate_settings(self) -> GenerateConfig:
-        has_prices = self.writer is not None and (self.writer.price_in or self.writer.price_out)
-        if self.budget.usd is not None and not has_prices:
+        writer = self.writer or self.judge
+        if self.max_usd is not None and writer.price is None:
             raise ValueError(
-                "budget.usd needs prices: set writer with price_in and price_out, or limit "
-                "budget.tokens"
+                "max_usd needs a price: set that of the writer, or limit budget.tokens"
             )
         if self.rubric and self.rubric.items:
             raise ValueError("rubric.items is for rows without items: leave it out")
@@ -242,7 +244,8 @@ async def _write_all(
             rubrics.append(rubric)
             bar.update()
 
-        teacher_session = open_teacher(writer, log, config.budget, answer_schema(config.max_items))
+        schema = answer_schema(config.max_items)
+        teacher_session = open_teacher(writer, log, config.budget, schema, config.max_usd)
         async with teacher_session as teacher:
 
             async def write(row: RubricRow) -> WrittenRubric:
@@ -278,7 +281,7 @@ def _summarize(results: Sequence[WrittenRubric], bad_rows: BadRows) -> dict[str,
         "duplicates_merged": sum(rubric.merged for rubric in written_rubrics),
         "dropped_rows": dropped_rows,
         "rows_left_out": bad_rows.count,
-        "left_out": [to_json(bad) for bad in bad_rows.first],
+        "left_out": [to_plain(bad) for bad in bad_rows.first],
     }
 
 

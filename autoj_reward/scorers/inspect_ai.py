@@ -16,7 +16,6 @@ from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import TaskState
 
 from autoj_reward.config import JUDGE, FailureBudgetConfig
-from autoj_reward.errors import InputError
 from autoj_reward.trainer.parts import Reward
 from autoj_reward.trainer.prompts import candidate, mappings
 from autoj_reward.trainer.reward import RewardModel
@@ -43,10 +42,7 @@ def judge_scorer() -> Scorer:
     budgets = {JUDGE: FailureBudget(UNLIMITED)}
 
     async def score(state: TaskState, target: Target) -> Score:
-        try:
-            rated_candidate = make_candidate(model, state, target)
-        except InputError as error:  # metadata that no judge can be shown
-            return Score.unscored(explanation=str(error), metadata={REASON: "scoring_failed"})
+        rated_candidate = make_candidate(model, state, target)
         [reward] = await model.rewards([rated_candidate], budgets)
         return make_score(reward, rated_candidate)
 
@@ -54,10 +50,7 @@ def judge_scorer() -> Scorer:
 
 
 def make_candidate(model: RewardModel, state: TaskState, target: Target) -> Candidate:
-    """Return the candidate of a sample: its output, after the messages before that.
-
-    Raises InputError for metadata that no format can show.
-    """
+    """Return the candidate of a sample: its output, after the messages before that."""
     turns = list(state.messages)
     if turns and isinstance(turns[-1], ChatMessageAssistant):
         turns.pop()

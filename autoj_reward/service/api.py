@@ -56,7 +56,7 @@ from autoj_reward.errors import (
     JournalError,
     ReplicaLost,
 )
-from autoj_reward.io.files import as_json, to_compact_json
+from autoj_reward.io.files import to_compact_json
 from autoj_reward.logs import LOG
 from autoj_reward.models.facts import JudgeDescription
 from autoj_reward.models.views import resolve_view
@@ -252,7 +252,7 @@ def make_app(
         ]
         comparisons = await compare_all(questions, judge_items)
         count_comparisons(comparisons, [question.pair for question in questions])
-        return make_response({"comparisons": [as_json(comparison) for comparison in comparisons]})
+        return make_response({"comparisons": [comparison.record() for comparison in comparisons]})
 
     @app.post("/v1/best_of_n", response_model=bodies.BestOfNAnswer)
     async def best_of_n(body: bodies.BestOfNBody) -> Response:
@@ -281,7 +281,7 @@ def make_app(
         count_comparisons(choice.comparisons, pairs)
         return make_response(
             {
-                "selection": as_json(choice.selection),
+                "selection": choice.selection,
                 "judgements": [judgement.record() for judgement in choice.judgements],
             }
         )

@@ -22,7 +22,14 @@ from autoj_reward.models.unused import load_run
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.rows import reward_file
 
-ENGINE_KEYS = ("kind", "base_url", "api_key_env", "tokenizer")
+ENGINE_KEYS = (
+    "kind",
+    "base_url",
+    "api_key_env",
+    "api_key_file",
+    "api_key_command",
+    "tokenizer",
+)
 """Keys of a judge that name its engine."""
 ANSWER_S = 10.0
 """Timeout in seconds of one request for the model's name."""

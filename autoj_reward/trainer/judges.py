@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 
 from autoj_reward.client.client import JudgeClient
@@ -83,7 +84,8 @@ class Judges:
         """
         client = self.clients[JUDGE]
         old = self.specs[JUDGE]
-        new = reward_judges(config)[JUDGE]
+        # What was spent on the old judge counts.
+        new = replace(reward_judges(config)[JUDGE], spending=old.spending)
         await client.update(new)
         try:
             views = await self._find_views(JUDGE, client)

@@ -17,6 +17,7 @@ from autoj_reward.config import AUDIT, JUDGE, RewardConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.models.calibration import JudgeCalibration, load_calibration
+from autoj_reward.models.price import Spending
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.types import Candidate, Judgement, Outcome
 
@@ -99,6 +100,7 @@ def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
     resolved.
     """
     specs = {}
+    spending = _limit_spending(config)
     for name, judged_config in config.judged.items():
         spec = judge_spec(judged_config.judge)
         if not (judged_config.scoring or spec.rates):
@@ -107,7 +109,19 @@ def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
             specs[name] = spec.that_scores(judged_config.scoring, f"{config.key_of(name)}.")
         else:
             specs[name] = spec.that_reads(judged_config.view, "reward")
+        specs[name] = replace(specs[name], spending=spending)
     return specs
+
+
+def _limit_spending(config: RewardConfig) -> Spending | None:
+    """Return the limit that all judges of a reward share. Raises ConfigError without a price."""
+    if config.max_usd is None:
+        return None
+    judged = config.judged.values()
+    # A service counts dollars by the price that its own config names.
+    if not any(one.service or one.judge.price is not None for one in judged):
+        raise ConfigError(f"max_usd is {config.max_usd:g}, which needs a price: set judge.price")
+    return Spending(config.max_usd)
 
 
 def _explain_missing_ratings(spec: JudgeSpec, key: str) -> str:

@@ -62,6 +62,8 @@ class Beside(NamedTuple):
 
     context: Context = EMPTY_CONTEXT
     rubric: tuple[RubricItem, ...] = ()
+    unusable: str = ""
+    """Why a row's columns cannot be read, which costs that row alone. Empty if they can."""
 
 
 NOTHING = Beside()
@@ -103,6 +105,7 @@ def candidate(
     except InputError as error:
         # Equal prompts stay one group; no judge sees this text.
         read_prompt, reason = Prompt(show(prompt)), f"prompt: {error}"
+    reason = reason or beside.unusable
     return Candidate(
         read_prompt, response, context=beside.context, unusable=reason, rubric=beside.rubric
     )
@@ -277,9 +280,16 @@ class ContextFields:
 
         Null, NaN and blank values count as missing. reference: the framework's name of its
         reference answer (such as `label`), used if the row has no `reference` and `columns` does
-        not name one. For functions, lists and mappings become JSON. Raises InputError for a number
-        that is not finite, and for a judge's field that is neither text nor a number.
+        not name one. For functions, lists and mappings become JSON. A number that is not finite, a
+        judge's field that is neither text nor a number, and malformed rubric items make the row
+        unusable.
         """
+        try:
+            return self._read(row, reference)
+        except InputError as error:
+            return Beside(unusable=str(error))
+
+    def _read(self, row: Mapping[str, Any], reference: str | None) -> Beside:
         texts: dict[str, str] = {}
         rubric: tuple[RubricItem, ...] = ()
         for context_column in self.asked:

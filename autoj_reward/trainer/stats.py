@@ -18,7 +18,7 @@ from autoj_reward.questions.rubric import ABSTAINED, MET, TAG
 from autoj_reward.questions.tie_break import count_tied_pairs
 from autoj_reward.trainer.audit import AUDIT_METRICS
 from autoj_reward.trainer.parts import Parts, Reward
-from autoj_reward.types import Candidate, GroupKey, Outcome, group_key
+from autoj_reward.types import RETRIED_FLAG, Candidate, GroupKey, Outcome, group_key
 
 RELATIVE_SLOTS = STANDARD_ERROR, ORDER_SPREAD, POSITION_CORRELATION
 """Slots of a response that was judged beside others."""
@@ -40,6 +40,9 @@ def batch_metrics(
     - `judge/response_characters`: mean length of the responses.
     - `judge/vote_spread`: standard deviation of the ratings of a response's critiques, mean over
       responses with several; with `judge.critiques` above 1.
+    - `judge/usd`: mean US dollars of a judgement; with `judge.price`.
+    - `judge/retried`: share of the judgements whose judge was asked more than once; with
+      `judge.attempts` above 1.
     - `judge/standard_error`, `judge/order_spread`, `judge/position_correlation`: means over the
       responses, with `relative`; see `Ranking`.
     - `rubric/met`, `rubric/abstained`: mean share that holds of the items with positive points, and
@@ -77,6 +80,11 @@ def batch_metrics(
         "judge/queued_seconds": _mean([j.usage.queued_s for j in judgements]),
         "judge/response_characters": _mean([float(len(c.response.text)) for c in candidates]),
     }
+    if config.judge.price is not None:
+        figures["judge/usd"] = _mean([judgement.usage.usd for judgement in judgements])
+    if config.judge.attempts > 1:
+        shares = [float(RETRIED_FLAG in judgement.flags) for judgement in judgements]
+        figures["judge/retried"] = _mean(shares)
     for name, slot in _slots_by_metric(config).items():
         readings = [judgement.reading(slot) for judgement in judgements]
         figures[name] = _mean([r.value for r in readings if r and r.value is not None])

@@ -12,14 +12,12 @@ as plain text.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from autoj_reward.config import Vote
 from autoj_reward.errors import InputError
-from autoj_reward.io.files import to_plain
 from autoj_reward.io.markup import visible
 from autoj_reward.journal.reading import Entry
 from autoj_reward.questions.rank import Ranking
@@ -283,11 +281,6 @@ class Answers:
 
     def _read_view(self, parameters: Parameters) -> int:
         return VIEWS.index(_read_choice(parameters, "view", VIEWS, "rating"))
-
-
-def as_text(answer: dict[str, Any]) -> str:
-    """Return an answer as ASCII JSON; NaN and infinity become null."""
-    return json.dumps(to_plain(answer), allow_nan=False)
 
 
 def _list_texts(entries: Iterable[Entry]) -> Iterable[str]:

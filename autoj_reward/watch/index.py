@@ -359,7 +359,8 @@ def _restore_judgement(mark: Mark) -> Judgement:
 
 
 def _restore_usage(mark: Mark) -> Usage:
-    return Usage(mark.tokens_in, mark.tokens_cached, mark.tokens_out, mark.latency_s, mark.queued_s)
+    tokens = mark.tokens_in, mark.tokens_cached, mark.tokens_out
+    return Usage(*tokens, mark.latency_s, mark.queued_s, mark.usd)
 
 
 def _average(values: Iterable[float | None]) -> float | None:

@@ -111,6 +111,7 @@ function showTiles(run, view) {
     ["tokens written", count(cost.tokens_out), cost.tokens_out && seconds ? `${rate(cost.tokens_out / seconds)} a second` : ""],
     ["tokens read", count(cost.tokens_in), cost.tokens_in ? `${percent(cost.tokens_cached / cost.tokens_in)} from the prefix cache` : ""],
   );
+  if (cost.usd) tiles.push(["US dollars", num(cost.usd, 2), "by the price of the judge's tokens"]);
   if (journal) tiles.push(["time of a judgement", known(journal.latency_s) ? `${num(journal.latency_s)} s` : DASH, known(journal.queued_s) ? `mean, after ${num(journal.queued_s)} s in the queue` : ""]);
   tiles.push(["flags raised", count(Object.values(statistics.flags).reduce((a, b) => a + b, 0)), named(statistics.flags) || "none"]);
   byId("tiles").replaceChildren(
@@ -156,6 +157,7 @@ function throughputRows(statistics, summary) {
     ["of these from the prefix cache", num(usage.tokens_cached, 0)],
     ["prefix cache hit rate", percent(statistics.cache_hit_rate)],
     ["tokens written", num(usage.tokens_out, 0)],
+    ...(usage.usd ? [["US dollars", num(usage.usd, 4)]] : []),
     ["judgements a second", rate(summary.judgements_per_second)],
     ["tokens written a second", rate(summary.output_tokens_per_second)],
     ["judgements read from the journal", num(summary.reused, 0)],

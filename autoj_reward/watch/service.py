@@ -18,11 +18,12 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from autoj_reward.errors import InputError
+from autoj_reward.io.files import to_compact_json
 from autoj_reward.logs import LOG
 from autoj_reward.service.gateway import Guard, Limits
 from autoj_reward.service.metrics import Metrics
 from autoj_reward.service.serve import listen, make_server
-from autoj_reward.watch.answers import Answers, as_text
+from autoj_reward.watch.answers import Answers
 from autoj_reward.watch.page import document, headers
 from autoj_reward.watch.run import Run
 
@@ -93,8 +94,10 @@ def page_app(run: Run, token: str) -> Guard:
         try:
             answer = answers.answer(name, dict(request.query_params))
         except InputError as error:
-            return Response(as_text({"detail": str(error)}), 422, media_type="application/json")
+            refusal = to_compact_json({"detail": str(error)})
+            return Response(refusal, 422, media_type="application/json")
         plain = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-        return Response(as_text(answer), headers=plain, media_type="application/json")
+        body = to_compact_json(answer, finite=True)
+        return Response(body, headers=plain, media_type="application/json")
 
     return Guard(app, token, Metrics(), Limits(requests=REQUESTS), public=("/",))

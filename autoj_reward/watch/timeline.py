@@ -64,6 +64,7 @@ class Mark(NamedTuple):
     tokens_out: int
     latency_s: float
     queued_s: float
+    usd: float = 0.0
 
 
 def mark_of(entry: Entry) -> Mark:
@@ -94,6 +95,7 @@ def mark_of(entry: Entry) -> Mark:
         usage.tokens_out,
         usage.latency_s,
         usage.queued_s,
+        usage.usd,
     )
 
 
@@ -204,6 +206,7 @@ class Timeline:
     tokens_cached: int = 0
     latency_s: float = 0.0
     queued_s: float = 0.0
+    usd: float = 0.0
     first: float = math.inf
     """Time of the first judgement."""
     last: float = -math.inf
@@ -223,6 +226,7 @@ class Timeline:
         self.tokens_cached += sign * mark.tokens_cached
         self.latency_s += sign * mark.latency_s
         self.queued_s += sign * mark.queued_s
+        self.usd += sign * mark.usd
         self.first, self.last = min(self.first, mark.at), max(self.last, mark.at)
         if mark.at > self.last - 2 * NOW_S:
             self._lately[int(mark.at)] += sign
@@ -247,6 +251,7 @@ class Timeline:
             "tokens_in": self.tokens_in,
             "tokens_cached": self.tokens_cached,
             "tokens_out": self.whole.tokens_out,
+            "usd": self.usd,
             "latency_s": self.latency_s / judged if judged else None,
             "queued_s": self.queued_s / judged if judged else None,
             "first": self.first if judged else None,

@@ -23,7 +23,7 @@ from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import BadRow, JudgeInput
 from experiments.compare.checkers import grade_response, read_checkable
-from rollouts.best_of_n.sampling import sample_missing
+from rollouts.best_of_n.sampling import Sampler
 
 Values = Sequence[float | None]
 """Number that a rater gives to every response or row; None where it abstained."""
@@ -163,8 +163,8 @@ async def sample_queries(
     cluster = Cluster()
     try:
         with tqdm(total=len(queries) * policy.n, desc="sampling", unit="response") as bar:
-            prompts = map(Prompt, queries)
-            failed = await sample_missing(prompts, policy, journal, bar.update, cluster)
+            sampler = Sampler(policy, journal, cluster, bar.update)
+            failed = await sampler.sample_all(map(Prompt, queries))
     finally:
         cluster.close()
     name = policy_name(policy)

@@ -7,42 +7,44 @@ a crash. Results: selections.jsonl, judgements.jsonl, summary.json, report.html 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import shlex
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import yaml
 from tqdm import tqdm
 
 from autoj_reward.client.judging import bar_position, progress_bar, value_name
-from autoj_reward.config import BestOfNConfig, PolicyConfig
+from autoj_reward.config import BestOfNConfig
 from autoj_reward.conversation import Prompt
-from autoj_reward.errors import InputError, from_extras
+from autoj_reward.errors import ConfigError, InputError, from_extras
+from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
 from autoj_reward.io.rows import BadRows, QueryRow, Stream, look_through
 from autoj_reward.io.track import tracking
 from autoj_reward.journal import Journal
+from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.unused import load_run
+from autoj_reward.models.views import resolve_view
 from autoj_reward.processes import relaxed_gc
+from autoj_reward.questions.choose import critique_view
+from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import Judgement
-from rollouts.best_of_n import stages
+from rollouts.best_of_n.choices import ByRanking, ByRubric, ByView, Choice
 from rollouts.best_of_n.report import FIGURES, Gathered, write_figures
 from rollouts.best_of_n.results import RESULTS, GroupResult, open_result_files
-from rollouts.best_of_n.sampling import (
-    JobSchedule,
-    Sampled,
-    Sampler,
-    make_journal_sampler,
-    recorded_samples,
-    sample_missing,
-)
+from rollouts.best_of_n.sampling import JobSchedule, Sampled, Sampler
 from rollouts.best_of_n.shards import run_in_shards
-from rollouts.best_of_n.stages import Counts
+from rollouts.best_of_n.stages import Counts, Job, RowSource, unanswered_queries
 from rollouts.best_of_n.summary import JUDGE_PHASE, JobStatistics, Summary
 
 if TYPE_CHECKING:
@@ -57,6 +59,37 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
     return 0
 
 
+def build_job(config: BestOfNConfig) -> Job:
+    """Build the stages of a job from its config.
+
+    Raises ConfigError or FormatError if the judge cannot do the job.
+    """
+    judge, choice = _build_choice(config)
+    shown_protocol = None if "pairwise" in config.tie_break else "single"
+    if config.scoring:
+        shown_protocol = config.scoring.protocol
+    columns = judge.context_columns(config.columns, shown_protocol, config.rubric)
+    rows = RowSource(config.input, columns, answered=config.policy is None)
+    return Job(rows, config.policy, judge, choice, config.output)
+
+
+def _build_choice(config: BestOfNConfig) -> tuple[JudgeSpec, Choice]:
+    """Return the judge with the readings that the choice needs, and the choice."""
+    judge = judge_spec(config.judge).limited(config.max_usd)
+    rules = config.tie_break
+    if config.shortlist is not None and isinstance(judge.format, ScalarFormat):
+        raise ConfigError("shortlist saves critiques, and a scalar model writes none: leave it out")
+    if config.relative:
+        judge = judge.that_scores(config.relative)
+        return judge, ByRanking(judge.facts, judge.asks, rules, config.relative)
+    if config.rubric:
+        judge = judge.that_scores(config.rubric)
+        return judge, ByRubric(judge.facts, judge.asks, rules, config.rubric)
+    view = resolve_view(config.view, "choose", judge.facts.preferred)
+    judge = judge.that_reads(critique_view(view, config.shortlist), "choose", rules)
+    return judge, ByView(judge.facts, judge.asks, rules, view, config.shortlist)
+
+
 def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     """Run a job and return its summary.
 
@@ -64,22 +97,23 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     written, is in use by another run, or holds another judge's results.
     """
     require_apart([config.input], [config.journal], config.output)
-    job = stages.resolve_job(config)
-    config = job.config
-    rows, counts = stages.rows_of(job), Counts()
+    job = build_job(config)
+    # Tracker, shards and report get the settings in use.
+    config = config.model_copy(update={"view": job.choice.view, "judge": job.judge.config})
+    rows = job.rows.open()
+    counts = Counts()
     left_out = look_through(rows, strict, partial(counts.expect, job))
-    summary_path, total = config.output / "summary.json", counts.expected(config)
-    scored_by = config.scoring.by if config.scoring else None
+    scored_by = job.choice.scoring.by if job.choice.scoring else None
     claim = judged_by(
         job.judge.name,
-        config.output,
-        summary_path,
+        job.output,
+        job.output / "summary.json",
         command="autoj best-of-n",
-        total=total,
+        total=counts.expected,
         journal=config.journal,
         scored_by=scored_by,
         vote=job.judge.asks.vote,
-        files=[config.output / name for name in (*RESULTS, *FIGURES)],
+        files=[job.output / name for name in (*RESULTS, *FIGURES)],
     )
     with claim, tracking(config.track, str(config.output), config) as reports:
 
@@ -96,58 +130,79 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
             finished_queries = statistics.candidates.queries
             reports.offer(finished_queries, lambda: summarize(statistics).metrics)
 
-        results = Gathered(config, follow)
-        print(f"to watch: autoj watch {shlex.quote(str(config.output))}", file=sys.stderr)
+        results = Gathered(job.choice.view, scored_by, follow)
+        print(f"to watch: autoj watch {shlex.quote(str(job.output))}", file=sys.stderr)
         with relaxed_gc():  # the collector would scan all requests in flight again and again
             if config.ray_data:
-                run_in_shards(job, left_out, counts, results)
+                key = _identify_results(config, job, counts)
+                run_in_shards(job, key, config.ray_data, left_out, counts, results)
             else:
-                asyncio.run(_run_in_this_process(job, rows, left_out, counts, results))
+                with closing(Journal(config.journal or job.output / "journal.sqlite")) as journal:
+                    asyncio.run(_run_in_this_process(job, rows, journal, left_out, counts, results))
         summary = summarize(results.statistics)
-        write_figures(config, summary, results)
+        write_figures(
+            job.output,
+            summary,
+            results,
+            title=f"Best-of-N: {Path(config.input).name}",
+            config_text=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False),
+        )
         reports.send(results.queries, summary.metrics)
     return summary
 
 
+def _identify_results(config: BestOfNConfig, job: Job, counts: Counts) -> str:
+    """Return the SHA-256 of all that determines the results: input, settings, models, version."""
+    places: Any = {"input": True, "output": True, "ray_data": True, "track": True}
+    serving: Any = {"judge": {"serve", "trace"}, "policy": {"serve"}}
+    settings = config.model_dump(mode="json", exclude=places | serving)
+    policy = policy_name(job.policy) if job.policy else None
+    key_parts = [version("autoj-reward"), settings, job.judge.name, policy, counts.rows.hexdigest()]
+    return hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()
+
+
 async def _run_in_this_process(
-    job: stages.Job, rows: Stream[QueryRow], left_out: BadRows, counts: Counts, results: Gathered
+    job: Job,
+    rows: Stream[QueryRow],
+    journal: Journal,
+    left_out: BadRows,
+    counts: Counts,
+    results: Gathered,
 ) -> None:
-    config = job.config
-    cluster = _create_cluster(config)
-    journal = Journal(config.journal or config.output / "journal.sqlite")
+    cluster = _create_cluster(job)
     try:
-        with _show_sampling_bar(config, counts) as advance_sampling:
+        with _show_sampling_bar(job, counts) as advance_sampling:
             schedule = await _schedule_sampling(
-                config, rows, journal, cluster, counts, advance_sampling
+                job, rows, journal, cluster, counts, advance_sampling
             )
-            with counts.phase(JUDGE_PHASE), open_result_files(config.output) as record:
+            with counts.phase(JUDGE_PHASE), open_result_files(job.output) as record:
 
                 def add(group: GroupResult) -> None:
                     record(group)
                     results.add(group)
 
-                with progress_bar(counts.expected(config)) as advance:
+                with progress_bar(counts.expected) as advance:
 
                     def progress(judgement: Judgement, reused: bool) -> None:
                         counts.add(judgement, reused)
                         advance(judgement, reused)
 
-                    arguments = journal, cluster, progress, add, left_out
-                    await stages.judge_rows(job, rows, schedule, *arguments)
+                    opening = job.open_judge(journal, cluster, progress, schedule.early)
+                    async with opening as ask:
+                        await job.judge_rows(rows, schedule, ask, add, left_out)
                 if not results.queries:
                     raise InputError(f"{rows.name}: no query has a response to judge")
     finally:
         if cluster:
             cluster.close()
-        journal.close()
 
 
-def _create_cluster(config: BestOfNConfig) -> Cluster | None:
+def _create_cluster(job: Job) -> Cluster | None:
     """Return the Ray cluster for replicas; None if no model runs on replicas.
 
     Ray is imported only if it is needed, since the import takes a second.
     """
-    if not (config.judge.on_replicas or (config.policy and config.policy.on_replicas)):
+    if not (job.judge.config.on_replicas or (job.policy and job.policy.on_replicas)):
         return None
     with from_extras():
         from autoj_reward.replicas.cluster import Cluster
@@ -155,9 +210,9 @@ def _create_cluster(config: BestOfNConfig) -> Cluster | None:
 
 
 @contextmanager
-def _show_sampling_bar(config: BestOfNConfig, counts: Counts) -> Iterator[Callable[[int], object]]:
+def _show_sampling_bar(job: Job, counts: Counts) -> Iterator[Callable[[int], object]]:
     """Yield a callback that advances a progress bar by a number of sampled responses."""
-    total = counts.unanswered * config.policy.n if config.policy else 0
+    total = counts.unanswered * job.policy.n if job.policy else 0
     place = bar_position()
     with tqdm(
         total=total, desc="sampling", unit="response", disable=not total, position=place
@@ -166,7 +221,7 @@ def _show_sampling_bar(config: BestOfNConfig, counts: Counts) -> Iterator[Callab
 
 
 async def _schedule_sampling(
-    config: BestOfNConfig,
+    job: Job,
     rows: Stream[QueryRow],
     journal: Journal,
     cluster: Cluster | None,
@@ -180,57 +235,51 @@ async def _schedule_sampling(
     down: the judge then starts with the policy, and judges after it. Otherwise all queries are
     sampled here, and the policy is stopped before the judge needs its memory.
     """
-    policy = config.policy
+    if job.policy is None:
+        return JobSchedule()
+    sampler = Sampler(job.policy, journal, cluster, progress)
     with counts.phase("sample"):
-        if policy is None or not counts.unanswered:
-            return JobSchedule(make_journal_sampler(policy, journal, {}))
-        queries = partial(stages.unanswered_queries, rows)
-        missing = any(recorded_samples(policy, journal, query) is None for query in queries())
-        sample_all = partial(sample_missing, queries(), policy, journal, progress, cluster)
-        if missing and cluster and not cluster.has_room(config.judge, policy):
-            return JobSchedule(make_journal_sampler(policy, journal, await sample_all()))
-        if missing and cluster and cluster.shares_cores(config.judge, policy):
-            return _schedule_sampling_first(policy, journal, counts, sample_all)
-        return _schedule_side_by_side(policy, journal, cluster, counts, progress)
+        if not counts.unanswered:
+            return JobSchedule(sampler.read)
+        missing = any(sampler.recorded(query) is None for query in unanswered_queries(rows))
+        if missing and cluster and not cluster.has_room(job.judge.config, job.policy):
+            await sampler.sample_all(unanswered_queries(rows))
+            return JobSchedule(sampler.read)
+        if missing and cluster and cluster.shares_cores(job.judge.config, job.policy):
+            return _schedule_sampling_first(sampler, rows, counts)
+        return _schedule_side_by_side(sampler, counts)
 
 
 def _schedule_sampling_first(
-    policy: PolicyConfig,
-    journal: Journal,
-    counts: Counts,
-    sample_all: Callable[[], Awaitable[Mapping[Prompt, str]]],
+    sampler: Sampler, rows: Stream[QueryRow], counts: Counts
 ) -> JobSchedule:
     """Return the schedule of a policy that has all cores while the judge starts."""
     early = asyncio.Event()
 
-    async def run() -> Mapping[Prompt, str]:
+    async def run() -> None:
         with counts.phase("sample"):
-            return await sample_all()
+            await sampler.sample_all(unanswered_queries(rows))
 
     async def free() -> None:
         await asyncio.shield(running)
 
     async def sample(query: Prompt) -> Sampled:
-        return await make_journal_sampler(policy, journal, await asyncio.shield(running))(query)
+        await asyncio.shield(running)
+        return await sampler.read(query)
 
     running = asyncio.create_task(run())
     early.set()
     return JobSchedule(sample, early, free)
 
 
-def _schedule_side_by_side(
-    policy: PolicyConfig,
-    journal: Journal,
-    cluster: Cluster | None,
-    counts: Counts,
-    progress: Callable[[int], object],
-) -> JobSchedule:
+def _schedule_side_by_side(sampler: Sampler, counts: Counts) -> JobSchedule:
     """Return the schedule of a policy that runs beside the judge.
 
     The policy is stopped after the last query.
     """
-    sampler = Sampler(policy, journal, cluster, progress)
-    started, remaining, stopping = time.monotonic(), counts.unanswered, list[asyncio.Task[None]]()
+    started = time.monotonic()
+    remaining = counts.unanswered
+    stopping = list[asyncio.Task[None]]()
 
     async def sample(query: Prompt) -> Sampled:
         nonlocal remaining

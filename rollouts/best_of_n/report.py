@@ -14,11 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from autoj_reward.config import BestOfNConfig
 from autoj_reward.io.chart import curves
-from autoj_reward.io.files import to_json, write_json, write_text
+from autoj_reward.io.files import to_plain, write_json, write_text
 from autoj_reward.io.markup import num, visible
 from autoj_reward.questions.choose import SHORTLIST_RULE
 from autoj_reward.types import BadRow, Outcome
@@ -119,16 +116,19 @@ class ReportSample:
 class Gathered:
     """Statistics, and the sample for the report, of the queries whose results are written.
 
-    follow: called with the statistics after each query, if given.
+    view, scored_by: as for `JobStatistics`. follow: called with the statistics after each query, if
+    given.
     """
 
     def __init__(
-        self, config: BestOfNConfig, follow: Callable[[JobStatistics], object] | None = None
+        self,
+        view: str,
+        scored_by: str | None = None,
+        follow: Callable[[JobStatistics], object] | None = None,
     ) -> None:
         self._follow = follow
-        scored_by = config.scoring.by if config.scoring else None
-        self.statistics = JobStatistics(config.view, scored_by)
-        self.sample = ReportSample(config.view)
+        self.statistics = JobStatistics(view, scored_by)
+        self.sample = ReportSample(view)
 
     @property
     def queries(self) -> int:
@@ -141,13 +141,12 @@ class Gathered:
             self._follow(self.statistics)
 
 
-def write_figures(config: BestOfNConfig, summary: Summary, results: Gathered) -> None:
+def write_figures(
+    folder: Path, summary: Summary, results: Gathered, *, title: str, config_text: str
+) -> None:
     """Write summary.json, report.html and, where there is a curve, curve.svg."""
-    folder = config.output
-    write_json(folder / "summary.json", to_json(summary))
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
-    title = f"Best-of-N: {Path(config.input).name}"
-    page = render_report(summary, results, title=title, config_text=text)
+    write_json(folder / "summary.json", summary)
+    page = render_report(summary, results, title=title, config_text=config_text)
     write_text(folder / "report.html", page)
     if summary.curve:
         name = f"mean {summary.value_name} of the best of N"
@@ -178,7 +177,7 @@ def render_report(summary: Summary, results: Gathered, *, title: str, config_tex
 def _describe_run(
     summary: Summary, statistics: RunStatistics, title: str, config_text: str
 ) -> dict[str, Any]:
-    figures = run_figures(statistics, to_json(summary), summary.judge)
+    figures = run_figures(statistics, to_plain(summary), summary.judge)
     notices = figures.pop("notices")
     if summary.shortlisted is not None:
         notices.insert(0, _describe_shortlist(summary))

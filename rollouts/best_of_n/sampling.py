@@ -14,6 +14,7 @@ from autoj_reward.config import PolicyConfig
 from autoj_reward.conversation import Prompt, describe_media, messages_of
 from autoj_reward.engine.base import Generation
 from autoj_reward.errors import EngineUnavailable, InputRejected
+from autoj_reward.io.backoff import Backoff
 from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
 
@@ -21,14 +22,23 @@ if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
 
 QUERIES_AT_ONCE = 16
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+"""Seconds between two attempts to sample, before jitter: at first, and at most."""
 Sampled = SampledResponses | str
 """The responses to a query, or the reason why there are none."""
+MISSED = "not there when the policy was asked"
+"""Reason of a query that a source yields only after the policy is done."""
+
+
+async def miss(prompt: Prompt) -> Sampled:
+    """Return that there are no responses, for a job without a policy."""
+    return MISSED
 
 
 class JobSchedule(NamedTuple):
     """Source of a job's responses, and the times at which its judge starts and may judge."""
 
-    sample: Callable[[Prompt], Awaitable[Sampled]]
+    sample: Callable[[Prompt], Awaitable[Sampled]] = miss
     """Returns the policy's responses to a query."""
     early: asyncio.Event | None = None
     """When it is set the judge starts, before its first input. None: it starts with that."""
@@ -59,15 +69,16 @@ class Sampler:
         journal: Journal,
         cluster: Cluster | None,
         progress: Callable[[int], object],
+        failed: Mapping[Prompt, str] | None = None,
     ) -> None:
         """progress: called with the number of further responses; it is negative where a lost
-        replica's responses are sampled again."""
+        replica's responses are sampled again. failed: queries without responses, known before."""
         self._config, self._journal, self._cluster = config, journal, cluster
         self._progress, self._name = progress, policy_name(config)
         self._tasks: dict[Prompt, asyncio.Task[Sampled]] = {}
         self._turns, self._starting = asyncio.Semaphore(QUERIES_AT_ONCE), asyncio.Lock()
         self._policy: Policy | None = None
-        self.failed: dict[Prompt, str] = {}
+        self.failed = dict(failed or {})
         """The queries without responses, with the reason."""
         self.needed = asyncio.Event()
         """Set when the journal lacks a query's responses, just before the policy is opened."""
@@ -77,11 +88,31 @@ class Sampler:
         if prompt in self.failed:
             return self.failed[prompt]
         if (task := self._tasks.get(prompt)) is None:
-            if samples := recorded_samples(self._config, self._journal, prompt):
+            if samples := self.recorded(prompt):
                 self._progress(len(samples.responses))
                 return samples
             task = self._tasks[prompt] = asyncio.create_task(self._sample(prompt))
         return await task
+
+    async def sample_all(self, prompts: Iterable[Prompt]) -> dict[Prompt, str]:
+        """Sample responses to every query, stop the policy, and return the failed queries.
+
+        Queries in the journal are not sampled again, and the policy is loaded only if one is
+        missing.
+        """
+        try:
+            await run_in_order(prompts, self.sample, lambda _: None, QUERIES_AT_ONCE)
+        finally:
+            await self.close()
+        return self.failed
+
+    async def read(self, prompt: Prompt) -> Sampled:
+        """Return the responses to a query that the journal has, without asking the policy."""
+        return self.recorded(prompt) or self.failed.get(prompt, MISSED)
+
+    def recorded(self, prompt: Prompt) -> SampledResponses | None:
+        """Return the responses to a query that the journal has."""
+        return self._journal.get_samples(self._name, encode_prompt(prompt))
 
     async def close(self) -> None:
         """Stop the policy's replicas and free their memory."""
@@ -112,7 +143,8 @@ class Sampler:
 
     async def _ask(self, policy: Policy, prompt: Prompt) -> Sampled:
         deadline_s = self._config.serve.deadline_s
-        deadline, pause = time.monotonic() + deadline_s, 0.5
+        deadline = time.monotonic() + deadline_s
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             generations: dict[int, Generation] = {}
             try:
@@ -126,10 +158,10 @@ class Sampler:
                 return f"the policy gave no answer within {deadline_s:g} s"
             except EngineUnavailable as error:
                 self._progress(-len(generations))
-                if time.monotonic() + pause > deadline:
+                pause_s = backoff.next_s()
+                if time.monotonic() + pause_s > deadline:
                     return str(error)
-            await asyncio.sleep(pause)
-            pause = min(10.0, pause * 2)
+                await asyncio.sleep(pause_s)
 
     async def _draw(
         self, policy: Policy, prompt: Prompt, generations: dict[int, Generation]
@@ -153,48 +185,6 @@ async def open_policy(config: PolicyConfig, cluster: Cluster | None) -> Policy:
     assert cluster is not None  # it is made for such a policy
     cluster.start()
     return await asyncio.to_thread(cluster.deploy_policy, config)
-
-
-async def sample_missing(
-    queries: Iterable[Prompt],
-    config: PolicyConfig,
-    journal: Journal,
-    progress: Callable[[int], object],
-    cluster: Cluster | None,
-) -> dict[Prompt, str]:
-    """Sample responses to every query into the journal; return the failed queries with the reason.
-
-    Queries in the journal are not sampled again, and the policy is loaded only if one is missing.
-    progress: as for `Sampler`.
-    """
-    sampler = Sampler(config, journal, cluster, progress)
-    try:
-        await run_in_order(queries, sampler.sample, lambda _: None, QUERIES_AT_ONCE)
-    finally:
-        await sampler.close()
-    return sampler.failed
-
-
-def recorded_samples(
-    config: PolicyConfig, journal: Journal, prompt: Prompt
-) -> SampledResponses | None:
-    """Return the responses to a query that the journal has."""
-    return journal.get_samples(policy_name(config), encode_prompt(prompt))
-
-
-def make_journal_sampler(
-    config: PolicyConfig | None, journal: Journal, unanswered: Mapping[Prompt, str]
-) -> Callable[[Prompt], Awaitable[Sampled]]:
-    """Return a function that gives the responses that the journal has.
-
-    unanswered: queries that the policy did not answer, with the reason.
-    """
-
-    async def sample(prompt: Prompt) -> Sampled:
-        samples = recorded_samples(config, journal, prompt) if config else None
-        return samples or unanswered.get(prompt, "not there when the policy was asked")
-
-    return sample
 
 
 def encode_prompt(prompt: Prompt) -> str:

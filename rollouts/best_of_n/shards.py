@@ -10,7 +10,6 @@ again; an unfinished one resumes from its journal.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import pickle
 import shutil
@@ -18,14 +17,13 @@ import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from autoj_reward.config import BestOfNConfig
+from autoj_reward.config import RayDataConfig
 from autoj_reward.conversation import Prompt
 from autoj_reward.errors import ConfigError, InputError, OutputError, from_extras
 from autoj_reward.io.files import cannot_write, filling, write_json
@@ -33,13 +31,11 @@ from autoj_reward.io.rows import BadRows
 from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
 from autoj_reward.processes import relaxed_gc
-from autoj_reward.replicas.replica import policy_name
 from autoj_reward.types import BadRow, Usage
-from rollouts.best_of_n import stages
 from rollouts.best_of_n.report import Gathered
 from rollouts.best_of_n.results import RESULTS, GroupResult, open_joined_results, open_result_files
-from rollouts.best_of_n.sampling import JobSchedule, make_journal_sampler, sample_missing
-from rollouts.best_of_n.stages import Counts, Job
+from rollouts.best_of_n.sampling import JobSchedule, Sampler
+from rollouts.best_of_n.stages import Counts, Job, unanswered_queries
 from rollouts.best_of_n.summary import JUDGE_PHASE
 
 if TYPE_CHECKING:
@@ -47,7 +43,7 @@ if TYPE_CHECKING:
 
 SHARDS = "shards"
 KNOWN = {
-    *(f"autoj_reward.{name}" for name in ("types", "context", "conversation", "io.rows")),
+    *(f"autoj_reward.{name}" for name in ("types", "conversation", "io.rows")),
     *(f"autoj_reward.questions.{name}" for name in ("choose", "rank", "rubric")),
     "autoj_reward.rubric_items",
     "rollouts.best_of_n.results",
@@ -135,24 +131,29 @@ class Records(pickle.Unpickler):
 
 
 async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[Prompt, str]:
-    """Sample responses to the shard's queries without any; see `sample_missing`."""
-    policy = job.config.policy
-    assert policy is not None
-    with _open_journal(job.config, shard) as journal:
-        queries = stages.unanswered_queries(stages.rows_of(job).part(shard.first, shard.last))
-        return await sample_missing(queries, policy, journal, lambda _: None, cluster)
+    """Sample responses to the shard's queries without any; return the failed queries."""
+    assert job.policy is not None
+    with _open_journal(shard, job.output) as journal:
+        sampler = Sampler(job.policy, journal, cluster, lambda _: None)
+        rows = job.rows.open().part(shard.first, shard.last)
+        return await sampler.sample_all(unanswered_queries(rows))
 
 
 async def judge_shard(
-    job: Job, shard: Shard, unanswered: Mapping[Prompt, str], cluster: Cluster
+    job: Job, shard: Shard, unanswered: Mapping[Prompt, str], cluster: Cluster | None
 ) -> None:
     """Judge the shard's candidates, select, and write the part."""
-    config = job.config
-    counts, left_out, lines = Counts(), BadRows(), list[str]()
+    counts = Counts()
+    left_out = BadRows()
+    lines = list[str]()
 
-    with _place_part(shard, config.output) as folder, _open_journal(config, shard) as journal:
-        rows = stages.rows_of(job).part(shard.first, shard.last)
-        schedule = JobSchedule(make_journal_sampler(config.policy, journal, unanswered))
+    with _place_part(shard, job.output) as folder, _open_journal(shard, job.output) as journal:
+        rows = job.rows.open().part(shard.first, shard.last)
+        schedule = JobSchedule()
+        if job.policy:
+            # The stage before has asked the policy.
+            sampler = Sampler(job.policy, journal, cluster, lambda _: None, unanswered)
+            schedule = JobSchedule(sampler.read)
         queries = judgements = 0
         with open_result_files(folder) as record, filling(folder / "groups.pickle") as group_file:
 
@@ -162,14 +163,15 @@ async def judge_shard(
                 group_file.add(pickle.dumps(group))
                 queries, judgements = queries + 1, judgements + len(group.candidates)
 
-            arguments = rows, schedule, journal, cluster, counts.add, add, left_out, lines.append
-            await stages.judge_rows(job, *arguments)
+            opening = job.open_judge(journal, cluster, counts.add, say=lines.append)
+            async with opening as ask:
+                await job.judge_rows(rows, schedule, ask, add, left_out)
         rest = counts.reused, counts.new, counts.usage, counts.unavailable, left_out, "".join(lines)
         write_json(folder / "part.json", ShardPart(shard, queries, judgements, *rest))
 
 
-def _open_journal(config: BestOfNConfig, shard: Shard) -> closing[Journal]:
-    return closing(Journal(shard.folder(config.output) / "journal.sqlite"))
+def _open_journal(shard: Shard, output: Path) -> closing[Journal]:
+    return closing(Journal(shard.folder(output) / "journal.sqlite"))
 
 
 @contextmanager
@@ -201,73 +203,64 @@ ShardTask = tuple[Shard, dict[Prompt, str]]
 
 def run_in_shards(
     job: Job,
+    key: str,
+    settings: RayDataConfig,
     left_out: BadRows,
     counts: Counts,
     results: Gathered,
 ) -> None:
     """Run every shard that has no part yet, and join the parts in `results`, in the input's order.
 
+    key: as in `Shard`.
     Raises InputError if no query has a response, ConfigError for an output in other shards.
     """
-    config = job.config
-    shards = split_into_shards(job, counts, counts.queries + left_out.count)
-    _require_same(config)
-    missing = [shard for shard in shards if not _is_final(shard, config.output)]
+    shards = split_into_shards(counts.queries + left_out.count, settings.shards, key)
+    _require_same(settings.shards, job.output)
+    missing = [shard for shard in shards if not _is_final(shard, job.output)]
     of_this_run = {shard.number for shard in missing}
+    sampling = counts.unanswered > 0
     parts = []
     announced_line = ""
     with (
         counts.phase(JUDGE_PHASE),
-        open_joined_results(config.output) as join,
-        closing(_run_stages(job, missing, counts.unanswered > 0)) as finished_shards,
+        open_joined_results(job.output) as join,
+        closing(_run_stages(job, missing, sampling, settings.concurrency)) as finished_shards,
     ):
         for shard in tqdm(shards, desc="judging", unit="shard"):
             if shard.number in of_this_run:
                 next(finished_shards)
-            if (part := part_of(shard, config.output)) is None:
-                where = shard.part(config.output)
+            if (part := part_of(shard, job.output)) is None:
+                where = shard.part(job.output)
                 raise OutputError(f"{where} is gone or another's: start the same command again")
-            join(shard.part(config.output))
-            for group in groups_of(shard, config.output):
+            join(shard.part(job.output))
+            for group in groups_of(shard, job.output):
                 results.add(group)
-            _add_counts(part, counts, left_out, config.input, shard.number in of_this_run)
+            _add_counts(part, counts, left_out, job.rows.place, shard.number in of_this_run)
             if shard.number in of_this_run and part.used and not announced_line:
                 announced_line = part.used
                 announce(announced_line)
             parts.append(part)
         if not results.queries:
-            raise InputError(f"{config.input}: no query has a response to judge")
-    write_json(config.output / "manifest.json", _make_manifest(parts))
+            raise InputError(f"{job.rows.place}: no query has a response to judge")
+    write_json(job.output / "manifest.json", _make_manifest(parts))
 
 
-def split_into_shards(job: Job, counts: Counts, rows: int) -> list[Shard]:
+def split_into_shards(rows: int, shard_count: int, key: str) -> list[Shard]:
     """Split `rows` input rows into shards of nearly equal size, none of them empty."""
-    config = job.config
-    assert config.ray_data is not None
-    shard_count = config.ray_data.shards
-    policy = policy_name(config.policy) if config.policy else None
-    places: Any = {"input": True, "output": True, "ray_data": True, "track": True}
-    serving: Any = {"judge": {"serve", "trace"}, "policy": {"serve"}}
-    settings = config.model_dump(mode="json", exclude=places | serving)
-    key_parts = [version("autoj-reward"), settings, job.judge.name, policy, counts.rows.hexdigest()]
-    text = json.dumps(key_parts, sort_keys=True)
-    key = hashlib.sha256(text.encode()).hexdigest()
     bounds = [rows * n // shard_count for n in range(shard_count + 1)]
     pairs = [(first, last) for first, last in pairwise(bounds) if first < last]
     return [Shard(number, *pair, key) for number, pair in enumerate(pairs)]
 
 
-def _require_same(config: BestOfNConfig) -> None:
+def _require_same(shard_count: int, output: Path) -> None:
     """Raise ConfigError if the output has another number of shards: journals go by shard."""
-    assert config.ray_data is not None
-    plan = config.output / SHARDS / "plan.json"
-    shard_count = config.ray_data.shards
+    plan = output / SHARDS / "plan.json"
     recorded_count = (
         json.loads(plan.read_text(encoding="utf-8"))["shards"] if plan.is_file() else shard_count
     )
     if recorded_count != shard_count:
         raise ConfigError(
-            f"{config.output} is in {recorded_count} shards, and ray_data.shards is {shard_count}: "
+            f"{output} is in {recorded_count} shards, and ray_data.shards is {shard_count}: "
             f"set it to {recorded_count}, or name another output"
         )
     write_json(plan, {"shards": shard_count})
@@ -283,7 +276,7 @@ def _is_final(shard: Shard, output: Path) -> bool:
     return False
 
 
-def _run_stages(job: Job, shards: Sequence[Shard], sampling: bool) -> Generator[None]:
+def _run_stages(job: Job, shards: Sequence[Shard], sampling: bool, workers: int) -> Generator[None]:
     """Run the stages of the shards; yield as each shard is done, in order."""
     if not shards:
         return
@@ -291,30 +284,20 @@ def _run_stages(job: Job, shards: Sequence[Shard], sampling: bool) -> Generator[
         from autoj_reward.replicas.cluster import Cluster
         from autoj_reward.replicas.pipeline import Deployed, run_stages
 
-    config = job.config
-    assert config.ray_data is not None
-    workers, cluster = config.ray_data.concurrency, Cluster()
-    policy = config.policy if sampling else None
+    cluster = Cluster()
+    policy = job.policy if sampling else None
     try:
         cluster.start()
-        cluster.require_room(config.judge, policy)
-        judge = config.judge.on_replicas and cluster.deploy_judge(job.judge).shared(workers)
+        cluster.require_room(job.judge.config, policy)
+        judge = job.judge.config.on_replicas and cluster.deploy_judge(job.judge).shared(workers)
         policy_replicas = policy and policy.on_replicas and cluster.deploy_policy(policy)
-        stage_arguments = _make_absolute(job), Deployed(judge or None, policy_replicas or None)
+        stage_arguments = job.absolute(), Deployed(judge or None, policy_replicas or None)
         stage_classes: list[Any] = [SamplingStage, JudgingStage] if policy else [JudgingStage]
         items: list[ShardTask] = [(shard, {}) for shard in shards]
         for _ in run_stages(items, stage_classes, stage_arguments, workers):
             yield
     finally:
         cluster.close()
-
-
-def _make_absolute(job: Job) -> Job:
-    """Return the job with absolute paths, for processes in another working directory."""
-    config = job.config
-    source, output = Path(config.input), config.output.absolute()
-    place = str(source.absolute()) if source.exists() else config.input
-    return replace(job, config=config.model_copy(update={"input": place, "output": output}))
 
 
 class _Stage:
@@ -337,7 +320,7 @@ class JudgingStage(_Stage):
 
     def __call__(self, task: ShardTask) -> Shard:
         shard, unanswered = task
-        if part_of(shard, self._job.config.output) is None:  # else a worker was lost just after it
+        if part_of(shard, self._job.output) is None:  # else a worker was lost just after it
             with relaxed_gc():
                 asyncio.run(judge_shard(self._job, shard, unanswered, self._replicas))
         return shard

@@ -5,41 +5,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoj_reward.client.in_flight import Progress, run_in_order
 from autoj_reward.client.judging import open_ask
-from autoj_reward.config import (
-    BestOfNConfig,
-    RelativeConfig,
-    RubricConfig,
-    Scoring,
-    View,
-)
-from autoj_reward.conversation import Prompt, Response
-from autoj_reward.errors import ConfigError
-from autoj_reward.formats.schema import ScalarFormat
+from autoj_reward.config import PolicyConfig
+from autoj_reward.conversation import ContextColumn, Prompt, Response
 from autoj_reward.io.rows import BadRows, QueryRow, Stream, queries
 from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
-from autoj_reward.models.spec import JudgeSpec, judge_spec
-from autoj_reward.models.views import resolve_view
+from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.questions.ask import Ask
-from autoj_reward.questions.choose import choice_question, critique_view, require_direct
-from autoj_reward.questions.relative import rank_question
-from autoj_reward.questions.rubric import rubric_question
-from autoj_reward.questions.tie_break import choose
-from autoj_reward.types import (
-    BadRow,
-    Candidate,
-    Judgement,
-    Outcome,
-    Selection,
-    Usage,
-)
+from autoj_reward.types import BadRow, Judgement, Outcome, Usage
+from rollouts.best_of_n.choices import Choice, make_candidates
 from rollouts.best_of_n.results import GroupResult
 from rollouts.best_of_n.sampling import JobSchedule
 
@@ -48,189 +30,100 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class RowSource:
+    """The input of a job, and how its rows are read."""
+
+    place: str
+    columns: tuple[ContextColumn, ...]
+    """Context fields that the judge's prompts show."""
+    answered: bool
+    """Whether a row without responses is bad, since no policy can sample them."""
+
+    def open(self) -> Stream[QueryRow]:
+        return queries(self.place, self.columns, self.answered)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """A best-of-N job with its config resolved."""
+    """The stages of a job, built once from its config. Workers of Ray Data get them pickled."""
 
-    config: BestOfNConfig
-    """Config in which `view: auto` is resolved."""
+    rows: RowSource
+    policy: PolicyConfig | None
+    """The policy to sample; None if every row brings its responses."""
     judge: JudgeSpec
-    """The judge, with the readings that this view needs."""
+    """The judge, with the readings that the choice needs."""
+    choice: Choice
+    output: Path
+    """Folder of the results."""
 
-    @property
-    def view(self) -> View:
-        """Return the view that ranks the candidates."""
-        assert self.config.view != "auto"
-        return self.config.view
+    def absolute(self) -> Job:
+        """Return the job with absolute paths, for processes in another working directory."""
+        source = Path(self.rows.place)
+        rows = replace(self.rows, place=str(source.absolute())) if source.exists() else self.rows
+        return replace(self, rows=rows, output=self.output.absolute())
 
+    def open_judge(
+        self,
+        journal: Journal,
+        cluster: Cluster | None,
+        progress: Progress,
+        early: asyncio.Event | None = None,
+        say: Callable[[str], object] = announce,
+    ) -> AbstractAsyncContextManager[Ask]:
+        """Open the judge, with the checks that the choice needs; see `open_ask`."""
+        scoring = self.choice.scoring
+        return open_ask(
+            self.judge,
+            journal,
+            view=None if scoring else self.choice.view,
+            require=self.choice.require,
+            scoring=scoring,
+            progress=progress,
+            cluster=cluster,
+            say=say,
+            early=early,
+        )
 
-def resolve_job(config: BestOfNConfig) -> Job:
-    """Resolve the config of a job.
+    async def judge_rows(
+        self,
+        rows: Stream[QueryRow],
+        schedule: JobSchedule,
+        ask: Ask,
+        add: Callable[[GroupResult], None],
+        left_out: BadRows,
+    ) -> None:
+        """Judge the candidates of every row and choose one of them.
 
-    Raises ConfigError or FormatError if the judge cannot do the job.
-    """
-    judge = judge_spec(config.judge)
-    if config.shortlist is not None and isinstance(judge.format, ScalarFormat):
-        raise ConfigError("shortlist saves critiques, and a scalar model writes none: leave it out")
-    if config.scoring:
-        judge = judge.that_scores(config.scoring)
-        return Job(config.model_copy(update={"view": "rating", "judge": judge.config}), judge)
-    view = resolve_view(config.view, "choose", judge.facts.preferred)
-    judge = judge.that_reads(critique_view(view, config.shortlist), "choose", config.tie_break)
-    return Job(config.model_copy(update={"view": view, "judge": judge.config}), judge)
-
-
-def rows_of(job: Job) -> Stream[QueryRow]:
-    """Return the rows of the input, with the context fields that the judge's prompts show."""
-    config = job.config
-    kind = None if "pairwise" in config.tie_break else "single"
-    if config.scoring:
-        kind = config.scoring.protocol
-    columns = job.judge.context_columns(config.columns, kind, config.rubric)
-    return queries(config.input, columns, answered=config.policy is None)
-
-
-def unanswered_queries(rows: Stream[QueryRow]) -> Iterator[Prompt]:
-    """Yield the queries of the rows without responses."""
-    return (row.prompt for row in rows.usable() if row.responses is None)
-
-
-async def judge_rows(
-    job: Job,
-    rows: Stream[QueryRow],
-    schedule: JobSchedule,
-    journal: Journal,
-    cluster: Cluster | None,
-    progress: Progress,
-    add: Callable[[GroupResult], None],
-    left_out: BadRows,
-    say: Callable[[str], object] = announce,
-) -> None:
-    """Judge the candidates of every row and choose one of them.
-
-    schedule: samples the responses to a query without any. The row is judged as soon as they are
-        there. It is added to `left_out` if there are none.
-    add: gets the results in input order. say: gets one line that describes the judge in use.
-    """
-
-    def require(views: frozenset[View]) -> None:
-        if job.config.shortlist is not None:
-            require_direct(views)
-        if job.config.scoring is None:
-            resolve_view(job.view, "choose", None, views)
-
-    scoring = job.config.scoring
-    async with open_ask(
-        job.judge,
-        journal,
-        view=None if scoring else job.view,
-        require=require,
-        scoring=scoring,
-        progress=progress,
-        cluster=cluster,
-        say=say,
-        early=schedule.early,
-    ) as ask:
+        schedule: samples the responses to a query without any. The row is judged as soon as they
+            are there. It is added to `left_out` if there are none.
+        add: gets the results in input order.
+        """
 
         async def judge_row(row: QueryRow) -> GroupResult | BadRow:
             if row.responses is not None:
                 if schedule.free:
                     await schedule.free()
-                candidates = _make_candidates(row, row.responses, row.logprobs)
+                candidates = make_candidates(row, row.responses, row.logprobs)
             else:
                 samples = await schedule.sample(row.prompt)
                 if isinstance(samples, str):
                     return BadRow(rows.name, row.line, "query", samples)
                 responses = [Response(text) for text in samples.responses]
-                candidates = _make_candidates(row, responses, samples.logprobs)
-            return await _select(job, ask, row, candidates)
+                candidates = make_candidates(row, responses, samples.logprobs)
+            return await self.choice.choose(ask, row, candidates)
 
         def record(result: GroupResult | BadRow) -> None:
             left_out.add(result) if isinstance(result, BadRow) else add(result)
 
-        response_count = job.config.policy.n if job.config.policy else 1
+        sampled = self.policy.n if self.policy else 1
         await run_in_order(
-            rows.usable(),
-            judge_row,
-            record,
-            size=lambda row: len(row.responses or ()) or response_count,
+            rows.usable(), judge_row, record, size=lambda row: len(row.responses or ()) or sampled
         )
 
 
-def _make_candidates(
-    row: QueryRow, responses: Sequence[Response], logprobs: Sequence[float | None] | None
-) -> tuple[Candidate, ...]:
-    return tuple(
-        Candidate(row.prompt, response, logprob, str(row.line), row.context, rubric=row.rubric)
-        for response, logprob in zip(responses, logprobs or [None] * len(responses), strict=True)
-    )
-
-
-async def _select(
-    job: Job, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
-) -> GroupResult:
-    if job.config.relative:
-        return await _rank(job, job.config.relative, ask, row, candidates)
-    if job.config.rubric:
-        return await _score(job, job.config.rubric, ask, row, candidates)
-    question = choice_question(
-        candidates,
-        job.judge.facts,
-        job.judge.asks,
-        view=job.view,
-        rules=job.config.tie_break,
-        shortlist=job.config.shortlist,
-    )
-    choice = await question.answer(ask)
-    return GroupResult(
-        row, candidates, choice.judgements, choice.selection, shortlist=choice.shortlist
-    )
-
-
-async def _rank(
-    job: Job, relative: RelativeConfig, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
-) -> GroupResult:
-    """Judge the candidates relative to each other and choose the one with the highest score."""
-    if len(candidates) == 1:
-        reason = "a lone response: there is nothing to judge it beside"
-        judgement = Judgement(Outcome.INPUT_REJECTED, reason=reason)
-        return GroupResult(row, candidates, (judgement,), Selection(0, "only"))
-    question = rank_question(candidates, job.judge.facts, job.judge.asks, relative)
-    ranking = await question.answer(ask)
-    judgements = tuple(ranking.as_judgements())
-    chosen = await choose(candidates, judgements, view="rating", rules=job.config.tie_break)
-    rule = "relative" if chosen.rule == "rating" else chosen.rule
-    return GroupResult(row, candidates, judgements, replace(chosen, rule=rule), ranking=ranking)
-
-
-async def _score(
-    job: Job, rubric: RubricConfig, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
-) -> GroupResult:
-    """Score the candidates by the row's rubric and choose the one with the highest score."""
-    facts, asks = job.judge.facts, job.judge.asks
-    questions = [rubric_question(candidate, facts, asks, rubric) for candidate in candidates]
-    scores = tuple(await asyncio.gather(*(question.answer(ask) for question in questions)))
-    judgements = tuple(score.as_judgement() for score in scores)
-    chosen = await choose(candidates, judgements, view="rating", rules=job.config.tie_break)
-    rule = "rubric" if chosen.rule == "rating" else chosen.rule
-    return GroupResult(row, candidates, judgements, replace(chosen, rule=rule), rubrics=scores)
-
-
-def _count_most_inputs(job: Job, scoring: Scoring, row: QueryRow) -> int:
-    """Return the largest number of judge inputs of a row that is scored in place of a view.
-
-    Responses to be sampled are taken as distinct.
-    """
-    policy = job.config.policy
-    responses = row.responses or [Response(str(n)) for n in range(policy.n if policy else 0)]
-    candidates = _make_candidates(row, responses, None)
-    facts, asks = job.judge.facts, job.judge.asks
-    if isinstance(scoring, RubricConfig):
-        return sum(
-            rubric_question(candidate, facts, asks, scoring).most_inputs for candidate in candidates
-        )
-    if len(candidates) < 2:
-        return 0
-    return rank_question(candidates, facts, asks, scoring).most_inputs
+def unanswered_queries(rows: Stream[QueryRow]) -> Iterator[Prompt]:
+    """Yield the queries of the rows without responses."""
+    return (row.prompt for row in rows.usable() if row.responses is None)
 
 
 @dataclass(slots=True)
@@ -241,10 +134,11 @@ class Counts:
     """Duration of each phase."""
     queries: int = 0
     """Usable rows of the input."""
-    answered: int = 0
-    """Candidates in the input; equal ones of a query count once."""
     unanswered: int = 0
     """Queries for which the policy samples responses."""
+    expected: int = 0
+    """Expected number of judge inputs, without tie-breaks and copies. With `relative` or `rubric`
+    it is an upper bound."""
     reused: int = 0
     """Judge inputs whose judgement was read from the journal."""
     new: int = 0
@@ -253,10 +147,6 @@ class Counts:
     """Cost of the judge inputs that this run asked for."""
     unavailable: int = 0
     """Judge inputs with the outcome `unavailable`."""
-    listed: int = 0
-    """Candidates for which a shortlist has a place."""
-    scored: int = 0
-    """Largest number of judge inputs of groups and rubrics."""
     rows: Any = field(default_factory=hashlib.sha256)
     """SHA-256 over all usable rows."""
     inner_s: float = 0.0
@@ -278,27 +168,13 @@ class Counts:
         """Add a usable row of the input to the counts."""
         self.rows.update(repr(row).encode())  # repr escapes lone surrogates
         self.queries += 1
-        self.unanswered += row.responses is None
-        self.answered += len(set(row.responses or ()))
-        if job.config.shortlist is not None:
-            policy = job.config.policy
-            sampled = policy.n if policy and row.responses is None else 0
-            self.listed += min(job.config.shortlist, sampled or len(set(row.responses or ())))
-        if job.config.scoring:
-            self.scored += _count_most_inputs(job, job.config.scoring, row)
-
-    def expected(self, config: BestOfNConfig) -> int:
-        """Return the expected number of judge inputs, without tie-breaks and copies.
-
-        With `relative` or `rubric` it is an upper bound.
-        """
-        if config.scoring:
-            return self.scored
-        total = self.answered + (self.unanswered * config.policy.n if config.policy else 0)
-        if config.shortlist is None:
-            return total * config.judge.critiques
-        # Every candidate is rated right after the prompt first.
-        return total + self.listed * config.judge.critiques
+        responses = row.responses
+        if responses is None:
+            self.unanswered += 1
+            # Responses to be sampled are taken as distinct.
+            count = job.policy.n if job.policy else 0
+            responses = tuple(Response(str(n)) for n in range(count))
+        self.expected += job.choice.count_inputs(row, responses)
 
     def add(self, judgement: Judgement, reused: bool) -> None:
         self.reused += reused

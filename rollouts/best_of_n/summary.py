@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.client.judging import value_name
-from autoj_reward.io.files import to_json
+from autoj_reward.io.files import to_plain
 from autoj_reward.io.rows import BadRows
 from autoj_reward.types import BadRow, Usage, Verdict
 from autoj_reward.watch.statistics import (
@@ -100,7 +100,7 @@ class Summary:
     @property
     def metrics(self) -> dict[str, Any]:
         """Return the metrics for a tracker. Reasons are left out: they are texts, not names."""
-        metrics = to_json(self)
+        metrics: dict[str, Any] = to_plain(self)
         del metrics["reasons"]
         return metrics | {"curve": dict(self.curve)}
 

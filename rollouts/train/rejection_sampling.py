@@ -39,7 +39,6 @@ from autoj_reward.replicas.replica import policy_name
 from autoj_reward.training.common import half_precision, on_gpu
 from rollouts.best_of_n import job as best_of_n
 from rollouts.best_of_n.sampling import encode_prompt
-from rollouts.best_of_n.stages import resolve_job
 from rollouts.train.learner import (
     LearnerConfig,
     load_policy,
@@ -129,7 +128,9 @@ def job_of_round(config: RejectionSamplingConfig, policy: str, number: int) -> B
 
 
 def _run_round(config: RejectionSamplingConfig, folder: Path, policy: str, number: int) -> None:
-    job = resolve_job(job_of_round(config, policy, number)).config
+    job = job_of_round(config, policy, number)
+    # The rows to train on are chosen by the number that ranked.
+    job = job.model_copy(update={"view": best_of_n.build_job(job).choice.view})
     if not (job.output / "summary.json").is_file():
         best_of_n.run_job(job)
     rows = chosen_rows(job, config.better_by, policy, number)

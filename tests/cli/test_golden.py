@@ -110,7 +110,7 @@ judge: {kind: fake, script: {ratings: {a: 3, bb: 8, ccc: 5, dd: 6, ee: 6, f: 4, 
 """
 COLLECT = """
 protocol: pairwise
-teacher: {kind: fake, price_in: 1, price_out: 2}
+teacher: {kind: fake, price: {in: 1, out: 2}}
 sources: [{form: synthetic_gptj, path: ./chosen.jsonl}]
 output: {folder}/out
 near_duplicate: null

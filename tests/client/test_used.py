@@ -28,7 +28,8 @@ NONE = "distributions: none: the endpoint tells no log-probabilities"
 
 def make_judge(endpoint: Dialect) -> dict[str, Any]:
     secret = endpoint.url.replace("//", "//someone:hunter2@") + "?code=q-s3cret"
-    return {"kind": "openai", "model": "served", "base_url": secret, "start_s": 60}
+    endpoint_data = {"kind": "openai", "model": "served", "base_url": secret, "start_s": 60}
+    return endpoint_data | {"format": "autoj-en"}
 
 
 def refuse_zzz(endpoint: Dialect) -> None:

@@ -231,13 +231,17 @@ def teacher(tmp_path: Path) -> Iterator[Opened]:
     logs = []
 
     def open_teacher(
-        engine: Any, budget: TeacherBudget | None = None, **more: Any
+        engine: Any,
+        budget: TeacherBudget | None = None,
+        max_usd: float | None = None,
+        **more: Any,
     ) -> tuple[Teacher, AnswerLog]:
         config = TeacherConfig.model_validate(
-            {"kind": "fake", "price_in": 10, "price_out": 20, "max_tokens": 100, **more}
+            {"kind": "fake", "price": {"in": 10, "out": 20}, "max_tokens": 100, **more}
         )
         logs.append(AnswerLog(tmp_path / "answers.jsonl"))
-        return Teacher(config, engine, logs[-1], budget or TeacherBudget()), logs[-1]
+        budget = budget or TeacherBudget()
+        return Teacher(config, engine, logs[-1], budget, max_usd=max_usd), logs[-1]
 
     yield open_teacher
     for log in logs:
@@ -278,19 +282,20 @@ def test_a_file_that_is_no_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "answered"),
+    ("tokens", "max_usd", "answered"),
     [
         # The longest answer costs 108 tokens, an answer 150.
-        pytest.param({"tokens": 107}, 0, id="not even one"),
-        pytest.param({"tokens": 258}, 2, id="tokens"),
-        pytest.param({"usd": 0.0062}, 3, id="dollars"),
-        pytest.param({}, 5, id="none"),
+        pytest.param(107, None, 0, id="not even one"),
+        pytest.param(258, None, 2, id="tokens"),
+        pytest.param(None, 0.0062, 3, id="dollars"),
+        pytest.param(None, None, 5, id="none"),
     ],
 )
 async def test_the_budget_is_never_overspent(
-    teacher: Opened, budget: dict[str, float], answered: int
+    teacher: Opened, tokens: int | None, max_usd: float | None, answered: int
 ) -> None:
-    asking, log = teacher(Scripted(*"abcde"), TeacherBudget.model_validate(budget), concurrency=1)
+    budget = TeacherBudget(tokens=tokens)
+    asking, log = teacher(Scripted(*"abcde"), budget, max_usd, concurrency=1)
     answers = await asyncio.gather(
         *(asking.ask(user_prompt(str(n)), {}) for n in range(5)), return_exceptions=True
     )
@@ -341,7 +346,7 @@ def write_run_file(folder: Path, rows: list[dict[str, Any]], **more: Any) -> str
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config: dict[str, Any] = {
         "protocol": "pairwise",
-        "teacher": {"kind": "fake", "price_in": 10, "price_out": 10},
+        "teacher": {"kind": "fake", "price": {"in": 10, "out": 10}},
         "sources": [{"form": "own", "path": "rows.jsonl", "name": "ours"}],
         "folder": str(folder),
         "near_duplicate": None,

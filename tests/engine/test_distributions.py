@@ -114,7 +114,8 @@ async def open_client(
     endpoint: Endpoint, journal: Path | None = None, **more: Any
 ) -> AsyncIterator[JudgeClient]:
     store = Journal(journal) if journal else None
-    settings = {"kind": "openai", "model": "served", "base_url": endpoint.url, "start_s": 60} | more
+    settings = {"kind": "openai", "model": "served", "base_url": endpoint.url, "start_s": 60}
+    settings |= {"format": "autoj-en"} | more
     config = JudgeConfig.model_validate(settings)
     async with open_judge(config, journal=store) as client:
         yield client

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -118,9 +119,13 @@ async def test_the_processes_of_a_run_divide_the_limits(
 @pytest.mark.parametrize("name", ["AUTOJ_PROCESSES", "WORLD_SIZE"])
 @pytest.mark.parametrize("value", ["abc", "0", "-1", "1.5", "9" * 5000])
 def test_a_number_of_processes_that_is_none_is_named(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    value: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv(name, value)
     endpoint = ["--set", "judge.kind=openai", "--set", "judge.base_url=http://127.0.0.1:9/v1"]
-    assert cli.main(["check", "--output", "never", *endpoint]) == 1
+    assert cli.main(["check", "--output", str(tmp_path / "check"), *endpoint]) == 1
     assert f"environment variable {name} is '" in capsys.readouterr().err

@@ -76,7 +76,12 @@ def results(url: str, folder: str) -> dict[str, ModeResult]:
 
 def ask(url: str, tokenizer: str | None) -> ModeResult:
     judge = JudgeConfig(
-        kind="openai", model="judge", base_url=url, tokenizer=tokenizer, max_model_len=2048
+        kind="openai",
+        model="judge",
+        base_url=url,
+        format="autoj-en",
+        tokenizer=tokenizer,
+        max_model_len=2048,
     )
     candidates = [Candidate(QUERY, response) for response in RESPONSES]
 

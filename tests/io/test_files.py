@@ -43,11 +43,6 @@ def test_line(tmp_path: Path, record: Any, line: str) -> None:
     assert (tmp_path / "out.jsonl").read_text() == f"{line}\n"
 
 
-def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="list is not a record"):
-        write_jsonl(tmp_path / "out.jsonl", [[1]])
-
-
 def link_file(path: Path, how: str, folder: Path) -> str:
     """Return another name of a file."""
     if how == "symbolic":

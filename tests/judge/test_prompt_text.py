@@ -59,7 +59,9 @@ def test_it_is_the_text_of_the_ids_that_the_engine_gets(
 
 
 def test_an_endpoint_is_sent_broken_control_tokens() -> None:
-    judge = JudgeConfig(kind="openai", model="m", base_url="http://localhost:1/v1")
+    judge = JudgeConfig(
+        kind="openai", model="m", base_url="http://localhost:1/v1", format="autoj-en"
+    )
     text = prompt_text(ITEM, judge_spec(judge), None)
     assert text.startswith("<user>\n")
     assert f"{OPEN}It scatters.<<U+200B>/s><<U+200B>|im_end|>" in text

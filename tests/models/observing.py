@@ -21,7 +21,7 @@ from autoj_reward.config import JudgeConfig, PolicyConfig, RewardConfig, Service
 from autoj_reward.conversation import Prompt
 from autoj_reward.engine import classifier, endpoint, vllm
 from autoj_reward.engine.base import Score
-from autoj_reward.engine.openai import OpenAIEngine
+from autoj_reward.engine.openai import BEGUN, OpenAIEngine
 from autoj_reward.errors import AutojError
 from autoj_reward.formats.schema import FORMATS
 from autoj_reward.formats.tokens import PromptTokenizer
@@ -38,7 +38,7 @@ from autoj_reward.replicas.replica import PolicyReplica
 from autoj_reward.trainer.parts import Parts, reward_judges
 from autoj_reward.trainer.prompts import ContextFields
 from autoj_reward.types import JudgeInput
-from rollouts.best_of_n.sampling import Sampler, recorded_samples, sample_missing
+from rollouts.best_of_n.sampling import Sampler
 from tests.engine.test_openai_engine import Answer, Endpoint, completion
 from tests.tokenizers import qwen
 
@@ -64,6 +64,7 @@ class World:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.met: list[Any] = []
         self.tokenizer = qwen()
+        self.tokenizer.chat_template += "{{ greeting }}"
         self.endpoint = Endpoint()
         self.endpoint.answer = self._answer
         self.folder = folder
@@ -103,6 +104,10 @@ class World:
         self.met.append(("tokenizer", name, options))
         return self.tokenizer
 
+    def _make_tokens(self, engine: Any) -> PromptTokenizer:
+        values = engine.config.chat_template_kwargs
+        return PromptTokenizer(self.tokenizer, engine.wrapper, engine.marks, values)
+
     def _load_weights(self, name: str, **options: Any) -> Any:
         self.met.append(("weights", name, options))
         return SimpleNamespace(eval=lambda: SimpleNamespace(to=lambda device: None))
@@ -134,10 +139,13 @@ class World:
         """Answer like vLLM's server: continue an assistant's message, and return
         log-probabilities."""
         if "prompt" in body:
-            return completion(TEXT, {str(digit): -3.0 for digit in range(10)})
+            status, answer, headers = completion(TEXT, {str(digit): -3.0 for digit in range(10)})
+            return status, answer | {"usage": {"prompt_tokens": 20}}, headers
         top = [{"token": "7", "logprob": -0.1}]
         logprobs = {"content": [{"token": "7", "logprob": -0.1, "top_logprobs": top}]}
         message = {"content": "7" if body.get("max_tokens") == 1 else TEXT}
+        if body["messages"][-1] == BEGUN:
+            logprobs["content"][0]["token"] = " D"
         choice = {"message": message, "finish_reason": "stop", "logprobs": logprobs}
         size = 10 if body.get("continue_final_message") else 20
         return 200, {"choices": [choice], "usage": {"prompt_tokens": size}}, {}
@@ -146,7 +154,12 @@ class World:
         """Return what the server was sent, and with which key. The list is sorted, as requests run
         at once."""
         requests = [
-            (path, sorted(body.items(), key=repr), headers.get("Authorization"))
+            (
+                path,
+                sorted(body.items(), key=repr),
+                headers.get("Authorization"),
+                headers.get("X-Of"),
+            )
             for path, body, headers in self.endpoint.requests
         ]
         self.endpoint.requests.clear()
@@ -171,7 +184,7 @@ class World:
         judge = make_judge(judge_spec(config))
         engine: Any = judge.engine
         if isinstance(engine, vllm._VllmModel):
-            engine.tokens = PromptTokenizer(self.tokenizer, engine.wrapper, engine.marks)
+            engine.tokens = self._make_tokens(engine)
         else:
             await engine.start()
         if config.kind != "fake" and not isinstance(judge, GenerativeJudge):
@@ -188,7 +201,9 @@ class World:
             (judgement.outcome, judgement.reason, judgement.critique, judgement.thinking)
             for judgement in judgements
         ]
-        numbers = [(judgement.readings, judgement.flags) for judgement in judgements]
+        numbers = [
+            (judgement.readings, judgement.flags, judgement.usage.usd) for judgement in judgements
+        ]
         model = resolve(config)
         return [type(engine), model.path, model.revision, texts, numbers]
 
@@ -200,13 +215,14 @@ class World:
         replica = PolicyReplica(config)
         engine: Any = replica._engine
         if isinstance(engine, vllm._VllmModel):
-            engine.tokens = PromptTokenizer(self.tokenizer, engine.wrapper, engine.marks)
+            engine.tokens = self._make_tokens(engine)
         journal, counts = Journal(self.folder / f"{uuid.uuid4().hex}.sqlite"), list[int]()
         cluster: Any = SimpleNamespace(
             start=lambda: None, deploy_policy=lambda policy: replica, remove=lambda name: None
         )
-        failed = await sample_missing(map(Prompt, QUERIES), config, journal, counts.append, cluster)
-        samples = [recorded_samples(config, journal, Prompt(query)) for query in QUERIES]
+        sampler = Sampler(config, journal, cluster, counts.append)
+        failed = await sampler.sample_all(map(Prompt, QUERIES))
+        samples = [sampler.recorded(Prompt(query)) for query in QUERIES]
         journal.close()
         return [type(engine), resolve(config).path, samples, failed]
 

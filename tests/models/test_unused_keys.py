@@ -58,11 +58,17 @@ VALUES: dict[str, Any] = {
     "trust_remote_code": True,
     "base_url": "{url}/other",
     "api_key_env": "ANOTHER_KEY",
+    "api_key_file": "{key file}",
+    "api_key_command": "echo sk-3",
+    "extra_headers": {"X-Of": "team"},
+    "extra_body": {"reasoning_effort": "low"},
+    "chat_template_kwargs": {"greeting": "Hello"},
     "start_s": 3,
     "requests_per_minute": 60,
     "tokens_per_minute": 60_000,
     "tokenizer": "{other tokenizer}",
     "script": {"words": 3},
+    "price": {"in": 1000, "out": 2000},
     "format": "flow-judge",
     "wrapper": "vicuna",
     "critique": False,
@@ -76,6 +82,7 @@ VALUES: dict[str, Any] = {
     "max_tokens": 4000,
     "thinking_tokens": 2,
     "seed": 7,
+    "attempts": 3,
     "criteria": "auto",
     "max_text_chars": 1000,
     "over_long": "reject",
@@ -96,6 +103,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "vote": {"critiques": 4, "temperature": 0.7},
     "top_p": {"temperature": 0.7},
     "seed": {"temperature": 0.7},
+    "attempts": {"temperature": 0.7, "distribution": False},
     "serve.max_replicas": {"serve": {"replicas": 2}},
 }
 """What a key needs beside it to count at all."""
@@ -118,10 +126,13 @@ def names(world: World, tmp_path: Path) -> dict[str, str]:
     """Return the values of the names in braces."""
     for name in ("one", "two"):
         world.tokenizer.save_pretrained(tmp_path / name)
+    key_file = tmp_path / "key"
+    key_file.write_text("sk-2\n", encoding="utf-8")
     return {
         "{url}": world.endpoint.url.removesuffix("/v1"),
         "{tokenizer}": str(tmp_path / "one"),
         "{other tokenizer}": str(tmp_path / "two"),
+        "{key file}": str(key_file),
         "{criteria}": str(write_reference_format(tmp_path / "criteria", NEEDS_CRITERIA)),
         "{thinks}": str(write_thinking_format(tmp_path)),
     }

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import json
+import pickle
 import resource
 import signal
 import subprocess
@@ -16,7 +18,8 @@ from autoj_reward.cli import main as cli
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.journal import Journal
 from autoj_reward.types import JudgeInput
-from rollouts.best_of_n.stages import resolve_job
+from rollouts.best_of_n.job import build_job
+from rollouts.best_of_n.shards import Shard, judge_shard
 from tests.judgements import rated
 from tests.watch.conftest import ReadAnswers
 
@@ -477,8 +480,8 @@ def test_a_job_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
 def test_the_view_that_ranks_is_the_judges_best(
     settings: dict[str, Any], view: str, direct: bool
 ) -> None:
-    job = resolve_job(BestOfNConfig.model_validate({"input": "i", "output": "o"} | settings))
-    assert (job.view, job.judge.config.direct) == (view, direct)
+    job = build_job(BestOfNConfig.model_validate({"input": "i", "output": "o"} | settings))
+    assert (job.choice.view, job.judge.config.direct) == (view, direct)
 
 
 def test_a_direct_view_is_read_beside_the_critique(tmp_path: Path) -> None:
@@ -536,7 +539,7 @@ def test_the_vote_of_the_critiques_chooses_and_is_watched(
     judge = {"critiques": 3, "temperature": 0.7, "vote": vote}
     job = Job(tmp_path, rows, {}, judge=judge)
     config = BestOfNConfig.model_validate(yaml.safe_load(job.config.read_text()))
-    name = resolve_job(config).judge.name
+    name = build_job(config).judge.name
     with closing(Journal(job.output / "journal.sqlite")) as journal:
         for response, ratings in CRITIQUES.items():
             for sample, value in enumerate(ratings):
@@ -562,3 +565,35 @@ def test_a_job_in_one_process_waits_for_no_ray(tmp_path: Path) -> None:
     code = f"from autoj_reward.cli import main as cli; assert cli.main({job.arguments}) == 0"
     code += "; import sys; assert not {'ray', 'torch', 'vllm'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "view": {"view": "expected", "tie_break": ["first"]},
+    "shortlist": {"shortlist": 1},
+    "relative": {"relative": {"by": "listwise"}, "judge": {"format": "listwise"}},
+    "rubric": {"rubric": {"by": "items"}, "judge": {"format": "rubric-item"}},
+}
+
+
+@pytest.mark.parametrize("way", CHOICES)
+def test_a_worker_needs_no_config_to_choose_as_the_job_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    items = {"rubric": [{"criterion": 'Names "bb"', "points": 2}]}
+    rows = [row | (items if way == "rubric" else {}) for row in ROWS]
+    alone = Job(tmp_path, rows, SCRIPT, **CHOICES[way])
+    assert alone.run() == 0
+    asked = len(list_judged_texts(alone.log))
+
+    config = BestOfNConfig.model_validate(yaml.safe_load(alone.config.read_text()))
+    job = build_job(config.model_copy(update={"output": tmp_path / "of worker"})).absolute()
+    # Pickled, as Ray Data sends it, and in another working directory.
+    copied_job = pickle.loads(pickle.dumps(job))
+    monkeypatch.chdir("/")
+    shard = Shard(0, 0, len(rows), "key")
+    asyncio.run(judge_shard(copied_job, shard, {}, None))
+    folder = shard.part(job.output)
+    assert (folder / "selections.jsonl").read_bytes() == (
+        alone.output / "selections.jsonl"
+    ).read_bytes()
+    assert len(list_judged_texts(alone.log)) == 2 * asked

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoj_reward.config import BestOfNConfig, RelativeConfig
 from autoj_reward.conversation import Prompt
 from autoj_reward.io.chart import curves, ticks
 from autoj_reward.io.markup import data_block, esc, num, plural
@@ -68,10 +67,9 @@ def render(
     view: str = "rating",
     title: str = "Best of N",
     config: str = "input: a",
-    relative: RelativeConfig | None = None,
+    scored_by: str | None = None,
 ) -> str:
-    own_config = BestOfNConfig(input="in", output=Path("out"), view=view)
-    results = Gathered(own_config.model_copy(update={"relative": relative}))
+    results = Gathered(view, scored_by)
     for result in groups:
         results.add(result)
     left_out = BadRows(len(bad_rows), list(bad_rows))
@@ -99,7 +97,7 @@ def test_a_group_that_was_judged_together_has_its_evidence() -> None:
 @pytest.mark.parametrize(("spread", "warned"), [(0.001, True), (0.06, False)])
 def test_scores_from_0_to_1_are_no_points(spread: float, warned: bool) -> None:
     groups = [make_group(rated(0.5 - spread), rated(0.5 + spread), index=1, rule="relative")]
-    run = render_data(groups, relative=RelativeConfig(by="comparisons"))["run"]
+    run = render_data(groups, scored_by="comparisons")["run"]
     assert any("of a score from 0 to 1 on average" in notice for notice in run["notices"]) is warned
     assert run["summary"]["scored_by"] == "comparisons"
 
@@ -392,7 +390,7 @@ def test_a_file_shows_the_job_and_asks_nobody(loaded_page: Page) -> None:
 
 def test_a_report_of_scores_names_them(tmp_path: Path) -> None:
     groups = [make_group(rated(0.25), rated(0.75), index=1, rule="relative")]
-    page = open_report(tmp_path, render(groups, relative=RelativeConfig(by="comparisons")))
+    page = open_report(tmp_path, render(groups, scored_by="comparisons"))
     try:
         wait_for(lambda: read_texts(page, ".tile dt"))
         assert {"mean score", "scores forced"} <= set(read_texts(page, ".tile dt"))

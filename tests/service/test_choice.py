@@ -108,7 +108,7 @@ def test_a_service_and_a_job_choose_alike_by_every_view(
 ) -> None:
     endpoint = Undecided()
     endpoint.answer = endpoint.answer_request
-    config = {"kind": "openai", "model": "m", "base_url": endpoint.url}
+    config = {"kind": "openai", "model": "m", "base_url": endpoint.url, "format": "autoj-en"}
     extra = {"responses": list(NUMBERS), "view": view}
     answer = asyncio.run(select_best(JudgeConfig.model_validate(config), extra))
     assert answer.status_code == 200, answer.text

@@ -57,7 +57,7 @@ def train(endpoint: Interrupted, policy: str, folder: Path, steps: int) -> tuple
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    config = JudgeConfig(kind="openai", model="served", base_url=endpoint.url)
+    config = JudgeConfig(kind="openai", model="served", base_url=endpoint.url, format="autoj-en")
     with RewardModel(RewardConfig(judge=config)) as model:
         reward, rewards = GRPOReward(model), list[Any]()
 
@@ -130,7 +130,7 @@ def set_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 
     def write_config(url: str) -> None:
         path = tmp_path / "reward.yaml"
-        judge = {"kind": "openai", "model": "served", "base_url": url}
+        judge = {"kind": "openai", "model": "served", "base_url": url, "format": "autoj-en"}
         path.write_text(yaml.safe_dump({"judge": judge}), encoding="utf-8")
         monkeypatch.setenv(VARIABLE, str(path))
         REWARD_MODELS.clear()

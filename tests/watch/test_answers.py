@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.io.files import to_compact_json
 from autoj_reward.types import Outcome, Verdict
-from autoj_reward.watch.answers import Answers, as_text
+from autoj_reward.watch.answers import Answers
 from autoj_reward.watch.run import Run
 from autoj_reward.watch.shown import CUT
 from tests.watch.conftest import JUDGE, OpenRun, ReadAnswers, Record
@@ -192,7 +193,7 @@ def test_hostile_texts_travel_as_visible_text(record: Record, read_answers: Read
         answers.answer("query", {"id": number}),
         answers.answer("pair", {"id": number, "one": name}),
     ):
-        text = as_text(reply)
+        text = to_compact_json(reply, finite=True).decode()
         assert text.isascii()
         assert not any(bad in text for bad in ("\\u202e", "\\u0000", "\\ud800"))
     critique = answers.answer("pair", {"id": number, "one": name})["candidates"][0]["judgements"][0]
@@ -207,7 +208,7 @@ def test_texts_without_an_end_are_cut(record: Record, read_answers: ReadAnswers)
     name = reply["candidates"][0]["name"]
     pair = answers.answer("pair", {"id": number, "one": name})
     assert pair["candidates"][0]["response"].endswith("… 960,000 more characters")
-    assert len(as_text(reply)) + len(as_text(pair)) < 4 * CUT
+    assert len(to_compact_json(reply)) + len(to_compact_json(pair)) < 4 * CUT
 
 
 def test_a_query_with_many_candidates_names_its_ends(
@@ -254,7 +255,7 @@ def test_a_run_in_which_nothing_is_judged(tmp_path: Path, read_answers: ReadAnsw
     assert (reply["journal"]["judged"], reply["judges"], reply["journal"]["series"]) == (0, [], [])
     assert answers.answer("queries", {}) == {"total": 0, "next": None, "rows": []}
     assert answers.answer("curves", {}) == {"curves": {}}
-    json.loads(as_text(reply))
+    json.loads(to_compact_json(reply, finite=True))
 
 
 def test_no_run_is_said_with_what_to_do(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from autoj_reward.types import Candidate, JudgeInput, Judgement, Outcome, Verdic
 from autoj_reward.watch.answers import Answers
 from autoj_reward.watch.relative import MOST, REFERENCE, ranking_data
 from tests.browser import Page, chromium
-from tests.judgements import compared
+from tests.judgements import compared, texts_of
 from tests.watch.conftest import JUDGE, ReadAnswers, Record, wait_for
 from tests.watch.test_answers import find_query_id
 from tests.watch.test_service import Watch, read_texts
@@ -73,9 +73,9 @@ async def test_comparisons_are_fitted_as_the_job_fits_them(
     async def ask(items: Any, *_: Any) -> list[Judgement]:
         judgements = []
         for item in items:
-            first, second = map(TEXTS.index, item.responses)
+            first, second = map(TEXTS.index, texts_of(item))
             judgement = compared(Verdict.FIRST if first > second else Verdict.SECOND, judge=JUDGE)
-            if "" in item.responses and "best" in item.responses:
+            if {"", "best"} <= set(texts_of(item)):
                 judgement = Judgement(Outcome.UNPARSABLE, "no verdict", judge=JUDGE)
             record.journal.put(JUDGE, item, judgement)
             judgements.append(judgement)
