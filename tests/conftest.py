@@ -50,6 +50,8 @@ def prepare() -> None:
     """What a process that collects tests needs first; one that only hands them out does not."""
     from httpx._config import DEFAULT_TIMEOUT_CONFIG
     from hypothesis import settings
+    from pydantic._internal import _fields as pydantic_fields
+    from pydantic._internal._docs_extraction import extract_docstrings_from_cls
 
     # The machines that run the tests are shared: a slow example or answer is no failure.
     settings.register_profile("shared machine", deadline=None)
@@ -58,6 +60,8 @@ def prepare() -> None:
         setattr(DEFAULT_TIMEOUT_CONFIG, wait, 600.0)
     # Each HTTP client reads all authorities that it might meet, which takes longer than most tests.
     ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
+    # Each app of the service would parse the source of its records once more, in 0.3 seconds.
+    pydantic_fields.extract_docstrings_from_cls = cache(extract_docstrings_from_cls)
     gc.disable()
 
 

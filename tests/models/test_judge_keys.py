@@ -33,6 +33,7 @@ from tests.support.judge_doors import (
     REFUSED,
     SHORT,
     TOKEN,
+    WORDLESS,
     Asked,
     Door,
     StandIns,
@@ -76,16 +77,22 @@ KEYS: dict[str, Key] = {
     "trust_remote_code": Key(True, "vllm"),
     "base_url": Key("{url}/other", "openai"),
     "api_key_env": Key("ANOTHER_KEY", "openai"),
+    "api_key_file": Key("{key file}", "openai"),
+    "api_key_command": Key("echo sk-3", "openai"),
+    "extra_headers": Key({"X-Of": "team"}, "openai"),
+    "extra_body": Key({"reasoning_effort": "low"}, "openai"),
+    "chat_template_kwargs": Key({"greeting": "Hello"}, "openai"),
     "start_s": Key(1e-6, "openai", {"model": MARKED_ONCE}),
     "requests_per_minute": Key(60, "openai"),
     "tokens_per_minute": Key(60_000, "openai"),
     "tokenizer": Key("{other tokenizer}", "openai, tokenizer"),
     "script": Key({"words": 3, "verdicts": "first"}),
     "format": Key("flow-judge", "openai"),
+    "price": Key({"in": 1000, "out": 2000}),
     "wrapper": Key("vicuna", "vllm"),
     "critique": Key(False),
     "direct": Key(True),
-    "distribution": Key(False, "openai"),
+    "distribution": Key(False),
     "critiques": Key(4, "openai", SAMPLED),
     "vote": Key("median", "openai", SAMPLED | {"critiques": 4}),
     "temperature": Key(0.7, "openai"),
@@ -94,6 +101,7 @@ KEYS: dict[str, Key] = {
     "max_tokens": Key(1450, "openai"),
     "thinking_tokens": Key(2, format="{thinks}"),
     "seed": Key(7, "openai", SAMPLED),
+    "attempts": Key(3, "openai", SAMPLED | {"distribution": False, "model": WORDLESS}),
     "criteria": Key("auto", "openai", format="{criteria}", needed="criteria|no usable row"),
     "max_text_chars": Key(1000),
     "over_long": Key("reject"),
@@ -184,6 +192,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         stand_ins = StandIns(folder, monkeypatch)
         names = {
             "{url}": stand_ins.server.url,
+            "{key file}": str(folder / "key"),
             "{tokenizer}": str(folder / "one"),
             "{other tokenizer}": str(folder / "two"),
         }
@@ -267,7 +276,7 @@ def find_wrong_keys(
     for key in list_keys(kind):
         row = rows[key]
         if row.beside.get("model") and "openai" not in name:
-            row = replace(row, beside={})
+            row = replace(row, beside={n: v for n, v in row.beside.items() if n != "model"})
         texts = [world.fill(config) for config in without_and_with(key, row, base)]
         before, after = (world.answer(door, text, service) for text in texts)
         require_answer(before, row)

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import io
 import json
+import re
 import shutil
 import sys
 import threading
@@ -33,7 +34,7 @@ from autoj_reward.client import session
 from autoj_reward.config import JudgeConfig, PolicyConfig, RewardConfig
 from autoj_reward.conversation import Prompt, Response
 from autoj_reward.engine import classifier, endpoint, vllm
-from autoj_reward.engine.openai import OpenAIEngine
+from autoj_reward.engine.openai import BEGUN, OpenAIEngine
 from autoj_reward.errors import AutojError
 from autoj_reward.formats.schema import FORMATS
 from autoj_reward.io.track import tracking
@@ -45,7 +46,7 @@ from autoj_reward.service.serve import EdgeConfig, listen, open_edge
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate, Judgement, Usage
 from rollouts.best_of_n import job
-from rollouts.best_of_n.sampling import recorded_samples, sample_missing
+from rollouts.best_of_n.sampling import Sampler
 from tests.reference_format import REFERENCE, write_reference_format
 from tests.tokenizers import llama3, qwen
 
@@ -72,6 +73,8 @@ LENGTHS = (9, 240, 1600)
 LONG_QUERY = (WORD * 1400).strip()
 """With the lengths of `SHORT` it leaves a policy just enough room for its answer, in words."""
 RESPONSES: list[Any] = [*((WORD * words).strip() for words in LENGTHS), TURNS]
+WORDLESS = "often without a verdict"
+"""Model whose answers seldom have a verdict."""
 MARKED_ONCE = "starts slowly"
 """Model whose endpoint refuses the first request."""
 
@@ -145,26 +148,36 @@ class AnsweringServer:
             return 503, {"error": {"message": "loading"}}
         given = path, sorted(body.items()), sorted(headers.items())
         text = write_answer(given, repr(body.get("messages", "")))
+        if body.get("model") == WORDLESS and number(given) > 0.3:
+            text = "It depends."
         usage = {"prompt_tokens": 10 if body.get("continue_final_message") else 20}
         digits = {str(digit): -1 - 5 * number((given, digit)) for digit in range(10)}
         if "prompt" in body:
             logprobs = {"top_logprobs": [digits]} if "logprobs" in body else None
             choice = {"text": text, "finish_reason": "stop", "logprobs": logprobs}
             return 200, {"choices": [choice], "usage": usage}
-        if body.get("max_tokens") == 1:
+        if body.get("max_tokens", 99) <= 2:
             text = "7"
-        token = {"token": "7", "logprob": -0.1}
-        top = [{"token": digit, "logprob": logprob} for digit, logprob in digits.items()]
-        choice = {
-            "message": {"content": text},
-            "finish_reason": "stop",
-            "logprobs": {"content": [token | {"top_logprobs": top}]},
-        }
+        if body["messages"][-1] == BEGUN:
+            text = " D"
+        choice = {"message": {"content": text}, "finish_reason": "stop"}
+        if body.get("logprobs"):
+            choice["logprobs"] = {"content": list_tokens(text, digits)}
         return 200, {"choices": [choice], "usage": usage}
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def list_tokens(text: str, digits: dict[str, float]) -> list[dict[str, Any]]:
+    """Return a text's tokens as an endpoint does, each number with the digits' probabilities."""
+    tokens = []
+    for piece in re.findall(r"\d+| ?[^\W\d]+|\W", text):
+        logprobs = digits if piece.isdigit() else {piece: -0.1}
+        top = [{"token": token, "logprob": logprob} for token, logprob in logprobs.items()]
+        tokens.append({"token": piece, "logprob": -0.1, "top_logprobs": top})
+    return tokens
 
 
 TRANSPORT_HEADERS = {"host", "content-length", "accept", "accept-encoding", "user-agent"}
@@ -270,6 +283,8 @@ class StandIns:
         self.limits: list[Any] = []
         self.server = AnsweringServer()
         self.tokenizer = qwen()
+        self.tokenizer.chat_template += "{{ greeting }}"
+        (folder / "key").write_text("sk-2\n", encoding="utf-8")
         self._replace_vllm(monkeypatch)
         self._replace_ray(monkeypatch)
         self._replace_models(monkeypatch)
@@ -349,9 +364,9 @@ class StandIns:
     def _record_limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         real_limits, real_limiter = session.ClientLimits, endpoint.RateLimiter
 
-        def make_limits(in_flight: int, deadline_s: float) -> Any:
+        def make_limits(in_flight: int, deadline_s: float, **others: Any) -> Any:
             self.limits.append(("in flight", in_flight))
-            return real_limits(in_flight, deadline_s)
+            return real_limits(in_flight, deadline_s, **others)
 
         def make_limiter(*limits: float | None) -> Any:
             self.limits.append(("rate", limits))
@@ -430,8 +445,8 @@ def ask_trainer(folder: Path, asked: Asked) -> Any:
 
 
 def without_name(judgement: Judgement) -> Judgement:
-    """Return a judgement without the judge's name, which tells the config, and without its cost."""
-    return replace(judgement, judge="", usage=Usage())
+    """Return a judgement without its tokens and the judge's name, which tells the config."""
+    return replace(judgement, judge="", usage=Usage(usd=judgement.usage.usd))
 
 
 def ask_score(folder: Path, asked: Asked) -> Any:
@@ -453,7 +468,7 @@ def run_on_rows(command: Any, folder: Path, asked: Asked, rows: list[Any]) -> An
     files = str(folder / "rows.jsonl"), str(folder / "out.jsonl"), str(folder / "run.yaml")
     with silence():
         command.run(*files, [], False)
-    return read_answers(folder / "out.jsonl")
+    return [read_answers(folder / "out.jsonl"), read_cost(folder / "out.jsonl.summary.json")]
 
 
 def ask_best_of_n(folder: Path, asked: Asked) -> Any:
@@ -465,7 +480,7 @@ def ask_best_of_n(folder: Path, asked: Asked) -> Any:
     with silence():
         job.main(str(folder / "run.yaml"))
     names = ("selections.jsonl", "judgements.jsonl")
-    return [read_answers(output / name) for name in names]
+    return [read_answers(output / name) for name in names] + [read_cost(output / "summary.json")]
 
 
 def ask_service(folder: Path, asked: Asked) -> Any:
@@ -493,9 +508,9 @@ def sample_policy(folder: Path, asked: Asked) -> Any:
     prompts = [Prompt(QUERY), Prompt(LONG_QUERY)]
     counts: list[int] = []
     with contextlib.closing(Journal(folder / "journal.sqlite")) as journal:
-        sampling = sample_missing(prompts, config, journal, counts.append, cluster.Cluster())
-        failed = asyncio.run(sampling)
-        samples = [recorded_samples(config, journal, prompt) for prompt in prompts]
+        sampler = Sampler(config, journal, cluster.Cluster(), counts.append)
+        failed = asyncio.run(sampler.sample_all(prompts))
+        samples = [sampler.recorded(prompt) for prompt in prompts]
     return [samples, failed, len(counts)]
 
 
@@ -545,10 +560,16 @@ def read_answers(path: Path) -> list[Any]:
     return [clean(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def read_cost(path: Path) -> list[str]:
+    """Return what a summary says of dollars."""
+    return re.findall(r'"[^"]*usd[^"]*": [0-9.e-]+', path.read_text(encoding="utf-8"))
+
+
 def clean(answer: Any) -> Any:
     """Leave out of an answer what tells the config or the time in place of the judge's output."""
     if isinstance(answer, dict):
-        return {name: clean(value) for name, value in answer.items() if name not in UNCOUNTED}
+        cost = {"usd": answer["usage"].get("usd")} if "usage" in answer else {}
+        return cost | {name: clean(v) for name, v in answer.items() if name not in UNCOUNTED}
     if isinstance(answer, list):
         return [clean(value) for value in answer]
     return answer
