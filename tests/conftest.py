@@ -61,7 +61,7 @@ def prepare() -> None:
     # Each HTTP client reads all authorities that it might meet, which takes longer than most tests.
     ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
     # Each app of the service would parse the source of its records once more, in 0.3 seconds.
-    pydantic_fields.extract_docstrings_from_cls = cache(extract_docstrings_from_cls)
+    vars(pydantic_fields)["extract_docstrings_from_cls"] = cache(extract_docstrings_from_cls)
     gc.disable()
 
 

@@ -26,11 +26,13 @@ from typing import Any
 import httpx
 import pytest
 import ray
+import ray.serve
 import yaml
 from pydantic import ValidationError
 
 from autoj_reward.cli import judging
 from autoj_reward.client import session
+from autoj_reward.client.client import ClientLimits
 from autoj_reward.config import JudgeConfig, PolicyConfig, RewardConfig
 from autoj_reward.conversation import Prompt, Response
 from autoj_reward.engine import classifier, endpoint, vllm
@@ -154,13 +156,13 @@ class AnsweringServer:
         digits = {str(digit): -1 - 5 * number((given, digit)) for digit in range(10)}
         if "prompt" in body:
             logprobs = {"top_logprobs": [digits]} if "logprobs" in body else None
-            choice = {"text": text, "finish_reason": "stop", "logprobs": logprobs}
-            return 200, {"choices": [choice], "usage": usage}
+            completion = {"text": text, "finish_reason": "stop", "logprobs": logprobs}
+            return 200, {"choices": [completion], "usage": usage}
         if body.get("max_tokens", 99) <= 2:
             text = "7"
         if body["messages"][-1] == BEGUN:
             text = " D"
-        choice = {"message": {"content": text}, "finish_reason": "stop"}
+        choice: dict[str, Any] = {"message": {"content": text}, "finish_reason": "stop"}
         if body.get("logprobs"):
             choice["logprobs"] = {"content": list_tokens(text, digits)}
         return 200, {"choices": [choice], "usage": usage}
@@ -331,8 +333,8 @@ class StandIns:
 
         monkeypatch.setattr(ray, "is_initialized", lambda: True)
         monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 8.0, "CPU": 64.0})
-        monkeypatch.setattr(cluster.serve, "run", run)
-        monkeypatch.setattr(cluster.serve, "delete", lambda name: None)
+        monkeypatch.setattr(ray.serve, "run", run)
+        monkeypatch.setattr(ray.serve, "delete", lambda name: None)
         monkeypatch.setattr(cluster.Cluster, "_detect_gpu", lambda self: H100)
         monkeypatch.setattr(deployments, "serve_on_loopback", lambda: None)
         monkeypatch.setattr(deployments, "keep_recording", contextlib.nullcontext)
@@ -362,7 +364,7 @@ class StandIns:
         monkeypatch.setattr(vllm, "check_classifier", lambda *of: -1)
 
     def _record_limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        real_limits, real_limiter = session.ClientLimits, endpoint.RateLimiter
+        real_limits, real_limiter = ClientLimits, endpoint.RateLimiter
 
         def make_limits(in_flight: int, deadline_s: float, **others: Any) -> Any:
             self.limits.append(("in flight", in_flight))
@@ -378,7 +380,8 @@ class StandIns:
         monkeypatch.setattr(job, "relaxed_gc", contextlib.nullcontext)
         # Rate limits and the pauses of retries cost no time.
         monkeypatch.setattr(endpoint, "MINUTE_S", 1e-6)
-        monkeypatch.setitem(OpenAIEngine.__init__.__kwdefaults__, "first_pause_s", 1e-3)
+        pauses: dict[str, Any] = OpenAIEngine.__init__.__kwdefaults__ or {}
+        monkeypatch.setitem(pauses, "first_pause_s", 1e-3)
         for module in (session, deployments):
             monkeypatch.setattr(module, "start_tracing", lambda: self.limits.append("tracing"))
 
@@ -436,7 +439,11 @@ def ask_trainer(folder: Path, asked: Asked) -> Any:
         rewards = model.rewards_now(candidates)
         compares = model.clients["judge"].backend.facts.compares
         comparisons = model.compare_now([(QUERY, "Because.", "It is so.")]) if compares else []
-        values = asyncio.run(model.trl()(prompts=[QUERY], completions=["Because."]))
+
+        async def ask_as_trl() -> list[float | None]:
+            return await model.trl()(prompts=[QUERY], completions=["Because."])
+
+        values = asyncio.run(ask_as_trl())
     return [
         values,
         [(reward.value, without_name(reward.judgement)) for reward in rewards],
