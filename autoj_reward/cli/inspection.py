@@ -186,7 +186,7 @@ def parse(source: str, format_name: str, pairwise: bool) -> int:
     from autoj_reward.io.rows import read_rows
 
     fmt = load_format(format_name)
-    rows = read_rows(source, lambda line, value: _build_judge_text(line, value, fmt), ())
+    rows = read_rows(source, lambda line, value: _build_judge_text(line, value, fmt))
     outcomes: Counter[str] = Counter()
     for row in rows.rows:
         record = {"line": row.line} | _read(row, fmt, pairwise)
@@ -202,29 +202,29 @@ def parse(source: str, format_name: str, pairwise: bool) -> int:
 def _build_judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
     from autoj_reward.conversation import ContextColumn
     from autoj_reward.io import checks as check
-    from autoj_reward.io.rows import with_query
+    from autoj_reward.io.candidates import prompt_of_row, response_of_row
+    from autoj_reward.io.layouts import GROUP, PAIR
+    from autoj_reward.io.reader import RowReader
     from autoj_reward.rubric_items import RUBRIC
-    from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, JudgeInput
+    from autoj_reward.types import CHECKLIST, PAIRWISE, SINGLE, JudgeInput
+    from autoj_reward.types import GROUP as GROUP_PROTOCOL
 
     fields = check.own_fields({"text": value} if isinstance(value, str) else value)
-    pair, group = "response_1" in fields, "responses" in fields
-    fields, turns = with_query(fields, rated=not (pair or group))
-    if "query" not in fields:
-        return JudgeText(line, None, check.text(fields, "text"))
-    names = ("response_1", "response_2") if pair else ("response",)
+    text = check.text(fields, "text")
+    rest = {name: field for name, field in fields.items() if name != "text"}
+    if not {"query", "messages", "prompt"} & set(rest):
+        return JudgeText(line, None, text)
+    item = RowReader("", say=lambda line: None).read(line, rest)
     alone = CHECKLIST if CHECKLIST in fmt.protocols else SINGLE
-    protocol = GROUP if group else PAIRWISE if pair else alone
+    protocol = {PAIR: PAIRWISE, GROUP: GROUP_PROTOCOL}.get(item.kind, alone)
     needed = fmt.context(protocol)
     columns = [ContextColumn(name, name, must) for name, must in needed.items()]
     columns += [ContextColumn(RUBRIC, RUBRIC, items=True)] if protocol == CHECKLIST else []
-    context = check.context(fields, columns)
-    query = check.text(fields, "query", blank=False)
-    if group:
-        responses = check.responses(fields) or ()
-    else:
-        responses = tuple(check.response(fields, name) for name in names)
-    item = JudgeInput(protocol, query, responses, context=context.after(turns))
-    return JudgeText(line, item, check.text(fields, "text"))
+    query, context = prompt_of_row(item, columns)
+    if not item.responses:
+        check.text(rest, "response")
+    responses = tuple(response_of_row(item, n) for n in range(len(item.responses)))
+    return JudgeText(line, JudgeInput(protocol, query, responses, context=context), text)
 
 
 def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]:

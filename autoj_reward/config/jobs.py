@@ -112,8 +112,12 @@ class BestOfNConfig(Block):
     judge: JudgeConfig = JudgeConfig()
     """The judge that rates the candidates."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Input column for each context field of the judge's format, where the names differ, such as
-    `reference: answer`."""
+    """Path of each field in the input, where a column has a name of its own: `prompt: question`,
+    `response: output.text`, `responses: completions[*].response`, or a context field of the judge's
+    format, such as `reference: answer`."""
+    layout: str | None = None
+    """Layout of the input's rows: a name that `autoj data layouts` lists. null: that of each row,
+    found from its columns."""
     view: ViewOrAuto = "auto"
     """The number that ranks candidates. `rating`: as the judge wrote it. `expected`: mean of the
     rating's distribution. `direct`: expected rating right after the prompt. `auto` takes the view
@@ -199,8 +203,12 @@ class ScoreConfig(Block):
     judge: JudgeConfig = JudgeConfig()
     """The judge that rates or compares the rows."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Input column for each context field of the judge's format, where the names differ, such as
-    `reference: answer`."""
+    """Path of each field in the input, where a column has a name of its own: `prompt: question`,
+    `response: output.text`, `responses: completions[*].response`, or a context field of the judge's
+    format, such as `reference: answer`."""
+    layout: str | None = None
+    """Layout of the input's rows: a name that `autoj data layouts` lists. null: that of each row,
+    found from its columns."""
     swap: bool = True
     """Whether `autoj compare` judges a pair in both orders."""
     rubric: RubricConfig | None = None
@@ -217,8 +225,12 @@ class RankConfig(Block):
     judge: JudgeConfig = JudgeConfig()
     """The judge of the groups."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of the input by context field of the judge's format, where it has another name, such
-    as `reference: answer`."""
+    """Path of each field in the input, where a column has a name of its own: `prompt: question`,
+    `response: output.text`, `responses: completions[*].response`, or a context field of the judge's
+    format, such as `reference: answer`."""
+    layout: str | None = None
+    """Layout of the input's rows: a name that `autoj data layouts` lists. null: that of each row,
+    found from its columns."""
     relative: RelativeConfig | None = None
     """How a group is judged. null: `listwise` where the judge's format can, else by comparisons."""
     track: Tracker | None = None
@@ -401,8 +413,9 @@ class RewardConfig(JudgedConfig):
     audit: AuditConfig | None = None
     """A second judge that rates a share of the responses and changes no reward. null: none."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of the trainer's data for each context field of a judge's format, where the names
-    differ, such as `reference: answer`."""
+    """Path in the trainer's data of each context field of a judge's format, where the names differ,
+    such as `reference: reward_model.ground_truth`. Of an `input` that this package reads, also the
+    path of `prompt`."""
     journal: Path | None = None
     """SQLite file of every judgement. null: none."""
     journal_max_gib: float | None = Field(20.0, gt=0)

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from autoj_reward.client.judging import bar_position, progress_bar, value_name
 from autoj_reward.config import BestOfNConfig, PolicyConfig
+from autoj_reward.config.load import with_layout
 from autoj_reward.errors import InputError, from_extras
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart
@@ -48,9 +49,11 @@ if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
 
 
-def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
+def main(
+    config: str, sets: Sequence[str] = (), strict: bool = False, layout: str | None = None
+) -> int:
     """Run the job of a config file, print where the report is, and return the exit code 0."""
-    checked = load_run(BestOfNConfig, config, sets, strict)
+    checked = load_run(BestOfNConfig, config, with_layout(sets, layout), strict)
     summary = run_job(checked, strict)
     print(_describe_summary(summary, checked.output))
     return 0

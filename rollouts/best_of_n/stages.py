@@ -21,7 +21,8 @@ from autoj_reward.config import (
 )
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import ScalarFormat
-from autoj_reward.io.rows import BadRows, QueryRow, Stream, queries
+from autoj_reward.io.candidates import queries
+from autoj_reward.io.rows import BadRows, QueryRow, Stream
 from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec, judge_spec
@@ -88,7 +89,8 @@ def rows_of(job: Job) -> Stream[QueryRow]:
     if config.scoring:
         kind = config.scoring.protocol
     columns = job.judge.context_columns(config.columns, kind, config.rubric)
-    return queries(config.input, columns, answered=config.policy is None)
+    answered = config.policy is None
+    return queries(config.input, columns, answered, config.columns, config.layout)
 
 
 def unanswered_queries(rows: Stream[QueryRow]) -> Iterator[QueryOrTurns]:

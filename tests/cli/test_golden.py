@@ -111,7 +111,7 @@ judge: {kind: fake, script: {ratings: {a: 3, bb: 8, ccc: 5, dd: 6, ee: 6, f: 4, 
 COLLECT = """
 protocol: pairwise
 teacher: {kind: fake, price_in: 1, price_out: 2}
-sources: [{form: synthetic_gptj, path: ./chosen.jsonl}]
+sources: [{path: ./chosen.jsonl, name: synthetic_gptj}]
 output: {folder}/out
 near_duplicate: null
 """

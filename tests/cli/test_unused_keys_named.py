@@ -88,7 +88,7 @@ NEEDED = {
 } | {f"evaluate {name}": "--json o --data d" for name in ("eval-p", "eval-r", "best-of-four")}
 RUN_FILES = {
     "collect": {
-        **{"protocol": "single", "output": "o", "sources": [{"form": "webgpt", "path": "x"}]},
+        **{"protocol": "single", "output": "o", "sources": [{"path": "x"}]},
         "teacher": {"kind": "fake", "tensor_parallel": 2},
     },
     "best-of-n": {"input": "i", "output": "o", "judge": {"kind": "fake", "tensor_parallel": 2}},

@@ -134,7 +134,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "collect": {
         "protocol": "single",
         "teacher": {"kind": "fake"},
-        "sources": [{"form": "own", "path": "INPUT"}],
+        "sources": [{"path": "INPUT"}],
     },
 }
 
