@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from autoj_reward.errors import InputError
@@ -48,6 +49,8 @@ ALIASES = {
 """Keys of an item in public data, and this package's names for them."""
 NAMES = {"title", "id", "Handle"}
 """Keys of an item that name it alone, which no log sums up."""
+SLIP = 0.8
+"""Similarity to a known key from which an unknown one counts as a slip."""
 MAX_TAG = 80
 """Longest tag that is made of a key that is not known, in characters."""
 RULE = "rule"
@@ -160,11 +163,19 @@ def read_item_fields(value: Any, where: str) -> dict[str, Any]:
         if known in KEYS:
             fields.setdefault(known, field)
         elif isinstance(field, str | int | float):
+            _refuse_slip(str(name), where)
             unknown.append(f"{name}:{field}"[:MAX_TAG])
     fields |= _read_rule(fields)
     if unknown:
         fields["tags"] = [*_parse_tags(fields.get("tags", ()), where), *unknown]
     return fields
+
+
+def _refuse_slip(name: str, where: str) -> None:
+    """Raise BadRubric for a key that is almost a known one, whose value would be lost as a tag."""
+    near = get_close_matches(name[:MAX_TAG], [*KEYS, *ALIASES], 1, SLIP)
+    if near:
+        raise BadRubric(f"{where}.{name:.40}", f"unknown key: did you mean `{near[0]}`?")
 
 
 def _read_rule(fields: Mapping[str, Any]) -> dict[str, Any]:

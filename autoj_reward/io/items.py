@@ -229,6 +229,9 @@ def read_texts(item: Item, sides: Sequence[Any] | None = None, prompt: Any = Non
     if isinstance(prompt, str) and item.prompt_name != "query" and is_dialogue(prompt):
         prompt = read_dialogue(prompt)
         values = [value.strip() if isinstance(value, str) else value for value in values]
+    if item.layout.lacks and prompt is None:
+        item.responses = list(values)
+        return
     if item.kind == PROMPT or not values:
         item.kind = PROMPT
         if prompt is not None:

@@ -113,7 +113,7 @@ def read_groups(source: str) -> list[Ranked]:
         responses = [str(response_of_row(item, n)) for n in range(len(item.responses))]
         scores = check.numbers(item.fields, item.found_at("scores"), len(responses))
         if scores is None:
-            raise BadField("scores", "a group needs two or more responses, and their scores")
+            raise BadField("scores", "a group needs two or more, and their scores")
         return Ranked(source, item.line, query, tuple(responses), scores)
 
     rows = read_all(read_items(source, GROUP).mapped(naming_layout(build)))

@@ -180,7 +180,7 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
         RESULT,
     ),
     "pairs": (
-        "evaluate pairs --format llmbar --data {folder}/llmbar.jsonl --json {folder}/o.json "
+        "evaluate pairs --data {folder}/llmbar.jsonl --json {folder}/o.json "
         "--set protocol=pointwise",
         DRAWN,
         RESULT,

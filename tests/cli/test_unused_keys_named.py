@@ -84,7 +84,7 @@ STRICT += [f"train {name}" for name in ("ppo", "grpo", "rloo", "online-dpo", "re
 NEEDED = {
     "score": "--input i --output o",
     "compare": "--input i --output o",
-    "evaluate pairs": "--json o --data d --format llmbar",
+    "evaluate pairs": "--json o --data d",
 } | {f"evaluate {name}": "--json o --data d" for name in ("eval-p", "eval-r", "best-of-four")}
 RUN_FILES = {
     "collect": {
