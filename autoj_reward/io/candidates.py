@@ -40,7 +40,7 @@ Columns = Mapping[str, str]
 """Paths by field, for rows with names of their own."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PairRow:
     """Two responses to one prompt, with the label of which is better."""
 

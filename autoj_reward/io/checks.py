@@ -47,7 +47,13 @@ def own_fields(value: Any) -> dict[str, Any]:
     """Return all fields of a row in order, each in its JSON form."""
     if not isinstance(value, dict):
         raise BadField("", f"not a JSON object: {show(value)}; write one object a line")
-    return {_to_json_form(k, k): _to_json_form(v, k) for k, v in value.items()}
+    fields = {}
+    for name, field in value.items():
+        # Most values are texts of ASCII, which are in their JSON form.
+        is_plain = type(field) is str and field.isascii()
+        own_name = name if type(name) is str and name.isascii() else _to_json_form(name, name)
+        fields[own_name] = field if is_plain else _to_json_form(field, name)
+    return fields
 
 
 def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
@@ -104,7 +110,7 @@ def _to_json_form(value: Any, field: str, depth: int = 0) -> Any:
         raise BadField(field, f"nested more than {MAX_DEPTH} levels deep")
     match value:
         case str():
-            return _require_encodable(value, field)
+            return value if value.isascii() else _require_encodable(value, field)
         case float() if not math.isfinite(value):
             raise BadField(field, f"{value} is not a finite number; write null if it is missing")
         case None | bool() | int() | float():

@@ -81,6 +81,8 @@ class Item:
     def found_at(self, name: str) -> str:
         """Return the path of a field's value, for errors."""
         paths = self.layout.path(name)
+        if len(paths) == 1:
+            return paths[0]
         return next((path for path in paths if find(self.view, path) is not None), name)
 
     @property
@@ -238,9 +240,11 @@ def read_texts(item: Item, sides: Sequence[Any] | None = None, prompt: Any = Non
             set_asked(item, ask_sides(prompt, [], [], before))
     elif item.kind == SINGLE and prompt is None and isinstance(values[0], list):
         turns, answer = split_answer(values[0])
-        asked = ask_sides(turns, [answer] if answer else [], item.names, before)
-        item.kind = SINGLE if answer else PROMPT
         item.prompt_name = item.names[0]
+        if not answer:
+            item.kind = PROMPT
+            item.names = []
+        asked = ask_sides(turns, [answer] if answer else [], item.names, before)
         set_asked(item, asked)
     else:
         set_asked(item, ask_sides(prompt, values, item.names, before))

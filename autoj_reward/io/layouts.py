@@ -78,6 +78,8 @@ class Layout:
     """Columns by which a row is recognised."""
     paths: Mapping[str, tuple[tuple[str, ...], ...]]
     """Paths of each of PATHS: alternatives of each part."""
+    kind: str
+    """What its rows are: SINGLE, PAIR, GROUP or PROMPT."""
     coding: str = ""
     """How `label` is coded: a name of `labels.CODINGS` or `labels.READERS`; empty: true or
     false."""
@@ -104,12 +106,6 @@ class Layout:
         """Columns that a row needs, for people."""
         names = (" or ".join(c.names) for c in self.columns if not c.optional)
         return ", ".join(names)
-
-    @property
-    def kind(self) -> str:
-        """What its rows are."""
-        kinds = {"sides": PAIR, "responses": GROUP, "response": SINGLE, "rendered": SINGLE}
-        return next((kind for field, kind in kinds.items() if field in self.paths), PROMPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +137,11 @@ class Match:
 
 def shape(value: Any) -> str:
     """Return the shape of a value, by which layouts with the same columns are told apart."""
+    if value is None:
+        return "null"
     if isinstance(value, str):
-        return "dialogue" if is_dialogue(value) else "text"
+        is_marked = value[:1] in ("\n", "H", " ") and is_dialogue(value)
+        return "dialogue" if is_marked else "text"
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):
@@ -239,7 +238,9 @@ def _read_layout(name: str, entry: dict[str, Any]) -> Layout:
             paths[field] = tuple(tuple(part.split("|")) for part in parts)
     columns = tuple(_read_column(part) for part in entry.pop("columns").split(", "))
     scale = tuple(entry.pop("scale", ())) or None
-    return Layout(name, columns=columns, paths=paths, scale=scale, **entry)
+    kinds = {"sides": PAIR, "responses": GROUP, "response": SINGLE, "rendered": SINGLE}
+    kind = next((kind for field, kind in kinds.items() if field in paths), PROMPT)
+    return Layout(name, columns=columns, paths=paths, kind=kind, scale=scale, **entry)
 
 
 def _read_column(text: str) -> Column:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autoj_reward.conversation import MAX_TURNS
 from autoj_reward.errors import InputError, did_you_mean
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, show
-from autoj_reward.io.items import Item, explain_kind, read_texts
+from autoj_reward.io.items import MEDIA_COLUMNS, Item, explain_kind, read_texts
 from autoj_reward.io.labels import label_of_numbers
 from autoj_reward.io.layouts import (
     GROUP,
@@ -33,8 +33,71 @@ from autoj_reward.types import BadRow
 
 MORE_FIELDS = {*ROW_FIELDS, "reference", "rubric"} - set(OWN_COLUMNS)
 """Keys of `columns` for what stands beside prompt and responses."""
+MAX_PLANS = 1000
+"""Maximum combinations of columns and shapes that are remembered."""
 LISTED = 5
 """Maximum layouts of one source that are announced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How rows with the same columns are read, found out once."""
+
+    layout: Layout
+    prompt: str
+    """Column of the prompt."""
+    sides: tuple[str, ...]
+    """Columns of the responses."""
+    plain: bool
+    """Whether all of these are texts, and nothing stands beside them."""
+
+
+def make_plan(layout: Layout, shapes: Mapping[str, str]) -> Plan:
+    """Return how rows of a layout are read whose columns have these shapes."""
+    field = {SINGLE: "response", PAIR: "sides", GROUP: "responses"}.get(layout.kind, "")
+    parts = layout.paths.get(field, ())
+    names = []
+    for alternatives in (layout.path("prompt"), *parts):
+        names.append(next((path for path in alternatives if path in shapes), ""))
+    prompt, *sides = names
+    wanted = "texts" if layout.kind == GROUP else "text"
+    beside = any(find_any(shapes, layout.path(name)) for name in ("system", "history", "more"))
+    media = any(MEDIA_COLUMNS.fullmatch(name) for name in shapes) or "rejected_images" in shapes
+    is_plain = bool(
+        shapes.get(prompt) == "text"
+        and all(shapes.get(side) == wanted for side in sides)
+        and not (layout.reader or beside or media or layout.lacks or layout.path("rendered"))
+    )
+    return Plan(layout, prompt, tuple(sides), is_plain)
+
+
+def find_any(shapes: Mapping[str, str], paths: Sequence[str]) -> bool:
+    """Return whether a row has the column in which any of these paths begins."""
+    return any(column_of(path) in shapes for path in paths)
+
+
+def _read_plain(
+    line: int, plan: Plan, fields: dict[str, Any], view: Mapping[str, Any]
+) -> Item | None:
+    """Return what a row of texts holds; None for one that needs a closer look."""
+    layout = plan.layout
+    prompt = view[plan.prompt]
+    names = list(plan.sides)
+    if layout.kind == GROUP:
+        responses = view[names[0]]
+        if len(responses) > check.MAX_RESPONSES:
+            return None
+        names = [f"{names[0]}[{n}]" for n in range(len(responses))]
+    else:
+        responses = [view[name] for name in names]
+    for text in responses:
+        if type(text) is not str or "\0" in text:
+            return None
+        if layout.kind == PAIR and text[:1] == "[":  # it may be JSON
+            return None
+    if "\0" in prompt or not prompt.strip():
+        return None
+    return Item(line, layout, fields, view, layout.kind, prompt, responses, names, plan.prompt)
 
 
 class RowReader:
@@ -60,25 +123,26 @@ class RowReader:
         self._more = {name: path for name, path in named.items() if name in MORE_FIELDS}
         self._only = layout_named(layout) if layout else None
         self._say = say
-        self._found: dict[tuple[tuple[str, str], ...], Layout] = {}
+        self._plans: dict[tuple[tuple[str, ...], tuple[str, ...]], Plan] = {}
         self._said: set[str] = set()
 
     def read(self, line: int, value: Any, source: str = "") -> Item:
         """Return what a row holds. Raises BadField, and InputError for an ambiguous row."""
         fields = check.own_fields(value)
-        view = self._rename(fields)
-        layout = self._find_layout(view, source, line)
+        view = self._rename(fields) if self._structure else fields
+        plan = self._find_plan(view, source, line)
+        if plan.plain:
+            item = _read_plain(line, plan, fields, view)
+            if item is not None:
+                return item
         try:
-            item = read_item(line, layout, fields, view)
+            return read_item(line, plan.layout, fields, view)
         except BadField as error:
-            name = "" if layout.own else layout.name
+            name = "" if plan.layout.own else plan.layout.name
             raise BadField(self._user_name(error.field), error.reason, name) from None
-        return item
 
     def _rename(self, fields: dict[str, Any]) -> Mapping[str, Any]:
         """Return the row with prompt and responses under this package's names."""
-        if not self._structure:
-            return fields
         view = {}
         used = {column_of(path) for path in self._structure.values()}
         for name, path in self._structure.items():
@@ -90,18 +154,19 @@ class RowReader:
             rest.pop("messages", None)
         return rest | view
 
-    def _find_layout(self, view: Mapping[str, Any], source: str, line: int) -> Layout:
-        shapes = {name: shape(value) for name, value in view.items() if value is not None}
-        key = tuple(shapes.items())
-        layout = self._found.get(key)
-        if layout is None:
+    def _find_plan(self, view: Mapping[str, Any], source: str, line: int) -> Plan:
+        key = (tuple(view), tuple(map(shape, view.values())))
+        plan = self._plans.get(key)
+        if plan is None:
+            shapes = {name: kind for name, kind in zip(*key, strict=True) if kind != "null"}
             layout = self._only or self._choose(find_layouts(shapes), shapes, view, source, line)
             if self._more:
                 layout = _with_paths(layout, self._more)
-            if len(self._found) < 1000:
-                self._found[key] = layout
+            plan = make_plan(layout, shapes)
+            if len(self._plans) < MAX_PLANS:
+                self._plans[key] = plan
             self._announce(layout, shapes)
-        return layout
+        return plan
 
     def _choose(
         self,
@@ -193,25 +258,27 @@ def read_items(
     reader = RowReader(wanted, columns, layout, say)
     name = "<stdin>" if source == "-" else source
     items = Stream(source, lambda line, value: reader.read(line, value, name))
-    return items.staged(lambda rows: _join_rows(rows, wanted)).expanded(
-        lambda item: _require(item, wanted)
-    )
+    return items.staged(lambda rows: _finish(rows, wanted, name))
 
 
-def _require(item: Item, wanted: str) -> Iterator[Item]:
-    """Yield an item and the further ones of its row, if they are what a command asks for."""
-    for one in (item, *item.more):
-        try:
-            _require_one(one, wanted)
-        except BadField as error:
-            name = "" if one.layout.own else one.layout.name
-            raise BadField(error.field, error.reason, name) from None
-        yield one
+def _finish(rows: Records, wanted: str, source: str) -> Records:
+    """Yield the items that a command asks for; another row is bad."""
+    for line, item in _join_rows(rows, wanted):
+        if isinstance(item, BadRow):
+            yield line, item
+            continue
+        for one in (item, *item.more) if item.more else (item,):
+            try:
+                if wanted:
+                    _require(one, wanted)
+                yield line, one
+            except BadField as error:
+                layout = "" if one.layout.own else one.layout.name
+                yield line, BadRow(source, line, error.field, error.reason, layout)
 
 
-def _require_one(item: Item, wanted: str) -> None:
-    if not wanted:
-        return
+def _require(item: Item, wanted: str) -> None:
+    """Raise BadField for an item that is not what a command asks for."""
     if item.layout.lacks:
         raise BadField("", item.layout.lacks)
     if item.prompt is None and not item.layout.path("rendered"):
@@ -247,6 +314,9 @@ def _join_rows(rows: Records, wanted: str) -> Records:
     messages: dict[Any, tuple[Any, Message]] = {}
     for line, item in rows:
         if isinstance(item, BadRow):
+            yield line, item
+            continue
+        if not item.layout.reader:
             yield line, item
             continue
         if item.layout.reader == "oasst_message":

@@ -128,7 +128,19 @@ class Stream(Generic[T]):
 
     def mapped(self, transform: Callable[[T], S]) -> Stream[S]:
         """Return a stream with `transform` applied to each usable row. It may raise BadField."""
-        return self.expanded(lambda row: (transform(row),))
+
+        def stage(rows: Records) -> Records:
+            for line, row in rows:
+                if isinstance(row, BadRow):
+                    yield line, row
+                    continue
+                try:
+                    record: Any = transform(row)
+                except BadField as why:
+                    record = self._bad(line, why)
+                yield line, record
+
+        return self.staged(stage)
 
     def expanded(self, expand: Callable[[T], Iterable[S]]) -> Stream[S]:
         """Return a stream of all records that `expand` makes of each usable row."""

@@ -210,6 +210,9 @@ def _decode(line: bytes) -> Any:
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    whole = dict(pairs)
+    if len(whole) == len(pairs):
+        return whole
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
