@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -114,7 +114,7 @@ def _take_first_turn(item: Item) -> None:
     """
     if item.given.get("turn", 1) != 1:
         raise BadField("turn", f"{item.given['turn']}: a vote on a later turn")
-    turns: list[Mapping[str, Any]] = item.prompt if isinstance(item.prompt, list) else []
+    turns: Sequence[Mapping[str, Any]] = item.prompt if isinstance(item.prompt, list) else ()
     if any(turn["role"] == "assistant" for turn in turns):
         raise BadField(item.names[0], "the responses answer a later turn")
     for n, response in enumerate(item.responses):

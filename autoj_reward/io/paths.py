@@ -104,10 +104,10 @@ def explain_missing(row: Mapping[str, Any], path: str) -> str:
             value = value[step]
         elif not isinstance(value, list):
             return f"missing; {place} is no list"
-        elif step == EACH:
+        elif isinstance(step, str):  # EACH: the first item stands for all
             value = next((item for item in value if item is not None), None)
         else:
-            value = value[step] if int(step) < len(value) else None
+            value = value[step] if step < len(value) else None
         separator = "." if place and isinstance(step, str) and step != EACH else ""
         place += f"[{step}]" if isinstance(step, int) else separator + str(step)
         if value is None:

@@ -109,6 +109,7 @@ class Stream(Generic[T]):
         empty = True
         for line, load in islice(number_rows(self._source), self._first, self._last):
             empty = False
+            row: T | BadRow
             try:
                 row = self._build(line, load())
             except BadField as why:

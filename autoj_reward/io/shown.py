@@ -197,7 +197,7 @@ def _rubric_field(item: Item) -> str | list[Any] | None:
     rubric = item.rubric
     if not isinstance(rubric, list):
         return rubric
-    items = []
+    items: list[dict[str, Any]] = []
     for n, value in enumerate(rubric):
         try:
             fields = read_item_fields(value, f"[{n}]")
