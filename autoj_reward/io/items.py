@@ -268,8 +268,8 @@ def _find_prompt(item: Item) -> Text | None:
     prompt = read_value(value, item.prompt_name, listed=item.prompt_name != "query")
     if isinstance(prompt, str):
         more = item.find("more")
-        if isinstance(more, str) and more.strip():
-            prompt += "\n" + check.require_text(more, "input")
+        if more is not None and check.require_text(more, item.found_at("more")).strip():
+            prompt += "\n" + more
         if not prompt.strip():
             raise BadField(item.prompt_name, f"blank: {show(prompt)}")
     # The responses of a row take the place of an answer that its conversation ends with.

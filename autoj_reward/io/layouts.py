@@ -7,7 +7,7 @@ is, and how its label is coded. A new layout is an entry of the table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,14 @@ PATHS = {
 the first with a value counts; parts of `sides` and `scores` stand between commas."""
 SINGLE, PAIR, GROUP, PROMPT = "response", "pair", "responses", "prompt"
 """What a row is: one response, two of them, several, or a prompt alone."""
+ADDED = {
+    GROUP: ("responses",),
+    SINGLE: ("response",),
+    PAIR: ("response_1", "response_2"),
+}
+"""Columns with responses that a user may have added to rows of prompts, by what a row then is."""
+COMPLETION = "completion"
+"""TRL's name of an added response."""
 Shapes = Mapping[str, str]
 """Shape of the value of each column that is not null."""
 
@@ -93,6 +101,8 @@ class Layout:
     """Whether it is one of the package's own layouts, between which a command's needs decide."""
     weak: bool = False
     """Whether any other layout goes before it, since its columns are names of many things."""
+    takes_responses: bool = False
+    """Whether a user adds responses to its rows, though some rows bring their own."""
     lacks: str = ""
     """Why no row of this layout can be judged. Empty if it can."""
 
@@ -200,6 +210,24 @@ def find_layouts(shapes: Shapes) -> list[Match]:
     return strong or found
 
 
+def with_responses(layout: Layout, shapes: Shapes, wanted: str) -> Layout:
+    """Return the layout with the responses that were added to its rows, of the kind that is wanted
+    if there are several."""
+    if layout.kind != PROMPT and not layout.takes_responses:
+        return layout
+    columns = dict(ADDED)
+    if "response" not in shapes:
+        columns[SINGLE] = (COMPLETION,)
+    kinds = [kind for kind, names in columns.items() if all(name in shapes for name in names)]
+    if not kinds:
+        return layout
+    kind = wanted if wanted in kinds else kinds[0]
+    field = "sides" if kind == PAIR else kind
+    parts = {field: tuple((name,) for name in columns[kind])}
+    rest = {name: part for name, part in layout.paths.items() if name != "responses"}
+    return replace(layout, paths=rest | parts, kind=kind)
+
+
 def nearest_layouts(shapes: Shapes, count: int = 2) -> list[str]:
     """Return the layouts that lack the fewest columns of a row, with what they lack."""
     lacking = []
@@ -227,6 +255,9 @@ def _match(layout: Layout, shapes: Shapes) -> Match | None:
             shaped += bool(column.kinds) and not column.optional
         elif not column.optional:
             return None
+    if layout.kind == PROMPT or layout.takes_responses:
+        names = (*ADDED[GROUP], *ADDED[SINGLE], *ADDED[PAIR], COMPLETION)
+        optional += [name for name in names if name in shapes]
     return Match(layout, frozenset(required), frozenset(required + optional), shaped)
 
 

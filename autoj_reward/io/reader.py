@@ -23,6 +23,7 @@ from autoj_reward.io.layouts import (
     layout_named,
     nearest_layouts,
     shape,
+    with_responses,
 )
 from autoj_reward.io.messages import Message, prompt_of
 from autoj_reward.io.paths import OWN_COLUMNS, ROW_FIELDS, column_of, explain_missing, find
@@ -160,6 +161,7 @@ class RowReader:
         if plan is None:
             shapes = {name: kind for name, kind in zip(*key, strict=True) if kind != "null"}
             layout = self._only or self._choose(find_layouts(shapes), shapes, view, source, line)
+            layout = with_responses(layout, shapes, self._wanted)
             if self._more:
                 layout = _with_paths(layout, self._more)
             plan = make_plan(layout, shapes)
@@ -263,7 +265,7 @@ def read_items(
 
 def _finish(rows: Records, wanted: str, source: str) -> Records:
     """Yield the items that a command asks for; another row is bad."""
-    for line, item in _join_rows(rows, wanted):
+    for line, item in _join_rows(rows, wanted, source):
         if isinstance(item, BadRow):
             yield line, item
             continue
@@ -279,7 +281,7 @@ def _finish(rows: Records, wanted: str, source: str) -> Records:
 
 def _require(item: Item, wanted: str) -> None:
     """Raise BadField for an item that is not what a command asks for."""
-    if item.layout.lacks:
+    if item.layout.lacks and (wanted != PROMPT or item.prompt is None):
         raise BadField("", item.layout.lacks)
     if item.prompt is None and not item.layout.path("rendered"):
         raise BadField(item.prompt_name, "no prompt")
@@ -304,7 +306,7 @@ def _require_own(item: Item, names: Sequence[str]) -> None:
                 check.text(dict(item.view), name)
 
 
-def _join_rows(rows: Records, wanted: str) -> Records:
+def _join_rows(rows: Records, wanted: str, source: str) -> Records:
     """Yield the items, and those that several rows make together.
 
     Two neighbouring rows of HelpSteer 2 with one prompt are a pair. A message of OASST is an answer
@@ -313,28 +315,33 @@ def _join_rows(rows: Records, wanted: str) -> Records:
     last: Item | None = None
     messages: dict[Any, tuple[Any, Message]] = {}
     for line, item in rows:
-        if isinstance(item, BadRow):
+        if isinstance(item, BadRow) or not item.layout.reader:
             yield line, item
-            continue
-        if not item.layout.reader:
-            yield line, item
-            continue
-        if item.layout.reader == "oasst_message":
+        elif item.layout.reader == "oasst_message":
             answer = _behind_parents(item, messages)
             if answer is not None:
                 yield line, answer
-            continue
-        if item.layout.reader != "helpsteer2":
+        elif item.layout.reader != "helpsteer2":
             yield line, item
-            continue
-        if wanted != PAIR:
-            yield line, item
-        if last is not None and last.prompt == item.prompt:
-            if wanted in ("", PAIR):
-                yield line, _make_pair(last, item)
-            last = None
         else:
-            last = item
+            if wanted != PAIR:
+                yield line, item
+            if last is not None and last.prompt == item.prompt:
+                if wanted in ("", PAIR):
+                    yield line, _make_pair(last, item)
+                last = None
+            else:
+                yield from _left_alone(last, wanted, source)
+                last = item
+    yield from _left_alone(last, wanted, source)
+
+
+def _left_alone(item: Item | None, wanted: str, source: str) -> Records:
+    """Yield a rated row as a bad one where pairs are asked for and no neighbour has its prompt."""
+    if item is not None and wanted == PAIR:
+        reason = "no neighbouring row has the same prompt, so that there is no pair"
+        name = item.prompt_name
+        yield item.line, BadRow(source, item.line, name, reason, item.layout.name)
 
 
 def _make_pair(first: Item, second: Item) -> Item:

@@ -370,11 +370,12 @@ def read_prbench(item: Item) -> None:
         if n < len(answers) and answers[n] is not None:
             answer = check.require_text(answers[n], f"response_{n}")
             turns.append({"role": "assistant", "content": answer})
-    item.names = [f"response_{len(prompts) - 1}"]
+    last: list[Any] | None = None
     if turns and turns[-1]["role"] == "assistant":
         item.kind = SINGLE
-        item.responses = [turns.pop()["content"]]
-    item.prompt = prompt_of(turns)
+        item.names = [f"response_{len(prompts) - 1}"]
+        last = [turns.pop()["content"]]
+    read_texts(item, last, prompt_of(turns))
     rubric = []
     for n, entry in enumerate(item.find("rubric") or []):
         notes = entry.get("annotations") if isinstance(entry, Mapping) else None
