@@ -267,11 +267,11 @@ def _find_prompt(item: Item) -> Text | None:
         return None
     prompt = read_value(value, item.prompt_name, listed=item.prompt_name != "query")
     if isinstance(prompt, str):
+        if not prompt.strip():
+            raise BadField(item.prompt_name, f"blank: {show(prompt)}")
         more = item.find("more")
         if more is not None and check.require_text(more, item.found_at("more")).strip():
             prompt += "\n" + more
-        if not prompt.strip():
-            raise BadField(item.prompt_name, f"blank: {show(prompt)}")
     # The responses of a row take the place of an answer that its conversation ends with.
     while isinstance(prompt, list) and prompt and prompt[-1]["role"] == "assistant":
         prompt.pop()
