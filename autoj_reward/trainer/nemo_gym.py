@@ -66,7 +66,7 @@ class JudgeResourcesServer(SimpleResourcesServer):
         """
         model = reward_model()
         prompt = _read_messages(body.responses_create_params.input)
-        context = model.fields.read(_read_row(body), "expected_answer")
+        context = model.fields.try_read(_read_row(body), "expected_answer")
         candidates = [candidate(prompt, _read_turns(body.response.output), context)]
         rewards = await model.rewards(candidates)
         [number] = model.numbers(rewards, candidates)

@@ -62,13 +62,13 @@ async def get_reward(
     shows one. budgets: failure budgets of the calling run, if several share the model. Every row
     has the same extra_logs, since OpenRLHF joins rows by the names of the first. Failed judgements
     get the configured fallback, since None would crash the training. Raises BudgetExceeded when too
-    many have failed. Raises InputError for malformed rubric items. Raises ConfigError for a single
+    many have failed. Malformed rubric items cost their row alone. Raises ConfigError for a single
     row if the config needs all responses of a query; OpenRLHF sends single rows since 0.9.1.
     """
     if not queries:
         return {"rewards": [], "scores": [], "extra_logs": {}}
     contexts = [
-        model.fields.read(label_row(model.fields, label), "label") for label in labels or ()
+        model.fields.try_read(label_row(model.fields, label), "label") for label in labels or ()
     ]
     rows = zip(queries, prompts, contexts or [EMPTY_CONTEXT] * len(queries), strict=True)
     candidates = [split(query, prompt, context) for query, prompt, context in rows]
@@ -103,7 +103,7 @@ def label_row(fields: ContextFields, label: Any) -> Mapping[str, Any]:
     return {"label": label}
 
 
-def split(query: str, prompt: str, context: Context = EMPTY_CONTEXT) -> Candidate:
+def split(query: str, prompt: str, context: Context | InputError = EMPTY_CONTEXT) -> Candidate:
     """Return the candidate in a decoded text that begins with its prompt.
 
     The query is what the user says in the prompt. The candidate is unusable if the text does not

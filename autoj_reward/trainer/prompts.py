@@ -72,19 +72,23 @@ def query_text(prompt: Turn) -> str:
 def candidate(
     prompt: Turn,
     completion: Turn,
-    context: Mapping[str, str] = EMPTY_CONTEXT,
+    context: Mapping[str, str] | InputError = EMPTY_CONTEXT,
     default: Shows = "final",
     text: str | None = None,
 ) -> Candidate:
     """Return the candidate of a completion to a plain prompt or a conversation.
 
     The turns of either may be in any order. Malformed messages make the candidate unusable, with
-    the reason: it stays in its place and group, so that it costs no other row of its batch.
+    the reason: it stays in its place and group, so that it costs no other row of its batch. So does
+    a row whose context fields cannot be read: the error stands in place of its context.
 
     default: what a judge reads of several turns of the completion if its `shows` is null. text: a
     text that it reads then instead.
     """
     reason = ""
+    if isinstance(context, InputError):
+        reason = f"row: {context}"
+        context = EMPTY_CONTEXT
     try:
         response = read_response(completion, default, text)
     except InputError as error:
@@ -297,6 +301,15 @@ class ContextFields:
                 texts[context_column.field] = text
         return Context(texts, rubric=rubric)
 
+    def try_read(
+        self, row: Mapping[str, Any], reference: str | None = None
+    ) -> Context | InputError:
+        """Return the context fields of a row of a batch, or the error that costs this row alone."""
+        try:
+            return self.read(row, reference)
+        except InputError as error:
+            return error
+
     def _read_text(self, field: str, column: str, value: Any) -> str:
         """Return a field's value as text; "" if it is missing."""
         if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
@@ -317,8 +330,8 @@ class ContextFields:
             "or name another column in reward.columns"
         )
 
-    def of_columns(self, columns: Mapping[str, Any], count: int) -> list[Context]:
-        """Return the contexts of `count` candidates from columns by name.
+    def of_columns(self, columns: Mapping[str, Any], count: int) -> list[Context | InputError]:
+        """Return the contexts of `count` candidates from columns by name, or a row's error.
 
         A column is a list, an array, or a column of pandas or datasets. Raises ConfigError for a
         missing column that the judge needs, and for a column of another length.
@@ -345,7 +358,7 @@ class ContextFields:
                     "for each"
                 )
         return [
-            self.read({name: column_values[n] for name, column_values in lists.items()})
+            self.try_read({name: column_values[n] for name, column_values in lists.items()})
             for n in range(count)
         ]
 

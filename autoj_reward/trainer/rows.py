@@ -55,7 +55,7 @@ async def row_rewards(
         candidate(
             prompt_turns(prompt) if isinstance(prompt, str) else prompt,
             strip_end_token(response),
-            model.fields.read(row, "label"),
+            model.fields.try_read(row, "label"),
         )
         for prompt, response, row in rows
     ]

@@ -113,7 +113,7 @@ async def score(
             "put the query there when the dataset is made, or name its key in "
             "reward_kwargs.query_key"
         )
-    context = model.fields.read(about, "ground_truth")
+    context = model.fields.try_read(about, "ground_truth")
     ungrouped_candidate = candidate(query, completion, context, "assistant", text)
     candidates = [replace(ungrouped_candidate, group_id=group_id, group_size=group_size)]
     [reward] = await model.rewards(candidates)
