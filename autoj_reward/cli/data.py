@@ -134,7 +134,8 @@ def layouts() -> int:
     from autoj_reward.io.layouts import load_layouts
 
     for layout in load_layouts().values():
-        print(f"{layout.name:26} {layout.title}: {layout.needed}")
+        also = f", {layout.also}" if layout.also else ""
+        print(f"{layout.name:26} {layout.title}{also}: {layout.needed}")
     return 0
 
 

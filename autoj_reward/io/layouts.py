@@ -97,6 +97,8 @@ class Layout:
     """Lowest and highest score."""
     rubric_as: str = ""
     """How a rubric that is a text is read: as `text`, `lines`, `numbered` lines, or one `item`."""
+    also: str = ""
+    """Further public data with the same columns."""
     own: bool = False
     """Whether it is one of the package's own layouts, between which a command's needs decide."""
     weak: bool = False

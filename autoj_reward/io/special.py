@@ -167,11 +167,12 @@ def read_oasst_tree(item: Item) -> None:
     while waiting:
         node, before = waiting.pop(0)
         text = node.get("text") if isinstance(node, Mapping) else None
-        if not isinstance(text, str) or node.get("deleted"):
+        if not isinstance(text, str):
             continue
         role = "assistant" if node.get("role") == "assistant" else "user"
         turns = [*before, {"role": role, "content": text}]
-        replies = [r for r in node.get("replies") or [] if isinstance(r, Mapping)]
+        found_replies = node.get("replies") or []
+        replies = [r for r in found_replies if isinstance(r, Mapping) and not r.get("deleted")]
         waiting += [(reply, turns) for reply in replies]
         answers = [reply for reply in replies if isinstance(reply.get("text"), str)]
         if role == "user" and answers:

@@ -21,6 +21,7 @@ from functools import cache
 from typing import Any
 
 from autoj_reward.conversation import EMPTY_CONTEXT, Context
+from autoj_reward.errors import InputError
 from autoj_reward.trainer.parts import RewardSource
 from autoj_reward.trainer.prompts import (
     ContextFields,

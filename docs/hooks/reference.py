@@ -408,7 +408,8 @@ def layouts_page() -> str:
         elif "rubric" in layout.paths and not layout.own:
             kind += ", a rubric"
         label = LABELS_SHOWN.get(layout.coding, layout.coding)
-        rows.append((f"`{layout.name}`", layout.title, cell(columns), cell(kind), cell(label)))
+        title = f"{layout.title}, {layout.also}" if layout.also else layout.title
+        rows.append((f"`{layout.name}`", title, cell(columns), cell(kind), cell(label)))
     return "\n".join(table(("name", "rows of", "columns", "what a row is", "label"), rows))
 
 

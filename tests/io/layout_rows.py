@@ -205,6 +205,8 @@ ROWS: dict[str, list[tuple[str, dict[str, Any], dict[str, Any]]]] = {
          {"query": Q}),
         ("openrlhf_prompt", {"input": Q, "datasource": "math", "label": "pear"},
          {"query": Q, "reference": "pear"}),
+        ("prompt_alias", {"input": [user(Q)], "label": "pear"}, {"query": Q, "reference": "pear"}),
+        ("prompt_alias", {"question": Q, "response": A}, ONE),
         ("openrubrics_v1", {"instruction": Q, "rubric": "1. Is short.", "source": "s"},
          {"query": Q, "rubric": [{"criterion": "Is short."}]}),
         ("researchrubrics",

@@ -23,7 +23,7 @@ from autoj_reward.io.rows import read_all
 from autoj_reward.io.shown import item_record
 from autoj_reward.types import BadRow, Verdict
 from tests.growth import require_linear
-from tests.io.layout_rows import ROWS, SIDES, A, B, Q, says, user
+from tests.io.layout_rows import PARTS, PICTURE, ROWS, SIDES, A, B, Q, says, user
 
 MADE = Path(os.environ.get("AUTOJ_DATA", Path(__file__).parents[2] / "../shared/data")) / "layouts"
 READ = (
@@ -272,6 +272,25 @@ def test_a_response_that_looks_like_messages_stays_a_text(tmp_path: Path) -> Non
     assert row.texts == (Q, plant)
     [row] = text_rows(write_rows(tmp_path, rows[1]), PAIR).usable()
     assert row.texts == (Q, A, plant)
+
+
+PICTURED: dict[str, dict[str, Any]] = {
+    "a part": {"messages": [user([*PARTS, PICTURE]), says(A)]},
+    "a column": {"prompt": Q, "completion": A, "images": ["x.png"]},
+    "a vote": {"conversation_a": [user([*PARTS, PICTURE]), says(A)], "winner": "model_a",
+               "conversation_b": [user([*PARTS, PICTURE]), says(B)]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PICTURED)
+def test_a_picture_is_not_lost(case: str, tmp_path: Path, capsys: Any) -> None:
+    source, out = write_rows(tmp_path, PICTURED[case]), tmp_path / "out.jsonl"
+    [record] = show(source, capsys)
+    assert "hold media" in record["skip"]
+    command = "compare" if case == "a vote" else "score"
+    assert cli.main([command, "--input", source, "--output", str(out), *FAKE]) == 0
+    [row] = map(json.loads, out.read_text().splitlines())
+    assert row["outcome"] == "input_rejected" and "hold media" in row["reason"]
 
 
 @pytest.mark.parametrize("piece", ["\n\nHuman: a", "\n\nAssistant: b", "[", "{'a': ", "\n1) "])
