@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from autoj_reward.io.messages import Message
 from autoj_reward.io.paths import find
 from autoj_reward.io.reader import read_items
 from autoj_reward.io.rows import QueryRow, Rows, Stream, TextRow, read_all
+from autoj_reward.logs import announce
 from autoj_reward.rubric_items import ROW_NAMES, RUBRIC, BadRubric, RubricItem, items_in
 from autoj_reward.types import Verdict
 
@@ -102,12 +103,13 @@ def queries(
     answered: bool = False,
     columns: Columns | None = None,
     layout: str | None = None,
+    say: Callable[[str], object] = announce,
 ) -> Stream[QueryRow]:
     """Stream prompts with the responses of a group and their log-probabilities, if there are any.
 
     asked: context fields to read. answered: whether a row without responses is bad, since no policy
     can sample them. The two responses of a pair then count as a group; otherwise the policy answers
-    such prompts anew. columns, layout, source: as for `read_items`.
+    such prompts anew. columns, layout, say, source: as for `read_items`.
     """
 
     def convert(item: Item) -> QueryRow:
@@ -126,7 +128,7 @@ def queries(
         }
         return QueryRow(item.line, query, responses, logprobs, extra, context)
 
-    return read_items(source, PROMPT, columns, layout).mapped(naming_layout(convert))
+    return read_items(source, PROMPT, columns, layout, say).mapped(naming_layout(convert))
 
 
 def pair_rows(

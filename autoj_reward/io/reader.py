@@ -190,7 +190,8 @@ class RowReader:
                 f"{match.layout.name} ({', '.join(sorted(match.required))})" for match in matches
             )
             raise InputError(
-                f"{source}:{line}: rows may be read as {readings}: say which by --layout NAME"
+                f"{source}:{line}: rows may be read as {readings}: say which by --layout NAME, or "
+                "by the key `layout`"
             )
         return matches[0].layout
 

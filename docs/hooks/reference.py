@@ -405,7 +405,7 @@ def layouts_page() -> str:
         kind = kinds.get(layout.kind, "a prompt")
         if layout.lacks:
             kind = f"not judged: {layout.lacks}"
-        elif "rubric" in layout.paths and not layout.own:
+        elif layout.path("rubric") not in ((), ("rubric", "rubrics")):
             kind += ", a rubric"
         label = LABELS_SHOWN.get(layout.coding, layout.coding)
         title = f"{layout.title}, {layout.also}" if layout.also else layout.title

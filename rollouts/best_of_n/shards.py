@@ -54,6 +54,10 @@ KNOWN = {
 """Modules whose classes `groups.pickle` may contain."""
 
 
+def _say_nothing(line: str) -> None:
+    """Leave out how rows are read, which the driver has said."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """Range of input rows that one worker processes."""
@@ -138,7 +142,9 @@ async def sample_shard(job: Job, shard: Shard, cluster: Cluster) -> dict[QueryOr
     policy = job.config.policy
     assert policy is not None
     with _open_journal(job.config, shard) as journal:
-        queries = stages.unanswered_queries(stages.rows_of(job).part(shard.first, shard.last))
+        queries = stages.unanswered_queries(
+            stages.rows_of(job, _say_nothing).part(shard.first, shard.last)
+        )
         return await sample_missing(queries, policy, journal, lambda _: None, cluster)
 
 
@@ -150,7 +156,7 @@ async def judge_shard(
     counts, left_out, lines = Counts(), BadRows(), list[str]()
 
     with _place_part(shard, config.output) as folder, _open_journal(config, shard) as journal:
-        rows = stages.rows_of(job).part(shard.first, shard.last)
+        rows = stages.rows_of(job, _say_nothing).part(shard.first, shard.last)
         schedule = JobSchedule(make_journal_sampler(config.policy, journal, unanswered))
         queries = judgements = 0
         with open_result_files(folder) as record, filling(folder / "groups.pickle") as group_file:

@@ -82,15 +82,18 @@ def resolve_job(config: BestOfNConfig) -> Job:
     return Job(config.model_copy(update={"view": view, "judge": judge.config}), judge)
 
 
-def rows_of(job: Job) -> Stream[QueryRow]:
-    """Return the rows of the input, with the context fields that the judge's prompts show."""
+def rows_of(job: Job, say: Callable[[str], object] = announce) -> Stream[QueryRow]:
+    """Return the rows of the input, with the context fields that the judge's prompts show.
+
+    say: gets one line that tells how the rows are read.
+    """
     config = job.config
     kind = None if "pairwise" in config.tie_break else "single"
     if config.scoring:
         kind = config.scoring.protocol
     columns = job.judge.context_columns(config.columns, kind, config.rubric)
     answered = config.policy is None
-    return queries(config.input, columns, answered, config.columns, config.layout)
+    return queries(config.input, columns, answered, config.columns, config.layout, say)
 
 
 def unanswered_queries(rows: Stream[QueryRow]) -> Iterator[QueryOrTurns]:
