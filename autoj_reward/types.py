@@ -709,11 +709,12 @@ class BadRow:
     field: str
     """Name of the field at fault. Empty if the whole row is."""
     reason: str
+    layout: str = ""
+    """How the row was read. Empty for the package's own names, and where no layout fits."""
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}"
-        return (
-            f"{where}: field {self.field!r}: {self.reason}"
-            if self.field
-            else f"{where}: {self.reason}"
-        )
+        layout = f" (layout {self.layout})" if self.layout else ""
+        if not self.field:
+            return f"{where}: {self.reason}{layout}"
+        return f"{where}: field {self.field!r}: {self.reason}{layout}"

@@ -16,7 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from autoj_reward.data.sources import Preference
+from autoj_reward.data.preferences import Preference
 from autoj_reward.errors import ConfigError
 from autoj_reward.io import checks as check
 from autoj_reward.io.files import text_digest
@@ -123,7 +123,7 @@ def measured_queries(paths: Iterable[str]) -> list[str]:
 
     queries: list[str] = []
     for path in paths:
-        rows = read_rows(path, read_query, ())
+        rows = read_rows(path, read_query)
         require_clean(rows)
         queries += rows.rows
     return queries

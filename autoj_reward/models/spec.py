@@ -20,6 +20,7 @@ from autoj_reward.conversation import ContextColumn
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.protocols import Group
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
+from autoj_reward.io.paths import ROW_FIELDS
 from autoj_reward.models import (
     CRITERIA,
     ResolvedModel,
@@ -134,7 +135,7 @@ class JudgeSpec:
         Raises ConfigError for a field that the judge does not show.
         """
         fmt, items = self.format, {RUBRIC} if rubric else set()
-        if unknown := sorted(set(columns) - set(fmt.context()) - items):
+        if unknown := sorted(set(columns) - set(fmt.context()) - items - set(ROW_FIELDS)):
             raise ConfigError(
                 f"columns names {unknown[0]!r}, and the judge's format {fmt.name} shows "
                 f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"

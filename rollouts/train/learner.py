@@ -17,7 +17,8 @@ from pydantic import Field
 from autoj_reward.config import Block, EngineConfig, RewardConfig
 from autoj_reward.conversation import ContextColumn, describe_media, messages_of
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.io.rows import read_queries, require_usable
+from autoj_reward.io.candidates import read_queries
+from autoj_reward.io.rows import require_usable
 from autoj_reward.models import resolve
 from autoj_reward.models.device import detect_device
 from autoj_reward.trainer.parts import reward_judges
@@ -179,7 +180,7 @@ def read_prompts(
 
     A row's own system turn replaces `learner.system`. Raises InputError if no prompt is left.
     """
-    queries = read_queries(config.input, context_columns)
+    queries = read_queries(config.input, context_columns, config.reward.columns)
     require_usable(queries, config.input)
     system = config.learner.system
     head = [{"role": "system", "content": system}] if system else []

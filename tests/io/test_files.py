@@ -61,7 +61,7 @@ COMMANDS = {
     "journal": "journal export IN --output OUT",
     "config": "score --input in.jsonl --config IN --output OUT",
     "eval-p": "evaluate eval-p --data IN --json OUT",
-    "pairs": "evaluate pairs --format llmbar --data IN --json OUT",
+    "pairs": "evaluate pairs --data IN --json OUT",
     "eval-r": "evaluate eval-r --data IN --json OUT",
     "best-of-four": "evaluate best-of-four --data IN --json OUT",
     "kappa": "evaluate kappa --results in.jsonl IN --json OUT",
@@ -129,7 +129,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "collect": {
         "protocol": "single",
         "teacher": {"kind": "fake"},
-        "sources": [{"form": "own", "path": "INPUT"}],
+        "sources": [{"path": "INPUT"}],
     },
 }
 
