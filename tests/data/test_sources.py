@@ -310,5 +310,7 @@ def test_measured_queries(tmp_path: Path) -> None:
     path.write_text('{"prompt": "A"}\n{"query": "B"}\n{"instruction": "C"}\n')
     assert measured_queries([str(path)]) == ["A", "B", "C"]
     path.write_text('{"prompt": "A"}\n{"text": "B"}\n')
-    with pytest.raises(InputError, match=r"eval.jsonl:2: field 'query': missing"):
+    with pytest.raises(
+        InputError, match=r"eval.jsonl:2: no prompt and no response apart \(layout trl_lm\)"
+    ):
         measured_queries([str(path)])
