@@ -85,13 +85,19 @@ def _build_choice(config: BestOfNConfig) -> tuple[JudgeSpec, Choice]:
         raise ConfigError("shortlist saves critiques, and a scalar model writes none: leave it out")
     if config.relative:
         judge = judge.that_scores(config.relative)
-        return judge, ByRanking(judge.facts, judge.asks, rules, config.relative)
+        return judge, ByRanking(
+            facts=judge.facts, asks=judge.asks, rules=rules, scoring=config.relative
+        )
     if config.rubric:
         judge = judge.that_scores(config.rubric)
-        return judge, ByRubric(judge.facts, judge.asks, rules, config.rubric)
+        return judge, ByRubric(
+            facts=judge.facts, asks=judge.asks, rules=rules, scoring=config.rubric
+        )
     view = resolve_view(config.view, "choose", judge.facts.preferred)
     judge = judge.that_reads(critique_view(view, config.shortlist), "choose", rules)
-    return judge, ByView(judge.facts, judge.asks, rules, view, config.shortlist)
+    return judge, ByView(
+        facts=judge.facts, asks=judge.asks, rules=rules, view=view, shortlist=config.shortlist
+    )
 
 
 def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
