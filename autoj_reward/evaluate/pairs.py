@@ -318,7 +318,7 @@ def _make_rating_question(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
 
 def judged_pair(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
     """Return the record of a pair and its verdicts that the metrics use."""
-    first, second = pair.responses
+    first, second = (response.text for response in pair.responses)
     return JudgedPair(
         text_digest(pair.query),
         pair.group,
@@ -344,7 +344,7 @@ def _record(pair: LabelledPair, answer: PairAnswer) -> dict[str, Any]:
         "id": pair.id,
         "group": pair.group,
         "query": pair.query,
-        "responses": pair.responses,
+        "responses": [response.text for response in pair.responses],
         "label": pair.label,
         "verdict": verdicts.joint,
         "agrees": verdicts.joint is pair.label,

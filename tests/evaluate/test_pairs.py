@@ -244,7 +244,8 @@ def test_forms_of_other_benchmarks(
 ) -> None:
     [labelled_pair] = read_pairs(write(tmp_path / "p.jsonl", [row]))
     assert labelled_pair.layout == layout
-    assert (labelled_pair.query, labelled_pair.responses) == ("q", ("a", "b"))
+    assert labelled_pair.query == "q"
+    assert [response.text for response in labelled_pair.responses] == ["a", "b"]
     assert (labelled_pair.label, labelled_pair.group) == (label, group)
 
 
