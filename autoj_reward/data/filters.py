@@ -120,7 +120,7 @@ def measured_queries(paths: Iterable[str]) -> list[str]:
     queries: list[str] = []
     for path in paths:
         items = read_items(path, PROMPT)
-        rows = read_all(items.mapped(naming_layout(lambda item: prompt_of_row(item)[0])))
+        rows = read_all(items.mapped(naming_layout(lambda item: prompt_of_row(item).text)))
         require_clean(rows)
         queries += rows.rows
     return queries

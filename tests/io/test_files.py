@@ -28,12 +28,12 @@ from autoj_reward.types import Outcome, Usage
         pytest.param({("x", 1): 2}, '{"x,1":2}', id="key_that_is_no_text"),
         pytest.param(
             {"a": Usage(1, 0, 2, math.nan)},
-            '{"a":{"tokens_in":1,"tokens_cached":0,"tokens_out":2,"latency_s":null,"queued_s":0.0}}',
+            '{"a":{"tokens_in":1,"tokens_cached":0,"tokens_out":2,"latency_s":null,"queued_s":0.0,"usd":0.0}}',
             id="record_within",
         ),
         pytest.param(
             Usage(1),
-            '{"tokens_in":1,"tokens_cached":0,"tokens_out":0,"latency_s":0.0,"queued_s":0.0}',
+            '{"tokens_in":1,"tokens_cached":0,"tokens_out":0,"latency_s":0.0,"queued_s":0.0,"usd":0.0}',
             id="record",
         ),
     ],
