@@ -32,6 +32,7 @@ from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.models.fingerprint import fingerprint, scalar_fingerprint
 from autoj_reward.models.views import Abilities, Use, distributions_of, views_of
 from autoj_reward.rubric_items import RUBRIC
+from autoj_reward.thinking import KNOWN_MARKS, Marks
 from autoj_reward.types import CHECKLIST, GROUP, OF_DISTRIBUTION
 
 
@@ -52,6 +53,8 @@ class JudgeSpec:
     """If set, responses are compared by ratings, and such a difference is a tie; see `Compare`."""
     preferred: View | None
     """View that the model's entry names."""
+    judges_unanswered: bool = False
+    """Whether the judge is asked about responses without an answer."""
 
     @cached_property
     def model(self) -> ResolvedModel:
@@ -100,9 +103,19 @@ class JudgeSpec:
     @property
     def asks(self) -> Asks:
         """What this config asks of the judge. A scalar model gives one number and no critique."""
+        config = self.config
+        marks = config.thinking_marks
+        asks = Asks(
+            shows=config.shows,
+            shows_thinking=config.shows_thinking,
+            thinking_marks=KNOWN_MARKS
+            if marks is None
+            else tuple(Marks(*pair) for pair in marks.items()),
+            judges_unanswered=self.judges_unanswered,
+        )
         if isinstance(self.format, ScalarFormat):
-            return Asks(shows=self.config.shows)
-        return Asks(self.config.critiques, self.config.vote, self.config.shows)
+            return asks
+        return replace(asks, critiques=config.critiques, vote=config.vote)
 
     @property
     def rates(self) -> bool:
