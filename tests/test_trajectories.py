@@ -103,10 +103,14 @@ def test_turns_between_the_query_and_the_response_belong_to_the_response() -> No
     assert (work.prompt.text, work.response) == ("2+2?", Response.of([CALL, RESULT, ANSWER]))
     final = Candidate.of(rows).for_judge(Asks(shows="final"))
     assert (final.prompt.text, final.response.text) == ("2+2?", "It is 4.")
-    pair = Pair(as_read.prompt, "It is 4.", "It is 5.", as_read.context).for_judge(Asks(shows="trajectory"))
+    pair = Pair(as_read.prompt, "It is 4.", "It is 5.", as_read.context).for_judge(
+        Asks(shows="trajectory")
+    )
     assert (pair.prompt.text, pair.first) == (work.prompt.text, work.response)
     assert pair.second.turns[-1].text == "It is 5."
-    assert Candidate.of([*PROMPT, ANSWER]).for_judge(Asks(shows="trajectory")) == Candidate("2+2?", "It is 4.")
+    assert Candidate.of([*PROMPT, ANSWER]).for_judge(Asks(shows="trajectory")) == Candidate(
+        "2+2?", "It is 4."
+    )
 
 
 def test_a_text_that_reads_like_a_trajectory_is_another_response() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
-from autoj_reward.config import RelativeConfig, RubricConfig, View, Vote
+from autoj_reward.config import JudgeConfig, RelativeConfig, RubricConfig, View, Vote
 from autoj_reward.conversation import Shows
 from autoj_reward.errors import ConfigError
 from autoj_reward.models.views import VIEWS, Abilities
@@ -137,3 +137,15 @@ class Asks:
     judges_unanswered: bool = False
     """Whether the judge is asked about a response without an answer. No key of a judge: rewards
     set it."""
+
+    @classmethod
+    def of(cls, config: JudgeConfig) -> Asks:
+        """Return what a judge's config asks."""
+        marks = config.thinking_marks
+        return cls(
+            config.critiques,
+            config.vote,
+            config.shows,
+            config.shows_thinking,
+            KNOWN_MARKS if marks is None else tuple(Marks(*pair) for pair in marks.items()),
+        )

@@ -32,7 +32,6 @@ from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.models.fingerprint import fingerprint, scalar_fingerprint
 from autoj_reward.models.views import Abilities, Use, distributions_of, views_of
 from autoj_reward.rubric_items import RUBRIC
-from autoj_reward.thinking import KNOWN_MARKS, Marks
 from autoj_reward.types import CHECKLIST, GROUP, OF_DISTRIBUTION
 
 
@@ -103,19 +102,10 @@ class JudgeSpec:
     @property
     def asks(self) -> Asks:
         """What this config asks of the judge. A scalar model gives one number and no critique."""
-        config = self.config
-        marks = config.thinking_marks
-        asks = Asks(
-            shows=config.shows,
-            shows_thinking=config.shows_thinking,
-            thinking_marks=KNOWN_MARKS
-            if marks is None
-            else tuple(Marks(*pair) for pair in marks.items()),
-            judges_unanswered=self.judges_unanswered,
-        )
+        asks = replace(Asks.of(self.config), judges_unanswered=self.judges_unanswered)
         if isinstance(self.format, ScalarFormat):
-            return asks
-        return replace(asks, critiques=config.critiques, vote=config.vote)
+            return replace(asks, critiques=1, vote="mean")
+        return asks
 
     @property
     def rates(self) -> bool:
