@@ -20,7 +20,7 @@ from autoj_reward.config import (
     ShapingConfig,
     check,
 )
-from autoj_reward.conversation import Response
+from autoj_reward.conversation import Prompt, Response
 from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.models.facts import Asks
 from autoj_reward.thinking import KNOWN_MARKS, Marks, find_block
@@ -122,12 +122,14 @@ def test_turns_come_before_thinking_and_thinking_before_the_answer() -> None:
     assert [turn.text for turn in shown.turns] == ["[calls look {}]", "blue", "good"]
     assert show(turns, shows="assistant").text == "[calls look {}]\n\ngood"
     assert show(turns, shows="final").text == "good"
-    last = Candidate("Why?", Response.of(turns, "final"))  # as a source reads it
+    messages: Any = turns
+    last = Candidate("Why?", Response.of(messages, "final"))  # as a source reads it
     assert last.for_judge(Asks()).response.text == "good"
     whole = show(turns, shows="trajectory", shows_thinking=True)
     assert "<think>Let me look.</think>\n[calls look {}]" in whole.text
     # An answer that the prompt begins is continued by the response.
-    begun = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "<think>\n"}]
+    asked: list[dict[str, Any]] = [{"role": "user", "content": "Why?"}]
+    begun = Prompt.of([*asked, {"role": "assistant", "content": "<think>\n"}])
     assert Candidate(begun, "bad</think>good").for_judge(Asks()).response.text == "good"
 
 
@@ -151,8 +153,10 @@ def test_cutting_takes_time_linear_in_the_text() -> None:
             )
 
 
-def test_the_table_has_no_mark_that_another_one_hides() -> None:
+def test_the_table_has_no_mark_that_another_one_hides_and_the_page_has_all() -> None:
+    page = (Path(__file__).parents[1] / "docs/rewards/thinking.md").read_text(encoding="utf-8")
     for marks in KNOWN_MARKS:
+        assert f"`{marks.open.removeprefix('<|start|>assistant')}`" in page
         block = find_block(f"{marks.open}a{marks.close}b")
         assert block is not None and (block.marks.close, block.closed) == (marks.close, True)
 
@@ -284,8 +288,12 @@ def test_parts_do_not_reward_a_response_without_an_answer() -> None:
     assert rewards[1].parts == {"judge": 1.0, "length": 1.0}
     with RewardModel(config) as model:
         judge, _ = PartRewards(model).functions()
-        found = asyncio.run(judge(["Why?", "Why?"], ["poor", UNFINISHED]))
-    assert found[1] == 0.0 and found[0] > 0
+
+        async def ask() -> list[float | None]:
+            return await judge(["Why?", "Why?"], ["poor", UNFINISHED])
+
+        poor, unfinished = asyncio.run(ask())
+    assert unfinished == 0.0 and poor and poor > 0
 
 
 def give_one(candidate: Candidate) -> float:
