@@ -54,6 +54,8 @@ class Outcome(StrEnum):
     that this is no failure of one."""
 
 
+NOT_ASKED = (Outcome.ABANDONED, Outcome.NO_ANSWER)
+"""Outcomes of candidates that no judge failed on, because none was asked to judge them."""
 SINGLE, PAIRWISE, GROUP, CHECKLIST = "single", "pairwise", "group", "checklist"
 """Protocols of a generative judge's format: rate one response, compare two, score a group, or judge
 rubric items."""

@@ -334,6 +334,7 @@ def test_the_rate_and_the_thinking_stand_beside_every_mean() -> None:
         assert figures.keys() == batch_metrics([], [], config).keys()
         rows = [row_figures(reward, model.parts) for reward in rewards]
         assert [row["judge_no_answer"] for row in rows] == [0.0, 1.0, 0.0, 1.0]
+        assert model.health.figures()["failure_rate"] == 0
 
 
 def test_trl_trains_on_the_answer() -> None:

@@ -136,7 +136,7 @@ class RewardRule:
         self, candidates: Sequence[Candidate], judgements: Sequence[Judgement | None]
     ) -> None:
         for candidate, judgement in zip(candidates, judgements, strict=True):
-            if judgement and judgement.outcome is not Outcome.NO_ANSWER:
+            if judgement:
                 answer = candidate.for_judge(self._answers).response
                 self.health.observe(judgement, len(answer.text))
         self._unchecked += len(judgements)
