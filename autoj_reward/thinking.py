@@ -6,13 +6,13 @@ One table serves judges and policies. A mark is recognised in any case, and with
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(NamedTuple):
     """Texts around a block of thinking."""
 
     open: str
@@ -91,7 +91,10 @@ def find_block(
 def opened_at_end(prompt: str, table: Sequence[Marks] = KNOWN_MARKS) -> Marks | None:
     """Return the marks whose opening text a prompt ends with. None if it ends with none."""
     patterns = _compile(tuple(table))
-    opening = patterns.trailing.search(prompt[-TAIL:].rstrip())
+    end = prompt[-TAIL:].rstrip()
+    if end[-1:].lower() not in patterns.last_signs:
+        return None  # most prompts end otherwise
+    opening = patterns.trailing.search(end)
     return patterns.choose(opening) if opening else None
 
 
@@ -105,7 +108,7 @@ def opened_in_lines(text: str, table: Sequence[Marks] = KNOWN_MARKS) -> list[Mar
     """Return the marks whose opening text begins a line, in the order of the lines."""
     patterns = _compile(tuple(table))
     found = []
-    for opening in patterns.opening.finditer(text):
+    for opening in patterns.find_all(patterns.opening, text):
         start = opening.start()
         while start and text[start - 1] in UNSEEN:
             start -= 1
@@ -117,7 +120,8 @@ def opened_in_lines(text: str, table: Sequence[Marks] = KNOWN_MARKS) -> list[Mar
 def last_close(text: str, table: Sequence[Marks]) -> tuple[int, int]:
     """Return where the last closing mark begins and ends; (0, 0) without one."""
     place = (0, 0)
-    for closing in _compile(tuple(dict.fromkeys(table))).closing.finditer(text):
+    patterns = _compile(tuple(dict.fromkeys(table)))
+    for closing in patterns.find_all(patterns.closing, text):
         place = closing.span()
     return place
 
@@ -129,6 +133,16 @@ class _Patterns:
     trailing: re.Pattern[str]
     opening: re.Pattern[str]
     closing: re.Pattern[str]
+    first_sign: re.Pattern[str]
+    """The first characters of all marks."""
+    last_signs: frozenset[str]
+    """The last characters of opening marks."""
+
+    def find_all(self, pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+        """Yield the marks in a text, by a search for their first characters, which is fast."""
+        for sign in self.first_sign.finditer(text):
+            if mark := pattern.match(text, sign.start()):
+                yield mark
 
     def choose(self, opening: re.Match[str]) -> Marks:
         assert opening.lastgroup is not None
@@ -151,7 +165,15 @@ def _compile(table: tuple[Marks, ...]) -> _Patterns:
         trailing=re.compile(f"(?:{opening})$", re.IGNORECASE),
         opening=re.compile(opening, re.IGNORECASE),
         closing=re.compile(closing, re.IGNORECASE),
+        first_sign=re.compile(_spell_class(mark[0] for pair in table for mark in pair if mark)),
+        last_signs=frozenset(marks.open[-1].lower() for marks in table if marks.open),
     )
+
+
+def _spell_class(signs: Iterable[str]) -> str:
+    """Return a pattern of any of these characters, in either case."""
+    cases = {case for sign in signs for case in (sign, sign.lower(), sign.upper())}
+    return "|".join(sorted(map(re.escape, cases))) or "(?!)"
 
 
 @lru_cache(maxsize=256)

@@ -112,13 +112,14 @@ def split_answer(
     """
     text, table = generation.text, _make_table(marks)
     opened_by = opened_at_end(tail or "", table)
-    opening_marks = [*([opened_by] if opened_by else []), *opened_in_lines(text, table)]
+    lines_marks = opened_in_lines(text, table)
+    opening_marks = [*([opened_by] if opened_by else []), *lines_marks]
     own_marks = [marks] if marks else []
     begin, end = last_close(text, table if tail is None else [*opening_marks, *own_marks])
     after = text[end:].lstrip()
     thoughts = [generation.reasoning, without_opening(text[:begin], table)]
     is_cut_off = not generation.finished and not end
-    unclosed_marks = opened_in_lines(after, table)
+    unclosed_marks = opened_in_lines(after, table) if end else lines_marks
     if not unclosed_marks and not generation.reasoning and not end:
         unclosed_marks += [opened_by] if opened_by else []
         # Of an endpoint that was cut off it is unknown whether its template opened a block.

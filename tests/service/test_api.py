@@ -789,12 +789,12 @@ def test_the_wait_for_the_engine_has_a_metric_of_its_own() -> None:
 
     app = make_service(Queueing())
     with call_app(app) as call:
-        body = {"candidates": [{"query": "q", "response": "x" * n} for n in range(4)]}
+        body = {"candidates": [{"query": "q", "response": "x" * n} for n in range(1, 5)]}
         assert call("POST", "/v1/score", json=body).status_code == 200
     assert metric(app, "autoj_judgement_seconds_count") == 4
     assert metric(app, "autoj_judgement_seconds_sum") == 4 * 0.5
     assert metric(app, "autoj_judgement_queue_seconds_count") == 4
-    assert metric(app, "autoj_judgement_queue_seconds_sum") == 0 + 1 + 2 + 3
+    assert metric(app, "autoj_judgement_queue_seconds_sum") == 1 + 2 + 3 + 4
 
 
 def test_alarms_rise_in_metrics_and_logs(caplog: pytest.LogCaptureFixture) -> None:
