@@ -8,10 +8,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from autoj_reward import Candidate, Judge, JudgeConfig, Pair, RewardModel, Verdict
 from autoj_reward.cli import main as cli
+from autoj_reward.client.backend import LocalBackend
 from autoj_reward.config import (
     FailureConfig,
     PartConfig,
@@ -23,12 +25,14 @@ from autoj_reward.config import (
 from autoj_reward.conversation import Prompt, Response
 from autoj_reward.errors import BudgetExceeded, ConfigError
 from autoj_reward.models.facts import Asks
+from autoj_reward.models.spec import judge_spec
 from autoj_reward.thinking import KNOWN_MARKS, Marks, find_block
 from autoj_reward.trainer.stats import batch_metrics, row_figures
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward, PartRewards
 from autoj_reward.types import Outcome
 from tests.growth import require_linear
 from tests.judge.test_thinking import SPELLED
+from tests.service.test_api import HEADERS, make_service, serving
 
 THOUGHT = "<think>I could say poor.</think>\n\ngood"
 RATINGS = {"good": 9, "fair": 5, "poor": 2, THOUGHT: 4}
@@ -358,3 +362,26 @@ def test_pairs_count_in_the_same_budget() -> None:
         assert model.compare_now([Pair("Why?", "", "")] * 5)[0].verdict is Verdict.FAILED
         with pytest.raises(BudgetExceeded, match="hold no answer"):
             model.compare_now([Pair("Why?", "", "")] * 10)
+
+
+def test_a_service_gathers_a_group_without_those_that_hold_no_answer() -> None:
+    config = make_judge(format="listwise")
+    texts = ["poor", UNFINISHED, THOUGHT, ""]
+
+    async def ask(port: int) -> list[Any]:
+        async with httpx.AsyncClient(timeout=60) as client:
+            url = f"http://127.0.0.1:{port}/v1/score"
+
+            async def send(text: str) -> Any:
+                item = {"query": "Why?", "response": text}
+                body = {"candidates": [item], "group_id": "a", "group_size": len(texts)}
+                answer = await client.post(url, json=body, headers=HEADERS)
+                return answer.json()["judgements"][0]
+
+            members = await asyncio.gather(*map(send, texts))
+            return [*members, await send("<think>late")]
+
+    with serving(make_service(LocalBackend(judge_spec(config)))) as port:
+        found = asyncio.run(ask(port))
+    outcomes = [judgement["outcome"] for judgement in found]
+    assert outcomes == ["ok", "no_answer", "ok", "no_answer", "no_answer"]
