@@ -236,14 +236,14 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
     from autoj_reward.formats.protocols import read_slots
     from autoj_reward.formats.read import ParseFailure
     from autoj_reward.formats.render import flags
-    from autoj_reward.judge.thinking import read_past, split_thinking
+    from autoj_reward.judge.thinking import split_answer
     from autoj_reward.types import PAIRWISE, SINGLE
 
     fields: dict[str, object] = {}
     if row.item and (row_flags := flags(row.item, fmt)):
         fields["flags"] = list(row_flags)
     own = Generation(row.text)
-    answer = read_past(own, fmt.thinking, inside=False) if fmt.thinking else split_thinking(own)
+    answer = split_answer(own, None, fmt.thinking.marks if fmt.thinking else None)
     fields |= {"thinking": answer.thinking} if answer.thinking else {}
     protocol = row.item.protocol if row.item else PAIRWISE if pairwise else SINGLE
     if protocol not in fmt.protocols:

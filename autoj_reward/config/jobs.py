@@ -279,8 +279,11 @@ class FailureConfig(FailureBudgetConfig):
 class ShapingConfig(Block):
     """Shaping of the raw reward. The steps run in the order of the keys."""
 
+    length_of: Literal["answer", "response"] = "answer"
+    """What the penalties count: the `answer`, without the policy's thinking, or the whole
+    `response`. With `answer` length moves into thinking, where nothing penalises it."""
     length_penalty: float = 0.0
-    """Amount that is subtracted for every 1,000 characters of the response."""
+    """Amount that is subtracted for every 1,000 characters."""
     style_penalty: float = 0.0
     """Amount that is subtracted for every Markdown heading, list item and bold passage per 1,000
     characters. A shorter response counts as 1,000 characters. Markup in code blocks is not
@@ -419,6 +422,15 @@ class RewardConfig(JudgedConfig):
     """Shaping of the reward."""
     failures: FailureConfig = FailureConfig()
     """Failure budget, and the reward of a failed judgement."""
+    no_answer: Literal["lowest", "abstain", "judge"] = "lowest"
+    """Reward of a response without an answer, one that is empty or nothing but thinking. `lowest`:
+    the lowest of the scale, and never above a judged response of the same group in the call. On a
+    scale without bounds, a scalar model's, it is the lowest of the group; alone it abstains.
+    `abstain`: none, as for a failed judgement. `judge`: the judge is asked about the empty
+    answer."""
+    no_answer_budget: float = Field(0.9, gt=0, le=1)
+    """Largest share of responses without an answer among the last `failures.window`. A larger share
+    stops the run: the marks of thinking are wrong, or the policy no longer answers."""
     audit: AuditConfig | None = None
     """A second judge that rates a share of the responses and changes no reward. null: none."""
     columns: dict[str, str] = Field(default_factory=dict)

@@ -56,6 +56,8 @@ class JudgeSpec:
     """View that the model's entry names."""
     spending: Spending | None = field(default=None, compare=False)
     """Limit on what the run spends. Judges of one run share it."""
+    judges_unanswered: bool = False
+    """Whether the judge is asked about responses without an answer."""
 
     @cached_property
     def model(self) -> ResolvedModel:
@@ -104,9 +106,10 @@ class JudgeSpec:
     @property
     def asks(self) -> Asks:
         """What this config asks of the judge. A scalar model gives one number and no critique."""
+        asks = replace(Asks.of(self.config), judges_unanswered=self.judges_unanswered)
         if isinstance(self.format, ScalarFormat):
-            return Asks(shows=self.config.shows)
-        return Asks(self.config.critiques, self.config.vote, self.config.shows)
+            return replace(asks, critiques=1, vote="mean")
+        return asks
 
     @property
     def rates(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,8 @@ def audit(
     settings = load_run(ScoreConfig, config, sets)
     spec = judge_spec(settings.judge)
     how = settings.rubric or spec.facts.default_rubric
-    spec = spec.that_scores(how)
+    # One of the trivial responses is empty.
+    spec = replace(spec.that_scores(how), judges_unanswered=True)
     _require_settings(how, samples, most, settings.judge.temperature)
     rows, bad_rows = _read_rubric_rows(source, spec, how, settings.columns, settings.layout)
     real_responses = (

@@ -87,6 +87,8 @@ VALUES: dict[str, Any] = {
     "max_text_chars": 1000,
     "over_long": "reject",
     "shows": "trajectory",
+    "shows_thinking": True,
+    "thinking_marks": {"<a>": "</a>"},
     "trace": True,
     "n": 3,
     "system": "Be brief.",
