@@ -21,108 +21,12 @@ from autoj_reward.config import (
 from autoj_reward.config.load import parse_yaml
 from autoj_reward.data.collect import CollectConfig
 from autoj_reward.errors import ConfigError, FormatError
-from autoj_reward.evaluate.best_of_four import BestOfFourConfig
-from autoj_reward.evaluate.pairs import PairsConfig
 from autoj_reward.evaluate.selection import SelectionConfig
 from autoj_reward.formats.criteria import read_criteria
 from autoj_reward.formats.schema import load_any_format
-from autoj_reward.rubrics.generate import GenerateConfig
-from autoj_reward.service.serve import EdgeConfig
-from autoj_reward.training.judge.recipe import TrainJudgeConfig
-from autoj_reward.training.scalar.data import TrainScalarConfig
-from experiments.audited import AuditedConfig
-from experiments.compare.groups import GroupStudyConfig
-from experiments.compare.panel import JudgeQualityConfig
-from experiments.compare.real_judge import RealJudgeConfig
-from experiments.compare.rubric_judge import RubricJudgeConfig
-from experiments.compare.shortlist import ShortlistConfig
-from experiments.default_judge.__main__ import DefaultJudgeConfig
-from experiments.faults.attacks import AttacksConfig
-from experiments.faults.chaos import ChaosConfig
-from experiments.faults.plants import PlantsConfig
-from experiments.learning import LearningConfig
-from experiments.paper.critiques import CritiquesConfig
-from experiments.paper.ranking import RankingConfig
-from experiments.speed.gpu_figures import GpuFiguresConfig
-from experiments.speed.gpu_service import GpuServiceConfig
-from experiments.speed.gpu_throughput import GpuThroughputConfig
-from experiments.speed.group_peers import GroupPeersConfig
-from experiments.speed.jobs import JobSpeedConfig
-from experiments.speed.overlap import OverlapConfig
-from experiments.speed.peers import PeersConfig
-from experiments.speed.rubric_cost import RubricCostConfig
-from experiments.speed.service import ServiceSpeedConfig
-from experiments.speed.throughput import ThroughputConfig
-from rollouts.train.learner import TrainConfig
-from rollouts.train.rejection_sampling import RejectionSamplingConfig
+from tests.support.configs import ACCELERATE, CONFIGS, OURS, contains_values, kind_of, write_config
 
-FOLDER = Path(__file__).parent.parent / "configs"
-CONFIGS = sorted(FOLDER.glob("*/*.yaml"))
-ACCELERATE = [path for path in CONFIGS if path.name.startswith("accelerate_")]
-OURS = [path for path in CONFIGS if path not in ACCELERATE]
 JOB = {"input": "q.jsonl", "output": "runs/x"}
-
-
-def write_config(folder: Path, data: Any) -> Path:
-    path = folder / "run.yaml"
-    path.write_text(data if isinstance(data, str) else yaml.safe_dump(data), encoding="utf-8")
-    return path
-
-
-KINDS: dict[str, type[Block]] = {
-    "jobs/best_of_": BestOfNConfig,
-    "jobs/math_": BestOfNConfig,
-    "judges/": TrainJudgeConfig,
-    "judges/default_scalar": TrainScalarConfig,
-    "judges/scalar": TrainScalarConfig,
-    "evaluate/selection": SelectionConfig,
-    "evaluate/best_of_four": BestOfFourConfig,
-    "evaluate/pairs": PairsConfig,
-    "experiments/paper_critiques": CritiquesConfig,
-    "experiments/paper_ranking": RankingConfig,
-    "experiments/judge_quality": JudgeQualityConfig,
-    "experiments/default_judge": DefaultJudgeConfig,
-    "jobs/score": ScoreConfig,
-    "jobs/rubrics": GenerateConfig,
-    "jobs/judge_endpoint": ScoreConfig,
-    "trainers/grpo": TrainConfig,
-    "trainers/rloo": TrainConfig,
-    "trainers/ppo": TrainConfig,
-    "trainers/online_dpo": TrainConfig,
-    "trainers/rejection_sampling": RejectionSamplingConfig,
-    "serve/": EdgeConfig,
-    "experiments/learning_task": TrainConfig,
-    "experiments/learning_proof": LearningConfig,
-    "experiments/learning_judge": LearningConfig,
-    "experiments/learning_failures": LearningConfig,
-    "experiments/learning_relative": LearningConfig,
-    "experiments/learning_rubric": LearningConfig,
-    "experiments/learning_audit": AuditedConfig,
-    "jobs/collect_": CollectConfig,
-    "experiments/attacks": AttacksConfig,
-    "experiments/chaos": ChaosConfig,
-    "experiments/plants": PlantsConfig,
-    "experiments/service_speed": ServiceSpeedConfig,
-    "experiments/gpu_throughput": GpuThroughputConfig,
-    "experiments/gpu_figures": GpuFiguresConfig,
-    "experiments/gpu_service": GpuServiceConfig,
-    "experiments/throughput": ThroughputConfig,
-    "experiments/job_speed": JobSpeedConfig,
-    "experiments/peers": PeersConfig,
-    "experiments/groups": GroupStudyConfig,
-    "experiments/shortlist": ShortlistConfig,
-    "experiments/real_judge": RealJudgeConfig,
-    "experiments/group_peers": GroupPeersConfig,
-    "experiments/overlap": OverlapConfig,
-    "experiments/rubric_cost": RubricCostConfig,
-    "experiments/rubric_judge": RubricJudgeConfig,
-}
-
-
-def kind_of(path: Path) -> type[Block]:
-    """Return the config class of a file in the repository."""
-    name = path.relative_to(FOLDER).as_posix()
-    return KINDS[max((start for start in KINDS if name.startswith(start)), key=len)]
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -130,15 +34,6 @@ def test_every_config_of_the_repository_loads(path: Path) -> None:
     expected = yaml.safe_load(path.read_text(encoding="utf-8"))
     loaded = load_config(kind_of(path), path).model_dump(mode="json")
     assert contains_values(loaded, expected)
-
-
-def contains_values(loaded: Any, expected: Any) -> bool:
-    """Return whether every given value is there, at any depth."""
-    if isinstance(expected, dict):
-        return all(contains_values(loaded[key], value) for key, value in expected.items())
-    if isinstance(expected, list):
-        return len(loaded) == len(expected) and all(map(contains_values, loaded, expected))
-    return bool(loaded == expected)
 
 
 def test_accelerate_reads_its_config() -> None:
@@ -150,7 +45,8 @@ def test_accelerate_reads_its_config() -> None:
 
 
 def test_there_are_configs() -> None:
-    assert {"best_of_32", "score"} <= {path.stem for path in CONFIGS}
+    assert {"best_of_32", "score"} <= {path.stem for path in OURS}
+    assert {path.parent.name for path in {*CONFIGS} - {*OURS, *ACCELERATE}} == {"experiments"}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.processes import GC_THRESHOLD, relaxed_gc
 from autoj_reward.service.api import make_app
-from experiments.faults.server import HEADERS, TOKEN
+
+TOKEN = "secret"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 
 async def request_rating(app: ASGIApp, response: str) -> int:

@@ -127,6 +127,13 @@ def test_arrows_go_from_experiments_over_rollouts_to_the_package() -> None:
     assert wrong == {}
 
 
+def test_tests_of_the_product_and_their_helpers_import_no_study() -> None:
+    studies = ROOT / "tests" / "experiments"
+    files = [p for p in (ROOT / "tests").rglob("*.py") if studies not in p.parents]
+    about = {path: {name.split(".")[0] for name in find_imports(path)} for path in files}
+    assert [str(path) for path, houses in about.items() if "experiments" in houses] == []
+
+
 def test_the_table_of_commands_names_all_their_modules() -> None:
     modules = find_named_modules(ROOT / "autoj_reward/cli/main.py")
     rooms = {name.rpartition(".")[0] if "." in name else name for name in modules}

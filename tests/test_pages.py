@@ -30,7 +30,7 @@ from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import Turns
 from autoj_reward.rubrics.generate import GenerateConfig
 from autoj_reward.training.judge.recipe import TrainJudgeConfig
-from tests.test_config import kind_of
+from tests.support.configs import kind_of
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -300,17 +300,16 @@ def test_a_command_can_begin_on_a_machine_without_data(
         module = importlib.import_module(f"{name}.__main__" if is_package else name)
         arguments = words[words.index(name) + 1 :]
         if hasattr(module, "make_parser"):
-            flags = vars(module.make_parser().parse_args(arguments))
+            module.make_parser().parse_args(arguments)
         else:
             assert module.main.__module__ == "experiments.study"  # else it would not stop
             monkeypatch.setattr("experiments.study.Study", stop)
             with pytest.raises(Reached):
                 module.main(arguments)
-            return
-    else:
-        is_call = re.compile(r"(.*/)?autoj(_reward\.cli)?").fullmatch
-        arguments = words[[bool(is_call(word)) for word in words].index(True) + 1 :]
-        flags = vars(cli.parser(arguments).parse_args(arguments))
+        return
+    is_call = re.compile(r"(.*/)?autoj(_reward\.cli)?").fullmatch
+    arguments = words[[bool(is_call(word)) for word in words].index(True) + 1 :]
+    flags = vars(cli.parser(arguments).parse_args(arguments))
     config = flags.get("config")
     if config and config.startswith("configs/"):
         load_config(kind_of(ROOT / config), config, flags.get("sets", ()))

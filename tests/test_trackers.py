@@ -16,8 +16,8 @@ import httpx
 import pytest
 import yaml
 
-from experiments.faults.server import free_port
 from tests.engine.server import server, wait_until_ready
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 TRACKERS = Path(os.environ.get("AUTOJ_TRACKERS", ROOT / ".venv/trackers"))

@@ -24,11 +24,11 @@ from autoj_reward.evaluate.results import load_result
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.trainer.trl import GRPOReward
-from experiments.faults.server import free_port
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 from tests.evaluate_rows import pair, write
 from tests.rollouts.test_job import read_lines
+from tests.support.ports import free_port
 
 Judge = dict[str, Any]
 Door = Callable[[Path, Judge, str], str]

@@ -66,7 +66,8 @@ USED_BY: Mapping[str, frozenset[Answerer]] = {
     "tensor_parallel": VLLM,
     "gpu_memory_utilization": VLLM,
     "kv_cache_gib": VLLM,
-    "max_sequences": EVERY - UNSHARED,  # also sets the number of candidates in flight
+    # It also sets the number of candidates in flight; a service says its own.
+    "max_sequences": EVERY - UNSHARED - {Answerer.SERVICE},
     "max_batched_tokens": VLLM,
     "trust_remote_code": REPLICAS,
     "base_url": ENDPOINTS,

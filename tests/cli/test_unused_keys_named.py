@@ -16,7 +16,7 @@ from autoj_reward.errors import ConfigError
 from autoj_reward.models.unused import keys_without_effect, load_run
 from rollouts.train.learner import TrainConfig
 from tests.engine.test_openai_engine import Endpoint, chat
-from tests.test_config import write_config
+from tests.support.configs import write_config
 
 JOB = """
 input: {folder}/q.jsonl

@@ -14,9 +14,9 @@ from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RelativeConfig
 from autoj_reward.service.api import make_app
 from autoj_reward.types import Candidate
-from experiments.faults.server import free_port
 from tests.processes import wait_until
 from tests.service.test_api import serving
+from tests.support.ports import free_port
 
 WAITING, AGAIN = "waiting for the reward service at", "answers again"
 LISTWISE = RelativeConfig(by="listwise")

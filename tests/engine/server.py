@@ -18,7 +18,7 @@ import pytest
 from autoj_reward.config import JudgeConfig
 from autoj_reward.engine.vllm import engine_arguments
 from autoj_reward.models import resolve
-from experiments.faults.server import free_port
+from tests.support.ports import free_port
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from experiments.faults.server import free_port
+from tests.support.ports import free_port
 from tests.watched import Watched
 
 ROOT = Path(__file__).parents[2]

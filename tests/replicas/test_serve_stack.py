@@ -13,8 +13,8 @@ from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Judgement
-from experiments.faults.server import free_port
 from tests.replicas.scripted import make_candidates, make_judge
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 

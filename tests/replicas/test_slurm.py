@@ -18,9 +18,9 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-from experiments.faults.server import free_port
 from tests.processes import wait_until
 from tests.service.test_service_life import score, write_config
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "configs/serve/slurm/ray.sbatch"

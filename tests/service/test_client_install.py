@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from autoj_reward.errors import EXTRAS
-from experiments.faults.server import free_port
 from requirements import install
 from tests.service.test_service_life import run_service, write_config
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 ASK = Path(__file__).with_name("reward_a_batch.py")

@@ -13,9 +13,9 @@ import httpx
 import pytest
 import yaml
 
-from experiments.faults.server import free_port
 from tests.processes import wait_until
 from tests.service.test_service_life import run_service, score, write_config
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 

@@ -24,7 +24,7 @@ from autoj_reward.service import serve
 from autoj_reward.service.serve import listen
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
-from experiments.faults.server import free_port
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"

@@ -28,9 +28,9 @@ from autoj_reward.journal import Journal
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.service.serve import EdgeConfig, _Reload, open_edge, read_token
 from autoj_reward.types import Candidate, JudgeInput
-from experiments.faults.server import free_port
 from tests.judgements import rated
 from tests.processes import wait_until
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 HEADERS = {"Authorization": "Bearer secret"}

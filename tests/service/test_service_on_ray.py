@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from experiments.faults.server import free_port
 from tests.processes import wait_until
 from tests.service.test_service_life import ROOT, score, write_config
+from tests.support.ports import free_port
 from tests.watched import Watched
 
 SERVED = """

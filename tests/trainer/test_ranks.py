@@ -18,10 +18,10 @@ from autoj_reward.engine.endpoint import TEST_MESSAGES
 from autoj_reward.errors import ConfigError
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import Candidate
-from experiments.faults.server import free_port
 from tests.engine.test_distributions import Dialect
 from tests.engine.test_openai_engine import Answer
 from tests.processes import run_two_ranks
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 RANK = """

@@ -23,9 +23,9 @@ from autoj_reward.trainer.hosted import hosted_reward_model
 from autoj_reward.trainer.reward import MODELS, RewardModel
 from autoj_reward.trainer.rows import VARIABLE
 from autoj_reward.types import Candidate
-from experiments.faults.server import free_port
 from tests.engine.server import openai_server, server, wait_until_ready
 from tests.engine.test_openai_engine import Answer, Endpoint, completion
+from tests.support.ports import free_port
 from tests.trainer.conftest import FRAMEWORKS
 from tests.trainer.test_verl import MANAGERS, Worker, make_rollout
 

@@ -1,6 +1,6 @@
 """vLLM's own check of engine arguments on simulated hardware: a node of eight H100s.
 
-    python tests/engine/pretended_h100.py < arguments.json    # a list of AsyncEngineArgs' arguments
+    python tests/support/pretended_h100.py < arguments.json    # a list for AsyncEngineArgs
 
 Prints one line for each item: the config that vLLM derived. Kernels are stubbed if the CPU build
 lacks them; the config code is vLLM's own.
