@@ -6,11 +6,12 @@ import json
 import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 from autoj_reward.errors import InputError
 from autoj_reward.rubric_items import ROW_NAMES
+from autoj_reward.thinking import KNOWN_MARKS, Marks, find_block, is_blank
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 """Types of content parts that are read, in chat completions and the Responses API."""
@@ -47,6 +48,10 @@ NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """Pattern of the name of a context field."""
 Shows = Literal["final", "assistant", "trajectory"]
 """What a judge reads of a response that consists of several turns."""
+THINKING_KEYS = ("reasoning_content", "reasoning", "thinking")
+"""Keys of a message that hold its thinking apart from its content."""
+THINKING_PARTS = re.compile("thinking|reasoning")
+"""Types of content parts that are thinking."""
 RESERVED_NAMES = re.compile("query|items|responses|response(_[0-9]+)?")
 """Names of a judge input's own texts. No context field may use them."""
 
@@ -75,6 +80,8 @@ class Turn:
     media: tuple[str, ...] = ()
     """Kinds of the pictures, sound and files in the message, such as `image_url`. No judge reads
     them, so an input that shows this turn is rejected."""
+    thinking: str = field(default="", compare=False)
+    """Thinking of the assistant that is not in the text: it stood apart, or was cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +133,26 @@ class Prompt:
         return {"messages": messages_of(self.turns)} if self.turns else {"query": self.text}
 
 
+class Showing(Protocol):
+    """What a judge is shown of a response."""
+
+    @property
+    def shows(self) -> Shows | None:
+        """What it reads of several turns; None for what the response's source reads."""
+
+    @property
+    def shows_thinking(self) -> bool:
+        """Whether it reads the thinking."""
+
+    @property
+    def thinking_marks(self) -> tuple[Marks, ...]:
+        """Marks around a leading block of thinking."""
+
+    @property
+    def judges_unanswered(self) -> bool:
+        """Whether a response without an answer is judged all the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """A response: a text, or several turns of the assistant and of tools."""
@@ -138,6 +165,12 @@ class Response:
     """Whether a judge sees the turns, and not only the text."""
     unreadable: str = ""
     """Why no judge can read it: it was given as no text. Empty for every other response."""
+    thinking: str = field(default="", compare=False)
+    """Thinking that is not in the text: it stood apart, or was cut."""
+    reads: Shows | None = field(default=None, compare=False)
+    """What the text holds of the turns; None if it was not made from them."""
+    unanswered: str = field(default="", compare=False)
+    """Why a judge is not asked: the answer is empty. Known once `for_judge` has cut it."""
 
     @classmethod
     def of(
@@ -164,7 +197,8 @@ class Response:
             response = cls(text)
         if len(turns) < 2 or response.turns:
             return response
-        return cls(response.text, turns)
+        reads = response.reads if text is None else None
+        return cls(response.text, turns, thinking=response.thinking, reads=reads)
 
     @classmethod
     def take(cls, value: Any) -> Response:
@@ -180,10 +214,48 @@ class Response:
         """The turns that a judge sees. Empty if it sees a plain text."""
         return self.turns if self.shows_turns else ()
 
-    def as_read(self) -> Response:
-        """Return the response without turns that no judge sees."""
-        is_hidden = bool(self.turns) and not self.shows_turns
-        return Response(self.text) if is_hidden else self
+    def for_judge(
+        self, showing: Showing, opened_by: Marks | None = None, begun: Sequence[Turn] = ()
+    ) -> Response:
+        """Return the response as a judge reads it: its turns, their thinking, the answer.
+
+        `showing.shows` counts in place of `reads`. opened_by: marks of the thinking that the prompt
+        opened. begun: turns at the end of the prompt that belong to the response.
+        """
+        if self.unreadable:
+            return self
+        shows = showing.shows or (self.reads if self.turns else None)
+        turns = self.turns
+        if not shows or not turns:
+            turns = (Turn("assistant", self.text, (), self.thinking),)
+        first = next((turn for turn in turns if turn.role == "assistant"), None)
+        shown_turns = [_show_thinking(turn, showing, None) for turn in begun]
+        for turn in turns:
+            shown_turns.append(_show_thinking(turn, showing, opened_by if turn is first else None))
+        if shows:
+            response = read_turns(shown_turns, shows)
+        else:
+            [turn] = shown_turns
+            is_hidden = bool(self.turns) and not self.shows_turns
+            response = self
+            if turn.text != self.text or is_hidden:
+                response = Response(turn.text, thinking=turn.thinking)
+        if not showing.judges_unanswered and (reason := response._explain_no_answer()):
+            return replace(response, unanswered=reason)
+        return response
+
+    def _explain_no_answer(self) -> str:
+        """Return why the response holds no answer; empty if it holds one.
+
+        A tool call is an answer, and media are rejected by another name.
+        """
+        written = [turn for turn in self.shown_turns if turn.role == "assistant" or turn.media]
+        texts = [turn.text for turn in written] if self.shows_turns else [self.text]
+        if any(turn.media for turn in written) or not all(map(is_blank, texts)):
+            return ""
+        if self.thinking:
+            return "the response holds thinking and no answer after it"
+        return "the response is empty"
 
     def record(self) -> str | list[dict[str, Any]]:
         """Return the response as JSON data: its text, or the messages of turns that are shown."""
@@ -199,15 +271,43 @@ def read_turns(turns: Sequence[Turn], shows: Shows) -> Response:
     """
     assistant_turns = [turn for turn in turns if turn.role == "assistant"]
     if shows == "trajectory" and len(turns) > len(assistant_turns[:1]):
-        return _show_turns(turns)
+        return _show_turns(turns, shows)
     read_by_judge = assistant_turns[-1:] if shows == "final" else assistant_turns
     if describe_media(read_by_judge):
-        return _show_turns(read_by_judge)
-    return Response("\n\n".join(turn.text for turn in read_by_judge if turn.text))
+        return _show_turns(read_by_judge, shows)
+    text = "\n\n".join(turn.text for turn in read_by_judge if turn.text)
+    return Response(text, thinking=_join_thinking(read_by_judge), reads=shows)
 
 
-def _show_turns(turns: Sequence[Turn]) -> Response:
-    return Response(to_plain_text(turns), tuple(turns), shows_turns=True)
+def _show_turns(turns: Sequence[Turn], shows: Shows) -> Response:
+    return Response(
+        to_plain_text(turns),
+        tuple(turns),
+        shows_turns=True,
+        thinking=_join_thinking(turns),
+        reads=shows,
+    )
+
+
+def _join_thinking(turns: Sequence[Turn]) -> str:
+    return "\n\n".join(turn.thinking for turn in turns if turn.thinking)
+
+
+def _show_thinking(turn: Turn, showing: Showing, opened_by: Marks | None) -> Turn:
+    """Return a turn with an assistant's thinking in the text, or cut from it."""
+    if turn.role != "assistant":
+        return turn
+    if showing.shows_thinking:
+        if not turn.thinking:
+            return turn
+        marks = next((marks for marks in showing.thinking_marks if marks.open), KNOWN_MARKS[0])
+        block_text = f"{marks.open}\n{turn.thinking}\n{marks.close}\n\n"
+        return replace(turn, text=block_text + turn.text, thinking="")
+    block = find_block(turn.text, showing.thinking_marks, opened_by)
+    if block is None:
+        return turn
+    thinking = "\n\n".join(filter(None, (turn.thinking, turn.text[: block.end])))
+    return replace(turn, text=turn.text[block.end :], thinking=thinking)
 
 
 def describe_media(turns: Iterable[Turn]) -> str:
@@ -390,7 +490,30 @@ def _convert_message(message: Any, where: str) -> Turn:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise BadMessages(where, f"not a message with a role: {show(message)}")
     role = str(message["role"])
-    return Turn(ROLES.get(role, role), message_text(message, where), _find_media(message, where))
+    return Turn(
+        ROLES.get(role, role),
+        message_text(message, where),
+        _find_media(message, where),
+        _find_thinking(message) if role == "assistant" else "",
+    )
+
+
+def _find_thinking(message: Mapping[str, Any]) -> str:
+    """Return the thinking that a message holds apart from its text; empty for none.
+
+    Gateways send the same thinking under two names, so the first one counts.
+    """
+    for key in THINKING_KEYS:
+        if isinstance(text := message.get(key), str) and text:
+            return text
+    texts = [
+        next(
+            (part[key] for key in (kind, "thinking", "text") if isinstance(part.get(key), str)), ""
+        )
+        for part in _list_parts(message).values()
+        if THINKING_PARTS.search(kind := _other_type(part))
+    ]
+    return "\n\n".join(filter(None, texts))
 
 
 def _find_media(message: Mapping[str, Any], where: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from autoj_reward.errors import InputError
@@ -39,9 +40,21 @@ KIND_WORD = re.compile(
 )
 """Beginning of a description in the data of Rubrics as Rewards, which tells the item's kind."""
 KEYS = {"criterion", "points", "kind", "choices", "tags"}
-ALIASES = {"description": "criterion", "weight": "points"}
-"""Keys of an item in the data of Rubrics as Rewards, and our names for them. Its `title` is not
-read."""
+ALIASES = {
+    "description": "criterion",
+    "rubric_item": "criterion",
+    "Ingredient": "criterion",
+    "weight": "points",
+}
+"""Keys of an item in public data, and this package's names for them."""
+NAMES = {"title", "id", "Handle"}
+"""Keys of an item that name it alone, which no log sums up."""
+SLIP = 0.8
+"""Similarity to a known key from which an unknown one counts as a slip."""
+MAX_TAG = 80
+"""Longest tag that is made of a key that is not known, in characters."""
+RULE = "rule"
+"""Key of an item that a program checks and no judge: its function and parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +104,8 @@ def read_items(value: Any) -> tuple[RubricItem, ...]:
 
     value: a list of items, or the JSON text of one. An item is a text, worth one point, or a
     mapping with `criterion` and, if given, `points`, `kind`, `choices` (a mapping of answers to
-    shares) and `tags`. HealthBench's items have this form. Of Rubrics as Rewards `description` and
-    `weight` are read too.
+    shares) and `tags`. HealthBench's items have this form. Names of other public sets are read too,
+    and keys that are not known are kept as tags.
 
     Raises BadRubric that names the item for one that is malformed, and for a rubric in which no
     item has positive points.
@@ -130,17 +143,69 @@ def require_positive(items: Sequence[RubricItem]) -> None:
         raise BadRubric("", "no item has positive points, so that no response can earn any")
 
 
-def _parse_item(value: Any, where: str) -> RubricItem:
+def read_item_fields(value: Any, where: str) -> dict[str, Any]:
+    """Return the fields of an item as data holds it, under this package's names.
+
+    Keys that are not known become tags. RubricHub's mapping of tags, and tags such as
+    `verifier:rule`, tell of an item that a program checks: it stands under RULE.
+    """
     if isinstance(value, str):
         value = {"criterion": value}
     if not isinstance(value, Mapping):
         raise BadRubric(where, f"an item is a text or a mapping, not {value!r:.60}")
-    # Tables write a key that some items lack as null.
-    fields = {ALIASES.get(name, name): field for name, field in value.items() if field is not None}
-    fields.pop("title", None)
-    if unknown_keys := sorted(map(str, set(fields) - KEYS)):
+    fields: dict[str, Any] = {}
+    unknown: list[str] = []
+    for name, field in value.items():
+        # Tables write a key that some items lack as null.
+        if field is None or name in NAMES:
+            continue
+        known = ALIASES.get(name, name)
+        if known in KEYS:
+            fields.setdefault(known, field)
+        elif isinstance(field, str | int | float):
+            _refuse_slip(str(name), where)
+            unknown.append(f"{name}:{field}"[:MAX_TAG])
+    fields |= _read_rule(fields)
+    if unknown:
+        fields["tags"] = [*_parse_tags(fields.get("tags", ()), where), *unknown]
+    return fields
+
+
+def _refuse_slip(name: str, where: str) -> None:
+    """Raise BadRubric for a key that is almost a known one, whose value would be lost as a tag."""
+    near = get_close_matches(name[:MAX_TAG], [*KEYS, *ALIASES], 1, SLIP)
+    if near:
+        raise BadRubric(f"{where}.{name:.40}", f"unknown key: did you mean `{near[0]}`?")
+
+
+def _read_rule(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rule that an item's tags name, and the tags without it."""
+    tags = fields.get("tags")
+    if isinstance(tags, Mapping):
+        named = dict(tags)
+        rest: list[Any] = []
+    elif isinstance(tags, Sequence) and not isinstance(tags, str):
+        parts = [tag.partition(":") for tag in tags if isinstance(tag, str)]
+        named = {
+            key: text for key, _, text in parts if key in ("verifier", "function", "parameters")
+        }
+        rest = [
+            tag for tag in tags if not isinstance(tag, str) or tag.partition(":")[0] not in named
+        ]
+    else:
+        return {}
+    if named.get("verifier") != "rule":
+        return {"tags": rest}
+    rule = {"function": named.get("function"), "parameters": named.get("parameters")}
+    return {"tags": rest, RULE: rule}
+
+
+def _parse_item(value: Any, where: str) -> RubricItem:
+    fields = read_item_fields(value, where)
+    if RULE in fields:
+        function = fields[RULE]["function"]
         raise BadRubric(
-            f"{where}.{unknown_keys[0]}", f"unknown key: an item has {', '.join(sorted(KEYS))}"
+            where, f"a program checks it by the rule {function!r:.60}, and no judge can"
         )
     criterion, text_kind = _parse_criterion(fields.get("criterion"), where)
     kind = _parse_kind(fields.get("kind", text_kind), where)

@@ -14,13 +14,12 @@ from autoj_reward.conversation import (
     Context,
     Prompt,
     Response,
-    Shows,
-    Turn,
+    Showing,
     before_response,
     context_of,
-    read_turns,
 )
 from autoj_reward.rubric_items import RubricItem
+from autoj_reward.thinking import opened_at_end
 
 MAX_FLOAT = sys.float_info.max
 """Largest finite number."""
@@ -29,7 +28,8 @@ MAX_FLOAT = sys.float_info.max
 class Outcome(StrEnum):
     """End of a judgement. Every outcome but OK carries a reason and no number.
 
-    NO_NUMBER, UNSURE and ABANDONED are set by the code that uses a judgement, never by a judge.
+    NO_NUMBER, UNSURE, ABANDONED and NO_ANSWER are set by the code that uses a judgement, never by a
+    judge.
     """
 
     OK = "ok"
@@ -49,8 +49,13 @@ class Outcome(StrEnum):
     """No engine answered before the deadline."""
     ABANDONED = "abandoned"
     """The candidate was not on the shortlist of a selection, so no critique of it was written."""
+    NO_ANSWER = "no_answer"
+    """The response holds no answer: it is empty, or nothing but thinking. No judge was asked, so
+    that this is no failure of one."""
 
 
+NOT_ASKED = (Outcome.ABANDONED, Outcome.NO_ANSWER)
+"""Outcomes of candidates that no judge failed on, because none was asked to judge them."""
 SINGLE, PAIRWISE, GROUP, CHECKLIST = "single", "pairwise", "group", "checklist"
 """Protocols of a generative judge's format: rate one response, compare two, score a group, or judge
 rubric items."""
@@ -150,11 +155,12 @@ class Candidate:
         prompt, response = before_response(messages, answered=False)
         return cls(prompt, response or "", context=context)
 
-    def for_judge(self, shows: Shows | None) -> Candidate:
-        """Return the candidate with the response as the judge reads it; see `JudgeConfig.shows`."""
-        if shows is None and not self.response.turns:
-            return self  # most are, and a copy costs as much as a key
-        prompt, (response,) = _show_to_judge(self.prompt, (self.response,), shows)
+    def for_judge(self, showing: Showing) -> Candidate:
+        """Return the candidate with the response as the judge reads it; see `JudgeConfig.shows` and
+        `JudgeConfig.shows_thinking`."""
+        prompt, (response,) = _show_to_judge(self.prompt, (self.response,), showing)
+        if prompt is self.prompt and response is self.response:
+            return self
         return replace(self, prompt=prompt, response=response)
 
 
@@ -181,24 +187,23 @@ def group_key(candidate: Candidate) -> GroupKey:
 
 
 def _show_to_judge(
-    prompt: Prompt, responses: Sequence[Response], shows: Shows | None
+    prompt: Prompt, responses: Sequence[Response], showing: Showing
 ) -> tuple[Prompt, list[Response]]:
     """Return prompt and responses as a judge reads them.
 
-    None leaves each response as its source reads it. Otherwise a response begins after the user's
-    last turn: turns between it and the given response are moved from the prompt to the response.
+    Without `showing.shows` each response is what its source reads. Otherwise a response begins
+    after the user's last turn: turns between it and the given response are moved from the prompt to
+    the response.
     """
-    if shows is None:
-        return prompt, [response.as_read() for response in responses]
+    opened_by = opened_at_end(prompt.text, showing.thinking_marks)
+    if showing.shows is None:
+        return prompt, [response.for_judge(showing, opened_by) for response in responses]
     ends = [n for n, turn in enumerate(prompt.turns, 1) if turn.role in GIVEN]
     end = ends[-1] if ends else len(prompt.turns)
     begun_turns = prompt.turns[end:]
-    shown_responses = []
-    for response in responses:
-        if not response.unreadable:
-            turns = response.turns or (Turn("assistant", response.text),)
-            response = read_turns((*begun_turns, *turns), shows)
-        shown_responses.append(response)
+    shown_responses = [
+        response.for_judge(showing, opened_by, begun_turns) for response in responses
+    ]
     return Prompt.of(prompt.turns[:end]) if begun_turns else prompt, shown_responses
 
 
@@ -232,9 +237,10 @@ class Pair:
         """Return the pair of two candidates' responses, with prompt and context of the first."""
         return cls(first.prompt, first.response, second.response, first.context)
 
-    def for_judge(self, shows: Shows | None) -> Pair:
-        """Return the pair with the responses as the judge reads them; see `JudgeConfig.shows`."""
-        prompt, (first, second) = _show_to_judge(self.prompt, (self.first, self.second), shows)
+    def for_judge(self, showing: Showing) -> Pair:
+        """Return the pair with the responses as the judge reads them; see `JudgeConfig.shows` and
+        `JudgeConfig.shows_thinking`."""
+        prompt, (first, second) = _show_to_judge(self.prompt, (self.first, self.second), showing)
         return Pair(prompt, first, second, self.context)
 
     def inputs(self, swap: bool = True, sample: int = 0) -> list[JudgeInput]:
@@ -292,6 +298,12 @@ class JudgeInput:
         """Why no judge can read the input: a prompt or response that was given as no text."""
         reasons = (self.prompt.unreadable, *(response.unreadable for response in self.responses))
         return next(filter(None, reasons), "")
+
+    @property
+    def unanswered(self) -> str:
+        """Why no judge is asked about the input: a response without an answer. Empty if each has
+        one."""
+        return next((r.unanswered for r in self.responses if r.unanswered), "")
 
     @property
     def untrusted(self) -> tuple[str, ...]:
@@ -709,11 +721,12 @@ class BadRow:
     field: str
     """Name of the field at fault. Empty if the whole row is."""
     reason: str
+    layout: str = ""
+    """How the row was read. Empty for the package's own names, and where no layout fits."""
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}"
-        return (
-            f"{where}: field {self.field!r}: {self.reason}"
-            if self.field
-            else f"{where}: {self.reason}"
-        )
+        layout = f" (layout {self.layout})" if self.layout else ""
+        if not self.field:
+            return f"{where}: {self.reason}{layout}"
+        return f"{where}: field {self.field!r}: {self.reason}{layout}"

@@ -37,8 +37,8 @@ from pydantic import Field
 
 from autoj_reward.config import RewardConfig, load_config
 from autoj_reward.errors import EngineError
+from autoj_reward.io.candidates import read_queries
 from autoj_reward.io.chart import curves
-from autoj_reward.io.rows import read_queries
 from autoj_reward.journal import Journal
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.trainer.reward import RewardModel

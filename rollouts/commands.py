@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from autoj_reward.cli.main import (
     CONFIG,
+    LAYOUT,
     RUN,
     SET,
     STRICT,
@@ -15,7 +16,7 @@ from autoj_reward.cli.main import (
 
 TRAIN = "rollouts.train.main:main"
 
-best_of_n = calling("rollouts.best_of_n.job:main", RUN, SET, STRICT)
+best_of_n = calling("rollouts.best_of_n.job:main", RUN, SET, LAYOUT, STRICT)
 ppo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="ppo")
 grpo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="grpo")
 rloo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="rloo")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from autoj_reward.config import (
     BestOfNConfig,
@@ -24,11 +24,18 @@ from autoj_reward.config.load import read_config
 from autoj_reward.conversation import Context, ContextColumn, Prompt, Response
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.formats.tokens import PromptTokenizer
-from autoj_reward.io import checks
+from autoj_reward.io.candidates import (
+    naming_layout,
+    prompt_of_row,
+    read_context,
+    response_of_row,
+)
 from autoj_reward.io.checks import BadField
+from autoj_reward.io.items import Item
+from autoj_reward.io.layouts import PAIR
 from autoj_reward.io.markup import visible
-from autoj_reward.io.rows import Stream, own_response, read_prompt
-from autoj_reward.io.sources import CONVERSATIONS
+from autoj_reward.io.reader import read_items
+from autoj_reward.io.rows import Stream
 from autoj_reward.journal.reading import Entry, Reader
 from autoj_reward.judge.prompt_text import CLOSE, OPEN, load_prompt_tokenizer, prompt_text
 from autoj_reward.models.spec import JudgeSpec, judge_spec
@@ -91,6 +98,8 @@ class PreviewRun:
     """Whether pairs are compared in both orders."""
     pairwise: bool = False
     """Whether two responses of a row are compared and not rated."""
+    layout: str | None = None
+    """Layout of the rows; None finds that of each row."""
 
 
 def main(
@@ -115,7 +124,9 @@ def main(
         journal = Path(folder) / "journal.sqlite"
         with RewardModel(_add_journal(run.reward, journal)) as model:
             preview = Preview(run, model, Reader(journal))
-            rows = preview_rows(name, model.fields.asked, responses, run.pairwise)
+            rows = preview_rows(
+                name, model.fields.asked, responses, run.pairwise, run.reward.columns, run.layout
+            )
             shown_rows = 0
             for row in _take_first(rows, count):
                 if isinstance(row, BadRow):
@@ -156,10 +167,11 @@ def preview_run(config: str | None, sets: Sequence[str]) -> PreviewRun:
                 relative=checked.relative,
                 rubric=checked.rubric,
             )
-            return PreviewRun(reward, checked.input, number)
+            return PreviewRun(reward, checked.input, number, layout=checked.layout)
     assert isinstance(checked, ScoreConfig)
     reward = RewardConfig(judge=checked.judge, columns=checked.columns, rubric=checked.rubric)
-    return PreviewRun(_add_default_scoring(reward), None, "reward", swap=checked.swap)
+    reward = _add_default_scoring(reward)
+    return PreviewRun(reward, None, "reward", swap=checked.swap, layout=checked.layout)
 
 
 def _add_default_scoring(config: RewardConfig) -> RewardConfig:
@@ -192,24 +204,18 @@ def preview_rows(
     context_columns: Sequence[ContextColumn],
     default_responses: Sequence[str],
     pairwise: bool = False,
+    columns: Mapping[str, str] | None = None,
+    layout: str | None = None,
 ) -> Stream[PreviewRow]:
     """Stream rows for any job or trainer: a response, a pair, a group, or a prompt alone.
 
-    The response is in `response`, in TRL's `completion`, or in the last turn of `messages`. A row
-    without one gets the `default_responses`, and is bad if there are none. context_columns: columns
-    to read. pairwise: whether two responses are a pair.
+    A row without a response gets the `default_responses`, and is bad if there are none.
+    context_columns: context fields to read. pairwise: whether two responses are a pair. columns,
+    layout: as for `read_items`.
     """
 
-    def build(line: int, value: Any) -> PreviewRow:
-        fields = checks.own_fields(value)
-        responses = _read_responses(fields)
-        if isinstance(fields.get("prompt"), str):  # as trainers name the query
-            fields = {"query": fields["prompt"]} | fields
-        prompt, response = read_prompt(fields, responses is None and _has_response(fields))
-        if responses is None and response is None:
-            response = own_response(fields)
-        if responses is None and response is not None:
-            responses = (checks.response({"response": response}, "response"),)
+    def build(item: Item) -> PreviewRow:
+        responses = tuple(response_of_row(item, n) for n in range(len(item.responses)))
         responses = responses or tuple(map(Response, default_responses))
         if not responses:
             raise BadField(
@@ -217,29 +223,16 @@ def preview_rows(
                 "none given: the policy would write it. Name rows with responses by --input, or "
                 "give a text to judge by --response",
             )
-        compared = "response_1" in fields or (pairwise and len(responses) == 2)
-        columns = [
+        is_pair = pairwise and len(responses) == 2
+        compared = item.kind == PAIR or is_pair
+        asked = [
             replace(column, required=column.required and not compared) for column in context_columns
         ]
-        return PreviewRow(line, prompt, responses, compared, *checks.context(fields, columns))
+        beside = read_context(item.fields, asked, item)
+        return PreviewRow(item.line, prompt_of_row(item), responses, compared, *beside)
 
-    return Stream(source, build)
-
-
-def _read_responses(fields: dict[str, Any]) -> tuple[Response, ...] | None:
-    """Return the responses of a pair or group; None for a row with at most one response."""
-    if "response_1" in fields:
-        return checks.response(fields, "response_1"), checks.response(fields, "response_2")
-    return checks.responses(fields)
-
-
-def _has_response(fields: dict[str, Any]) -> bool:
-    """Return whether a row has a response of its own, which its conversation may end with."""
-    if own_response(fields) is not None:
-        return True
-    turns = next((fields[name] for name in CONVERSATIONS if fields.get(name) is not None), None)
-    last = turns[-1] if isinstance(turns, list) and turns else None
-    return isinstance(last, dict) and last.get("role") == "assistant"
+    items = read_items(source, columns=columns, layout=layout)
+    return items.mapped(naming_layout(build))
 
 
 def _take_first(rows: Stream[PreviewRow], count: int) -> Iterator[PreviewRow | BadRow]:

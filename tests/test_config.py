@@ -53,7 +53,11 @@ def test_there_are_configs() -> None:
     ("data", "key", "nearest", "known_keys"),
     [
         pytest.param(
-            {"ouput": 1}, "ouput", "output", "journal, judge, max_usd, output, policy", id="top"
+            {"ouput": 1},
+            "ouput",
+            "output",
+            "journal, judge, layout, max_usd, output, policy",
+            id="top",
         ),
         pytest.param(
             {"judge": {"modle": "x"}},

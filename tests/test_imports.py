@@ -19,7 +19,17 @@ HEAVY = {"torch", "ray", "vllm", "transformers"}
 
 # A room imports itself and what stands left of it.
 STAGES = (
-    ("types", "conversation", "rubric_items", "errors", "config", "logs", "processes", "tracing"),
+    (
+        "types",
+        "conversation",
+        "thinking",
+        "rubric_items",
+        "errors",
+        "config",
+        "logs",
+        "processes",
+        "tracing",
+    ),
     ("io",),
     ("capacity",),
     ("formats",),

@@ -68,7 +68,7 @@ def test_every_route_and_schema_is_on_the_page() -> None:
 
 
 def test_every_generated_part_has_its_page() -> None:
-    pages = (ROOT / "docs" / "reference").glob("*.md")
+    pages = (ROOT / "docs").rglob("*.md")
     texts = [page.read_text(encoding="utf-8") for page in pages]
     generated_parts = [
         name for text in texts for name in re.findall(r"<!-- generated: (\w+) -->", text)

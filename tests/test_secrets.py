@@ -86,7 +86,6 @@ def test_what_a_run_leaves_and_says_holds_no_secret(
             "best-of-n": [],
             "evaluate pairs": ["--data", where["input"], "--json", where["output"]],
         }[command]
-        files += ["--format", "rewardbench"] if command == "evaluate pairs" else []
         more = where if command == "best-of-n" else {}
         return main([*command.split(), *files, "--config", write_config(folder, address, **more)])
 

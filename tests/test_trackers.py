@@ -148,7 +148,7 @@ def test_rows_and_an_evaluation(tracker: Local) -> None:
     ]
     result = folder / "pairs.json"
     files = ["--data", write_rows(folder / "pairs.jsonl", pairs), "--json", str(result)]
-    form = ["--format", "rewardbench", "--set", "bootstrap=5"]
+    form = ["--set", "bootstrap=5"]
     tracker.autoj("evaluate", "pairs", *files, *form, *sets)
     evaluation = json.loads(result.read_text(encoding="utf-8"))
     assert evaluation["settings"].keys() & {"track", "judge"} == set()

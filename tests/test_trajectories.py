@@ -98,15 +98,19 @@ def test_a_group_is_judged_by_what_is_shown(tmp_path: Path) -> None:
 
 def test_turns_between_the_query_and_the_response_belong_to_the_response() -> None:
     rows = [*PROMPT, CALL, RESULT, ANSWER]
-    as_read, work = Candidate.of(rows), Candidate.of(rows).for_judge("trajectory")
-    assert as_read.for_judge(None) == as_read and len(as_read.prompt.turns) == 3
+    as_read, work = Candidate.of(rows), Candidate.of(rows).for_judge(Asks(shows="trajectory"))
+    assert as_read.for_judge(Asks()) == as_read and len(as_read.prompt.turns) == 3
     assert (work.prompt.text, work.response) == ("2+2?", Response.of([CALL, RESULT, ANSWER]))
-    final = Candidate.of(rows).for_judge("final")
+    final = Candidate.of(rows).for_judge(Asks(shows="final"))
     assert (final.prompt.text, final.response.text) == ("2+2?", "It is 4.")
-    pair = Pair(as_read.prompt, "It is 4.", "It is 5.", as_read.context).for_judge("trajectory")
+    pair = Pair(as_read.prompt, "It is 4.", "It is 5.", as_read.context).for_judge(
+        Asks(shows="trajectory")
+    )
     assert (pair.prompt.text, pair.first) == (work.prompt.text, work.response)
     assert pair.second.turns[-1].text == "It is 5."
-    assert Candidate.of([*PROMPT, ANSWER]).for_judge("trajectory") == Candidate("2+2?", "It is 4.")
+    assert Candidate.of([*PROMPT, ANSWER]).for_judge(Asks(shows="trajectory")) == Candidate(
+        "2+2?", "It is 4."
+    )
 
 
 def test_a_text_that_reads_like_a_trajectory_is_another_response() -> None:
@@ -322,7 +326,7 @@ def test_turns_over_http(tmp_path: Path) -> None:
             for member in (candidate, Candidate("", "No."))
         ]
         how = RelativeConfig(by="comparisons")
-        shown = [member.for_judge("trajectory") for member in group]
+        shown = [member.for_judge(Asks(shows="trajectory")) for member in group]
         await asyncio.gather(*(remote.rate_member(member, how, 60) for member in shown))
         await remote.close()
 

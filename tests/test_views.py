@@ -73,7 +73,7 @@ def pairs(folder: Path, judge: Judge, view: str) -> str:
     row = {"id": 1, "prompt": "q", "chosen": "a", "rejected": "b", "subset": "hep-go"}
     data = write(folder / "p.jsonl", [row])
     config = {"judge": judge, "view": view, "protocol": "pointwise"}
-    return run_evaluation(folder, ["pairs", "--format", "rewardbench", "--data", data], config)
+    return run_evaluation(folder, ["pairs", "--data", data], config)
 
 
 def eval_r(folder: Path, judge: Judge, view: str) -> str:

@@ -8,17 +8,29 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
 from autoj_reward.conversation import EMPTY_CONTEXT, Context, Prompt, Response
-from autoj_reward.data.labelled import LABELS, label_of
+from autoj_reward.data.labelled import LABELS
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
+from autoj_reward.io.candidates import (
+    VERDICTS,
+    naming_layout,
+    prompt_of_row,
+    response_of_row,
+)
 from autoj_reward.io.checks import BadField
-from autoj_reward.io.rows import BadRows, Stream, TextRow, group_rows, look_through, text_rows
+from autoj_reward.io.items import Item, pairs_of
+from autoj_reward.io.layouts import PAIR, SINGLE
+from autoj_reward.io.reader import read_items
+from autoj_reward.io.rows import BadRows, Stream, look_through
+from autoj_reward.types import Verdict
 
 T = TypeVar("T")
+LOOKED_AT = 20
+"""Rows that are looked at to tell whether a file has labels."""
 SEED = 0
 """Seed of the sample of rows."""
 KINDS = ("kind", "scenario")
@@ -99,26 +111,27 @@ def read_labelled_groups(
 ) -> tuple[list[LabelledGroup], BadRows]:
     """Return the labelled rows of a file as groups, and its bad rows.
 
-    The first row says which of three forms all rows have: `responses` with `grades`; `response_1`,
-    `response_2` and `label`; or `response` and `rating`, which are put together by query. scale:
-    lowest and highest rating of the judge, or None if it has no scale. Raises InputError for a file
-    without a usable row.
+    Rows may have any layout with a label: a rating or grade of each response, a label of a pair, or
+    rated responses, which are put together by query. scale: lowest and highest rating of the judge,
+    or None if it has no scale. Raises InputError for a file without a usable row.
     """
-    first = next(iter(text_rows(source).usable()), None)
-    fields = first.fields if first else {}
-    if "responses" in fields:
-        rows = group_rows(source).mapped(_read_graded)
-    elif "response_1" in fields:
-        rows = text_rows(source, "response_1", "response_2").mapped(_read_pair)
-    elif "rating" in fields:
-        rows = text_rows(source, "response").mapped(lambda row: _read_rated(row, scale))
-    else:
+    items = read_items(source)
+    if not any(_has_labels(item) for item in islice(items.usable(), LOOKED_AT)):
         raise InputError(
-            f"{source}: the first row has no labels that are known: give responses and grades; "
+            f"{source}: the first rows have no labels that are known: give responses and scores; "
             "response_1, response_2 and label; or response and rating"
         )
+    rows = items.mapped(naming_layout(lambda item: _read_labelled(item, scale)))
     groups: list[LabelledGroup] = []
     return groups, _gather(rows, groups)
+
+
+def _has_labels(item: Item) -> bool:
+    try:
+        values = (item.label, item.score, item.scores)
+    except BadField:
+        return True  # a label that is wrong: the row is named later
+    return any(value is not None for value in values)
 
 
 def _gather(rows: Stream[LabelledGroup], groups: list[LabelledGroup]) -> BadRows:
@@ -143,40 +156,35 @@ def _gather(rows: Stream[LabelledGroup], groups: list[LabelledGroup]) -> BadRows
     return bad_rows
 
 
-def _read_graded(row: TextRow) -> LabelledGroup:
-    grades = check.numbers(row.fields, "grades", len(row.responses))
-    if grades is None:
+def _read_labelled(item: Item, scale: tuple[float, float] | None) -> LabelledGroup:
+    """Return a row as a group: with a grade of each response, with a label, or rated alone."""
+    prompt = prompt_of_row(item)
+    responses = tuple(response_of_row(item, n) for n in range(len(item.responses)))
+    kind = _find_kind(item.fields)
+    if not responses:
+        raise BadField("response", f"missing; the row has {check.show(list(item.fields))}")
+    if item.kind == SINGLE:
+        rating = check.number(item.find("score"), item.found_at("score"))
+        own_scale = item.layout.scale or scale
+        if scale and own_scale != scale:
+            reason = f"ratings of {own_scale}, and the judge's scale is {scale}"
+            raise BadField(item.found_at("score"), reason)
+        if scale and not scale[0] <= rating <= scale[1]:
+            reason = f"{rating:g} is not on the judge's scale, {scale[0]:g} to {scale[1]:g}"
+            raise BadField(item.found_at("score"), reason)
+        grades: tuple[float, ...] = (rating,)
+        return LabelledGroup(kind, prompt, responses, grades, scale is not None)
+    if item.kind == PAIR:
+        [(_, _, label)] = pairs_of(item)
+        verdict = VERDICTS.get(label, Verdict.TIE)
+        return LabelledGroup(kind, prompt, responses, PAIR_GRADES[verdict], compared=True)
+    if len(responses) < 2:
+        raise BadField("responses", f"{len(responses)} given: a group has two or more")
+    found = check.numbers(item.view, item.found_at("scores"), len(responses))
+    if found is None:
         raise BadField("grades", "missing: give a number for each response")
-    return LabelledGroup(_find_kind(row), row.prompt, row.responses, grades, context=row.context)
+    return LabelledGroup(kind, prompt, responses, found)
 
 
-def _read_pair(row: TextRow) -> LabelledGroup:
-    grades = PAIR_GRADES[label_of(row.fields, "label")]
-    return LabelledGroup(
-        _find_kind(row),
-        row.prompt,
-        row.responses,
-        grades,
-        compared=True,
-        context=row.context,
-    )
-
-
-def _read_rated(row: TextRow, scale: tuple[float, float] | None) -> LabelledGroup:
-    rating = check.number(row.fields.get("rating"), "rating")
-    if scale and not scale[0] <= rating <= scale[1]:
-        raise BadField("rating", f"{rating:g} is not on the judge's scale, {scale[0]:g} to "
-                       f"{scale[1]:g}")  # fmt: skip
-    on_scale = scale is not None
-    return LabelledGroup(
-        _find_kind(row),
-        row.prompt,
-        row.responses,
-        (rating,),
-        on_scale=on_scale,
-        context=row.context,
-    )
-
-
-def _find_kind(row: TextRow) -> str:
-    return next((str(row.fields[name]) for name in KINDS if row.fields.get(name)), "")
+def _find_kind(fields: dict[str, Any]) -> str:
+    return next((str(fields[name]) for name in KINDS if fields.get(name)), "")

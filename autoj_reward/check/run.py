@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def check_judge(
     require_apart((labels, config), folder=output)
     check_config = load_check_config(config, sets)
     view, spec = resolve_check_judge(check_config)
+    spec = replace(spec, judges_unanswered=True)  # one of the texts to rate is empty
     rows = stratified(load_check_rows(), lambda row: row.kind, sample)
     groups, bad_rows = read_labelled_groups(labels, spec.facts.scale) if labels else ([], BadRows())
     groups = stratified(groups, lambda group: group.kind, sample)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoj_reward.cli.main import (
     INPUT,
+    LAYOUT,
     OUTPUT,
     RUN,
     SET,
@@ -96,9 +97,10 @@ def classify(source: str, output: str, strict: bool, others_below: float | None)
     from pathlib import Path
 
     from autoj_reward.errors import ConfigError
+    from autoj_reward.io.candidates import read_queries
     from autoj_reward.io.claims import judged_by
     from autoj_reward.io.files import require_apart, write_jsonl
-    from autoj_reward.io.rows import join_fields, read_queries, require_usable
+    from autoj_reward.io.rows import join_fields, require_usable
     from autoj_reward.models.scenarios import shipped_classifier
 
     if others_below is not None and not 0 <= others_below <= 1:
@@ -124,6 +126,39 @@ def _collect_fields(row: QueryRow) -> dict[str, Any]:
     responses = row.responses and [response.record() for response in row.responses]
     fields = {"query": row.prompt.text, "responses": responses, "logprobs": row.logprobs}
     return {name: value for name, value in fields.items() if value is not None} | row.extra
+
+
+@command()
+def layouts() -> int:
+    """List the layouts: name, what has it, and the columns by which it is recognised."""
+    from autoj_reward.io.layouts import load_layouts
+
+    for layout in load_layouts().values():
+        also = f", {layout.also}" if layout.also else ""
+        print(f"{layout.name:26} {layout.title}{also}: {layout.needed}")
+    return 0
+
+
+@command(
+    flag("source", metavar="FILE", help="input, .jsonl, .csv, .parquet, a folder, or hf://..."),
+    flag("--json", action="store_true", dest="as_json", help="print one JSON line for each item"),
+    LAYOUT,
+    flag(
+        "--columns",
+        action="append",
+        default=[],
+        metavar="FIELD=PATH",
+        help="where a field is, for example prompt=question or response=output.text",
+    ),
+    flag("--rows", type=int, metavar="N", help="rows to show (3; all with --json)"),
+)
+def show(
+    source: str, as_json: bool, layout: str | None, columns: Sequence[str], rows: int | None
+) -> int:
+    """Show what is read of the rows."""
+    from autoj_reward.io.shown import show_rows
+
+    return show_rows(source, as_json, layout, columns, rows)
 
 
 @command(RUN, SET)

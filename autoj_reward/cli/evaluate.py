@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoj_reward.cli.main import CONFIG, SET, STRICT_KEYS, Flag, calling, flag
+from autoj_reward.cli.main import CONFIG, LAYOUT, SET, STRICT_KEYS, Flag, calling, flag
 
 DATA = flag("--data", metavar="FILE", required=True, help="rows to evaluate on")
 RESULT = flag(
@@ -66,14 +66,7 @@ eval_r = calling(
 
 pairs = calling(
     "autoj_reward.evaluate.pairs:pairs",
-    *(DATA, RESULT, CONFIG, SET, STRICT_KEYS),
-    flag(
-        "--format",
-        required=True,
-        metavar="NAME",
-        dest="form",
-        help="rewardbench, judgebench, llmbar, eval-p, or labelled (PandaLM, HH, your own)",
-    ),
+    *(DATA, RESULT, CONFIG, SET, LAYOUT, STRICT_KEYS),
 )
 
 best_of_four = calling(

@@ -186,7 +186,7 @@ def parse(source: str, format_name: str, pairwise: bool) -> int:
     from autoj_reward.io.rows import read_rows
 
     fmt = load_format(format_name)
-    rows = read_rows(source, lambda line, value: _build_judge_text(line, value, fmt), ())
+    rows = read_rows(source, lambda line, value: _build_judge_text(line, value, fmt))
     outcomes: Counter[str] = Counter()
     for row in rows.rows:
         record = {"line": row.line} | _read(row, fmt, pairwise)
@@ -202,31 +202,32 @@ def parse(source: str, format_name: str, pairwise: bool) -> int:
 def _build_judge_text(line: int, value: Any, fmt: JudgeFormat) -> JudgeText:
     from autoj_reward.conversation import ContextColumn
     from autoj_reward.io import checks as check
-    from autoj_reward.io.rows import read_prompt
-    from autoj_reward.io.sources import CONVERSATIONS
+    from autoj_reward.io.candidates import prompt_of_row, read_context, response_of_row
+    from autoj_reward.io.layouts import GROUP, PAIR
+    from autoj_reward.io.reader import RowReader
     from autoj_reward.rubric_items import RUBRIC
-    from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, JudgeInput
+    from autoj_reward.types import CHECKLIST, PAIRWISE, SINGLE, JudgeInput
+    from autoj_reward.types import GROUP as GROUP_PROTOCOL
 
     fields = check.own_fields({"text": value} if isinstance(value, str) else value)
-    pair, group = "response_1" in fields, "responses" in fields
-    if not {"query", *CONVERSATIONS} & set(fields):
-        return JudgeText(line, None, check.text(fields, "text"))
-    prompt, last_turn = read_prompt(fields, rated=not (pair or group))
-    if last_turn is not None:
-        fields = fields | {"response": last_turn}
-    names = ("response_1", "response_2") if pair else ("response",)
+    text = check.text(fields, "text")
+    rest = {name: field for name, field in fields.items() if name != "text"}
+    if not {"query", "messages", "prompt"} & set(rest):
+        return JudgeText(line, None, text)
+    item = RowReader("", say=lambda line: None).read(line, rest)
     alone = CHECKLIST if CHECKLIST in fmt.protocols else SINGLE
-    protocol = GROUP if group else PAIRWISE if pair else alone
+    protocol = {PAIR: PAIRWISE, GROUP: GROUP_PROTOCOL}.get(item.kind, alone)
     needed = fmt.context(protocol)
     columns = [ContextColumn(name, name, must) for name, must in needed.items()]
     columns += [ContextColumn(RUBRIC, RUBRIC, items=True)] if protocol == CHECKLIST else []
-    context, items = check.context(fields, columns)
-    if group:
-        responses = check.responses(fields) or ()
-    else:
-        responses = tuple(check.response(fields, name) for name in names)
-    item = JudgeInput(protocol, prompt, responses, context=context, items=items)
-    return JudgeText(line, item, check.text(fields, "text"))
+    prompt = prompt_of_row(item)
+    context, items = read_context(item.fields, columns, item)
+    if not item.responses:
+        check.text(rest, "response")
+    responses = tuple(response_of_row(item, n) for n in range(len(item.responses)))
+    return JudgeText(
+        line, JudgeInput(protocol, prompt, responses, context=context, items=items), text
+    )
 
 
 def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]:
@@ -235,14 +236,14 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
     from autoj_reward.formats.protocols import read_slots
     from autoj_reward.formats.read import ParseFailure
     from autoj_reward.formats.render import flags
-    from autoj_reward.judge.thinking import read_past, split_thinking
+    from autoj_reward.judge.thinking import split_answer
     from autoj_reward.types import PAIRWISE, SINGLE
 
     fields: dict[str, object] = {}
     if row.item and (row_flags := flags(row.item, fmt)):
         fields["flags"] = list(row_flags)
     own = Generation(row.text)
-    answer = read_past(own, fmt.thinking, inside=False) if fmt.thinking else split_thinking(own)
+    answer = split_answer(own, None, fmt.thinking.marks if fmt.thinking else None)
     fields |= {"thinking": answer.thinking} if answer.thinking else {}
     protocol = row.item.protocol if row.item else PAIRWISE if pairwise else SINGLE
     if protocol not in fmt.protocols:

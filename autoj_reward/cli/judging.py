@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from autoj_reward.cli.main import (
     CONFIG,
     INPUT,
+    LAYOUT,
     OUTPUT,
     RUN,
     SET,
@@ -43,18 +44,27 @@ SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
 serve = calling("autoj_reward.service.serve:main", RUN, SET, STRICT_KEYS)
 
 
-@command(INPUT, OUTPUT, CONFIG, SET, STRICT)
-def score(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
+@command(INPUT, OUTPUT, CONFIG, SET, LAYOUT, STRICT)
+def score(
+    source: str,
+    output: str,
+    config: str | None,
+    sets: Sequence[str],
+    layout: str | None,
+    strict: bool,
+) -> int:
     """Rate the response of every row."""
     from autoj_reward.config import ScoreConfig
-    from autoj_reward.io.rows import text_rows
+    from autoj_reward.config.load import with_layout
+    from autoj_reward.io.candidates import text_rows
+    from autoj_reward.io.layouts import SINGLE
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.rate import rating_question
     from autoj_reward.types import Candidate
 
     require_separate_output((source, config), output)
-    checked = load_run(ScoreConfig, config, sets, strict)
+    checked = load_run(ScoreConfig, config, with_layout(sets, layout), strict)
     spec = judge_spec(checked.judge)
     if rubric := checked.rubric:
         return _score_rubrics(spec, rubric, checked, source, output, strict)
@@ -64,7 +74,7 @@ def score(source: str, output: str, config: str | None, sets: Sequence[str], str
         [response] = row.responses
         return rating_question(Candidate(row.prompt, response, context=row.context), spec.asks)
 
-    rows = text_rows(source, "response", asked=columns)
+    rows = text_rows(source, SINGLE, columns, checked.columns, checked.layout)
     return _judge(
         "autoj score", spec, rows, make_question, rating_fields, output, strict, checked, "rating"
     )
@@ -79,7 +89,8 @@ def _score_rubrics(
     strict: bool,
 ) -> int:
     """Score the response of every row by the items of its rubric."""
-    from autoj_reward.io.rows import text_rows
+    from autoj_reward.io.candidates import text_rows
+    from autoj_reward.io.layouts import SINGLE
     from autoj_reward.questions.rubric import rubric_question
     from autoj_reward.types import Candidate
 
@@ -91,23 +102,32 @@ def _score_rubrics(
         return rubric_question(candidate, spec.facts, spec.asks, rubric)
 
     columns = spec.context_columns(config.columns, rubric.protocol, rubric)
-    rows = text_rows(source, "response", asked=columns)
+    rows = text_rows(source, SINGLE, columns, config.columns, config.layout)
     arguments = spec, rows, make_question, rubric_fields, output, strict, config
     return _judge("autoj score", *arguments, scoring=rubric)
 
 
-@command(INPUT, OUTPUT, CONFIG, SET, STRICT)
-def compare(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
+@command(INPUT, OUTPUT, CONFIG, SET, LAYOUT, STRICT)
+def compare(
+    source: str,
+    output: str,
+    config: str | None,
+    sets: Sequence[str],
+    layout: str | None,
+    strict: bool,
+) -> int:
     """Compare response_1 and response_2 of every row."""
     from autoj_reward.config import ScoreConfig
-    from autoj_reward.io.rows import text_rows
+    from autoj_reward.config.load import with_layout
+    from autoj_reward.io.candidates import text_rows
+    from autoj_reward.io.layouts import PAIR
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.compare import comparison_question
     from autoj_reward.types import Pair
 
     require_separate_output((source, config), output)
-    checked = load_run(ScoreConfig, config, sets, strict)
+    checked = load_run(ScoreConfig, config, with_layout(sets, layout), strict)
     spec = judge_spec(checked.judge)
     columns = spec.context_columns(checked.columns, "pairwise")
 
@@ -116,24 +136,33 @@ def compare(source: str, output: str, config: str | None, sets: Sequence[str], s
         pair = Pair(row.prompt, first, second, row.context)
         return comparison_question(pair, spec.facts, spec.asks, swap=checked.swap)
 
-    rows = text_rows(source, "response_1", "response_2", asked=columns)
+    rows = text_rows(source, PAIR, columns, checked.columns, checked.layout)
     return _judge(
         "autoj compare", spec, rows, make_question, verdict_fields, output, strict, checked
     )
 
 
-@command(INPUT, OUTPUT, CONFIG, SET, STRICT)
-def rank(source: str, output: str, config: str | None, sets: Sequence[str], strict: bool) -> int:
+@command(INPUT, OUTPUT, CONFIG, SET, LAYOUT, STRICT)
+def rank(
+    source: str,
+    output: str,
+    config: str | None,
+    sets: Sequence[str],
+    layout: str | None,
+    strict: bool,
+) -> int:
     """Judge the responses of every row together."""
     from autoj_reward.config import RankConfig
-    from autoj_reward.io.rows import group_rows
+    from autoj_reward.config.load import with_layout
+    from autoj_reward.io.candidates import text_rows
+    from autoj_reward.io.layouts import GROUP
     from autoj_reward.models.spec import judge_spec
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.relative import rank_question
     from autoj_reward.types import Candidate
 
     require_separate_output((source, config), output)
-    checked = load_run(RankConfig, config, sets, strict)
+    checked = load_run(RankConfig, config, with_layout(sets, layout), strict)
     spec = judge_spec(checked.judge)
     relative = checked.relative or spec.facts.default_relative
     spec = spec.that_scores(relative)
@@ -145,7 +174,7 @@ def rank(source: str, output: str, config: str | None, sets: Sequence[str], stri
         ]
         return rank_question(candidates, spec.facts, spec.asks, relative)
 
-    rows = group_rows(source, columns)
+    rows = text_rows(source, GROUP, columns, checked.columns, checked.layout)
     arguments = spec, rows, make_question, ranking_fields, output, strict, checked
     return _judge("autoj rank", *arguments, scoring=relative)
 

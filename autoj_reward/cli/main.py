@@ -24,6 +24,7 @@ GROUPS = {
     "evaluate": ("TASK", "evaluate a judge on human labels and benchmarks"),
     "judge": ("WHAT", "write your own judge format"),
     "rubrics": ("TASK", "write rubrics, and audit them before they are rewards"),
+    "data": ("WHAT", "see how rows are read"),
     "journal": ("WHAT", "inspect, export or compact a journal of judgements"),
 }
 """Groups of commands: metavar and help line."""
@@ -58,6 +59,8 @@ MODULES = {
         "collect": "collect judgements from a stronger model to train on",
         "scenarios": "list the scenarios, or show one",
         "classify": "classify every query by scenario",
+        "data layouts": "list the layouts of rows that are read",
+        "data show": "show what is read of the first rows, without a judge",
         "train judge": "train a judge on critiques, ratings, labelled pairs (paper, section 4)",
         "train scalar": "train a scalar reward model on labelled pairs (paper, section 6.4)",
     },
@@ -135,7 +138,10 @@ STRICT = flag(
 STRICT_ROWS = flag("--strict", action="store_true", help="stop at a bad input row")
 STRICT_KEYS = flag("--strict", action="store_true", help="stop at a config key that has no effect")
 INPUT = flag(
-    "--input", required=True, metavar="FILE", dest="source", help="input, .jsonl or .parquet"
+    "--input", required=True, metavar="FILE", dest="source", help="input, .jsonl, .csv or .parquet"
+)
+LAYOUT = flag(
+    "--layout", metavar="NAME", help="how the rows are read (`autoj data layouts` lists the names)"
 )
 OUTPUT = flag("--output", required=True, metavar="FILE", help="output JSON lines, in input order")
 

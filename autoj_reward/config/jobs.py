@@ -112,8 +112,12 @@ class BestOfNConfig(Block):
     judge: JudgeConfig = JudgeConfig()
     """The judge that rates the candidates."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Input column for each context field of the judge's format, where the names differ, such as
-    `reference: answer`."""
+    """Path of each field in the input, where a column has a name of its own: `prompt: question`,
+    `response: output.text`, `responses: completions[*].response`, or a context field of the judge's
+    format, such as `reference: answer`."""
+    layout: str | None = None
+    """Layout of the input's rows: a name that `autoj data layouts` lists. null: that of each row,
+    found from its columns."""
     view: ViewOrAuto = "auto"
     """The number that ranks candidates. `rating`: as the judge wrote it. `expected`: mean of the
     rating's distribution. `direct`: expected rating right after the prompt. `auto` takes the view
@@ -202,8 +206,12 @@ class ScoreConfig(Block):
     judge: JudgeConfig = JudgeConfig()
     """The judge that rates or compares the rows."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Input column for each context field of the judge's format, where the names differ, such as
-    `reference: answer`."""
+    """Path of each field in the input, where a column has a name of its own: `prompt: question`,
+    `response: output.text`, `responses: completions[*].response`, or a context field of the judge's
+    format, such as `reference: answer`."""
+    layout: str | None = None
+    """Layout of the input's rows: a name that `autoj data layouts` lists. null: that of each row,
+    found from its columns."""
     swap: bool = True
     """Whether `autoj compare` judges a pair in both orders."""
     rubric: RubricConfig | None = None
@@ -223,8 +231,12 @@ class RankConfig(Block):
     judge: JudgeConfig = JudgeConfig()
     """The judge of the groups."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of the input by context field of the judge's format, where it has another name, such
-    as `reference: answer`."""
+    """Path of each field in the input, where a column has a name of its own: `prompt: question`,
+    `response: output.text`, `responses: completions[*].response`, or a context field of the judge's
+    format, such as `reference: answer`."""
+    layout: str | None = None
+    """Layout of the input's rows: a name that `autoj data layouts` lists. null: that of each row,
+    found from its columns."""
     relative: RelativeConfig | None = None
     """How a group is judged. null: `listwise` where the judge's format can, else by comparisons."""
     max_usd: float | None = Field(None, gt=0)
@@ -267,8 +279,11 @@ class FailureConfig(FailureBudgetConfig):
 class ShapingConfig(Block):
     """Shaping of the raw reward. The steps run in the order of the keys."""
 
+    length_of: Literal["answer", "response"] = "answer"
+    """What the penalties count: the `answer`, without the policy's thinking, or the whole
+    `response`. With `answer` length moves into thinking, where nothing penalises it."""
     length_penalty: float = 0.0
-    """Amount that is subtracted for every 1,000 characters of the response."""
+    """Amount that is subtracted for every 1,000 characters."""
     style_penalty: float = 0.0
     """Amount that is subtracted for every Markdown heading, list item and bold passage per 1,000
     characters. A shorter response counts as 1,000 characters. Markup in code blocks is not
@@ -407,11 +422,21 @@ class RewardConfig(JudgedConfig):
     """Shaping of the reward."""
     failures: FailureConfig = FailureConfig()
     """Failure budget, and the reward of a failed judgement."""
+    no_answer: Literal["lowest", "abstain", "judge"] = "lowest"
+    """Reward of a response without an answer, one that is empty or nothing but thinking. `lowest`:
+    the lowest of the scale, and never above a judged response of the same group in the call. On a
+    scale without bounds, a scalar model's, it is the lowest of the group; alone it abstains.
+    `abstain`: none, as for a failed judgement. `judge`: the judge is asked about the empty
+    answer."""
+    no_answer_budget: float = Field(0.9, gt=0, le=1)
+    """Largest share of responses without an answer among the last `failures.window`. A larger share
+    stops the run: the marks of thinking are wrong, or the policy no longer answers."""
     audit: AuditConfig | None = None
     """A second judge that rates a share of the responses and changes no reward. null: none."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of the trainer's data for each context field of a judge's format, where the names
-    differ, such as `reference: answer`."""
+    """Path in the trainer's data of each context field of a judge's format, where the names differ,
+    such as `reference: reward_model.ground_truth`. Of an `input` that this package reads, also the
+    path of `prompt`."""
     max_usd: float | None = Field(None, gt=0)
     """US dollars, by the `price` of each judge, after which a run stops. All judges together. The
     same command goes on from there. null: no limit."""

@@ -231,3 +231,8 @@ def _override(data: dict[str, Any], item: str) -> None:
         data = child
     # Alone, the sign of standard input is YAML for a list of one null.
     data[last] = value if value == "-" else parse_yaml(value, f"--set {item!r:.80}")
+
+
+def with_layout(sets: Sequence[str], layout: str | None) -> list[str]:
+    """Return the overrides of a run file with the layout that a flag names."""
+    return [*sets, f"layout={layout}"] if layout else list(sets)

@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeFloat, field_validator, model_validator
 from autoj_reward.config.load import Block
 from autoj_reward.config.urls import Address, Headers
 from autoj_reward.conversation import Shows
+from autoj_reward.thinking import is_blank
 
 Wrapper = Literal["auto", "chat", "llama2", "vicuna", "none"]
 """How a prompt becomes a chat turn."""
@@ -233,6 +234,14 @@ class JudgeConfig(PricedConfig):
     results (`trajectory`). null: `assistant` for TRL; `final` for verifiers, NeMo Gym, SkyRL and
     rows whose `messages` hold the response; all decoded tokens for verl; `trajectory` for a
     response that a row or request gives as messages."""
+    shows_thinking: bool = False
+    """Whether the judge reads a policy's thinking. false: a leading block of it, and what a message
+    holds as `reasoning_content`, are cut before the judge is asked. A response without anything
+    else has the outcome `no_answer`."""
+    thinking_marks: dict[str, str] | None = None
+    """Marks around a policy's thinking: what opens a block, and what closes it. An empty opening
+    mark says that the prompt's template opens each block, as in `{"": "</think>"}`. null: the
+    common marks (docs/rewards/thinking.md)."""
     max_text_chars: int = Field(MAX_TEXT_CHARS, ge=1)
     """Longest text (query, response or context field) that is judged, in characters. An input with
     a longer text is rejected, in process and by a service."""
@@ -245,6 +254,14 @@ class JudgeConfig(PricedConfig):
     trace: bool = False
     """Whether the processes that ask and run this judge record OpenTelemetry spans of its calls and
     judgements. They go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names."""
+
+    @field_validator("thinking_marks")
+    @classmethod
+    def _check_marks(cls, value: dict[str, str] | None) -> dict[str, str] | None:
+        for opening, closing in (value or {}).items():
+            if is_blank(closing) or (opening and is_blank(opening)):
+                raise ValueError(f"thinking_marks: {opening!r} and {closing!r} mark no block")
+        return value
 
     @model_validator(mode="after")
     def _check_sampling(self) -> JudgeConfig:

@@ -28,8 +28,8 @@ from tqdm import tqdm
 from autoj_reward.config import Block
 from autoj_reward.data.filters import Dropped, filter_rows, measured_queries
 from autoj_reward.data.labelled import JudgeData, data_path
+from autoj_reward.data.preferences import Preference, SourceConfig, read_preferences
 from autoj_reward.data.scenarios import by_scenario
-from autoj_reward.data.sources import Preference, SourceConfig, read_preferences
 from autoj_reward.data.statistics import render_statistics, statistics
 from autoj_reward.data.teacher import (
     AnswerLog,

@@ -16,14 +16,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from autoj_reward.data.sources import Preference
+from autoj_reward.data.preferences import Preference
 from autoj_reward.errors import ConfigError
-from autoj_reward.io import checks as check
+from autoj_reward.io.candidates import naming_layout, prompt_of_row
 from autoj_reward.io.files import text_digest
-from autoj_reward.io.rows import read_rows, require_clean
+from autoj_reward.io.layouts import PROMPT
+from autoj_reward.io.reader import read_items
+from autoj_reward.io.rows import read_all, require_clean
 from autoj_reward.types import Verdict
 
-QUERY_FIELDS = ("query", "prompt", "instruction")
 ENGLISH_LETTERS = 0.9
 """Minimum share of ASCII letters among the letters of an English text."""
 COMMON_WORDS = {
@@ -112,18 +113,14 @@ def filter_rows(
 
 
 def measured_queries(paths: Iterable[str]) -> list[str]:
-    """Read the queries of evaluation files, from the first of QUERY_FIELDS that a row has.
+    """Read the queries of evaluation files, of any layout.
 
     Raises InputError with the rows that have no query: an evaluation file must be read completely.
     """
-
-    def read_query(_line: int, value: Any) -> str:
-        row = check.own_fields(value)
-        return check.text(row, next((f for f in QUERY_FIELDS if f in row), QUERY_FIELDS[0]))
-
     queries: list[str] = []
     for path in paths:
-        rows = read_rows(path, read_query, ())
+        items = read_items(path, PROMPT)
+        rows = read_all(items.mapped(naming_layout(lambda item: prompt_of_row(item).text)))
         require_clean(rows)
         queries += rows.rows
     return queries

@@ -143,6 +143,6 @@ def _read_fields(source: str, *fields: str) -> tuple[tuple[int, dict[str, Any]],
             raise BadField(missing[0], f"missing; a row needs {', '.join(fields)}")
         return line, row
 
-    rows = read_rows(source, build, ())
+    rows = read_rows(source, build)
     require_clean(rows)
     return rows.rows

@@ -1,17 +1,11 @@
-"""Rows that train and measure judges: rated responses and human-labelled pairs.
-
-Reads the published forms as they are: Auto-J's training files (`usrmsg`, `target_output`,
-`pred_score` or `gt_label`), Eval-P (`prompt`, `response 1`, `response 2`, `label`), PandaLM
-(three annotators), Anthropic HH (`chosen`, `rejected`) and this project's own (`query`,
-`response` and `rating`, or `response_1`, `response_2` and `label`).
-"""
+"""Rows that train judges: rated responses and human-labelled pairs, of any layout."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +18,24 @@ from autoj_reward.errors import InputError
 from autoj_reward.formats.read import ParseFailure
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, parse_comparison, parse_rating
 from autoj_reward.io import checks as check
+from autoj_reward.io.candidates import (
+    VERDICTS,
+    PairRow,
+    naming_layout,
+    pairs_in,
+    prompt_of_row,
+    response_of_row,
+)
 from autoj_reward.io.checks import BadField
-from autoj_reward.io.rows import Rows, Stream, read_all, read_rows
+from autoj_reward.io.items import Item
+from autoj_reward.io.labels import read_label
+from autoj_reward.io.layouts import PAIR, SINGLE
+from autoj_reward.io.reader import read_items
+from autoj_reward.io.rows import Rows, read_all
 from autoj_reward.types import Verdict
 
 LABELS = (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)
 """Verdicts for the labels 0, 1 and 2 of the authors' files."""
-LAST_TURN = "\n\nAssistant:"
 
 
 class JudgeData(Block):
@@ -45,6 +50,11 @@ class JudgeData(Block):
     """Files of human-labelled pairs."""
     held_out: float = Field(0.0, ge=0, lt=1)
     """Share of all queries that are kept for validation."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Path of each field in the files of `rated` and `compared`, where a column has a name of its
+    own, such as `prompt: question` or `response: output.text`."""
+    layout: str | None = None
+    """Layout of the rows of these files. null: that of each row, found from its columns."""
     exclude: tuple[str, ...] = ()
     """Files of pairs that measure the judge: rows with one of their queries are left out."""
     graded: GradedData = GradedData()
@@ -124,74 +134,99 @@ def is_held_out(query: str, share: float) -> bool:
     return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
-def read_rated(source: str, fmt: JudgeFormat) -> Rows[Rated]:
+def read_rated(
+    source: str,
+    fmt: JudgeFormat,
+    columns: Mapping[str, str] | None = None,
+    layout: str | None = None,
+) -> Rows[Rated]:
     """Read the rated responses of a file. The result lists the bad rows, by line, apart.
 
     A row is also bad if its rating is off the format's scale, or differs from the rating in its
-    judgement. Raises InputError if the source as a whole cannot be read.
+    judgement. columns, layout: as for `read_items`. Raises InputError if the source as a whole
+    cannot be read.
     """
 
-    def build(line: int, value: Any) -> Rated:
-        row, judgement = check.own_fields(value), ""
-        if message := _find_message_field(row):
-            query, response = message_parts(row, message, fmt, "single")
-            judgement = check.text(row, "target_output", blank=False)
-            parsed = parse_rating(judgement, fmt)
-            if isinstance(parsed, ParseFailure):
-                raise BadField("target_output", f"no rating at its end: {parsed.reason}")
-            rating = _read_rating(row, "pred_score", fmt) if "pred_score" in row else parsed.rating
-            if parsed.rating != rating:
-                raise BadField("pred_score", f"{rating:g}, but the text rates {parsed.rating:g}")
-        else:
-            query = check.text(row, "query", blank=False)
-            response = check.text(row, "response")
-            rating = _read_rating(row, "rating", fmt)
-        return Rated(source, line, query, response, rating, judgement)
+    def build(item: Item) -> Rated:
+        if item.layout.path("rendered"):
+            return _read_rated_message(source, item, fmt)
+        query, response = prompt_of_row(item).text, response_of_row(item, 0).text
+        return Rated(source, item.line, query, response, _read_score(item, fmt))
 
-    return read_rows(source, build, ())
+    return read_all(read_items(source, SINGLE, columns, layout).mapped(naming_layout(build)))
 
 
-def read_compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Rows[Compared]:
-    """Read all rows of `compared` at once."""
-    return read_all(compared(source, fmt, margins=margins))
+def read_compared(
+    source: str,
+    fmt: JudgeFormat,
+    columns: Mapping[str, str] | None = None,
+    layout: str | None = None,
+    *,
+    margins: bool = False,
+) -> Rows[Compared]:
+    """Read the human-labelled pairs of a file. The result lists the bad rows, by line, apart.
 
-
-def compared(source: str, fmt: JudgeFormat, *, margins: bool = False) -> Stream[Compared]:
-    """Stream the human-labelled pairs of a file. Malformed rows are reported by line.
-
-    margins: read the field `margin` of the rows that have it.
+    Where a layout always puts the better response first, the order is drawn from the texts. A group
+    with scores or ranks gives several pairs. margins: read the margin of the rows that have one.
+    columns, layout: as for `read_items`.
     """
 
-    def build(line: int, value: Any) -> Compared:
-        row, judgement = check.own_fields(value), ""
-        if message := _find_message_field(row):
-            query, *responses = message_parts(row, message, fmt, "pairwise")
-            label = label_of(row, "gt_label")
-            judgement = check.text(row, "target_output", blank=False)
-            parsed = parse_comparison(judgement, fmt)
-            if isinstance(parsed, ParseFailure):
-                raise BadField("target_output", f"no verdict at its end: {parsed.reason}")
-            if parsed.verdict != label:
-                raise BadField("gt_label", f"{label}, but the text decides {parsed.verdict}")
-        elif "annotator1" in row:
-            query = check.text(row, "instruction", blank=False)
-            if extra := check.text(row, "input"):
-                query += "\n" + extra
-            responses = [check.text(row, f"response{n}") for n in (1, 2)]
-            label = _find_majority([_read_vote(row, f"annotator{n}") for n in (1, 2, 3)])
-        elif "chosen" in row:
-            query, responses, label = _read_dialogue(row)
-        else:
-            spaced = "response 1" in row
-            query = check.text(row, "prompt" if spaced else "query", blank=False)
-            names = ("response 1", "response 2") if spaced else ("response_1", "response_2")
-            responses = [check.text(row, name) for name in names]
-            label = label_of(row, "label")
-        first, second = responses
-        margin = _read_margin(row) if margins and "margin" in row else None
-        return Compared(source, line, query, (first, second), label, judgement, margin)
+    def build(item: Item) -> list[Compared]:
+        if item.layout.path("rendered"):
+            return [_read_compared_message(source, item, fmt)]
+        margin = item.margin if margins else None
+        rows = []
+        for pair in pairs_in(item):
+            (first, second), label = drawn_order(pair)
+            row = Compared(
+                source, item.line, pair.prompt.text, (first, second), label, margin=margin
+            )
+            rows.append(row)
+        return rows
 
-    return Stream(source, build)
+    return read_all(read_items(source, PAIR, columns, layout).expanded(naming_layout(build)))
+
+
+def _read_rated_message(source: str, item: Item, fmt: JudgeFormat) -> Rated:
+    """Read a row of Auto-J's training files: the judge's prompt, and its text with the rating."""
+    row = item.fields
+    query, response = message_parts(row, item.found_at("rendered"), fmt, "single")
+    judgement = check.text(row, "target_output", blank=False)
+    parsed = parse_rating(judgement, fmt)
+    if isinstance(parsed, ParseFailure):
+        raise BadField("target_output", f"no rating at its end: {parsed.reason}")
+    rating = parsed.rating
+    if "pred_score" in row:
+        rating = _check_rating(row["pred_score"], "pred_score", fmt)
+    if parsed.rating != rating:
+        raise BadField("pred_score", f"{rating:g}, but the text rates {parsed.rating:g}")
+    return Rated(source, item.line, query, response, rating, judgement)
+
+
+def _read_compared_message(source: str, item: Item, fmt: JudgeFormat) -> Compared:
+    row = item.fields
+    query, first, second = message_parts(row, item.found_at("rendered"), fmt, "pairwise")
+    label = label_of(row, "gt_label")
+    judgement = check.text(row, "target_output", blank=False)
+    parsed = parse_comparison(judgement, fmt)
+    if isinstance(parsed, ParseFailure):
+        raise BadField("target_output", f"no verdict at its end: {parsed.reason}")
+    if parsed.verdict != label:
+        raise BadField("gt_label", f"{label}, but the text decides {parsed.verdict}")
+    return Compared(source, item.line, query, (first, second), label, judgement)
+
+
+def drawn_order(pair: PairRow) -> tuple[tuple[str, str], Verdict]:
+    """Return the responses of a pair and the label, in an order that tells nothing of it.
+
+    Where a layout always puts the better response first, the texts draw the order.
+    """
+    first, second = (response.text for response in pair.responses)
+    if not pair.better_first or pair.label is not Verdict.FIRST:
+        return (first, second), pair.label
+    if is_held_out(first + second, 0.5):
+        return (second, first), Verdict.SECOND
+    return (first, second), Verdict.FIRST
 
 
 def swapped(row: Compared, fmt: JudgeFormat) -> Compared:
@@ -223,10 +258,6 @@ def swapped(row: Compared, fmt: JudgeFormat) -> Compared:
     return replace(row, responses=(second, first), label=row.label.swapped(), judgement=judgement)
 
 
-def _find_message_field(row: dict[str, Any]) -> str | None:
-    return next((name for name in ("usrmsg", "usermsg") if name in row), None)
-
-
 def message_parts(row: dict[str, Any], field: str, fmt: JudgeFormat, kind: str) -> list[str]:
     """Split a row's rendered user message into query and responses, by the format's template.
 
@@ -254,72 +285,36 @@ def message_parts(row: dict[str, Any], field: str, fmt: JudgeFormat, kind: str) 
     return [parts[name] for name in order]
 
 
-def _read_rating(row: dict[str, Any], field: str, fmt: JudgeFormat) -> float:
-    value = row.get(field)
+def _read_score(item: Item, fmt: JudgeFormat) -> float:
+    """Return the rating of a row. Raises BadField if its scale is not the format's."""
+    value = item.score
+    paths = item.layout.path("score") or ("rating",)
+    name = paths[0] if value is None else item.found_at("score")
+    own_scale = (fmt.scale.low, fmt.scale.high)
+    if item.layout.scale not in (None, own_scale):
+        low, high = item.layout.scale or own_scale
+        raise BadField(
+            name,
+            f"ratings of {low:g} to {high:g}, and format {fmt.name} rates {own_scale[0]:g} to "
+            f"{own_scale[1]:g}: name a format with the scale of the data",
+        )
+    return _check_rating(item.find("score") if value is None else value, name, fmt)
+
+
+def _check_rating(value: Any, name: str, fmt: JudgeFormat) -> float:
     try:
-        rating = float(value) if not isinstance(value, bool) else None  # type: ignore[arg-type]
+        rating = float(value) if not isinstance(value, bool) else None
     except (TypeError, ValueError):
         rating = None
     if rating is None or not fmt.scale.admits(rating):
         scale = f"{fmt.scale.low} to {fmt.scale.high}"
-        raise BadField(field, f"{check.show(value)} is no rating of the scale {scale}")
+        raise BadField(name, f"{check.show(value)} is no rating of the scale {scale}")
     return rating
-
-
-def _read_margin(row: dict[str, Any]) -> float:
-    margin = check.number(row["margin"], "margin")
-    if margin < 0:
-        raise BadField("margin", f"{check.show(margin)} is no margin: a number, 0 or more")
-    return margin
 
 
 def label_of(row: dict[str, Any], field: str) -> Verdict:
     """Read the label of a row, the authors' number or its name."""
-    value = row.get(field)
-    if type(value) is int and 0 <= value < len(LABELS):
-        return LABELS[value]
-    if isinstance(value, str) and value in LABELS:
-        return Verdict(value)
-    raise BadField(field, f"{check.show(value)} is no label: 0 or first, 1 or second, 2 or tie")
-
-
-def _read_vote(row: dict[str, Any], field: str) -> Verdict:
-    value = row.get(field)
-    if type(value) is int and value in (0, 1, 2):
-        return (Verdict.TIE, Verdict.FIRST, Verdict.SECOND)[value]
-    raise BadField(field, f"{check.show(value)} is no vote: 0 tie, 1 first, 2 second")
-
-
-def _find_majority(votes: list[Verdict]) -> Verdict:
-    return next((v for v in votes if votes.count(v) >= 2), Verdict.TIE)
-
-
-def _read_dialogue(row: dict[str, Any]) -> tuple[str, list[str], Verdict]:
-    """Read query, responses and label from a row of two dialogues that differ in the last turn.
-
-    The order is drawn from the text, since the files always put the better response first. A query
-    of several turns keeps the speakers' names.
-    """
-    ends = []
-    for field in ("chosen", "rejected"):
-        head, mark, response = check.text(row, field, blank=False).rpartition(LAST_TURN)
-        if not mark:
-            raise BadField(field, "the dialogue has no Assistant turn")
-        ends.append((head, response.strip()))
-    (head, chosen), (other, rejected) = ends
-    if head != other:
-        raise BadField("rejected", "the dialogues differ before their last turn")
-    query = head.strip()
-    if query.count("\n\nHuman:") == 0:
-        query = query.removeprefix("Human:").strip()
-    if not query:
-        raise BadField("chosen", "the dialogue has no query")
-    responses, label = in_drawn_order(chosen, rejected)
-    return query, list(responses), label
-
-
-def in_drawn_order(chosen: str, rejected: str) -> tuple[tuple[str, str], Verdict]:
-    """Return two responses in an order drawn from their texts, with the label of the chosen one."""
-    if is_held_out(chosen + rejected, 0.5):
-        return (rejected, chosen), Verdict.SECOND
-    return (chosen, rejected), Verdict.FIRST
+    label = read_label("0, 1, 2", row.get(field), field)
+    if label is None:
+        raise BadField(field, f"{check.show(row.get(field))} is no label: one of 0, 1, 2")
+    return VERDICTS.get(label, Verdict.TIE)

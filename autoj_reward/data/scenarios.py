@@ -16,7 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from autoj_reward.data.sources import Preference
+from autoj_reward.data.preferences import Preference
 from autoj_reward.engine.base import Engine, Sampling
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.criteria import OTHER_SCENARIO, Scenarios

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autoj_reward.data.labelled import LABELS, is_held_out, message_parts
-from autoj_reward.data.sources import Preference
+from autoj_reward.data.preferences import Preference
 from autoj_reward.data.teacher import Teacher
 from autoj_reward.data.unify import (
     Reason,

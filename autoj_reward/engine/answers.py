@@ -238,7 +238,9 @@ def _read_generation(
         raise BadAnswer(f"`message` is {_name_kind(message)}, and no object")
     parts = read_parts(message.get("content"), "content")
     text = parts[TEXT]
-    refusal = read_parts(message.get("refusal"), "refusal")[TEXT] or parts[REFUSAL]
+    refusal = parts[REFUSAL]
+    if message.get("refusal"):
+        refusal = read_parts(message["refusal"], "refusal")[TEXT]
     thought = "\n\n".join(filter(None, (_read_thinking(message), parts[THINKING])))
     tool = _find_called_tool(message)
     has_more = bool(refusal or thought or tool)

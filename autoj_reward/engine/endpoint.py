@@ -138,8 +138,10 @@ class Endpoint:
         """Read the API key and create the session, without any request. Raises ConfigError."""
         headers = await self._credentials.read()
         self._base = parse_base_url(str(self._config.base_url), "base_url")
+        # A server that sends its answer byte by byte is left at the deadline of a judgement.
+        answer_s = min(ANSWER_S, self._deadline_s)
         self._session = session(
-            self._base, headers=headers, connect_s=CONNECT_S, total_s=ANSWER_S, proxies=True
+            self._base, headers=headers, connect_s=CONNECT_S, total_s=answer_s, proxies=True
         )
 
     async def close(self) -> None:
@@ -235,19 +237,13 @@ class Endpoint:
         """
         full_body = self._add_fields({"model": self._config.model, **body}, request)
         try:
-            async with asyncio.timeout(self._left_s(request)):
-                url = self._base.at(request.path)
-                async with post(self._session, url, full_body) as reply:
-                    data = await _read_body(reply)
-                    return reply.status, data, reply.headers, "", False
+            url = self._base.at(request.path)
+            async with post(self._session, url, full_body) as reply:
+                data = await _read_body(reply)
+                return reply.status, data, reply.headers, "", False
         except NO_ANSWER as error:
             timed_out = isinstance(error, TimeoutError)
             return 0, b"", {}, self._hide_secrets(error_text(error)), timed_out
-
-    def _left_s(self, request: _Request) -> float:
-        """Return the seconds that an answer may still take. The first contact may be slow."""
-        left_s = request.deadline - time.monotonic()
-        return max(left_s, self._deadline_s) if request.tiny else left_s
 
     def _add_fields(self, body: dict[str, Any], request: _Request) -> dict[str, Any]:
         """Return a body with the user's fields. null leaves out a field."""

@@ -23,6 +23,7 @@ from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictl
 from autoj_reward.evaluate.runner import EvaluateConfig, Task, open_run, run_task
 from autoj_reward.evaluate.statistics import Draws, Indices, ResultFields, Scores, share
 from autoj_reward.io import checks as check
+from autoj_reward.io.candidates import read_context
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import text_digest
 from autoj_reward.io.rows import Stream
@@ -137,7 +138,7 @@ def read_choices(source: str, columns: Sequence[ContextColumn] = ()) -> Stream[C
             raise BadField("id", f"{check.show(name)} in {TIES}: write ref:NUMBER or tied:NUMBER")
         right, wrong = text_list(row, "chosen"), text_list(row, "rejected")
         query = text(row, "prompt", blank=False)
-        context, _ = check.context(row, columns)
+        context, _ = read_context(row, columns)
         return ChoiceRow(line, name, query, subset, (*right, *wrong), len(right), context)
 
     return strictly(source, build)

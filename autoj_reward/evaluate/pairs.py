@@ -1,12 +1,12 @@
 """Agreement of a judge with labelled pairs: `autoj evaluate eval-p` and `autoj evaluate pairs`.
 
-Reads pairs in the forms of the benchmarks that publish them. A verdict agrees only if both orders
+Pairs may have any layout. A verdict agrees only if both orders
 give it and it equals the label (paper, section 6.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -15,9 +15,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from autoj_reward.config import View
-from autoj_reward.conversation import EMPTY_CONTEXT, Context, ContextColumn
-from autoj_reward.data.labelled import LABELS, Compared, compared
-from autoj_reward.errors import ConfigError, did_you_mean
+from autoj_reward.config.load import with_layout
+from autoj_reward.conversation import EMPTY_CONTEXT, Context, ContextColumn, Prompt, Response
+from autoj_reward.data.labelled import LABELS
+from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.agreement import (
     count_markup,
     pointwise_verdicts,
@@ -42,13 +43,12 @@ from autoj_reward.evaluate.rows import (
     measured,
     read_answers,
     row_id,
-    strictly,
 )
 from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
 from autoj_reward.evaluate.statistics import ResultFields
-from autoj_reward.formats.schema import load_format
-from autoj_reward.io.checks import context, text
+from autoj_reward.io.candidates import PairRow, pair_rows
 from autoj_reward.io.files import text_digest
+from autoj_reward.io.items import Item
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import compare_all, comparison_question, swap_consistent
@@ -69,7 +69,11 @@ class PairsConfig(EvaluateConfig):
     repeats: int = Field(1, ge=1, le=16)
     """Times that each comparison is repeated, to measure stability."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Column of the data for each context field of the judge's format, where the names differ."""
+    """Path of each field in the data, where a column has a name of its own: `prompt: question`,
+    `response_1: answers[0].text`, `label: winner`, or a context field of the judge's format."""
+    layout: str | None = None
+    """Layout of the rows: a name that `autoj data layouts` lists. null: that of each row, found
+    from its columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,8 @@ class LabelledPair:
     """Two responses to a query, with the human label."""
 
     line: int
-    query: str
-    responses: tuple[str, str]
+    prompt: Prompt
+    responses: tuple[Response, Response]
     label: Verdict
     """FIRST, SECOND or TIE."""
     group: str
@@ -88,38 +92,19 @@ class LabelledPair:
     """Fields that identify the row, to check files of answers against."""
     context: Context = EMPTY_CONTEXT
     """Context fields of the row, for a judge whose format shows them."""
+    layout: str = ""
+    """Name of the row's layout."""
+
+    @property
+    def query(self) -> str:
+        """The prompt as a text."""
+        return self.prompt.text
 
 
-@dataclass(frozen=True, slots=True)
-class PairForm:
-    """Names of a row's fields in one benchmark's form."""
-
-    query: str
-    responses: tuple[str, str]
-    label: dict[Any, Verdict] | None
-    """Verdict for each value of the field `label`; None: the first response is always the better
-    one."""
-    group: str = ""
-    """Field of the group. `scenario` gives the group of the row's scenario. Empty: the row's
-    `subset`, or `all` without one."""
-    id: str = "id"
-
-
-FORMS = {
-    "eval-p": PairForm("prompt", ("response 1", "response 2"), dict(enumerate(LABELS)), "scenario"),
-    "rewardbench": PairForm("prompt", ("chosen", "rejected"), None, "subset"),
-    "judgebench": PairForm(
-        "question",
-        ("response_A", "response_B"),
-        {"A>B": Verdict.FIRST, "B>A": Verdict.SECOND, "A=B": Verdict.TIE},
-        "source",
-        "pair_id",
-    ),
-    "llmbar": PairForm("input", ("output_1", "output_2"), {1: Verdict.FIRST, 2: Verdict.SECOND}),
-}
-"""Fields of each benchmark's rows, by the name of its form."""
-LABELLED = "labelled"
-"""Name for any form that training reads: PandaLM, Anthropic HH, and this project's own."""
+BY_SCENARIO = "autoj_pairwise_test"
+"""Layout of Eval-P, whose metrics are reported by the group of the row's scenario."""
+BY_SECTION = "rewardbench1"
+"""Layout of RewardBench, whose metrics are reported by section too."""
 PairAnswer = tuple[PairVerdicts, Sequence[Judgement]]
 """Verdicts on a pair, and the judgements of the first repetition; empty if verdicts come from a
 file."""
@@ -147,12 +132,13 @@ def eval_p(
     if verdicts is None:
         if swapped_verdicts is not None:
             raise ConfigError("--swapped-verdicts is nothing without --verdicts: name both")
-        return _run_judge("eval-p", checked, files)
+        checked = checked.model_copy(update={"layout": BY_SCENARIO})
+        return _run_judge(checked, files, "eval-p")
     if checked.sample is not None:
         raise ConfigError("sample: verdicts from a file are measured on all rows; drop it")
     kind = "pairwise" if checked.protocol == "pairwise" else "single"
     columns = judge_spec(checked.judge).context_columns(checked.columns, kind)
-    pairs = read_pairs(data, "eval-p", columns)
+    pairs = read_pairs(data, columns, checked.columns, BY_SCENARIO, strict=True)
     first_orders = read_verdicts(verdicts, data, pairs)
     second_orders = read_verdicts(swapped_verdicts, data, pairs) if swapped_verdicts else None
 
@@ -170,28 +156,37 @@ def eval_p(
 
 
 def pairs(
-    data: str, form: str, result: str, config: str | None, sets: Sequence[str], strict: bool
+    data: str,
+    layout: str | None,
+    result: str,
+    config: str | None,
+    sets: Sequence[str],
+    strict: bool,
 ) -> int:
-    """Measure agreement and consistency on pairs in the form of any of `FORMS`, or `labelled`."""
-    checked, files = open_run(PairsConfig, config, sets, strict, result, data=data)
-    return _run_judge(form, checked, files)
+    """Measure agreement and consistency on the labelled pairs of a file of any layout."""
+    layouts = with_layout(sets, layout)
+    checked, files = open_run(PairsConfig, config, layouts, strict, result, data=data)
+    return _run_judge(checked, files)
 
 
-def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
+def _run_judge(config: PairsConfig, files: RunFiles, task: str | None = None) -> int:
+    """task: name of the evaluation; None takes that of the rows' layout."""
     is_compared = config.protocol == "pairwise"
     spec = judge_spec(config.judge) if is_compared else config.judge_for(config.view)
     if config.tie_threshold is None:
         config = config.model_copy(update={"tie_threshold": spec.facts.tie or 0.0})
     kind = "pairwise" if is_compared else "single"
     columns = spec.context_columns(config.columns, kind)
-    all_pairs = read_pairs(files.sources["data"], form, columns)
+    source = files.sources["data"]
+    all_pairs = read_pairs(source, columns, config.columns, config.layout, strict=task is not None)
+    layout = next(iter(all_pairs)).layout
     rows = all_pairs.drawn(config.sample, config.seed)
     require_protocol(spec, kind)
 
     def compute_metrics(judged: Sequence[JudgedPair]) -> ResultFields:
         fields = pair_metrics(judged, config.draws)
         fields |= comparison_metrics(judged) if is_compared else rating_metrics(judged)
-        if form == "rewardbench":
+        if layout == BY_SECTION:
             fields["sections"] = section_scores(judged, config.draws)
         return fields
 
@@ -216,11 +211,11 @@ def _run_judge(form: str, config: PairsConfig, files: RunFiles) -> int:
         )
         return {"cost": cost.fields()}
 
-    return _run(form, config, files, spec, answer, compute_metrics)
+    return _run(task or layout, config, files, spec, answer, compute_metrics)
 
 
 def _run(
-    form: str,
+    task: str,
     config: PairsConfig,
     files: RunFiles,
     judge: JudgeSpec | str,
@@ -228,43 +223,45 @@ def _run(
     metrics: Callable[[Sequence[JudgedPair]], ResultFields],
 ) -> int:
     return run_task(
-        Task(form, config, files, [judge], answer, judged_pair, metrics, _show, _record)
+        Task(task, config, files, [judge], answer, judged_pair, metrics, _show, _record)
     )
 
 
 def read_pairs(
-    source: str, form: str, columns: Sequence[ContextColumn] = ()
+    source: str,
+    asked: Sequence[ContextColumn] = (),
+    columns: Mapping[str, str] | None = None,
+    layout: str | None = None,
+    strict: bool = False,
 ) -> MeasuredRows[LabelledPair]:
-    """Return the pairs of a file in the form of one of `FORMS`, or `labelled`.
+    """Return the labelled pairs of a file.
 
-    columns: context columns to read; pairs of `labelled` have no context. RewardBench's chosen
-    response is always FIRST; judging both orders makes up for that. Bad rows of `labelled` are
-    named and left out, since published files have some. Otherwise raises InputError that names
-    every bad row: missing fields, unknown labels and scenarios, repeated ids. Raises ConfigError
-    for an unknown form.
+    Where a layout always puts the better response first, it stays there; judging both orders makes
+    up for that. asked: context fields to read. columns, layout: as for `read_items`. Bad rows are
+    named and left out, since published files have some. With `strict` they raise InputError, and so
+    does an id that stands twice.
     """
-    if form == LABELLED:
-        rows = compared(source, load_format("autoj-en"))
-        return measured(rows.mapped(_convert_pair), strict=False)
-    if form not in FORMS:
-        names = [*FORMS, LABELLED]
-        raise ConfigError(
-            f"--format {form!r} is unknown{did_you_mean(form, names)} (known: {', '.join(names)})"
-        )
-    ids, pair_form = Unique(), FORMS[form]
+    ids = Unique()
 
-    def build(line: int, row: Fields) -> LabelledPair:
-        first, second = (text(row, name) for name in pair_form.responses)
-        label = choice(row, "label", pair_form.label) if pair_form.label else Verdict.FIRST
-        ids.check(line, pair_form.id, name := row_id(row, pair_form.id))
+    def convert(pair: PairRow) -> LabelledPair:
+        row = pair.item.fields
+        name = pair.item.find("id")
+        if strict:
+            ids.check(pair.line, pair.item.found_at("id"), row_id(row, "id"))
         identifying_fields = {key: value for key, value in row.items() if key in NAMING}
-        query = text(row, pair_form.query, blank=False)
-        (row_context, _), title = context(row, columns), _read_group(row, pair_form.group)
         return LabelledPair(
-            line, query, (first, second), label, title, name, identifying_fields, row_context
+            pair.line,
+            pair.prompt,
+            pair.responses,
+            pair.label,
+            _read_group(pair.item),
+            name if isinstance(name, str | int) else None,
+            identifying_fields,
+            pair.context,
+            pair.item.layout.name,
         )
 
-    return measured(strictly(source, build))
+    return measured(pair_rows(source, asked, columns, layout).mapped(convert), strict)
 
 
 def read_verdicts(
@@ -287,7 +284,7 @@ def _make_comparison_question(config: PairsConfig, spec: JudgeSpec) -> PairQuest
     """
 
     async def compare(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
-        contest = Pair(pair.query, *pair.responses, pair.context)
+        contest = Pair(pair.prompt, *pair.responses, pair.context)
         repetitions = [
             comparison_question(contest, spec.facts, spec.asks, sample=k)
             for k in range(config.repeats)
@@ -309,7 +306,7 @@ def _make_rating_question(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
     """Return a question that rates each response alone, and compares by `tie_threshold`."""
 
     async def rate_both(ask: Ask, pair: LabelledPair) -> tuple[PairAnswer, list[Judgement]]:
-        sides = [Candidate(pair.query, r, context=pair.context) for r in pair.responses]
+        sides = [Candidate(pair.prompt, r, context=pair.context) for r in pair.responses]
         judgements = await rate_candidates(ask, sides, spec, config.view)
         a, b = (side.view(config.view) for side in judgements)
         gap = None if a is None or b is None else a - b
@@ -321,7 +318,7 @@ def _make_rating_question(config: PairsConfig, spec: JudgeSpec) -> PairQuestion:
 
 def judged_pair(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
     """Return the record of a pair and its verdicts that the metrics use."""
-    first, second = pair.responses
+    first, second = (response.text for response in pair.responses)
     return JudgedPair(
         text_digest(pair.query),
         pair.group,
@@ -332,16 +329,11 @@ def judged_pair(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
     )
 
 
-def _convert_pair(row: Compared) -> LabelledPair:
-    return LabelledPair(row.line, row.query, row.responses, row.label, "all", None, {})
-
-
-def _read_group(row: Fields, field: str) -> str:
-    if field == "scenario":
-        return group(row)
-    if field:
-        return text(row, field, blank=False)
-    return text(row, "subset") if "subset" in row else "all"
+def _read_group(item: Item) -> str:
+    if item.layout.name == BY_SCENARIO:
+        return group(item.fields)
+    value = item.find("group")
+    return value if isinstance(value, str) and value.strip() else "all"
 
 
 def _record(pair: LabelledPair, answer: PairAnswer) -> dict[str, Any]:
@@ -352,7 +344,7 @@ def _record(pair: LabelledPair, answer: PairAnswer) -> dict[str, Any]:
         "id": pair.id,
         "group": pair.group,
         "query": pair.query,
-        "responses": pair.responses,
+        "responses": [response.text for response in pair.responses],
         "label": pair.label,
         "verdict": verdicts.joint,
         "agrees": verdicts.joint is pair.label,

@@ -26,6 +26,7 @@ from autoj_reward.formats.read import ParseFailure, WrittenVerdict, read_slot
 from autoj_reward.formats.scale import Scale
 from autoj_reward.formats.slots import Slot
 from autoj_reward.formats.turns import Turns
+from autoj_reward.thinking import Marks
 from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
 
 FORMATS = Path(__file__).parent / "shipped"
@@ -44,6 +45,11 @@ class Thinking(Block):
     """Mark before the thinking."""
     close: str = Field(min_length=2)
     """Mark after the thinking."""
+
+    @property
+    def marks(self) -> Marks:
+        """The marks, as the table of known ones has them."""
+        return Marks(self.open, self.close)
 
 
 class JudgeFormat(Block):

@@ -7,19 +7,11 @@ that is not finite (NaN, Infinity, 1e999) and any lone surrogate therefore makes
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
 from reprlib import Repr
 from typing import Any
-
-from autoj_reward.conversation import (
-    BadMessages,
-    Context,
-    ContextColumn,
-    Response,
-)
-from autoj_reward.rubric_items import BadRubric, RubricItem, items_in
 
 MAX_DEPTH = 64
 """Maximum nesting depth of a field's value."""
@@ -34,11 +26,16 @@ _repr.maxlevel = 3
 class BadField(Exception):
     """Raised for a bad row."""
 
-    def __init__(self, field: str, reason: str) -> None:
-        """Create the error. field: the field at fault; "" for the row as a whole."""
-        super().__init__(field, reason)
+    def __init__(self, field: str, reason: str, layout: str = "") -> None:
+        """Create the error.
+
+        field: the field at fault; "" for the row as a whole. layout: how the row was read; "" for
+        the package's own names.
+        """
+        super().__init__(field, reason, layout)
         self.field = field.encode("utf-8", "backslashreplace").decode()
         self.reason = reason
+        self.layout = layout
 
 
 def show(value: Any) -> str:
@@ -50,7 +47,13 @@ def own_fields(value: Any) -> dict[str, Any]:
     """Return all fields of a row in order, each in its JSON form."""
     if not isinstance(value, dict):
         raise BadField("", f"not a JSON object: {show(value)}; write one object a line")
-    return {_to_json_form(k, k): _to_json_form(v, k) for k, v in value.items()}
+    fields = {}
+    for name, field in value.items():
+        # Most values are texts of ASCII, which are in their JSON form.
+        is_plain = type(field) is str and field.isascii()
+        own_name = name if type(name) is str and name.isascii() else _to_json_form(name, name)
+        fields[own_name] = field if is_plain else _to_json_form(field, name)
+    return fields
 
 
 def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
@@ -60,82 +63,13 @@ def text(fields: dict[str, Any], name: str, *, blank: bool = True) -> str:
     """
     if name not in fields:
         raise BadField(name, f"missing; the row has {show(list(fields))}")
-    value = _require_text(fields[name], name)
+    value = require_text(fields[name], name)
     if not blank and not value.strip():
         raise BadField(name, f"blank: {show(value)}")
     return value
 
 
-def response(fields: dict[str, Any], name: str) -> Response:
-    """Return a required response: a text, or messages of the assistant and of tools."""
-    if name not in fields:
-        return Response(text(fields, name))
-    return _read_response(fields[name], name)
-
-
-def _read_response(value: Any, name: str) -> Response:
-    if isinstance(value, Response):
-        return value
-    if not isinstance(value, list):
-        return Response(_require_text(value, name))
-    try:
-        response = Response.of(value)
-    except BadMessages as error:
-        raise BadField(f"{name}{error.where}", error.reason) from None
-    if not any(message["role"] == "assistant" for message in value):
-        raise BadField(name, f"no turn of the assistant's: {show(value)}")
-    _require_text(response.text, name)
-    return response
-
-
-def context(
-    fields: dict[str, Any], columns: Sequence[ContextColumn]
-) -> tuple[Context, tuple[RubricItem, ...]]:
-    """Return the requested context fields of a row, and the items of its rubric.
-
-    A number becomes its text. A missing or null column gives no field, but makes the row bad if the
-    field is required.
-    """
-    texts: dict[str, str] = {}
-    rubric: tuple[RubricItem, ...] = ()
-    for column in columns:
-        if column.items:
-            rubric = _read_items(fields, column)
-            continue
-        value = fields.get(column.column)
-        if value is None and column.required:
-            problem = "null" if column.column in fields else "missing"
-            hint = "" if column.column == column.field else f" ({column.column!r} holds it)"
-            reason = f"{problem}, and the judge's format needs {column.field!r}{hint}"
-            raise BadField(column.column, f"{reason}; the row has {show(list(fields))}")
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            value = str(value)
-        if value is not None:
-            texts[column.field] = text({column.column: value}, column.column, blank=False)
-    return Context(texts), rubric
-
-
-def _read_items(fields: dict[str, Any], column: ContextColumn) -> tuple[RubricItem, ...]:
-    try:
-        return items_in(fields, column.names)
-    except BadRubric as error:
-        name = next(name for name in column.names if fields.get(name) is not None)
-        raise BadField(f"{name}{error.where}", error.reason) from None
-
-
-def responses(fields: dict[str, Any]) -> tuple[Response, ...] | None:
-    """Return 1 to MAX_RESPONSES responses, or None if `responses` is absent or null."""
-    value = fields.get("responses")
-    if value is None:
-        return None
-    if not isinstance(value, list):
-        raise BadField("responses", f"not a list: {show(value)}")
-    if not 1 <= len(value) <= MAX_RESPONSES:
-        raise BadField("responses", f"{len(value)} responses; give 1 to {MAX_RESPONSES}")
-    return tuple(_read_response(item, f"responses[{i}]") for i, item in enumerate(value))
-
-
-def numbers(fields: dict[str, Any], name: str, count: int | None) -> tuple[float, ...] | None:
+def numbers(fields: Mapping[str, Any], name: str, count: int | None) -> tuple[float, ...] | None:
     """Return a list field of finite numbers, one for each response, or None if it is absent or
     null."""
     value = fields.get(name)
@@ -160,7 +94,8 @@ def number(value: Any, name: str) -> float:
         raise BadField(name, f"too large a number: {show(value)}") from None
 
 
-def _require_text(value: Any, name: str) -> str:
+def require_text(value: Any, name: str) -> str:
+    """Return the value of field `name`, which must be a text without NUL."""
     if not isinstance(value, str):
         raise BadField(name, f"not a string: {show(value)}")
     if "\0" in value:
@@ -175,7 +110,7 @@ def _to_json_form(value: Any, field: str, depth: int = 0) -> Any:
         raise BadField(field, f"nested more than {MAX_DEPTH} levels deep")
     match value:
         case str():
-            return _require_encodable(value, field)
+            return value if value.isascii() else _require_encodable(value, field)
         case float() if not math.isfinite(value):
             raise BadField(field, f"{value} is not a finite number; write null if it is missing")
         case None | bool() | int() | float():
@@ -187,6 +122,8 @@ def _to_json_form(value: Any, field: str, depth: int = 0) -> Any:
             return [_to_json_form(item, field, depth + 1) for item in value]
         case date() | time() | timedelta() | Decimal():
             return str(value)
+    if hasattr(value, "tolist"):  # an array of numpy or torch
+        return _to_json_form(value.tolist(), field, depth + 1)
     raise BadField(field, f"{type(value).__name__} has no JSON form: {show(value)}; drop it")
 
 

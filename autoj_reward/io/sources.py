@@ -1,4 +1,4 @@
-"""Sources of input rows: JSON lines or arrays, Parquet, a saved dataset, or a hub dataset.
+"""Sources of input rows: JSON lines or arrays, CSV, Parquet, a saved dataset, or a hub dataset.
 
 A source yields each row's number, from 1, and a function that loads the row. That function raises
 BadField if only this row cannot be read. InputError means that the source as a whole cannot be
@@ -7,7 +7,9 @@ read.
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import math
 import re
@@ -31,35 +33,38 @@ ANY = (Exception,)
 Numbered = Iterator[tuple[int, Callable[[], Any]]]
 """(row number, function that loads the row) pairs."""
 TEXT_SUFFIXES = (".jsonl", ".ndjson", ".json")
-CONVERSATIONS = ("messages", "prompt")
-"""Columns that may hold a row's query as messages."""
+TABLE_SUFFIXES = {".csv": ",", ".tsv": "\t"}
+"""Suffixes of tables of texts, with what stands between two columns."""
+MAX_CELL = 2**27
+"""Longest cell of such a table, in characters."""
 BATCH_ROWS = 256
 """Rows of a table that are read at a time."""
 HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def number_rows(source: str, required: tuple[str, ...]) -> Numbered:
+def number_rows(source: str) -> Numbered:
     """Yield the number and the loading function of each row.
 
-    required: columns that a table must have. Raises InputError if the source is missing, unreadable
-    or of an unknown format.
+    Raises InputError if the source is missing, unreadable or of an unknown format.
     """
     suffix = Path(source.lower().removesuffix(".gz")).suffix
     if source.startswith("hf://"):
-        return _read_dataset(source, required, hub_dataset(source).load)
+        return _read_dataset(source, hub_dataset(source).load)
     if Path(source).is_dir():
-        return _read_dataset(source, required, partial(_load_saved, source))
+        return _read_dataset(source, partial(_load_saved, source))
     if suffix == ".parquet":
-        return _read_parquet(source, required)
+        return _read_parquet(source)
+    if suffix in TABLE_SUFFIXES:
+        return _read_table(source, TABLE_SUFFIXES[suffix])
     if suffix == ".json" and _is_array(source):
         return _read_array(source)
     if source == "-" or suffix in TEXT_SUFFIXES:
         return _read_lines(source)
+    suffixes = ", ".join((*TEXT_SUFFIXES, *TABLE_SUFFIXES))
     raise InputError(
-        f"cannot tell the format of {source!r}; give a {', '.join(TEXT_SUFFIXES)} (also with .gz)"
-        " or .parquet file, a saved dataset's folder, hf://owner/name?split=train,"
-        " or - for JSON lines on stdin"
+        f"cannot tell the format of {source!r}; give a {suffixes} (also with .gz) or .parquet file,"
+        " a saved dataset's folder, hf://owner/name?split=train, or - for JSON lines on stdin"
     )
 
 
@@ -100,6 +105,31 @@ def _read_lines(source: str) -> Numbered:
             line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
             if line.strip():
                 yield number, partial(_decode, line.rstrip(b"\r\n"))
+
+
+def _read_table(source: str, separator: str) -> Numbered:
+    """Yield the rows of a table of texts, by the line that each begins on; its first row names the
+    columns."""
+    with _explain_errors(source, (*DAMAGED, csv.Error)) as place, _open_source(source) as raw:
+        csv.field_size_limit(MAX_CELL)
+        text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+        rows = csv.reader(text, delimiter=separator, strict=True)
+        names = next(rows, [])
+        if len(set(names)) < len(names):
+            listed = ", ".join(names)
+            raise InputError(f"{source} has columns of the same name: {listed}; rename one")
+        place.line = rows.line_num
+        for cells in rows:
+            number = place.line + 1
+            place.line = rows.line_num
+            if cells:
+                yield number, partial(_join_cells, names, cells)
+
+
+def _join_cells(names: list[str], cells: list[str]) -> dict[str, Any]:
+    if len(cells) != len(names):
+        raise BadField("", f"{len(cells)} cells in a table of {len(names)} columns")
+    return dict(zip(names, cells, strict=True))
 
 
 def _open_source(source: str) -> BinaryIO:
@@ -180,6 +210,9 @@ def _decode(line: bytes) -> Any:
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    whole = dict(pairs)
+    if len(whole) == len(pairs):
+        return whole
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
@@ -191,22 +224,22 @@ def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _PLAIN, _UNIQUE = json.JSONDecoder(), json.JSONDecoder(object_pairs_hook=_reject_duplicates)
 
 
-def _read_parquet(source: str, required: tuple[str, ...]) -> Numbered:
+def _read_parquet(source: str) -> Numbered:
     with _explain_errors(source, ANY):
         from pyarrow.parquet import ParquetFile
 
         with ParquetFile(source) as file:
-            _check_columns(source, file.schema_arrow, required)
+            _check_columns(source, file.schema_arrow)
             yield from _read_batches(file.iter_batches(batch_size=BATCH_ROWS))
 
 
-def _read_dataset(source: str, required: tuple[str, ...], load: Callable[[], Any]) -> Numbered:
+def _read_dataset(source: str, load: Callable[[], Any]) -> Numbered:
     with _explain_errors(source, ANY):
         dataset = load()
         if isinstance(dataset, dict):
             splits = ", ".join(dataset)
             raise InputError(f"{source} holds the splits {splits}; name one: {source}/SPLIT")
-        _check_columns(source, dataset.features.arrow_schema, required)
+        _check_columns(source, dataset.features.arrow_schema)
         yield from _read_batches(dataset.with_format("arrow").iter(batch_size=BATCH_ROWS))
 
 
@@ -256,18 +289,9 @@ def hub_dataset(source: str) -> HubDataset:
     return HubDataset(address, split, values.get("config"), values.get("revision"))
 
 
-def _check_columns(source: str, schema: Any, required: tuple[str, ...]) -> None:
-    """Raise InputError if a table lacks a required column.
-
-    Messages count as a query and a response.
-    """
+def _check_columns(source: str, schema: Any) -> None:
+    """Raise InputError if two columns of a table have the same name."""
     columns = schema.names
-    has_messages = any(f.name in CONVERSATIONS and "list<" in str(f.type) for f in schema)
-    message_columns = ("query", "response") if has_messages else ()
-    missing = [name for name in required if name not in (*columns, *message_columns)]
-    if missing:
-        have = ", ".join(columns) or "none"
-        raise InputError(f"{source} has no column {', '.join(missing)}; its columns are {have}")
     if len(set(columns)) < len(columns):
         raise InputError(f"{source} has columns of the same name: {', '.join(columns)}; rename one")
 

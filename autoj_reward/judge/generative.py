@@ -74,6 +74,7 @@ class GenerativeJudge:
     ) -> None:
         self.config = config
         self.format = fmt
+        self._marks = fmt.thinking.marks if fmt.thinking else None
         self.engine = engine
         self.name = name
         self._texts = TextWork()
@@ -171,7 +172,7 @@ class GenerativeJudge:
         prompt = await self._texts.run(item, self._render, item)
         prepared = await self.engine.prepare(prompt, self._output_tokens, config.over_long)
         answer, critique = NOTHING_SAID, config.critique and not item.direct
-        marks = self.format.thinking
+        marks = self._marks
         if critique:
             sampling = self._make_sampling(item.sample, attempt)
             answer = await generate_answer(
@@ -340,7 +341,7 @@ class GenerativeJudge:
     async def _read_direct(self, slot: Slot, prepared: Prepared) -> tuple[Reading | None, Usage]:
         """Return the rating at the slot right after the prompt, in addition to a critique, and its
         usage."""
-        without_thinking = skip_thinking(self.engine, prepared, self.format.thinking)
+        without_thinking = skip_thinking(self.engine, prepared, self._marks)
         probs = await self._read_forced_probs(
             slot, without_thinking, NOTHING_SAID, 0, slot.force.lstrip()
         )

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoj_reward.types import Judgement
+from autoj_reward.types import Judgement, Outcome
 
 CHECK_EVERY = 100
 """Judgements between two checks for alarms; a check takes half a millisecond."""
@@ -50,8 +50,11 @@ class JudgeHealth:
     def observe(self, judgement: Judgement, characters: int) -> None:
         """Add a judgement to the window.
 
-        characters: length of the response. A pair counts only as failed, forced or neither.
+        characters: length of the response. A pair counts only as failed, forced or neither. A
+        response without an answer does not count: no judge was asked about it.
         """
+        if judgement.outcome is Outcome.NO_ANSWER:
+            return
         value = judgement.view("rating")
         self._observations.append(_Observation(judgement.ok, judgement.forced, value, characters))
         self._count += 1

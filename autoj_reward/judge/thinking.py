@@ -6,17 +6,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, require_one
-from autoj_reward.formats.schema import Thinking
-
-KNOWN_MARKS = (
-    Thinking(open="<think>", close="</think>"),
-    Thinking(open="<thinking>", close="</thinking>"),
-    Thinking(open="<thought>", close="</thought>"),
-    Thinking(open="<seed:think>", close="</seed:think>"),
-    Thinking(open="[THINK]", close="[/THINK]"),
-    Thinking(open="◁think▷", close="◁/think▷"),
+from autoj_reward.thinking import (
+    KNOWN_MARKS,
+    Marks,
+    find_block,
+    last_close,
+    opened_at_end,
+    opened_in_lines,
+    without_opening,
 )
-"""Marks that models put around their thinking. Any judge may write them, whatever its format."""
+
 CUT = "thinking_cut"
 """Flag of a judgement whose thinking block was closed by force."""
 
@@ -41,39 +40,45 @@ class SplitAnswer:
         return self.own.text[self.start :]
 
 
-def skip_thinking(engine: Engine, prepared: Prepared, marks: Thinking | None) -> Prepared:
+def skip_thinking(engine: Engine, prepared: Prepared, marks: Marks | None) -> Prepared:
     """Return the prompt followed by an empty thinking block, so that the verdict comes next.
 
-    The prompt is returned as it is if the judge does not think, or an endpoint assembles the
-    prompt.
+    marks: those of the judge's format; a block that the prompt opens is skipped without. The prompt
+    is returned as it is if the judge does not think, or an endpoint assembles the prompt.
     """
-    if marks is None or prepared.tail is None:
+    if prepared.tail is None:
         return prepared
-    opening = "" if prepared.tail.rstrip().endswith(marks.open) else f"{marks.open}\n"
-    return engine.extend_prompt(prepared, Generation(""), f"{opening}\n{marks.close}\n\n")
+    opened_by = opened_at_end(prepared.tail, _make_table(marks))
+    if opened_by:
+        return engine.extend_prompt(prepared, Generation(""), f"\n{opened_by.close}\n\n")
+    if marks is None:
+        return prepared
+    return engine.extend_prompt(prepared, Generation(""), f"{marks.open}\n\n{marks.close}\n\n")
 
 
 async def generate_answer(
-    engine: Engine, prepared: Prepared, sampling: Sampling, marks: Thinking | None, bound: int
+    engine: Engine, prepared: Prepared, sampling: Sampling, marks: Marks | None, bound: int
 ) -> SplitAnswer:
     """Generate a judge's answer: at most `bound` thinking tokens, then `sampling.max_tokens` of
     text.
 
-    An endpoint that assembles the prompt cannot continue after a block that was cut. It gets both
-    limits as one, and a block that is still open at their end is a problem.
+    marks: those of the judge's format; None if it has no thinking block. An endpoint that assembles
+    the prompt cannot continue after a block that was cut. It gets both limits as one, and a block
+    that is still open at their end is a problem.
     """
+    tail = prepared.tail
     if marks is None:
-        return split_thinking(await _generate(engine, prepared, sampling), prepared.tail or "")
-    if prepared.tail is None:
+        return split_answer(await _generate(engine, prepared, sampling), tail)
+    if tail is None:
         whole_sampling = replace(sampling, max_tokens=bound + sampling.max_tokens)
-        return read_past(await _generate(engine, prepared, whole_sampling), marks, inside=True)
+        return split_answer(await _generate(engine, prepared, whole_sampling), None, marks)
     generation = await _generate(engine, prepared, replace(sampling, max_tokens=bound))
-    began = prepared.tail.rstrip().endswith(marks.open)
-    inside = began or generation.text.lstrip().startswith(marks.open)
     if generation.finished:
-        return read_past(generation, marks, inside)
-    cut = inside and marks.close not in generation.text
-    closing = f"\n{marks.close}\n\n" if cut else ""
+        return split_answer(generation, tail, marks)
+    table = _make_table(marks)
+    block = find_block(generation.text, table, opened_at_end(tail, table))
+    cut = block is not None and not block.closed
+    closing = f"\n{block.marks.close}\n\n" if block and cut else ""
     extended = engine.extend_prompt(prepared, generation, closing)
     rest = await _generate(engine, extended, sampling)
     joined = replace(
@@ -82,46 +87,48 @@ async def generate_answer(
         ids=(*extended.ids[len(prepared.ids) :], *rest.ids),
         usage=generation.usage + rest.usage,
     )
-    return replace(read_past(joined, marks, inside), cut=cut)
+    return replace(split_answer(joined, tail, marks), cut=cut)
 
 
 async def _generate(engine: Engine, prepared: Prepared, sampling: Sampling) -> Generation:
     return require_one(await engine.generate(prepared, sampling))
 
 
-def split_thinking(generation: Generation, tail: str = "") -> SplitAnswer:
-    """Split an answer to a format without a thinking block, if the judge thinks all the same.
-
-    tail: end of the prompt, which may open the block.
-    """
-    text = generation.text.lstrip()
-    for marks in KNOWN_MARKS:
-        inside = text.startswith(marks.open) or tail.rstrip().endswith(marks.open)
-        if inside or _opens_line(text.rpartition(marks.close)[2], marks):
-            return read_past(generation, marks, inside)
-    return SplitAnswer(generation, thinking=generation.reasoning)
+def _make_table(marks: Marks | None) -> tuple[Marks, ...]:
+    """Return the marks that a judge may write, those of its format first."""
+    return KNOWN_MARKS if marks is None else (marks, *KNOWN_MARKS)
 
 
-def _opens_line(text: str, marks: Thinking) -> bool:
-    return any(line.lstrip().startswith(marks.open) for line in text.splitlines())
-
-
-def read_past(generation: Generation, marks: Thinking, inside: bool) -> SplitAnswer:
+def split_answer(
+    generation: Generation, tail: str | None, marks: Marks | None = None
+) -> SplitAnswer:
     """Split an answer into its thinking, up to the last closing mark, and its text.
 
-    The last mark counts because the thinking may quote one. inside: whether a text without a
-    closing mark is all thinking, unless an endpoint returned the thinking separately.
+    The last mark counts because the thinking may quote one. A block may be opened by the answer or
+    by the prompt, and an answer need not have one, in every format.
+
+    tail: end of the prompt; None if it is unknown, so that any closing mark may end a block. marks:
+    those of the judge's format; None if it has no thinking block.
     """
-    before, close, after = generation.text.rpartition(marks.close)
-    text = after.lstrip()
-    thoughts = [generation.reasoning, before.strip().removeprefix(marks.open).strip()]
-    reopened = _opens_line(text, marks)
-    is_unclosed = inside and not close and not generation.reasoning
-    is_empty = not close and not text and not generation.finished
+    text, table = generation.text, _make_table(marks)
+    opened_by = opened_at_end(tail or "", table)
+    lines_marks = opened_in_lines(text, table)
+    opening_marks = [*([opened_by] if opened_by else []), *lines_marks]
+    own_marks = [marks] if marks else []
+    begin, end = last_close(text, table if tail is None else [*opening_marks, *own_marks])
+    after = text[end:].lstrip()
+    thoughts = [generation.reasoning, without_opening(text[:begin], table)]
+    is_cut_off = not generation.finished and not end
+    unclosed_marks = opened_in_lines(after, table) if end else lines_marks
+    if not unclosed_marks and not generation.reasoning and not end:
+        unclosed_marks += [opened_by] if opened_by else []
+        # Of an endpoint that was cut off it is unknown whether its template opened a block.
+        unclosed_marks += own_marks if is_cut_off and tail is None else []
     problem = ""
-    if reopened or is_unclosed or is_empty:
-        thoughts.append(text.removeprefix(marks.open).strip())
-        problem = f"the thinking block is never closed: no {marks.close} before the judge's end"
-        text = ""
-    start = len(generation.text) - len(text)
+    if unclosed_marks or (is_cut_off and not after and (generation.reasoning or marks)):
+        close = (unclosed_marks or own_marks or KNOWN_MARKS)[0].close
+        thoughts.append(without_opening(after, table))
+        problem = f"the thinking block is never closed: no {close} before the judge's end"
+        after = ""
+    start = len(text) - len(after)
     return SplitAnswer(generation, start, "\n\n".join(filter(None, thoughts)), problem=problem)

@@ -11,10 +11,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
-from autoj_reward.config import RelativeConfig, RubricConfig, View, Vote
+from autoj_reward.config import JudgeConfig, RelativeConfig, RubricConfig, View, Vote
 from autoj_reward.conversation import Shows
 from autoj_reward.errors import ConfigError
 from autoj_reward.models.views import VIEWS, Abilities
+from autoj_reward.thinking import KNOWN_MARKS, Marks
 
 Views = Annotated[frozenset[View], PlainSerializer(sorted, list[View])]
 """A set of views. As JSON it is a sorted list."""
@@ -121,7 +122,7 @@ class JudgeDescription(JudgeFacts):
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """What a caller wants of a judge: the keys of `JudgeConfig` of these names."""
+    """What a caller wants of a judge, mostly the keys of `JudgeConfig` of these names."""
 
     critiques: int = 1
     """Critiques sampled of each response."""
@@ -129,3 +130,22 @@ class Asks:
     """How the numbers of a response's critiques make one."""
     shows: Shows | None = None
     """What the judge reads of a response of several turns."""
+    shows_thinking: bool = False
+    """Whether the judge reads the policy's thinking."""
+    thinking_marks: tuple[Marks, ...] = KNOWN_MARKS
+    """Marks around the policy's thinking."""
+    judges_unanswered: bool = False
+    """Whether the judge is asked about a response without an answer. No key of a judge: rewards
+    set it."""
+
+    @classmethod
+    def of(cls, config: JudgeConfig) -> Asks:
+        """Return what a judge's config asks."""
+        marks = config.thinking_marks
+        return cls(
+            config.critiques,
+            config.vote,
+            config.shows,
+            config.shows_thinking,
+            KNOWN_MARKS if marks is None else tuple(Marks(*pair) for pair in marks.items()),
+        )

@@ -20,6 +20,7 @@ from autoj_reward.conversation import ContextColumn
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.protocols import Group
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
+from autoj_reward.io.paths import ROW_FIELDS
 from autoj_reward.models import (
     CRITERIA,
     ResolvedModel,
@@ -55,6 +56,8 @@ class JudgeSpec:
     """View that the model's entry names."""
     spending: Spending | None = field(default=None, compare=False)
     """Limit on what the run spends. Judges of one run share it."""
+    judges_unanswered: bool = False
+    """Whether the judge is asked about responses without an answer."""
 
     @cached_property
     def model(self) -> ResolvedModel:
@@ -103,9 +106,10 @@ class JudgeSpec:
     @property
     def asks(self) -> Asks:
         """What this config asks of the judge. A scalar model gives one number and no critique."""
+        asks = replace(Asks.of(self.config), judges_unanswered=self.judges_unanswered)
         if isinstance(self.format, ScalarFormat):
-            return Asks(shows=self.config.shows)
-        return Asks(self.config.critiques, self.config.vote, self.config.shows)
+            return replace(asks, critiques=1, vote="mean")
+        return asks
 
     @property
     def rates(self) -> bool:
@@ -134,7 +138,7 @@ class JudgeSpec:
         Raises ConfigError for a field that the judge does not show.
         """
         fmt, items = self.format, {RUBRIC} if rubric else set()
-        if unknown := sorted(set(columns) - set(fmt.context()) - items):
+        if unknown := sorted(set(columns) - set(fmt.context()) - items - set(ROW_FIELDS)):
             raise ConfigError(
                 f"columns names {unknown[0]!r}, and the judge's format {fmt.name} shows "
                 f"{sorted(fmt.context()) or 'no context fields'}: leave it out, or set judge.format"

@@ -112,7 +112,8 @@ A key that is not listed is used by all.
 OF_TEXT = (
     frozenset(JudgeConfig.model_fields)
     - frozenset(EngineConfig.model_fields)
-    - {"format", "max_text_chars", "over_long", "serve", "shows", "trace"}
+    - {"format", "max_text_chars", "over_long", "serve", "trace"}
+    - {"shows", "shows_thinking", "thinking_marks"}
 )
 """Keys that only a judge uses that writes text; a scalar reward model ignores them."""
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from autoj_reward.config import View
-from autoj_reward.types import JudgeInput, Judgement
+from autoj_reward.types import JudgeInput, Judgement, Outcome
 
 T = TypeVar("T", covariant=True)
 
@@ -41,3 +41,15 @@ class BoundedQuestion(Question[T], Protocol[T]):
     @property
     def most_inputs(self) -> int:
         """Return the largest number of judge inputs."""
+
+
+async def ask_answered(
+    ask: Ask, items: Sequence[JudgeInput], view: View | None = None
+) -> list[Judgement]:
+    """Return the judgements of inputs in order. Those without an answer to judge are not asked."""
+    asked_items = [item for item in items if not item.unanswered]
+    answers = iter(await ask(asked_items, view) if asked_items else ())
+    return [
+        Judgement(Outcome.NO_ANSWER, reason=item.unanswered) if item.unanswered else next(answers)
+        for item in items
+    ]

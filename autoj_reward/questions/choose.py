@@ -193,7 +193,7 @@ def choice_question(
 ) -> Choose:
     """Return the question which candidate is best. view to shortlist: as in `Choose`."""
     return Choose(
-        tuple(candidate.for_judge(asks.shows) for candidate in candidates),
+        tuple(candidate.for_judge(asks) for candidate in candidates),
         view,
         rules,
         critiques=asks.critiques,

@@ -22,6 +22,8 @@ from autoj_reward.types import (
     planted_flag,
 )
 
+UNANSWERED_FLAG = "no_answer"
+"""Flag of a comparison that needed no judge, because only one response holds an answer."""
 BY_RATINGS = "compared_by_ratings"
 """Flag of a comparison that was made from two ratings."""
 
@@ -43,8 +45,10 @@ class Compare:
     """Index of this comparison among several sampled ones."""
 
     def inputs(self) -> list[JudgeInput]:
-        """Return the inputs for the judge."""
+        """Return the inputs for the judge: none if a response holds no answer."""
         pair = self.pair
+        if pair.first.unanswered or pair.second.unanswered:
+            return []
         if self.tie is None:
             return pair.inputs(self.swap, self.sample)
         return [
@@ -58,7 +62,13 @@ class Compare:
         return len(self.inputs())
 
     def read(self, answers: Sequence[Judgement]) -> Comparison:
-        """Return the comparison that follows from the judgements of `inputs`."""
+        """Return the comparison that follows from the judgements of `inputs`.
+
+        An answer wins against none. Two responses without one are not compared.
+        """
+        if not answers:
+            order = self._settle_unanswered()
+            return swap_consistent(*([order, _mirror_judgement(order)] if self.swap else [order]))
         if self.tie is None:
             return swap_consistent(*answers)
         first = compare_by_ratings(answers, self.tie)
@@ -68,6 +78,14 @@ class Compare:
             if self.swap
             else swap_consistent(first)
         )
+
+    def _settle_unanswered(self) -> Judgement:
+        """Return the judgement of a pair in which a response holds no answer."""
+        first, second = self.pair.first.unanswered, self.pair.second.unanswered
+        if first and second:
+            return Judgement(Outcome.NO_ANSWER, reason=first)
+        verdict = Verdict.SECOND if first else Verdict.FIRST
+        return replace(Judgement.of_verdict(verdict), flags=(UNANSWERED_FLAG,))
 
     async def answer(self, ask: Ask) -> Comparison:
         """Return the verdict with the judgement of each order."""
@@ -79,13 +97,14 @@ def comparison_question(
     pair: Pair, facts: JudgeFacts, asks: Asks, *, swap: bool = True, sample: int = 0
 ) -> Compare:
     """Return the question which of two responses is better. swap, sample: as in `Compare`."""
-    return Compare(pair.for_judge(asks.shows), swap, facts.tie, sample)
+    return Compare(pair.for_judge(asks), swap, facts.tie, sample)
 
 
 async def compare_all(questions: Sequence[Compare], ask: Ask) -> list[Comparison]:
     """Answer several comparisons in one call of `ask`."""
     inputs = [question.inputs() for question in questions]
-    answers = iter(await ask([item for batch in inputs for item in batch]))
+    asked_items = [item for batch in inputs for item in batch]
+    answers = iter(await ask(asked_items) if asked_items else ())
     return [
         question.read([next(answers) for _ in batch])
         for question, batch in zip(questions, inputs, strict=True)

@@ -78,6 +78,9 @@ class Listwise:
         moved by the mean change of theirs, so that it is on the scale of `group_ranking`. It
         abstains if none of them gets a score.
         """
+        whole_group = find_members((*self.candidates, late_candidate))
+        if len(whole_group.candidates) == 1:  # the others hold no answer
+            return rank_copies(whole_group)
         scores_by_response = {
             candidate.response: score
             for candidate, score in zip(self.candidates, group_ranking.scores, strict=True)

@@ -28,8 +28,11 @@ from autoj_reward.types import (
 
 STANDARD_ERROR, ORDER_SPREAD = "standard_error", "order_spread"
 POSITION_CORRELATION = "position_correlation"
-ALONE = "no other response of its group can be judged"
 """Names of the readings that `Ranking.as_judgements` adds to a rating."""
+ALONE = "no other response of its group can be judged"
+"""Reason why the only readable response of a group has no score."""
+LONE = "The only answer of its group: it gets 0.5 without a judgement, and responses without one 0."
+"""Text in place of a critique where all other responses of a group hold no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ class Ranking:
     judge them beside."""
     planted: tuple[bool, ...] = ()
     """Whether each response contains a whole verdict. Empty if the ranking needed no judgement."""
+    unanswered: tuple[int, ...] = ()
+    """Indices of responses without an answer. They get score 0, and were not judged."""
 
     @property
     def position_correlation(self) -> float | None:
@@ -159,7 +164,9 @@ class Ranking:
         forced = self._list_forced()
         judgements = []
         for i, score in enumerate(self.scores):
-            if score is None:
+            if i in self.unanswered:
+                judgement = Judgement(Outcome.NO_ANSWER, reason=self.reasons[i])
+            elif score is None:
                 outcome = failure.outcome if failure else Outcome.UNPARSABLE
                 outcome = Outcome.INPUT_REJECTED if i in self.rejected else outcome
                 judgement = Judgement(outcome, reason=self.reasons[i])
@@ -209,6 +216,8 @@ class Members:
     rejections: Mapping[int, str] = field(default_factory=dict)
     """Reasons why responses cannot be judged, by their index in the group. They cost the others
     nothing."""
+    unanswered: Mapping[int, str] = field(default_factory=dict)
+    """Reasons why responses hold no answer, by their index in the group."""
 
     @property
     def copies(self) -> list[int]:
@@ -239,17 +248,24 @@ class Members:
         `matches` of the ranking.
         """
         planted = [text in planting_texts for text in range(len(self.candidates))]
+        left_out = {**self.rejections, **self.unanswered}
         return Ranking(
-            self.spread_out(scores),
-            self.spread_out(errors),
-            tuple(
-                self.rejections.get(n, reason) for n, reason in enumerate(self.spread_out(reasons))
-            ),
+            self._spread_scores(scores),
+            self._spread_scores(errors),
+            tuple(left_out.get(n, reason) for n, reason in enumerate(self.spread_out(reasons))),
             tuple(judgements),
             critiques=tuple(text or "" for text in self.spread_out(critiques)),
             rejected=tuple(self.rejections),
             planted=tuple(flag is True for flag in self.spread_out(planted)),
+            unanswered=tuple(self.unanswered),
             **evidence,
+        )
+
+    def _spread_scores(self, scores: Sequence[float | None]) -> tuple[float | None, ...]:
+        """Return one score a candidate; 0 for a response without an answer."""
+        return tuple(
+            0.0 if n in self.unanswered else score
+            for n, score in enumerate(self.spread_out(scores))
         )
 
     def shuffle_texts(self, seed: int) -> list[int]:
@@ -269,7 +285,7 @@ def share_prompt(candidates: Sequence[Candidate]) -> bool:
 
 
 def find_members(candidates: Sequence[Candidate]) -> Members:
-    """Return the distinct responses of a group, without those that no judge can read.
+    """Return the distinct responses of a group that a judge can read and that hold an answer.
 
     Raises InputError for a group of one, and for responses to different queries or contexts.
     """
@@ -290,7 +306,11 @@ def find_members(candidates: Sequence[Candidate]) -> Members:
             "each query a group of its own"
         )
     places_by_text: dict[Response, list[int]] = {}
+    unanswered: dict[int, str] = {}
     for n, candidate in enumerate(candidates):
+        if candidate.response.unanswered:
+            unanswered[n] = candidate.response.unanswered
+            continue
         try:
             require_readable_response(candidate.response)
         except InputRejected as error:
@@ -298,11 +318,12 @@ def find_members(candidates: Sequence[Candidate]) -> Members:
         else:
             places_by_text.setdefault(candidate.response, []).append(n)
     readable = list(places_by_text.values())
-    if len(readable) == 1 and len(readable[0]) == 1:  # what is left is alone, and has no score
+    if len(readable) == 1 and len(readable[0]) == 1 and not unanswered:
+        # what is left is alone, and has no score
         rejections[readable.pop()[0]] = ALONE
     places = tuple(map(tuple, readable))
     texts = tuple(candidates[indices[0]] for indices in places)
-    return Members(texts, places, len(candidates), rejections)
+    return Members(texts, places, len(candidates), rejections, unanswered)
 
 
 def find_planting_texts(
@@ -321,6 +342,7 @@ def find_planting_texts(
 
 
 def rank_copies(members: Members) -> Ranking:
-    """Return the ranking of a group without two different responses, which needs no judgement."""
+    """Return the ranking of a group without two different answers, which needs no judgement."""
     count = len(members.candidates)
-    return members.make_ranking([0.5] * count, [0.0] * count, [""] * count, (), [""] * count)
+    note = LONE if members.unanswered else ""
+    return members.make_ranking([0.5] * count, [0.0] * count, [""] * count, (), [note] * count)

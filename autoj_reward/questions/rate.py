@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 
 from autoj_reward.config import View, Vote
 from autoj_reward.models.facts import Asks
-from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.ask import Ask, ask_answered
 from autoj_reward.types import (
     RISK,
     SINGLE,
@@ -82,7 +82,7 @@ def rating_question(
     candidate: Candidate, asks: Asks, *, direct: bool = False, view: View | None = None
 ) -> Rate:
     """Return the question how good a response is. direct, view: as in `Rate`."""
-    shown_candidate = candidate.for_judge(asks.shows)
+    shown_candidate = candidate.for_judge(asks)
     return Rate(shown_candidate, asks.critiques, direct, view, asks.vote)
 
 
@@ -96,7 +96,7 @@ async def rate_all(questions: Sequence[Rate], ask: Ask) -> list[Judgement]:
         return []
     view = questions[0].view
     inputs = [question.inputs() for question in questions]
-    answers = iter(await ask([item for batch in inputs for item in batch], view))
+    answers = iter(await ask_answered(ask, [item for batch in inputs for item in batch], view))
     judgements = [
         vote_of([next(answers) for _ in batch], question.vote)
         for question, batch in zip(questions, inputs, strict=True)

@@ -27,7 +27,7 @@ def rank_question(
     """
     relative = relative or facts.default_relative
     facts.require_relative(relative)
-    group = tuple(candidate.for_judge(asks.shows) for candidate in candidates)
+    group = tuple(candidate.for_judge(asks) for candidate in candidates)
     if relative.by == "listwise":
         assert facts.max_group is not None and facts.scale is not None
         orders = relative.orders if isinstance(relative.orders, int) else ORDERS

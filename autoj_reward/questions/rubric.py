@@ -16,7 +16,7 @@ from typing import Any
 
 from autoj_reward.config import RubricConfig, Vote
 from autoj_reward.models.facts import Asks, JudgeFacts
-from autoj_reward.questions.ask import Ask
+from autoj_reward.questions.ask import Ask, ask_answered
 from autoj_reward.questions.rate import Rate
 from autoj_reward.rubric_items import RUBRIC, RubricItem
 from autoj_reward.types import (
@@ -210,7 +210,7 @@ class ScoreRubric:
             return RubricScore(None, NO_ITEMS, (), ())
         if self.how.by == "overall":
             return self._score_overall(await self._overall.answer(ask))
-        answers = await ask(self.inputs())
+        answers = await ask_answered(ask, self.inputs())
         verdicts = dict[int, ItemVerdict]()
         for part, judgement in zip(self._split_items(), answers, strict=True):
             for place, n in enumerate(part, 1):
@@ -305,7 +305,7 @@ def rubric_question(
     """
     how = how or facts.default_rubric
     facts.require_rubric(how, asks)
-    shown_candidate = candidate.for_judge(asks.shows)
+    shown_candidate = candidate.for_judge(asks)
     items = candidate.rubric or how.load()
     scale, max_items = facts.scale or (0.0, 1.0), facts.max_items or 1
     return ScoreRubric(shown_candidate, items, how, scale, max_items, asks.critiques, asks.vote)

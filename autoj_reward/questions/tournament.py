@@ -82,6 +82,8 @@ class Tournament:
         group's.
         """
         members = find_members((*self.candidates, late_candidate))
+        if len(members.candidates) == 1:  # the others hold no answer
+            return rank_copies(members)
         results = _Results(self, _remove_reference(members) if self._by_reference else members)
         late_text = len(members.candidates) - 1
         text_at = {place: text for text, places in enumerate(members.places) for place in places}

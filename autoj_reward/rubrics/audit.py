@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ from autoj_reward.config import RubricConfig, ScoreConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import ask_each, resampled
 from autoj_reward.io import checks as check
+from autoj_reward.io.candidates import text_rows
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart, to_plain, write_json, write_text
-from autoj_reward.io.rows import BadRows, Stream, TextRow, look_through, text_rows
+from autoj_reward.io.layouts import PROMPT, SINGLE
+from autoj_reward.io.rows import BadRows, Stream, TextRow, look_through
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.models.unused import load_run
 from autoj_reward.questions.ask import Ask
@@ -126,9 +128,10 @@ def audit(
     settings = load_run(ScoreConfig, config, sets)
     spec = judge_spec(settings.judge)
     how = settings.rubric or spec.facts.default_rubric
-    spec = spec.that_scores(how)
+    # One of the trivial responses is empty.
+    spec = replace(spec.that_scores(how), judges_unanswered=True)
     _require_settings(how, samples, most, settings.judge.temperature)
-    rows, bad_rows = _read_rubric_rows(source, spec, how, settings.columns)
+    rows, bad_rows = _read_rubric_rows(source, spec, how, settings.columns, settings.layout)
     real_responses = (
         _read_responses(responses, {row.prompt.text for row in rows}, bad_rows) if responses else {}
     )
@@ -193,7 +196,7 @@ def _require_settings(how: RubricConfig, samples: int, most: float, temperature:
 
 
 def _read_rubric_rows(
-    source: str, spec: JudgeSpec, how: RubricConfig, columns: dict[str, str]
+    source: str, spec: JudgeSpec, how: RubricConfig, columns: dict[str, str], layout: str | None
 ) -> tuple[list[TextRow], BadRows]:
     """Return the rows with a rubric, and the bad ones. Raises InputError without a usable row."""
     context_columns = spec.context_columns(columns, how.protocol, how)
@@ -204,7 +207,7 @@ def _read_rubric_rows(
         return row
 
     rows: list[TextRow] = []
-    stream = text_rows(source, asked=context_columns).mapped(require_items)
+    stream = text_rows(source, PROMPT, context_columns, columns, layout).mapped(require_items)
     return rows, look_through(stream, each=rows.append)
 
 
@@ -225,7 +228,7 @@ def _read_responses(
     def keep(row: tuple[str, GradedResponse]) -> None:
         responses_by_query[row[0]].append(row[1])
 
-    rows: Stream[tuple[str, GradedResponse]] = text_rows(source, "response").mapped(read_graded)
+    rows: Stream[tuple[str, GradedResponse]] = text_rows(source, SINGLE).mapped(read_graded)
     bad_rows.extend(look_through(rows, each=keep))
     return responses_by_query
 

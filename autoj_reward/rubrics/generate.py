@@ -34,9 +34,11 @@ from autoj_reward.data.teacher import (
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io import checks as check
+from autoj_reward.io.candidates import read_context, text_rows
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart, to_plain, write_json, write_jsonl
+from autoj_reward.io.layouts import PROMPT
 from autoj_reward.io.markup import plural, table
 from autoj_reward.io.rows import (
     KEPT,
@@ -44,7 +46,6 @@ from autoj_reward.io.rows import (
     TextRow,
     join_fields,
     look_through,
-    text_rows,
 )
 from autoj_reward.models import resolve
 from autoj_reward.models.settings import max_ongoing
@@ -143,7 +144,7 @@ def generate_rubrics(
     )
     _require_settings(settings)
     rows: list[RubricRow] = []
-    stream = text_rows(source).mapped(lambda row: _read_rubric_row(row, settings, test))
+    stream = text_rows(source, PROMPT).mapped(lambda row: _read_rubric_row(row, settings, test))
     bad_rows = look_through(stream, strict, rows.append)
     pairs = any(row.source == "pair" for row in rows)
     if dry_run:
@@ -208,7 +209,7 @@ def _read_rubric_row(row: TextRow, config: GenerateConfig, test: PreferenceTest)
         return RubricRow(row.line, row.fields, source, texts, row.prompt)
     if texts["chosen"].split() == texts["rejected"].split():
         raise BadField(columns["rejected"], "the same text as the better response")
-    context, _ = check.context(row.fields, test.columns)
+    context, _ = read_context(row.fields, test.columns)
     return RubricRow(row.line, row.fields, source, texts, row.prompt, context)
 
 

@@ -258,8 +258,9 @@ class Gatherer:
         flags = (PARTIAL_FLAG,) if len(candidates) < size else ()
         for candidate, judgement in zip(candidates, ranking.as_judgements(), strict=True):
             judgements[candidate.response] = replace(judgement, flags=(*judgement.flags, *flags))
-        if all(score is None for score in ranking.scores):
-            first_judgement = judgements[candidates[0].response]
+        answered = [n for n in range(len(candidates)) if n not in ranking.unanswered]
+        if answered and all(ranking.scores[n] is None for n in answered):
+            first_judgement = judgements[candidates[answered[0]].response]
             failure = replace(
                 first_judgement, reason=f"its group failed: {first_judgement.reason}", usage=Usage()
             )
@@ -274,9 +275,12 @@ class Gatherer:
         if reason := find_rejection_reason((candidate.response.text,)):
             return Judgement(Outcome.INPUT_REJECTED, reason=reason)
         assert judged_group.question is not None and judged_group.ranking is not None
+        shown_candidate = candidate.for_judge(self._client.asks)
+        if reason := shown_candidate.response.unanswered:
+            return Judgement(Outcome.NO_ANSWER, reason=reason, flags=(LATE_FLAG,))
         try:
             ranking = await judged_group.question.answer_late(
-                judged_group.ranking, candidate, self._ask
+                judged_group.ranking, shown_candidate, self._ask
             )
         except AutojError as error:
             return _abstain(error, "it came after its group was judged")

@@ -24,7 +24,7 @@ from autoj_reward.judge.health import MASTER_KEYS
 from autoj_reward.models.calibration import JudgeCalibration
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.trainer.parts import AskPart, RewardPart
-from autoj_reward.types import Candidate, GroupKey, Judgement, group_key
+from autoj_reward.types import Candidate, GroupKey, Judgement, Outcome, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
 T = TypeVar("T")
@@ -186,6 +186,8 @@ class Audit:
         for judgement in await self._ask_or_abstain(self._ask_main, key_candidates):
             if (value := self._main.value(judgement)) is not None:
                 self._keys.append(self._main.share(value) > mean_share)
+            elif judgement and judgement.outcome is Outcome.NO_ANSWER:
+                self._keys.append(False)  # nothing was asked, so nothing is paid for
         self._update()
 
     async def _ask_or_abstain(

@@ -59,7 +59,7 @@ async def _rate_in_service(
             f"the {candidate.group_size} responses of a group come one by one, and only a service "
             "meets them all: start one with `autoj serve`, and name it in reward.service"
         )
-    shown_candidate = candidate.for_judge(client.asks.shows)
+    shown_candidate = candidate.for_judge(client.asks)
     deadline_s = client.limits.deadline_s
     return await client.backend.rate_member(shown_candidate, relative, deadline_s)
 

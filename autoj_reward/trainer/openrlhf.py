@@ -63,7 +63,7 @@ async def get_reward(
     shows one. budgets: failure budgets of the calling run, if several share the model. Every row
     has the same extra_logs, since OpenRLHF joins rows by the names of the first. Failed judgements
     get the configured fallback, since None would crash the training. Raises BudgetExceeded when too
-    many have failed. Raises InputError for malformed rubric items. Raises ConfigError for a single
+    many have failed. Malformed rubric items cost their row alone. Raises ConfigError for a single
     row if the config needs all responses of a query; OpenRLHF sends single rows since 0.9.1.
     """
     if not queries:

@@ -67,6 +67,20 @@ class RewardPart:
         return self.calibration.label(number) if self.calibration else number
 
     @property
+    def worst(self) -> float | None:
+        """The number of its scale that counts least; None for a scalar model, which has no
+        bounds."""
+        if self.calibration:
+            low, high = self.calibration.scale
+        elif isinstance(self.format, JudgeFormat):
+            low, high = self.format.scale.low, self.format.scale.high
+        elif self.format:
+            return None
+        else:
+            low, high = 0.0, 1.0
+        return float(min(low, high, key=self.share))
+
+    @property
     def _lowest(self) -> float:
         """Lowest number of a judge, in its own unit."""
         if self.calibration:
@@ -109,7 +123,9 @@ def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
             specs[name] = spec.that_scores(judged_config.scoring, f"{config.key_of(name)}.")
         else:
             specs[name] = spec.that_reads(judged_config.view, "reward")
-        specs[name] = replace(specs[name], spending=spending)
+        specs[name] = replace(
+            specs[name], spending=spending, judges_unanswered=config.no_answer == "judge"
+        )
     return specs
 
 
@@ -157,6 +173,7 @@ class Parts:
         the failure budget allows.
         """
         self._takes_minimum = config.reduce == "min"
+        self._gives_lowest = config.no_answer == "lowest"
         main_format = None if config.scoring else judges[JUDGE].format
         self.calibrations = {
             name: load_calibration(judged_config.calibration)
@@ -186,7 +203,12 @@ class Parts:
 
     def values(self, answers: Mapping[str, Judgement | None]) -> dict[str, float | None]:
         """Return each part's number for one response, in its own unit."""
-        return {name: part.value(answers[name]) for name, part in self.by_name.items()}
+        values = {name: part.value(answers[name]) for name, part in self.by_name.items()}
+        if self._gives_lowest:
+            for name, judgement in answers.items():
+                if judgement and judgement.outcome is Outcome.NO_ANSWER and name in values:
+                    values[name] = self.by_name[name].worst
+        return values
 
     def reward(self, values: Mapping[str, float | None]) -> float | None:
         """Combine the parts' values into one reward before shaping; None if every part abstains."""
@@ -202,6 +224,11 @@ class Parts:
         if self._takes_minimum:
             return min(share for _, share in weighted_shares)
         return sum(w * share for w, share in weighted_shares) / sum(w for w, _ in weighted_shares)
+
+    @property
+    def worst(self) -> float | None:
+        """Return the lowest reward before shaping; None on a scale without bounds."""
+        return self.by_name[JUDGE].worst if self.alone else 0.0
 
     @property
     def middle(self) -> float:
@@ -241,6 +268,8 @@ class Reward:
     """The reward after shaping."""
     parts: Mapping[str, float | None] = field(default_factory=dict)
     """Each part's number in its own unit, None where it abstains; empty for a judge alone."""
+    thinking_characters: int = 0
+    """Length of the response's thinking, as its marks tell it."""
     audit: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Metrics of the audit when the reward was given, see `Audit`; empty without one."""
 

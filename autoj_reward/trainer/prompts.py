@@ -22,6 +22,7 @@ from autoj_reward.conversation import (
     show,
 )
 from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.io.paths import ROW_FIELDS, column_of, find
 from autoj_reward.models.spec import JudgeSpec
 from autoj_reward.rubric_items import RUBRIC, RubricItem, items_in
 from autoj_reward.types import Candidate
@@ -90,7 +91,8 @@ def candidate(
     """Return the candidate of a completion to a plain prompt or a conversation.
 
     The turns of either may be in any order. Malformed messages make the candidate unusable, with
-    the reason: it stays in its place and group, so that it costs no other row of its batch.
+    the reason: it stays in its place and group, so that it costs no other row of its batch. So does
+    a row whose context fields cannot be read; `beside` then says why.
 
     default: what a judge reads of several turns of the completion if its `shows` is null. text: a
     text that it reads then instead.
@@ -256,8 +258,8 @@ class ContextFields:
         }
         fields = set(self._for_judges)
         if any(part.function for part in config.parts.values()):
-            fields |= {"reference", *config.columns}
-        if unknown := sorted(set(config.columns) - fields):
+            fields |= {"reference", *(set(config.columns) - set(ROW_FIELDS))}
+        if unknown := sorted(set(config.columns) - fields - set(ROW_FIELDS)):
             raise ConfigError(
                 f"columns names {unknown[0]!r}, and the judges of this reward show "
                 f"{sorted(fields) or 'no context fields'}: leave it out, or set judge.format"
@@ -294,16 +296,15 @@ class ContextFields:
         rubric: tuple[RubricItem, ...] = ()
         for context_column in self.asked:
             if context_column.items:
-                rubric = items_in(row, context_column.names)
+                named = {name: find(row, name) for name in context_column.names}
+                rubric = items_in(named, context_column.names)
                 continue
             column = context_column.column
-            if (
-                column == context_column.field == "reference"
-                and row.get(column) is None
-                and reference
-            ):
+            value = find(row, column)
+            if column == context_column.field == "reference" and value is None and reference:
                 column = reference
-            text = self._read_text(context_column.field, column, row.get(column))
+                value = find(row, column)
+            text = self._read_text(context_column.field, column, value)
             if text.strip():
                 texts[context_column.field] = text
         return Beside(Context(texts), rubric)
@@ -336,14 +337,16 @@ class ContextFields:
         A column is a list, an array, or a column of pandas or datasets. Raises ConfigError for a
         missing column that the judge needs, and for a column of another length.
         """
-        column_names = {name for context_column in self.asked for name in context_column.names}
+        column_names = {
+            column_of(name) for context_column in self.asked for name in context_column.names
+        }
         lists = {
             name: values
             for name, column in columns.items()
             if name in column_names and (values := _to_list(column)) is not None
         }
         for context_column in self.asked:
-            if context_column.required and context_column.column not in lists:
+            if context_column.required and column_of(context_column.column) not in lists:
                 raise ConfigError(
                     f"the judge's format needs {context_column.field!r}, and the dataset has no "
                     f"column {context_column.column!r} (it has {sorted(columns)}): name it in "

@@ -105,7 +105,11 @@ class AsyncRewardModel:
         values = self.rule.values(answers)
         audit: Mapping[str, float] = {}
         if self.audit:
-            self.audit.start(candidates, [part_values[JUDGE] for part_values in values])
+            numbers = [part_values[JUDGE] for part_values in values]
+            for n, judgement in enumerate(answers[JUDGE]):
+                if judgement and judgement.outcome is Outcome.NO_ANSWER:
+                    numbers[n] = None  # the judge gave it no number
+            self.audit.start(candidates, numbers)
             audit = self.audit.figures
         return self.rule.rewards(candidates, answers[JUDGE], values, audit)
 

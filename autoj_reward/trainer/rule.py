@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from autoj_reward.config import JUDGE, RewardConfig
 from autoj_reward.judge.health import BOUNDS, CHECK_EVERY, JudgeHealth
 from autoj_reward.models.spec import JudgeSpec
+from autoj_reward.trainer.no_answer import fill_lowest, keep_lowest
 from autoj_reward.trainer.parts import Parts, Reward
 from autoj_reward.trainer.shaping import Budgets, FailureBudget, Fallback, Shaper, make_budgets
-from autoj_reward.types import Candidate, Comparison, Judgement, group_key
+from autoj_reward.types import Candidate, Comparison, Judgement, Outcome, group_key
 
 LOG = logging.getLogger("autoj_reward.trainer")
 RECENT = 4096
@@ -32,6 +34,10 @@ class RewardRule:
         self.health = JudgeHealth()
         self._budgets: Budgets = make_budgets(config, FailureBudget)
         self._shape = Shaper(config.shaping)
+        self._gives_lowest = config.no_answer == "lowest"
+        self._counts_thinking = config.shaping.length_of == "response"
+        # The source's turns, whichever of them the judge reads.
+        self._answers = replace(specs[JUDGE].asks, shows=None, shows_thinking=False)
         self._fallback = Fallback(config.failures, self._shape.neutral(self.parts.middle))
         self._recent: deque[tuple[Candidate, Reward]] = deque(maxlen=RECENT)
         self._alarms: tuple[str, ...] = ()
@@ -88,12 +94,29 @@ class RewardRule:
         """
         raw = [self.parts.reward(part_values) for part_values in values]
         groups = [group_key(candidate) for candidate in candidates]
-        shaped = self._shape(raw, [candidate.response.text for candidate in candidates], groups)
+        answers = [candidate.for_judge(self._answers).response for candidate in candidates]
+        texts = [answer.text for answer in answers]
+        if self._counts_thinking:
+            texts = [answer.thinking + answer.text for answer in answers]
+        unanswered = [
+            judgement is not None and judgement.outcome is Outcome.NO_ANSWER
+            for judgement in judgements
+        ]
+        if self._gives_lowest:
+            raw = fill_lowest(raw, unanswered, groups, self.parts.worst)
+        else:
+            raw = [None if u else value for u, value in zip(unanswered, raw, strict=True)]
+        shaped = self._shape(raw, texts, groups)
+        if self._gives_lowest:
+            shaped = keep_lowest(shaped, unanswered, groups)
         rewards = []
         for n, judgement in enumerate(judgements):
             assert judgement is not None  # the main judge is no function, so it always applies
             shown_values = {} if self.parts.alone else values[n]
-            rewards.append(Reward(judgement, raw[n], shaped[n], shown_values, audit))
+            thinking_characters = len(answers[n].thinking)
+            rewards.append(
+                Reward(judgement, raw[n], shaped[n], shown_values, thinking_characters, audit)
+            )
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards
 
@@ -114,7 +137,8 @@ class RewardRule:
     ) -> None:
         for candidate, judgement in zip(candidates, judgements, strict=True):
             if judgement:
-                self.health.observe(judgement, len(candidate.response.text))
+                answer = candidate.for_judge(self._answers).response
+                self.health.observe(judgement, len(answer.text))
         self._unchecked += len(judgements)
         # The alarms need sorts over the window, so they are looked at now and then.
         if self._unchecked < CHECK_EVERY:

@@ -193,11 +193,19 @@ class FailureBudget:
     judge also stops a run of a hundred judgements. GONE `unavailable` judgements in a row spend
     every budget below 1.
 
-    part: name of the reward part that it counts.
+    Responses without an answer are no failures. They have a budget of their own: a share of a
+    window of the same length.
+
+    part: name of the reward part that it counts. no_answer_budget: largest share of responses
+    without an answer; 1 for no limit.
     """
 
-    def __init__(self, config: FailureBudgetConfig, part: str = JUDGE) -> None:
+    def __init__(
+        self, config: FailureBudgetConfig, part: str = JUDGE, no_answer_budget: float = 1.0
+    ) -> None:
         self._config, self._part = config, part
+        self._no_answer_budget = no_answer_budget
+        self._unanswered_window: deque[bool] = deque(maxlen=config.window)
         self._window: deque[bool] = deque(maxlen=config.window)
         self._reasons: Counter[str] = Counter()
         self._unanswered = 0
@@ -207,11 +215,16 @@ class FailureBudget:
         """Count judgements. Raises BudgetExceeded once too many of the window have failed."""
         with self._lock:
             for judgement in judgements:
+                is_unanswered = judgement.outcome is Outcome.NO_ANSWER
+                self._unanswered_window.append(is_unanswered)
+                if is_unanswered:
+                    continue
                 self._window.append(judgement.ok)
                 is_unavailable = judgement.outcome is Outcome.UNAVAILABLE
                 self._unanswered = self._unanswered + 1 if is_unavailable else 0
                 if not judgement.ok:
                     self._reasons[judgement.why[:200]] += 1
+            self._require_answers()
             failed, total = self._window.count(False), len(self._window)
             max_failures = self._config.budget * self._config.window
             is_gone = self._unanswered >= GONE and self._config.budget < 1
@@ -228,6 +241,22 @@ class FailureBudget:
                     f"from the last checkpoint, or raise {key}failures.budget"
                 )
 
+    def _require_answers(self) -> None:
+        unanswered, total = self._unanswered_window.count(True), len(self._unanswered_window)
+        budget = self._no_answer_budget
+        if unanswered <= budget * total:
+            return
+        is_unlikely = _compute_tail_probability(unanswered, total, budget) < CHANCE
+        if unanswered > budget * self._config.window or is_unlikely:
+            raise BudgetExceeded(
+                f"{unanswered} of the last {total} responses hold no answer, and "
+                f"no_answer_budget is {budget:g} of {self._config.window}: training stops rather "
+                "than learn from a constant. If the responses do hold answers, their marks of "
+                "thinking are not read rightly: set judge.thinking_marks, or "
+                "judge.shows_thinking: true. If they stop within their thinking, raise the "
+                "policy's token limit"
+            )
+
 
 B = TypeVar("B", bound=FailureBudget)
 Budgets = Mapping[str, FailureBudget]
@@ -240,7 +269,8 @@ def make_budgets(config: RewardConfig, kind: type[B]) -> dict[str, B]:
     kind: class of the budgets.
     """
     part_budgets = {name: kind(part.failures, name) for name, part in config.parts.items()}
-    return {JUDGE: kind(config.failures)} | part_budgets
+    judge_budget = kind(config.failures, no_answer_budget=config.no_answer_budget)
+    return {JUDGE: judge_budget} | part_budgets
 
 
 def _compute_tail_probability(failed: int, count: int, share: float) -> float:

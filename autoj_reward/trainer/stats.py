@@ -38,6 +38,8 @@ def batch_metrics(
     - `judge/tokens_in`, `judge/tokens_out`: mean tokens of a judgement.
     - `judge/seconds`, `judge/queued_seconds`: mean seconds in the judge's engine and in its queue.
     - `judge/response_characters`: mean length of the responses.
+    - `judge/thinking`, `judge/thinking_characters`: share of the responses with thinking, and its
+      mean length over the batch.
     - `judge/vote_spread`: standard deviation of the ratings of a response's critiques, mean over
       responses with several; with `judge.critiques` above 1.
     - `judge/usd`: mean US dollars of a judgement; with `judge.price`.
@@ -79,6 +81,8 @@ def batch_metrics(
         "judge/seconds": _mean([j.usage.latency_s for j in judgements]),
         "judge/queued_seconds": _mean([j.usage.queued_s for j in judgements]),
         "judge/response_characters": _mean([float(len(c.response.text)) for c in candidates]),
+        "judge/thinking": _mean([float(r.thinking_characters > 0) for r in rewards]),
+        "judge/thinking_characters": _mean([float(r.thinking_characters) for r in rewards]),
     }
     if config.judge.price is not None:
         figures["judge/usd"] = _mean([judgement.usage.usd for judgement in judgements])
@@ -150,6 +154,7 @@ def row_figures(reward: Reward, parts: Parts) -> dict[str, float]:
         "judge_raw": parts.middle if reward.raw is None else reward.raw,
         "judge_forced": float(judgement.forced),
         "judge_flagged": float(bool(judgement.flags)),
+        "judge_thinking_characters": float(reward.thinking_characters),
         "judge_tokens_in": float(judgement.usage.tokens_in),
         "judge_tokens_out": float(judgement.usage.tokens_out),
     }

@@ -9,8 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from pydantic import Field
 from tqdm import tqdm
@@ -20,8 +19,12 @@ from autoj_reward.data.graded import Graded, read_splits
 from autoj_reward.data.labelled import Compared, JudgeData, data_path
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
+from autoj_reward.io.candidates import naming_layout, prompt_of_row, response_of_row
 from autoj_reward.io.checks import BadField
-from autoj_reward.io.rows import read_rows, require_clean
+from autoj_reward.io.items import Item
+from autoj_reward.io.layouts import GROUP
+from autoj_reward.io.reader import read_items
+from autoj_reward.io.rows import read_all, require_clean
 
 SPREAD = 1.5
 """Minimum difference of a group's best and worst score; below it GPT-4 hardly prefers any."""
@@ -102,22 +105,20 @@ class GroupSampler:
         return [_add_fault(group, others, rng) for group in chosen_groups]
 
 
-def _read_group(line: int, value: Any) -> Ranked:
-    """Read a row of a file of groups."""
-    row = check.own_fields(value)
-    responses = check.responses(row) or ()
-    scores = check.numbers(row, "scores", len(responses)) or ()
-    if len(scores) < 2:
-        raise BadField("responses", "a group needs two or more, and their scores")
-    texts = tuple(response.text for response in responses)
-    return Ranked("", line, check.text(row, "query", blank=False), texts, scores)
-
-
 def read_groups(source: str) -> list[Ranked]:
     """Read the groups of a file. Raises InputError if a row is not a group."""
-    rows = read_rows(source, _read_group, ("query", "responses", "scores"))
+
+    def build(item: Item) -> Ranked:
+        query = prompt_of_row(item).text
+        responses = [response_of_row(item, n).text for n in range(len(item.responses))]
+        scores = check.numbers(item.fields, item.found_at("scores"), len(responses))
+        if scores is None:
+            raise BadField("scores", "a group needs two or more, and their scores")
+        return Ranked(source, item.line, query, tuple(responses), scores)
+
+    rows = read_all(read_items(source, GROUP).mapped(naming_layout(build)))
     require_clean(rows)
-    return [replace(group, source=source) for group in rows.rows]
+    return list(rows.rows)
 
 
 def _add_fault(group: Ranked, others: Sequence[str], rng: random.Random) -> Ranked:

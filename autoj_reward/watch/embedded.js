@@ -38,7 +38,7 @@ function embeddedQueries(question) {
 
 function embeddedRow(query, view) {
   const values = query.candidates.map((c) => c.values[view]).filter(known).sort((a, b) => a - b);
-  const failed = query.candidates.filter((c) => c.outcome !== "ok" && c.outcome !== "abandoned").length;
+  const failed = query.candidates.filter((c) => !["ok", "abandoned", "no_answer"].includes(c.outcome)).length;
   return { ...query, ...query.standings[view], text: query.excerpt, judged: query.total, candidates: query.total, failed, values };
 }
 

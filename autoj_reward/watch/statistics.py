@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 from autoj_reward.config import View
 from autoj_reward.questions.tie_break import count_tied_pairs
-from autoj_reward.types import Judgement, Outcome, Usage
+from autoj_reward.types import NOT_ASKED, Judgement, Outcome, Usage
 
 VIEWS: tuple[str, ...] = get_args(View)
 """Names of the views: `rating`, `expected`, `direct` and `pessimistic`."""
@@ -159,7 +159,7 @@ class RunStatistics:
             count_name(self._flags, flag, NAMES, sign)
         if result.outcome == Outcome.OK:
             self._forced += sign * result.forced
-        elif result.outcome != Outcome.ABANDONED:
+        elif result.outcome not in NOT_ASKED:
             count_name(self._reasons, result.reason or result.outcome, NAMES, sign)
         if (rating := result.values[0]) is not None:
             self._histogram.add(rating, sign)
@@ -170,8 +170,8 @@ class RunStatistics:
         """Return the statistics under the keys of `summary.json`.
 
         Shares are 0..1, or None without a denominator. outcomes: candidates by outcome, including
-        zeros. ok_share: among candidates that were not abandoned. reasons: failed candidates by
-        reason. forced: ok candidates with a forced rating. forced_share: among ok candidates.
+        zeros. ok_share: among candidates that a judge was asked about. reasons: failed candidates
+        by reason. forced: ok candidates with a forced rating. forced_share: among ok candidates.
         mean_rating: over rated candidates. histogram: (rating, count) pairs, ascending.
         """
         ok = self._outcomes[Outcome.OK]
@@ -179,7 +179,7 @@ class RunStatistics:
             "queries": self.queries,
             "candidates": self.candidates,
             "outcomes": {outcome.value: self._outcomes[outcome] for outcome in Outcome},
-            "ok_share": quotient(ok, self.candidates - self._outcomes[Outcome.ABANDONED]),
+            "ok_share": quotient(ok, self.candidates - sum(self._outcomes[o] for o in NOT_ASKED)),
             "reasons": by_count(self._reasons),
             "forced": self._forced,
             "forced_share": quotient(self._forced, ok),

@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 
 from autoj_reward.cli import main as cli
 from autoj_reward.config import Block
+from autoj_reward.io.layouts import GROUP, PAIR, SINGLE, load_layouts
 from autoj_reward.io.markup import table
 
 RUN_FILES: dict[str, tuple[str, ...]] = {
@@ -392,5 +393,37 @@ def paragraphs(text: str | None) -> str:
     return EXAMPLE.sub(r"```pycon\n\g<0>\n```", inspect.cleandoc(text or ""))
 
 
-PAGES = {"cli": cli_page, "config": config_page, "http": http_page}
+def layouts_page() -> str:
+    """Return the table of the layouts of rows."""
+    kinds = {SINGLE: "one response", PAIR: "two responses", GROUP: "several responses"}
+    rows = []
+    for layout in load_layouts().values():
+        optional = [" or ".join(c.names) for c in layout.columns if c.optional]
+        columns = layout.needed + (f" ({', '.join(optional)})" if optional else "")
+        kind = kinds.get(layout.kind, "a prompt")
+        if layout.lacks:
+            kind = f"not judged: {layout.lacks}"
+        elif layout.path("rubric") not in ((), ("rubric", "rubrics")):
+            kind += ", a rubric"
+        label = LABELS_SHOWN.get(layout.coding, layout.coding)
+        title = f"{layout.title}, {layout.also}" if layout.also else layout.title
+        rows.append((f"`{layout.name}`", title, cell(columns), cell(kind), cell(label)))
+    return "\n".join(table(("name", "rows of", "columns", "what a row is", "label"), rows))
+
+
+LABELS_SHOWN = {
+    "first": "the first is better",
+    "0, 1": "0 is the first",
+    "1, 0": "1 is the first",
+    "1, 2": "1 is the first",
+    "0, 1, 2": "0 is the first, 2 a tie",
+    "-3..3": "negative for the first",
+    "1..2": "below 1.5 for the first",
+    "votes": "majority of three",
+    "flags": "the column that is 1",
+    "winner": "names the winner, a tie, or both bad",
+}
+"""Words for the codings of labels."""
+
+PAGES = {"cli": cli_page, "config": config_page, "http": http_page, "layouts": layouts_page}
 """The generated parts, by the name in `<!-- generated: NAME -->`."""

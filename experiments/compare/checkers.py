@@ -252,7 +252,7 @@ def read_checkable(source: str) -> Rows[Checkable]:
             raise BadField("kind", f"{check.show(kind)} is none of {', '.join(KINDS)}")
         return Checkable(line, query, kind, parse_checks(row))
 
-    return read_rows(source, build, ("query", "checks"))
+    return read_rows(source, build)
 
 
 def parse_checks(row: dict[str, Any]) -> tuple[Check, ...]:

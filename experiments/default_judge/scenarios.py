@@ -128,7 +128,7 @@ def read_scenario_rows(path: str, scenarios: Scenarios) -> Rows[LabelledQuery]:
             raise BadField("category" if is_instruction else "scenario", f"no scenario {name!r}")
         return LabelledQuery(line, query.strip(), scenarios[name].name)
 
-    rows = read_rows(path, build, ())
+    rows = read_rows(path, build)
     if not rows.rows:
         raise InputError(f"{path}: no usable row; {len(rows.bad)} left out")
     return rows

@@ -6,9 +6,9 @@ A job builds its choice once, from the config. Workers of Ray Data get it pickle
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from autoj_reward.config import RelativeConfig, RubricConfig, Scoring, View
 from autoj_reward.conversation import Response
@@ -24,44 +24,39 @@ from autoj_reward.types import Candidate, Judgement, Outcome, Selection
 from rollouts.best_of_n.results import GroupResult
 
 
-class Choice(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice(ABC):
     """A way to choose one of a query's candidates."""
 
-    @property
-    def view(self) -> View:
-        """The number of the candidates' judgements that ranks them."""
+    facts: JudgeFacts
+    asks: Asks
+    rules: Sequence[str]
+    """Tie-break rules in order."""
+    view: View = "rating"
+    """The number of the candidates' judgements that ranks them. A score stands as a rating."""
+    scoring: Scoring | None = None
+    """What scores the candidates in place of the judge's view; None if nothing does."""
 
-    @property
-    def scoring(self) -> Scoring | None:
-        """What scores the candidates in place of a view; None if the view is the judge's."""
-
-    def require(self, views: frozenset[View]) -> None:
+    def require(self, views: frozenset[View]) -> None:  # noqa: B027, scores need no view
         """Raise ConfigError unless these views of the judge are enough."""
 
+    @abstractmethod
     def count_inputs(self, row: QueryRow, responses: Sequence[Response]) -> int:
         """Return the largest number of judge inputs of a row, without tie-breaks and copies."""
 
+    @abstractmethod
     async def choose(
         self, ask: Ask, row: QueryRow, candidates: tuple[Candidate, ...]
     ) -> GroupResult:
         """Judge the candidates and choose one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ByView:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByView(Choice):
     """Choice of the candidate with the highest number of a view, each judged alone."""
 
-    facts: JudgeFacts
-    asks: Asks
-    rules: Sequence[str]
-    """Tie-break rules in order."""
-    view: View
     shortlist: int | None
     """Number of distinct responses that get critiques; None if all do."""
-
-    @property
-    def scoring(self) -> None:
-        return None
 
     def require(self, views: frozenset[View]) -> None:
         if self.shortlist is not None:
@@ -92,22 +87,11 @@ class ByView:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ByRanking:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByRanking(Choice):
     """Choice of the candidate with the highest score, all judged beside each other."""
 
-    facts: JudgeFacts
-    asks: Asks
-    rules: Sequence[str]
-    """Tie-break rules in order."""
     scoring: RelativeConfig
-
-    @property
-    def view(self) -> View:
-        return "rating"
-
-    def require(self, views: frozenset[View]) -> None:
-        """Accept any views: scores need none."""
 
     def count_inputs(self, row: QueryRow, responses: Sequence[Response]) -> int:
         if len(responses) < 2:
@@ -128,22 +112,11 @@ class ByRanking:
         return GroupResult(row, candidates, judgements, selection, ranking=ranking)
 
 
-@dataclass(frozen=True, slots=True)
-class ByRubric:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByRubric(Choice):
     """Choice of the candidate with the highest score by its row's rubric."""
 
-    facts: JudgeFacts
-    asks: Asks
-    rules: Sequence[str]
-    """Tie-break rules in order."""
     scoring: RubricConfig
-
-    @property
-    def view(self) -> View:
-        return "rating"
-
-    def require(self, views: frozenset[View]) -> None:
-        """Accept any views: scores need none."""
 
     def count_inputs(self, row: QueryRow, responses: Sequence[Response]) -> int:
         total = 0

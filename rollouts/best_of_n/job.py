@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from autoj_reward.client.judging import bar_position, progress_bar, value_name
 from autoj_reward.config import BestOfNConfig
+from autoj_reward.config.load import with_layout
 from autoj_reward.conversation import Prompt
 from autoj_reward.errors import ConfigError, InputError, from_extras
 from autoj_reward.formats.schema import ScalarFormat
@@ -51,9 +52,11 @@ if TYPE_CHECKING:
     from autoj_reward.replicas.cluster import Cluster
 
 
-def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
+def main(
+    config: str, sets: Sequence[str] = (), strict: bool = False, layout: str | None = None
+) -> int:
     """Run the job of a config file, print where the report is, and return the exit code 0."""
-    checked = load_run(BestOfNConfig, config, sets, strict)
+    checked = load_run(BestOfNConfig, config, with_layout(sets, layout), strict)
     summary = run_job(checked, strict)
     print(_describe_summary(summary, checked.output))
     return 0
@@ -69,7 +72,8 @@ def build_job(config: BestOfNConfig) -> Job:
     if config.scoring:
         shown_protocol = config.scoring.protocol
     columns = judge.context_columns(config.columns, shown_protocol, config.rubric)
-    rows = RowSource(config.input, columns, answered=config.policy is None)
+    answered = config.policy is None
+    rows = RowSource(config.input, columns, answered, config.columns, config.layout)
     return Job(rows, config.policy, judge, choice, config.output)
 
 
@@ -81,13 +85,19 @@ def _build_choice(config: BestOfNConfig) -> tuple[JudgeSpec, Choice]:
         raise ConfigError("shortlist saves critiques, and a scalar model writes none: leave it out")
     if config.relative:
         judge = judge.that_scores(config.relative)
-        return judge, ByRanking(judge.facts, judge.asks, rules, config.relative)
+        return judge, ByRanking(
+            facts=judge.facts, asks=judge.asks, rules=rules, scoring=config.relative
+        )
     if config.rubric:
         judge = judge.that_scores(config.rubric)
-        return judge, ByRubric(judge.facts, judge.asks, rules, config.rubric)
+        return judge, ByRubric(
+            facts=judge.facts, asks=judge.asks, rules=rules, scoring=config.rubric
+        )
     view = resolve_view(config.view, "choose", judge.facts.preferred)
     judge = judge.that_reads(critique_view(view, config.shortlist), "choose", rules)
-    return judge, ByView(judge.facts, judge.asks, rules, view, config.shortlist)
+    return judge, ByView(
+        facts=judge.facts, asks=judge.asks, rules=rules, view=view, shortlist=config.shortlist
+    )
 
 
 def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,8 @@ from autoj_reward.client.in_flight import Progress, run_in_order
 from autoj_reward.client.judging import open_ask
 from autoj_reward.config import PolicyConfig
 from autoj_reward.conversation import ContextColumn, Prompt, Response
-from autoj_reward.io.rows import BadRows, QueryRow, Stream, queries
+from autoj_reward.io.candidates import queries
+from autoj_reward.io.rows import BadRows, QueryRow, Stream
 from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec
@@ -38,9 +39,14 @@ class RowSource:
     """Context fields that the judge's prompts show."""
     answered: bool
     """Whether a row without responses is bad, since no policy can sample them."""
+    paths: Mapping[str, str]
+    """Paths by field, for rows with names of their own."""
+    layout: str | None
+    """Layout of the rows; None finds that of each row."""
 
-    def open(self) -> Stream[QueryRow]:
-        return queries(self.place, self.columns, self.answered)
+    def open(self, say: Callable[[str], object] = announce) -> Stream[QueryRow]:
+        """Return the rows. say: gets one line that tells how they are read."""
+        return queries(self.place, self.columns, self.answered, self.paths, self.layout, say)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,18 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from autoj_reward.config import Block, EngineConfig, RewardConfig
+from autoj_reward.config import Block, EngineConfig, JudgedConfig, RewardConfig
 from autoj_reward.conversation import ContextColumn, describe_media, messages_of
 from autoj_reward.errors import ConfigError, InputError
-from autoj_reward.io.rows import read_queries, require_usable
+from autoj_reward.io.candidates import read_queries
+from autoj_reward.io.rows import require_usable
 from autoj_reward.models import resolve
 from autoj_reward.models.device import detect_device
+from autoj_reward.thinking import KNOWN_MARKS, opened_at_end
 from autoj_reward.trainer.parts import reward_judges
 from autoj_reward.trainer.prompts import Beside, ContextFields
 from autoj_reward.training.common import (
@@ -30,6 +32,8 @@ from autoj_reward.training.common import (
     set_own_pad,
 )
 from autoj_reward.types import BadRow
+
+J = TypeVar("J", bound=JudgedConfig)
 
 
 class LearnerConfig(Block):
@@ -172,6 +176,30 @@ def load_policy_tokenizer(learner: LearnerConfig) -> tuple[str, Any]:
     return path, tokenizer
 
 
+def mark_opened_thinking(config: RewardConfig, tokenizer: Any) -> RewardConfig:
+    """Return the reward config with the block of thinking that the policy's template opens.
+
+    A judge reads conversations, which do not show what the template wrote. Judges that name their
+    own `thinking_marks` keep them.
+    """
+    question = [{"role": "user", "content": "Why?"}]
+    prompt = tokenizer.apply_chat_template(question, add_generation_prompt=True, tokenize=False)
+    opened_by = opened_at_end(prompt)
+    if opened_by is None:
+        return config
+    marks = {"": opened_by.close} | {known.open: known.close for known in KNOWN_MARKS}
+
+    def mark(judged: J) -> J:
+        if judged.judge.thinking_marks is not None:
+            return judged
+        judge = judged.judge.model_copy(update={"thinking_marks": marks})
+        return judged.model_copy(update={"judge": judge})
+
+    parts = {name: part if part.function else mark(part) for name, part in config.parts.items()}
+    audit = config.audit and mark(config.audit)
+    return mark(config).model_copy(update={"parts": parts, "audit": audit})
+
+
 def read_prompts(
     config: TrainConfig, tokenizer: Any, context_columns: Sequence[ContextColumn]
 ) -> tuple[tuple[list[Message], Beside], ...]:
@@ -179,7 +207,7 @@ def read_prompts(
 
     A row's own system turn replaces `learner.system`. Raises InputError if no prompt is left.
     """
-    queries = read_queries(config.input, context_columns)
+    queries = read_queries(config.input, context_columns, config.reward.columns)
     require_usable(queries, config.input)
     system = config.learner.system
     head = [{"role": "system", "content": system}] if system else []

@@ -23,7 +23,14 @@ from autoj_reward.processes import processes
 from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.training.common import log_to, require_fit
 from rollouts.plan import training_load
-from rollouts.train.learner import TrainConfig, import_object, load_learner, require_arguments
+from rollouts.train.learner import (
+    TrainConfig,
+    import_object,
+    load_learner,
+    load_policy_tokenizer,
+    mark_opened_thinking,
+    require_arguments,
+)
 
 ALGORITHMS = {
     "ppo": ("rollouts.train.ppo:train_ppo", "trl.experimental.ppo:PPOConfig"),
@@ -55,6 +62,7 @@ def main(algorithm: str, config: str, sets: Sequence[str] = (), strict: bool = F
         print(f"to watch: autoj watch {shlex.quote(str(checked.output))}", file=sys.stderr)
     journal = checked.reward.journal or checked.output / "journal.sqlite"
     reward = checked.reward.model_copy(update={"journal": journal})
+    reward = mark_opened_thinking(reward, load_policy_tokenizer(checked.learner)[1])
     with beside_judge(reward, checked.threads) as model:
         learner = load_learner(checked)
         try:

@@ -147,9 +147,9 @@ def test_usage_errors_exit_with_2(
             ["parse", "--input", "-", "--format", "selen"], "did you mean `selene`?", id="near"
         ),
         pytest.param(
-            ["evaluate", "pairs", "--data", "x", "--json", "y", "--format", "labeled"],
-            "--format 'labeled' is unknown: did you mean `labelled`?",
-            id="benchmark",
+            ["evaluate", "pairs", "--data", "x", "--json", "y", "--layout", "nectr"],
+            "layout 'nectr' is unknown: did you mean `nectar`?",
+            id="layout",
         ),
         pytest.param(
             ["score", "--input", "x", "--output", "y", "--set", "swap"], "--set 'swap'", id="set"

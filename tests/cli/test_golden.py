@@ -111,7 +111,7 @@ judge: {kind: fake, script: {ratings: {a: 3, bb: 8, ccc: 5, dd: 6, ee: 6, f: 4, 
 COLLECT = """
 protocol: pairwise
 teacher: {kind: fake, price: {in: 1, out: 2}}
-sources: [{form: synthetic_gptj, path: ./chosen.jsonl}]
+sources: [{path: ./chosen.jsonl, name: synthetic_gptj}]
 output: {folder}/out
 near_duplicate: null
 """
@@ -180,7 +180,7 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
         RESULT,
     ),
     "pairs": (
-        "evaluate pairs --format llmbar --data {folder}/llmbar.jsonl --json {folder}/o.json "
+        "evaluate pairs --data {folder}/llmbar.jsonl --json {folder}/o.json "
         "--set protocol=pointwise",
         DRAWN,
         RESULT,

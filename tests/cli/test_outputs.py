@@ -21,7 +21,7 @@ from tests.judgements import rated
 
 ROOT = Path(__file__).parents[2]
 FOREIGN = b"SQLite format 3\0the journal of another run"
-PAIRS = "evaluate pairs --format llmbar --data {folder}/llmbar.jsonl"
+PAIRS = "evaluate pairs --data {folder}/llmbar.jsonl"
 MORE: dict[str, tuple[str, list[str], list[str]]] = {
     "rank": (
         "rank --input {folder}/q.jsonl --output {folder}/o.jsonl --set judge.format=listwise",

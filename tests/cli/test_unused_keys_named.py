@@ -84,11 +84,11 @@ STRICT += [f"train {name}" for name in ("ppo", "grpo", "rloo", "online-dpo", "re
 NEEDED = {
     "score": "--input i --output o",
     "compare": "--input i --output o",
-    "evaluate pairs": "--json o --data d --format llmbar",
+    "evaluate pairs": "--json o --data d",
 } | {f"evaluate {name}": "--json o --data d" for name in ("eval-p", "eval-r", "best-of-four")}
 RUN_FILES = {
     "collect": {
-        **{"protocol": "single", "output": "o", "sources": [{"form": "webgpt", "path": "x"}]},
+        **{"protocol": "single", "output": "o", "sources": [{"path": "x"}]},
         "teacher": {"kind": "fake", "tensor_parallel": 2},
     },
     "best-of-n": {"input": "i", "output": "o", "judge": {"kind": "fake", "tensor_parallel": 2}},

@@ -347,7 +347,7 @@ def write_run_file(folder: Path, rows: list[dict[str, Any]], **more: Any) -> str
     config: dict[str, Any] = {
         "protocol": "pairwise",
         "teacher": {"kind": "fake", "price": {"in": 10, "out": 10}},
-        "sources": [{"form": "own", "path": "rows.jsonl", "name": "ours"}],
+        "sources": [{"path": "rows.jsonl", "name": "ours"}],
         "folder": str(folder),
         "near_duplicate": None,
         "output": str(folder / "out"),

@@ -151,7 +151,7 @@ def test_forms_of_pairs(tmp_path: Path, row: dict[str, Any], query: str, label: 
             "differ before their last turn",
             id="dialogues",
         ),
-        pytest.param({"chosen": "a", "rejected": "b"}, "chosen", "no Assistant turn", id="turn"),
+        pytest.param({"chosen": "a", "rejected": "b"}, "chosen", "no prompt", id="no prompt"),
     ],
 )
 def test_bad_pairs_are_named(tmp_path: Path, row: dict[str, Any], field: str, reason: str) -> None:
@@ -179,7 +179,7 @@ def test_dialogues_come_in_both_orders_by_their_text(tmp_path: Path) -> None:
     turns = "\n\nHuman: a\n\nAssistant: b\n\nHuman: c"
     long = {"chosen": turns + "\n\nAssistant: x", "rejected": turns + "\n\nAssistant: y"}
     [row] = read_compared(write_file(tmp_path, [long]), FORMAT).rows
-    assert row.query == turns.strip()
+    assert row.query == "User: a\n\nAssistant: b\n\nUser: c"
 
 
 def test_swapping_exchanges_responses_label_and_the_words_of_the_judgement() -> None:

@@ -15,7 +15,7 @@ from autoj_reward.data.filters import (
     is_english,
     measured_queries,
 )
-from autoj_reward.data.sources import Preference, SourceConfig, read_preferences
+from autoj_reward.data.preferences import Preference, SourceConfig, read_preferences
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.types import Verdict
 
@@ -39,6 +39,10 @@ ARENA = {
     "conversation_b": make_dialogue("Why?", "B", "And?", "last"),
     "turn": 2,
     "language": "English",
+}
+MT_BENCH = {name: field for name, field in ARENA.items() if name != "language"} | {
+    "turn": 1,
+    "judge": "expert_1",
 }
 SUMMARY: dict[str, Any] = {
     "info": {"id": "x", "title": "My {post} cat", "post": "It ran away.", "subreddit": "cats"},
@@ -76,23 +80,21 @@ PANDALM = {
 OWN = {"query": "Q", "response_1": "x", "response_2": "y"}
 
 
-def read_form(folder: Path, form: str, *rows: Any) -> Any:
+def read_source(folder: Path, *rows: Any) -> Any:
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return read_preferences(SourceConfig.model_validate({"form": form, "path": ""}), str(path))
+    return read_preferences(SourceConfig(path=""), str(path))
 
 
 @pytest.mark.parametrize(
-    ("form", "row", "query", "responses", "label"),
+    ("layout", "row", "query", "responses", "label"),
     [
-        pytest.param("chatbot_arena", ARENA, "Why?", ("A", "B"), SECOND, id="arena"),
+        pytest.param("arena", ARENA, "Why?", ("A", "B"), SECOND, id="arena"),
         pytest.param(
-            "chatbot_arena", ARENA | {"winner": "tie (bothbad)"}, "Why?", ("A", "B"), TIE, id="bad"
+            "arena", ARENA | {"winner": "tie (bothbad)"}, "Why?", ("A", "B"), TIE, id="bad"
         ),
-        pytest.param(
-            "chatbot_arena", ARENA | {"winner": None}, "Why?", ("A", "B"), None, id="no vote"
-        ),
-        pytest.param("mt_bench", ARENA | {"turn": 1}, "Why?", ("A", "B"), SECOND, id="mt-bench"),
+        pytest.param("arena", ARENA | {"winner": None}, "Why?", ("A", "B"), None, id="no vote"),
+        pytest.param("mtbench", MT_BENCH, "Why?", ("A", "B"), SECOND, id="mt-bench"),
         pytest.param(
             "openai_summary",
             SUMMARY,
@@ -121,76 +123,75 @@ def read_form(folder: Path, form: str, *rows: Any) -> Any:
         pytest.param("shp", SHP | {"labels": 0}, "How?", ("So", "Thus"), SECOND, id="shp, B"),
         pytest.param("safe_rlhf", SAFE, "How?", ("So", "Thus"), SECOND, id="safe-rlhf"),
         pytest.param("pandalm", PANDALM, "Sum up\na text", ("x", "y"), TIE, id="pandalm"),
-        pytest.param("own", OWN, "Q", ("x", "y"), None, id="own, no label"),
-        pytest.param("own", OWN | {"label": 2}, "Q", ("x", "y"), TIE, id="own"),
-        pytest.param("own", OWN | {"label": "first"}, "Q", ("x", "y"), FIRST, id="own, word"),
+        pytest.param("pair", OWN, "Q", ("x", "y"), None, id="own, no label"),
+        pytest.param("pair", OWN | {"label": 2}, "Q", ("x", "y"), TIE, id="own"),
+        pytest.param("pair", OWN | {"label": "first"}, "Q", ("x", "y"), FIRST, id="own, word"),
     ],
 )
 def test_published_rows(
     tmp_path: Path,
-    form: str,
+    layout: str,
     row: Any,
     query: str,
     responses: tuple[str, str],
     label: Verdict | None,
 ) -> None:
-    result = read_form(tmp_path, form, row)
+    result = read_source(tmp_path, row)
     [only] = result.rows
     assert (only.query, only.responses, only.label) == (query, responses, label)
-    assert (only.source, only.line, result.bad) == (form, 1, ())
+    assert (only.source, only.line, result.bad) == (layout, 1, ())
 
 
 def test_the_better_response_is_not_always_first(tmp_path: Path) -> None:
     """Rows that differ in one letter come in both orders, each with the label of its order."""
     rows = [{"prompt": "How?", "chosen": " Well", "rejected": "So " + "s" * n} for n in range(20)]
-    preferences = read_form(tmp_path, "synthetic_gptj", *rows).rows
+    preferences = read_source(tmp_path, *rows).rows
     chosen_texts = [r.responses[0 if r.label is FIRST else 1] for r in preferences]
     assert set(chosen_texts) == {"Well"}
     assert {r.label for r in preferences} == {FIRST, SECOND}
 
 
 @pytest.mark.parametrize(
-    ("form", "row", "field", "reason"),
+    ("row", "field", "reason"),
     [
         pytest.param(
-            "chatbot_arena", ARENA | {"winner": "me"}, "winner", "'me': not model_a", id="winner"
+            ARENA | {"winner": "me"},
+            "winner",
+            "'me' is no label: one of model_a, model_b, tie",
+            id="winner",
         ),
         pytest.param(
-            "chatbot_arena",
             ARENA | {"conversation_b": make_dialogue("What?", "B")},
             "conversation_b",
             "another than",
             id="two queries",
         ),
         pytest.param(
-            "chatbot_arena",
             ARENA | {"conversation_a": make_dialogue("Why?")},
             "conversation_a",
             "no query with its answer",
             id="no answer",
         ),
         pytest.param(
-            "chatbot_arena",
             ARENA
             | {
                 "conversation_a": make_dialogue(" ", "A"),
                 "conversation_b": make_dialogue(" ", "B"),
             },
-            "",
-            "the query is blank",
+            "conversation_a",
+            "blank: ' '",
             id="blank",
         ),
-        pytest.param("mt_bench", ARENA, "turn", "2: a vote on a later turn", id="later turn"),
-        pytest.param("openai_summary", {"info": {}}, "summaries", "null", id="no summaries"),
-        pytest.param("openai_summary", SUMMARY | {"choice": 2}, "choice", "0 or 1", id="choice"),
-        pytest.param("webgpt", WEBGPT | {"score_1": "x"}, "score_1", "'x'", id="score"),
-        pytest.param("shp", SHP | {"labels": True}, "labels", "True is no label", id="labels"),
-        pytest.param("synthetic_gptj", {"prompt": "Q"}, "chosen", "missing", id="chosen"),
-        pytest.param("safe_rlhf", SAFE | {"response_1": 3}, "response_1", "not a string", id="no"),
-        pytest.param("own", OWN | {"label": "better"}, "label", "'better'", id="label"),
-        pytest.param("own", "text", "", "not a JSON object", id="no object"),
+        pytest.param(MT_BENCH | {"turn": 2}, "turn", "2: a vote on a later turn", id="later_turn"),
+        pytest.param({"info": {}, "summaries": []}, "summaries", "not two", id="no summaries"),
+        pytest.param(SUMMARY | {"choice": 2}, "choice", "one of 0, 1", id="choice"),
+        pytest.param(WEBGPT | {"score_1": "x"}, "score_1", "'x'", id="score"),
+        pytest.param(SHP | {"labels": True}, "labels", "True is no label", id="labels"),
+        pytest.param({"prompt": "Q"}, "response_1", "missing", id="no responses"),
+        pytest.param(SAFE | {"response_1": 3}, "response_1", "not a string", id="no"),
+        pytest.param(OWN | {"label": "better"}, "label", "'better'", id="label"),
+        pytest.param("text", "", "not a JSON object", id="no object"),
         pytest.param(
-            "hh",
             {
                 "chosen": "\n\nHuman: a\n\nAssistant: b\n\nHuman: c\n\nAssistant: d",
                 "rejected": "\n\nHuman: a\n\nAssistant: b\n\nHuman: c\n\nAssistant: e",
@@ -201,25 +202,26 @@ def test_the_better_response_is_not_always_first(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_rows_are_named(tmp_path: Path, form: str, row: Any, field: str, reason: str) -> None:
-    [bad] = read_form(tmp_path, form, row).bad
+def test_bad_rows_are_named(tmp_path: Path, row: Any, field: str, reason: str) -> None:
+    [bad] = read_source(tmp_path, row).bad
     assert (bad.line, bad.field) == (1, field)
     assert reason in bad.reason
 
 
 @pytest.mark.parametrize(
-    ("form", "path", "rows", "bad"),
+    ("layout", "path", "rows", "bad"),
     [
         ("hh", "hh/harmless_base_test.jsonl.gz", 2312, None),
         ("pandalm", "pandalm/testset-v1.json", 999, 7),
     ],
 )
-def test_the_real_files(form: str, path: str, rows: int, bad: int | None) -> None:
+def test_the_real_files(layout: str, path: str, rows: int, bad: int | None) -> None:
     if not (DATA / path).is_file():
         pytest.skip(f"no {DATA / path}: set AUTOJ_DATA to the folder of the released data")
-    source = SourceConfig.model_validate({"form": form, "path": path})
+    source = SourceConfig(path=path)
     result = read_preferences(source, str(DATA / path))
     assert len(result.rows) + len(result.bad) == rows
+    assert {row.source for row in result.rows} == {layout}
     assert bad is None or len(result.bad) == bad
     assert len(result.rows) > 100
     labels = Counter(row.label for row in result.rows)
@@ -308,5 +310,7 @@ def test_measured_queries(tmp_path: Path) -> None:
     path.write_text('{"prompt": "A"}\n{"query": "B"}\n{"instruction": "C"}\n')
     assert measured_queries([str(path)]) == ["A", "B", "C"]
     path.write_text('{"prompt": "A"}\n{"text": "B"}\n')
-    with pytest.raises(InputError, match=r"eval.jsonl:2: field 'query': missing"):
+    with pytest.raises(
+        InputError, match=r"eval.jsonl:2: no prompt and no response apart \(layout trl_lm\)"
+    ):
         measured_queries([str(path)])

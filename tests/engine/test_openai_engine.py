@@ -531,7 +531,7 @@ async def test_an_answer_that_is_no_completion_is_asked_for_three_times_and_says
 async def test_trouble_of_the_server_lasts_until_the_deadline(endpoint: Endpoint) -> None:
     endpoint.script((500, "broken", {}))
     async with start_engine(config(endpoint, serve={"deadline_s": 4})) as engine:
-        with pytest.raises(EngineUnavailable, match="no answer within 4 s; .*500: broken"):
+        with pytest.raises(EngineUnavailable, match=r"no answer within 4 s; .*500: broken"):
             await ask(engine)
     assert len(endpoint.requests) > 3
 

@@ -274,8 +274,8 @@ def test_another_judge_is_refused_before_it_judges(
 
 
 PAIR = {"prompt": "q", "chosen": "a", "rejected": "bb", "subset": "s", "id": 1}
-EVALUATED = {
-    "pairs": ({"input": "q", "output_1": "a", "output_2": "b", "label": 1}, ["--format", "llmbar"]),
+EVALUATED: dict[str, tuple[dict[str, object], list[str]]] = {
+    "pairs": ({"input": "q", "output_1": "a", "output_2": "b", "label": 1}, []),
     "eval-p": (
         {"prompt": "q", "response 1": "a", "response 2": "b", "label": 0, "scenario": "chitchat"},
         [],

@@ -28,12 +28,12 @@ from autoj_reward.types import Outcome, Usage
         pytest.param({("x", 1): 2}, '{"x,1":2}', id="key_that_is_no_text"),
         pytest.param(
             {"a": Usage(1, 0, 2, math.nan)},
-            '{"a":{"tokens_in":1,"tokens_cached":0,"tokens_out":2,"latency_s":null,"queued_s":0.0}}',
+            '{"a":{"tokens_in":1,"tokens_cached":0,"tokens_out":2,"latency_s":null,"queued_s":0.0,"usd":0.0}}',
             id="record_within",
         ),
         pytest.param(
             Usage(1),
-            '{"tokens_in":1,"tokens_cached":0,"tokens_out":0,"latency_s":0.0,"queued_s":0.0}',
+            '{"tokens_in":1,"tokens_cached":0,"tokens_out":0,"latency_s":0.0,"queued_s":0.0,"usd":0.0}',
             id="record",
         ),
     ],
@@ -61,7 +61,7 @@ COMMANDS = {
     "journal": "journal export IN --output OUT",
     "config": "score --input in.jsonl --config IN --output OUT",
     "eval-p": "evaluate eval-p --data IN --json OUT",
-    "pairs": "evaluate pairs --format llmbar --data IN --json OUT",
+    "pairs": "evaluate pairs --data IN --json OUT",
     "eval-r": "evaluate eval-r --data IN --json OUT",
     "best-of-four": "evaluate best-of-four --data IN --json OUT",
     "kappa": "evaluate kappa --results in.jsonl IN --json OUT",
@@ -129,7 +129,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "collect": {
         "protocol": "single",
         "teacher": {"kind": "fake"},
-        "sources": [{"form": "own", "path": "INPUT"}],
+        "sources": [{"path": "INPUT"}],
     },
 }
 

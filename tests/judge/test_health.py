@@ -103,7 +103,7 @@ def test_a_trainers_log_shows_alarms(caplog: pytest.LogCaptureFixture) -> None:
     config = RewardConfig(judge=judge, view="rating", failures=FailureConfig(budget=1))
     with caplog.at_level(logging.WARNING, "autoj_reward"), RewardModel(config) as model:
         for _ in range(2):
-            model.rewards_now([Candidate("q", "x" * (n % 9)) for n in range(45)])
+            model.rewards_now([Candidate("q", "x" * (1 + n % 9)) for n in range(45)])
         calm = health_figures(model.health)
         for _ in range(2):
             model.rewards_now([Candidate("q", "lost")] * 10)

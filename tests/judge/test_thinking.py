@@ -15,18 +15,19 @@ from autoj_reward.engine.base import Generation, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.render import flags
-from autoj_reward.formats.schema import FORMATS, JudgeFormat, Thinking, load_format
+from autoj_reward.formats.schema import FORMATS, JudgeFormat, load_format
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
-from autoj_reward.judge.thinking import read_past
+from autoj_reward.judge.thinking import split_answer
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.fingerprint import fingerprint
 from autoj_reward.models.spec import judge_spec
+from autoj_reward.thinking import KNOWN_MARKS, Marks
 from autoj_reward.types import JudgeInput, Judgement
 from tests.growth import require_linear
 from tests.judge.test_reward import ITEM, PAIR, Hand
 
-MARKS = Thinking(open="<think>", close="</think>")
+MARKS = Marks("<think>", "</think>")
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +155,7 @@ NEVER = "the thinking block is never closed: no </think> before the judge's end"
     [
         pytest.param([("<think>Rating: [[9]]", True)], "", "unparsable", id="ended inside"),
         pytest.param([("Rating: [[9]]", True)], "<think>\n", "unparsable", id="prompt opened it"),
-        pytest.param([("Rating: [[9]]", True)], None, "unparsable", id="endpoint, no mark"),
+        pytest.param([("Rating: [[9]]", False)], None, "truncated", id="endpoint, no mark"),
         pytest.param([("<think>Rating: [[9]]", False)], None, "truncated", id="endpoint, cut off"),
         pytest.param([("", False)], None, "truncated", id="endpoint, nothing but thoughts"),
         pytest.param(
@@ -320,13 +321,72 @@ async def test_two_responses(thinking_format: JudgeFormat) -> None:
     assert (judgement.verdict, judgement.thinking) == ("second", "So, the final decision is Tie")
 
 
-def test_reading_past_takes_time_linear_in_the_text() -> None:
-    for piece in ("<think>", "</think>", "<think>\n", "\n ", "</think", " <think> x </think>\n"):
-        require_linear(
-            lambda text: read_past(Generation(text), MARKS, inside=True),
-            lambda size, piece=piece: piece * (size // len(piece)),  # type: ignore[misc]
-            2**17,
-        )
+def test_splitting_takes_time_linear_in_the_text() -> None:
+    pieces = "<think>", "</think>", "<think>\n", "\n ", "</think", " <think> x </think>\n", "< "
+    for piece in (*pieces, "[ THINK", "<|channel|>analysis", "\u200b", "<|x|>"):
+        for tail in (None, "<think>"):
+            require_linear(
+                lambda text, tail=tail: split_answer(Generation(text), tail, MARKS),  # type: ignore[misc]
+                lambda size, piece=piece: piece * (size // len(piece)),  # type: ignore[misc]
+                2**17,
+            )
+
+
+SPELLED = [
+    *(marks for marks in KNOWN_MARKS),
+    Marks("<Think >", "< /THINK>"),
+    Marks("\ufeff<think>", "</think>"),
+    Marks("\u200b [think]", "[/think]"),
+]
+
+
+@pytest.mark.parametrize("marks", SPELLED, ids=lambda marks: marks.open)
+@pytest.mark.parametrize("opener", ["judge", "template", "unknown"])
+@pytest.mark.parametrize("name", ["general", "rm-r1-reasoning"])
+async def test_every_format_reads_past_every_known_block(
+    marks: Marks, opener: str, name: str
+) -> None:
+    fmt = load_format(name)
+    item = ITEM if name == "general" else PAIR
+    thought, said = {
+        "general": ("So Rating: [[3]]", "Good.\nRating: [[8]]"),
+        "rm-r1-reasoning": ("So <answer>[[A]]</answer>", "<answer>[[B]]</answer>"),
+    }[name]
+    opening = marks.open if opener == "judge" else ""
+    tail = {"judge": "", "template": f"<|assistant|>\n{marks.open}\n", "unknown": None}[opener]
+    text = f"{opening}\n{thought}\n{marks.close}\n\n{said}"
+    judgement = await build_judge(Script((text, True), tail=tail), fmt).judge(item)
+    assert (judgement.outcome, judgement.thinking) == ("ok", thought)
+    assert judgement.critique == said and not judgement.forced
+    unclosed = f"{opening}\n{thought}"
+    if opener != "unknown":
+        judgement = await build_judge(Script((unclosed, True), tail=tail), fmt).judge(item)
+        assert (judgement.outcome, judgement.readings) == ("unparsable", ())
+
+
+async def test_a_format_with_a_block_reads_an_endpoint_that_does_not_think(
+    thinking_format: JudgeFormat,
+) -> None:
+    judgement, _ = await judge_item(thinking_format, ("Good.\nRating: [[7]]", True), tail=None)
+    assert (judgement.view("rating"), judgement.thinking) == (7.0, "")
+
+
+async def test_thinking_that_an_endpoint_gives_apart_may_be_cut_off() -> None:
+    class CutOff(Script):
+        async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
+            return [Generation("", finished=False, reasoning="So Rating: [[9]]")]
+
+    engine = CutOff(tail=None, probs={"9": 1.0})
+    judgement = await build_judge(engine, load_format("general")).judge(ITEM)
+    assert (judgement.outcome, judgement.thinking) == ("truncated", "So Rating: [[9]]")
+    assert engine.contexts == []
+
+
+async def test_a_direct_rating_stands_after_a_block_that_the_template_opens() -> None:
+    engine = Script(tail="<|assistant|>\n<think>\n", before={"6": 1.0})
+    judgement = await build_judge(engine, load_format("autoj-en"), critique=False).judge(ITEM)
+    assert judgement.view("rating") == 6.0
+    assert set(engine.contexts) == {"<|assistant|>\n<think>\n\n</think>\n\nRating: [["}
 
 
 async def test_the_scripted_judge_thinks(thinking_format: JudgeFormat) -> None:

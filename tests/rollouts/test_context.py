@@ -137,12 +137,14 @@ def test_best_of_n_of_conversations(tmp_path: Path, capsys: pytest.CaptureFixtur
         {"prompt": TALK},
         {"query": SHOWN},
         {"messages": TALK[::2], "responses": ["4"]},
+        {"messages": [TALK[0], {"role": "boss", "content": "Now!"}], "responses": ["4"]},
     ]
     policy = {"kind": "fake", "model": "policy", "n": 2, "system": "Be brief."}
     job = Job(tmp_path / "job", rows, {"ratings": {"4": 9, "five": 3}}, policy=policy)
     assert job.run("--set", "tie_break=[first]") == 0
-    assert "in.jsonl:4: field 'messages[1].role': out of order" in capsys.readouterr().out
-    first, second, third = job.selections()
+    assert "in.jsonl:5: field 'messages[1].role': unknown role 'boss'" in capsys.readouterr().out
+    first, second, third, two_of_the_user = job.selections()
+    assert two_of_the_user["messages"] == TALK[::2]
     assert (first["response"], first["query"], first["messages"]) == ("4", SHOWN, TALK)
     assert second["messages"] == TALK and "messages" not in third and third["query"] == SHOWN
     assert "User: Hi" in (job.output / "report.html").read_text()
@@ -152,7 +154,8 @@ def test_best_of_n_of_conversations(tmp_path: Path, capsys: pytest.CaptureFixtur
     journal = Journal(job.output / "journal.sqlite")
     inputs = [r["input"] for r in journal.export()]
     journal.close()
-    assert all(item["messages"] == TALK for item in inputs if "query" not in item)
+    asked = [item["messages"] for item in inputs if "query" not in item]
+    assert all(messages in (TALK, TALK[::2]) for messages in asked)
     assert {"query" in item for item in inputs} == {True, False}
 
 

@@ -586,13 +586,16 @@ def test_a_worker_needs_no_config_to_choose_as_the_job_does(
     asked = len(list_judged_texts(alone.log))
 
     config = BestOfNConfig.model_validate(yaml.safe_load(alone.config.read_text()))
-    job = build_job(config.model_copy(update={"output": tmp_path / "of worker"})).absolute()
+    monkeypatch.chdir(tmp_path)
+    here = {"input": "in.jsonl", "output": Path("of worker")}
+    job = build_job(config.model_copy(update=here)).absolute()
     # Pickled, as Ray Data sends it, and in another working directory.
     copied_job = pickle.loads(pickle.dumps(job))
-    monkeypatch.chdir("/")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     shard = Shard(0, 0, len(rows), "key")
     asyncio.run(judge_shard(copied_job, shard, {}, None))
-    folder = shard.part(job.output)
+    folder = shard.part(tmp_path / "of worker")
     assert (folder / "selections.jsonl").read_bytes() == (
         alone.output / "selections.jsonl"
     ).read_bytes()

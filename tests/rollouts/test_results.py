@@ -162,6 +162,7 @@ def test_summary_by_hand() -> None:
         "input_rejected": 0,
         "unavailable": 1,
         "abandoned": 0,
+        "no_answer": 0,
     }
     assert s.reasons == {"no slot": 2, "unavailable": 1}
     assert s.ok_share == pytest.approx(6 / 9)

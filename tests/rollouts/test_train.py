@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,14 +15,16 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM
 
-from autoj_reward.config import BestOfNConfig, JudgeConfig, PolicyConfig
+from autoj_reward.config import BestOfNConfig, JudgeConfig, PolicyConfig, RewardConfig
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.io.claims import CLAIM
 from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.replicas.replica import policy_name
 from autoj_reward.trainer.reward import RewardModel
+from autoj_reward.types import Candidate
 from rollouts.best_of_n import job as best_of_n
 from rollouts.train import main as training
+from rollouts.train.learner import mark_opened_thinking
 from rollouts.train.ppo import prompt_order
 from rollouts.train.rejection_sampling import TrainingRows, chosen_rows
 
@@ -275,6 +278,31 @@ def test_a_typo_under_trainer_is_found_before_anything_starts(
     assert not output.exists()
     with pytest.raises(StartedError):
         training.main(algorithm, str(config_file), (*sets, f"{right_key}=2"))
+
+
+def test_thinking_that_the_policys_template_opens_is_known_to_each_judge(smollm2: Any) -> None:
+    judge = {"kind": "fake", "script": {"ratings": {"good": 9}}}
+    own = judge | {"thinking_marks": {"<a>": "</a>"}}
+    parts = {"own": {"judge": own}, "rule": {"function": "math:sqrt"}}
+    config = RewardConfig.model_validate(
+        {"judge": judge, "view": "rating", "parts": parts, "audit": {"judge": judge}}
+    )
+    assert mark_opened_thinking(config, smollm2) == config
+    template = smollm2.chat_template
+    opening = SimpleNamespace(
+        apply_chat_template=lambda *args, **more: smollm2.apply_chat_template(
+            *args, chat_template=f"{template}<think>\n", **more
+        )
+    )
+    marked = mark_opened_thinking(config, opening)
+    assert marked.parts == config.parts and marked.audit and config.audit
+    assert marked.audit.judge == marked.judge != config.judge
+    alone = marked.model_copy(update={"parts": {}, "audit": None})
+    with RewardModel(alone) as model:
+        answers = "So.</think>good", "<think>So.</think>good", "So."
+        rewards = model.rewards_now([Candidate("Why?", answer) for answer in answers])
+    assert [reward.value for reward in rewards] == [9.0, 9.0, 1.0]
+    assert rewards[-1].judgement.outcome == "no_answer"
 
 
 def test_a_typo_under_sft_trainer_is_found_before_anything_starts(

@@ -762,20 +762,20 @@ def test_metrics_by_hand() -> None:
         assert call("POST", "/nowhere-1").status_code == 404
         page = call("GET", "/metrics")
     assert page.status_code == 200 and page.headers["content-type"].startswith("text/plain")
-    assert metric(app, "autoj_judgements_total", kind="single", outcome="ok") == 5
+    assert metric(app, "autoj_judgements_total", kind="single", outcome="ok") == 4
     assert metric(app, "autoj_judgements_total", kind="single", outcome="truncated") == 1
     assert metric(app, "autoj_judgements_total", kind="pairwise", outcome="ok") == 2
     # A series that began with its first event would hide that event from rate().
     assert metric(app, "autoj_judgements_total", kind="pairwise", outcome="truncated") == 0
-    assert metric(app, "autoj_flagged_total", flag="empty_response") == 2
-    # good = fair; "..." rates 4 and "" rates 1: five rated, ten pairs, one tie
-    assert metric(app, "autoj_rated_pairs_total") == 10
+    assert metric(app, "autoj_flagged_total", flag="empty_response") == 1
+    # good = fair; "..." rates 4 and no judge is asked about "": four rated, six pairs, one tie
+    assert metric(app, "autoj_rated_pairs_total") == 6
     assert metric(app, "autoj_tied_pairs_total") == 1
     assert metric(app, "autoj_comparisons_total", verdict="first") == 1
     assert metric(app, "autoj_tokens_total", direction="in") > 0
     assert metric(app, "autoj_requests_total", route="/v1/score", status="200") == 1
     assert metric(app, "autoj_requests_total", route="other", status="404") == 1
-    assert metric(app, "autoj_judge_health", figure="failure_rate") == pytest.approx(1 / 8)
+    assert metric(app, "autoj_judge_health", figure="failure_rate") == pytest.approx(1 / 7)
     assert metric(app, "autoj_judge_alarm", figure="failure_rate") == 0
     assert metric(app, "process_resident_memory_bytes") > 0
 
@@ -789,12 +789,12 @@ def test_the_wait_for_the_engine_has_a_metric_of_its_own() -> None:
 
     app = make_service(Queueing())
     with call_app(app) as call:
-        body = {"candidates": [{"query": "q", "response": "x" * n} for n in range(4)]}
+        body = {"candidates": [{"query": "q", "response": "x" * n} for n in range(1, 5)]}
         assert call("POST", "/v1/score", json=body).status_code == 200
     assert metric(app, "autoj_judgement_seconds_count") == 4
     assert metric(app, "autoj_judgement_seconds_sum") == 4 * 0.5
     assert metric(app, "autoj_judgement_queue_seconds_count") == 4
-    assert metric(app, "autoj_judgement_queue_seconds_sum") == 0 + 1 + 2 + 3
+    assert metric(app, "autoj_judgement_queue_seconds_sum") == 1 + 2 + 3 + 4
 
 
 def test_alarms_rise_in_metrics_and_logs(caplog: pytest.LogCaptureFixture) -> None:

@@ -89,6 +89,12 @@ def test_online_dpo_compares_and_rates_with_them(make: Make) -> None:
         reward.judge(**batch, ties_left_out=True)
 
 
+def read_reason(model: RewardModel) -> str:
+    """Return why the last response has no reward."""
+    [*_, (_, reward)] = model.recent()
+    return reward.judgement.reason
+
+
 def test_verl_reads_ground_truth_and_extra_info(make: Make) -> None:
     model = make()
     extra_info = {"query": "2+2?", "rubric": "exact", "index": 3, "ground_truth": "4"}

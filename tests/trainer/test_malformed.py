@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from autoj_reward.trainer.rows import row_rewards
 from autoj_reward.trainer.slime import custom_rm
 from autoj_reward.trainer.trl import GRPOReward, OnlineDPOReward
 from autoj_reward.types import Outcome
+from tests.reference_format import write_reference_format
 
 FALLBACK = 4.5
 CALL = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -159,6 +161,18 @@ def test_online_dpo(model: RewardModel, malformed: Any) -> None:
     decided = OnlineDPOReward(model).judge(**batch)
     assert None not in (decided[0], decided[3])
     assert [decided[n] for n in (1, 2, 4, 5)] == [None] * 4
+
+
+def test_a_broken_context_costs_its_own_row(make_model: Any, tmp_path: Path) -> None:
+    marks = write_reference_format(tmp_path / "marks")
+    more = {"columns": {"reference": "answers.best"}}
+    model = make_model(budget=1.0, fallback=FALLBACK, fmt=str(marks), more=more)
+    batch = make_batch(assistant(content="good"))
+    batch["prompts"][0] = batch["prompts"][1]
+    answers = [{"best": "4"}, {"best": ["4"]}, {"best": "4"}, {"best": 4}]
+    rewards = asyncio.run(GRPOReward(model).judge(**batch, answers=answers))
+    assert [reward is None for reward in rewards] == [False, True, False, False]
+    assert list_rejected(model) == [False, True, False, False]
 
 
 def test_rows_of_slime_and_areal(model: RewardModel, malformed: Any) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from autoj_reward.errors import BudgetExceeded, InputError
+from autoj_reward.errors import BudgetExceeded
 from autoj_reward.service.trainers import add_routes
 from autoj_reward.trainer import openrlhf as ours
+from autoj_reward.types import Outcome
 from tests.trainer.conftest import BY_ITEMS, ITEMS
 
 pytestmark = [
@@ -150,8 +151,12 @@ async def test_a_label_is_a_rubric_or_a_reference(case: str, make_model: Any) ->
 
 async def test_malformed_items_in_a_label_are_named(make_model: Any) -> None:
     label = json.dumps([{"criterion": "a", "points": "x"}])
-    with pytest.raises(InputError, match=r"rubric\[0\]\.points: a number, not 'x'"):
-        await ours.get_reward(make_model(**BY_ITEMS), [PROMPT + "good"], [PROMPT], [label])
+    good = json.dumps([{"criterion": "a"}])
+    model = make_model(**BY_ITEMS, budget=1.0, fallback="neutral")
+    await ours.get_reward(model, [PROMPT + "good"] * 2, [PROMPT] * 2, [label, good])
+    [broken, whole] = [reward.judgement for _, reward in model.recent()]
+    assert broken.outcome is Outcome.INPUT_REJECTED and whole.ok
+    assert "rubric[0].points: a number, not 'x'" in broken.reason
 
 
 @pytest.mark.parametrize("way", WAYS)

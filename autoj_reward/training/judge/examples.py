@@ -108,12 +108,13 @@ def read_labelled(
     rated: list[Rated] = []
     compared: list[Compared] = []
     bad: dict[tuple[str, int], BadRow] = {}
+    how = (config.data.columns, config.data.layout)
     for name in config.data.rated:
-        responses = read_rated(data_path(config.data, name), builder.format)
+        responses = read_rated(data_path(config.data, name), builder.format, *how)
         rated += responses.rows
         bad |= {(row.file, row.line): row for row in responses.bad}
     for name in config.data.compared:
-        pairs = read_compared(data_path(config.data, name), builder.format)
+        pairs = read_compared(data_path(config.data, name), builder.format, *how)
         compared += pairs.rows
         bad |= {(row.file, row.line): row for row in pairs.bad}
     return rated, compared, bad

@@ -143,7 +143,10 @@ def read_chosen_pairs(config: TrainScalarConfig, tokenizer: Any) -> ChosenPairs:
     margins = 0
     compared: list[Compared] = []
     for name in config.data.compared:
-        rows = read_compared(data_path(config.data, name), fmt, margins=config.margin)
+        path = data_path(config.data, name)
+        rows = read_compared(
+            path, fmt, config.data.columns, config.data.layout, margins=config.margin
+        )
         bad += rows.bad
         compared += rows.rows
     split_rows = [(is_held_out(row.query, config.data.held_out), row) for row in compared]
