@@ -106,6 +106,8 @@ KEYS: dict[str, Key] = {
     "max_text_chars": Key(1000),
     "over_long": Key("reject"),
     "shows": Key("assistant"),
+    "shows_thinking": Key(True),
+    "thinking_marks": Key({"[[THINK]]": "[[/THINK]]"}),
     "trace": Key(True),
     "serve.replicas": Key(3, "vllm"),
     "serve.max_replicas": Key(5, "vllm", {"serve": {"replicas": 2}}),

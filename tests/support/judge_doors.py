@@ -74,7 +74,9 @@ LENGTHS = (9, 240, 1600)
 """Words of the responses. With the lengths of `SHORT` only the last one is too long."""
 LONG_QUERY = (WORD * 1400).strip()
 """With the lengths of `SHORT` it leaves a policy just enough room for its answer, in words."""
-RESPONSES: list[Any] = [*((WORD * words).strip() for words in LENGTHS), TURNS]
+THOUGHT = "<think>Hm, seven?</think>Seven."
+MARKED = "[[THINK]]Or six?[[/THINK]]Six."
+RESPONSES: list[Any] = [THOUGHT, MARKED, *((WORD * words).strip() for words in LENGTHS), TURNS]
 WORDLESS = "often without a verdict"
 """Model whose answers seldom have a verdict."""
 MARKED_ONCE = "starts slowly"
@@ -474,7 +476,7 @@ def run_on_rows(command: Any, folder: Path, asked: Asked, rows: list[Any]) -> An
     write_run(folder, {"judge": asked.judge})
     files = str(folder / "rows.jsonl"), str(folder / "out.jsonl"), str(folder / "run.yaml")
     with silence():
-        command.run(*files, [], False)
+        command.run(*files, sets=[], strict=False, layout=None)
     return [read_answers(folder / "out.jsonl"), read_cost(folder / "out.jsonl.summary.json")]
 
 
