@@ -175,8 +175,8 @@ async def test_calls_hold_one_query_each(
     chunk: int, limit: int, sizes: dict[str, list[int]]
 ) -> None:
     stub = Stub()
-    candidates = [Candidate("a", "x" * n) for n in range(3)] + [Candidate("b", "y")]
-    candidates += [Candidate("a", "x" * n) for n in (3, 4)] + [Candidate("b", "z")]
+    candidates = [Candidate("a", "x" * n) for n in (1, 2, 3)] + [Candidate("b", "y")]
+    candidates += [Candidate("a", "x" * n) for n in (4, 5)] + [Candidate("b", "z")]
     await JudgeClient(stub, limits=ClientLimits(chunk=chunk, max_in_flight=limit)).rate(candidates)
     call_sizes: dict[str, list[int]] = {}
     for call in stub.calls:
@@ -189,7 +189,7 @@ async def test_calls_hold_one_query_each(
 async def test_never_more_in_flight_than_allowed(limit: int) -> None:
     stub = Stub()
     client = JudgeClient(stub, limits=ClientLimits(max_in_flight=limit, chunk=2))
-    batches = [[Candidate(f"q{n}", "x" * k) for k in range(4)] for n in range(4)]
+    batches = [[Candidate(f"q{n}", "x" * k) for k in range(1, 5)] for n in range(4)]
     await asyncio.gather(*(client.rate(batch) for batch in batches))
     assert 0 < stub.most_inside <= limit
     assert len(stub.asked_items) == 16
@@ -202,19 +202,20 @@ async def test_an_answer_makes_room_before_the_rest_of_its_call() -> None:
 
         async def stream(self, items: Sequence[JudgeInput]) -> AsyncIterator[tuple[int, Judgement]]:
             async for index, judgement in super().stream(items):
-                if items[index] == JudgeInput("single", "a", ("",)):
+                if items[index] == JudgeInput("single", "a", ("x",)):
                     await last.wait()
                 yield index, judgement
 
     last = asyncio.Event()
     stub = Slow()
     client = JudgeClient(stub, limits=ClientLimits(max_in_flight=4, chunk=4))
-    slow = asyncio.create_task(client.rate([Candidate("a", "x" * n) for n in range(4)]))
+    slow = asyncio.create_task(client.rate([Candidate("a", "x" * n) for n in (1, 2, 3, 4)]))
     await settle()
-    assert read_ratings(await client.rate([Candidate("b", "x" * n) for n in range(3)])) == [0, 1, 2]
+    others = await client.rate([Candidate("b", "x" * n) for n in (1, 2, 3)])
+    assert read_ratings(others) == [1, 2, 3]
     assert not slow.done()
     last.set()
-    assert read_ratings(await slow) == [0, 1, 2, 3]
+    assert read_ratings(await slow) == [1, 2, 3, 4]
     assert is_idle(client, 4)
 
 
@@ -284,13 +285,13 @@ async def test_an_unexpected_error_propagates_and_leaves_nothing_behind(limit: i
         fault=lambda item: ValueError("a bug") if broken and item.prompt.text == "q1" else None
     )
     client = JudgeClient(stub, limits=ClientLimits(max_in_flight=limit, chunk=2))
-    candidates = [Candidate(f"q{n}", "x" * k) for n in range(4) for k in range(3)]
+    candidates = [Candidate(f"q{n}", "x" * k) for n in range(4) for k in (1, 2, 3)]
     with pytest.raises(ValueError, match="a bug"):
         await client.rate(candidates)
     assert is_idle(client, limit)
     assert stub.inside == 0
     broken = False
-    assert read_ratings(await client.rate(candidates)) == [0, 1, 2] * 4
+    assert read_ratings(await client.rate(candidates)) == [1, 2, 3] * 4
 
 
 async def test_an_error_of_the_caller_stops_the_stream() -> None:
@@ -460,7 +461,7 @@ async def test_a_cancelled_wait_for_slots_lets_the_next_one_in() -> None:
     client = JudgeClient(stub, limits=ClientLimits(max_in_flight=3, chunk=3))
     holding = asyncio.create_task(client.rate([Candidate("a", "x"), Candidate("a", "xx")]))
     await settle()
-    waiting = asyncio.create_task(client.rate([Candidate("b", "x" * n) for n in range(3)]))
+    waiting = asyncio.create_task(client.rate([Candidate("b", "x" * n) for n in (1, 2, 3)]))
     await settle()
     small = asyncio.create_task(client.rate([Candidate("c", "xxx")]))
     await settle()
@@ -559,7 +560,7 @@ async def test_a_judge_that_always_takes_the_first_is_inconsistent() -> None:
 @settings(max_examples=60)
 @given(st.data())
 def test_any_interleaving_of_failures_gives_one_answer_each(data: st.DataObject) -> None:
-    texts = st.tuples(st.sampled_from("qp"), st.integers(0, 5))
+    texts = st.tuples(st.sampled_from("qp"), st.integers(1, 6))
     batches = data.draw(st.lists(st.lists(texts, max_size=8), min_size=1, max_size=4))
     faults = data.draw(st.lists(st.booleans(), max_size=5))
     limit = data.draw(st.integers(1, 7))
