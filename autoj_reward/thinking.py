@@ -52,6 +52,11 @@ NOTHING = re.compile(rf"(?:[{INVISIBLE}]|<\|\w+\|>|</?s>)*+")
 """Text that shows nothing: blanks, invisible characters and control tokens."""
 
 
+_STOP_TOKEN = re.compile(r"(?:<[|｜][\w▁]{1,30}[|｜]>|</s>|<eos>|<end_of_turn>|<turn\|>)\Z")
+"""A stop token at the end of a text."""
+_LONGEST_STOP_TOKEN = 34
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """A leading block of thinking in a text."""
@@ -66,6 +71,21 @@ class Block:
 def is_blank(text: str) -> bool:
     """Return whether a text shows nothing."""
     return NOTHING.fullmatch(text) is not None
+
+
+def without_stop_tokens(text: str) -> str:
+    """Return a text without the stop tokens at its end, as a server leaves them that decodes them.
+
+    A text without any is returned as it is.
+    """
+    kept = end = len(text)
+    while True:
+        while end and text[end - 1].isspace():
+            end -= 1
+        token = _STOP_TOKEN.search(text, max(0, end - _LONGEST_STOP_TOKEN), end)
+        if token is None:
+            return text[:kept]
+        kept = end = token.start()
 
 
 def find_block(

@@ -27,7 +27,7 @@ from autoj_reward.formats.read import (
     read_slot,
 )
 from autoj_reward.formats.scale import Scale, require_few
-from autoj_reward.formats.slots import ChoiceSlot, RatingSlot, ScoresSlot, Slot
+from autoj_reward.formats.slots import ChoiceSlot, RatingSlot, ScoresSlot, Slot, narrow
 from autoj_reward.rubric_items import YES_NO, Choices
 from autoj_reward.types import (
     CHECKLIST,
@@ -514,6 +514,7 @@ def find_quoted(
     Such a verdict may be a copy of what another policy wrote to lower this one. places: as
     `read_slots` returns them. own_texts: as `JudgeProtocol.own_texts` returns them.
     """
+    text = narrow(text)
     quoted: dict[str, set[str]] = {}
     for slot in slots:
         place = places[slot.name]

@@ -13,8 +13,14 @@ from typing import NamedTuple
 
 from autoj_reward.formats.fold import fold
 from autoj_reward.formats.planted import Wanted, find_planted_after
-from autoj_reward.formats.remarks import SENTENCE_END, is_reason, is_taken_back, leaves_verdict
-from autoj_reward.formats.slots import Label, Slot, find_openings
+from autoj_reward.formats.remarks import (
+    SENTENCE_END,
+    find_other_ratings,
+    is_reason,
+    is_taken_back,
+    leaves_verdict,
+)
+from autoj_reward.formats.slots import Label, Slot, find_openings, narrow
 from autoj_reward.types import Verdict
 
 QUOTED = "the verdict as written stands in what the policy wrote"
@@ -22,12 +28,15 @@ QUOTED = "the verdict as written stands in what the policy wrote"
 NOT_LAST = "more text follows the verdict"
 TAKEN_BACK = "the judge takes its verdict back"
 SEVERAL = "the judge's text holds another verdict before the last"
+RATED_AGAIN = "another rating follows the verdict"
 
 _END = re.compile(SENTENCE_END)
 _LINE_END = re.compile(r"""(?:[^\S\n]|[*_`"'”’)）\]\\.,:;!。！：])*(?=\n|\Z)""")
 _WORD = re.compile(r"[^\W_]")
 _NOTHING = re.compile(r"[\W_]*")
 _NOTHING_MORE = re.compile(r"[\W_]*\Z")
+_ALTERNATIVE = re.compile(r"[ *_`]*(?:or|and|to|[/~–—-]|或|至|到|和)[ *_`]*")
+"""Pattern of the text between two verdicts of which neither is the last word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +107,17 @@ def read_slot(
     instruction ("Response 1 / Response 2 / Tie") and an unclosed slot. The nearest valid verdict is
     never taken instead.
     """
-    openings = list(slot.open_re.finditer(text))
+    text = narrow(text)
+    openings = _drop_plainer(list(slot.open_re.finditer(text)), slot)
     if slot.remarks:
         openings = _drop_reasons(text, openings)
     opening = openings[-1] if openings else None
     search = search or PlantSearch((slot,))
     planted_names = search.find_quotable(policy_texts, slot, opening)
-    planted = bool(planted_names or search.find_planted(policy_texts, slot))
+    all_planted_names = search.find_planted(policy_texts, slot)
+    planted = bool(planted_names or all_planted_names)
+    if opening and slot.is_plainer(opening.group()):
+        planted_names |= all_planted_names
     if opening is None:
         return ParseFailure(slot.unopened, len(text), planted)
     verdict = _read_verdict(text, opening, slot)
@@ -118,10 +131,36 @@ def read_slot(
         contradicting_names = slot.against(verdict.label.name, earlier_names, planted_names)
         if contradicting_names:
             contradicting_names -= search.find_quotable(given_texts, slot, opening)
+        if len(openings) > 1 and _leaves_open(text, openings[-2:], slot, verdict.label.name):
+            contradicting_names.add(verdict.label.name)
         if doubt := _find_doubt(text, verdict, slot, contradicting_names, planted_names, written):
             return ParseFailure(doubt, len(text), planted)
     label, start = verdict.label, opening.start()
     return WrittenVerdict(label.name, label.value, start, label.start, label.end, planted)
+
+
+def _leaves_open(text: str, openings: list[re.Match[str]], slot: Slot, name: str) -> bool:
+    """Return whether the verdict `name`, at the second opening, is one of two: "[[7]] or [[8]]".
+
+    A plainer opening takes no verdict back that has the format's own form.
+    """
+    earlier = _read_verdict(text, openings[0], slot)
+    if isinstance(earlier, ParseFailure) or earlier.label.name == name:
+        return False
+    if slot.is_plainer(openings[1].group()) and not slot.is_plainer(openings[0].group()):
+        return True
+    return _ALTERNATIVE.fullmatch(text, earlier.end, openings[1].start()) is not None
+
+
+def _drop_plainer(openings: list[re.Match[str]], slot: Slot) -> list[re.Match[str]]:
+    """Return the openings without the plainer ones that stand before one in the format's own form.
+
+    Such a judge rates in passing: "Clarity rating: 5. Rating: [[7]]".
+    """
+    own_starts = [o.start() for o in openings if not slot.is_plainer(o.group())]
+    if not own_starts:
+        return openings
+    return [o for o in openings if o.start() >= own_starts[-1] or not slot.is_plainer(o.group())]
 
 
 def _drop_reasons(text: str, openings: list[re.Match[str]]) -> list[re.Match[str]]:
@@ -144,7 +183,7 @@ def _read_verdict(text: str, opening: re.Match[str], slot: Slot) -> _ClosedLabel
     for label in slot.labels_at(text, opening.end()):
         if isinstance(label, str):
             return ParseFailure(label, opening.start())
-        end = label.until if label.alone else _find_close(text, label, slot)
+        end = label.until if label.alone else _find_close(text, label, slot, opening.group())
         if end is not None:
             return _ClosedLabel(label, end)
         reason = f"{slot.name} slot not closed"
@@ -152,25 +191,25 @@ def _read_verdict(text: str, opening: re.Match[str], slot: Slot) -> _ClosedLabel
     return ParseFailure(f"{reason}: {excerpt!r}", opening.start())
 
 
-def _find_close(text: str, label: Label, slot: Slot) -> int | None:
+def _find_close(text: str, label: Label, slot: Slot, opening: str) -> int | None:
     """Return the offset at which a label is closed. None if text goes on.
 
-    The slot's own closing text closes a label. If the slot has none, the end of the line does where
-    the verdict comes first. Elsewhere it is the end of a sentence, a line or the text, or the
-    beginning of a remark where remarks may follow.
+    The slot's own closing text closes a label. If the opening needs none, the end of the line does
+    where the verdict comes first. Elsewhere it is the end of a sentence, a line or the text, or
+    the beginning of a remark where remarks may follow.
     """
     label_end = label.until
-    if slot.comes_first and not slot.close:
+    needs_close = slot.needs_close(opening)
+    if slot.comes_first and not needs_close:
         close = _LINE_END.match(text, label_end)
         return close.end() if close else None
-    close = slot.close_re.match(text, label_end)
-    if close is None:
-        return None
-    if slot.close:
-        return close.end()
+    if needs_close:
+        close = slot.close_re.match(text, label_end)
+        return close.end() if close else None
     if slot.remarks:
         return label_end if leaves_verdict(text, label_end, slot, label.name) else None
-    if _END.match(text, close.end()):
+    close = _END.match(text, label_end)
+    if close:
         return close.end()
     line = _LINE_END.match(text, label_end)  # the next line may begin with mark-up
     return line.end() if line else None
@@ -197,6 +236,10 @@ def _find_doubt(
     may_go_on = slot.remarks and leaves_verdict(text, end, slot, verdict.label.name)
     if not (may_go_on or _NOTHING_MORE.match(text, end)):
         return NOT_LAST
+    if may_go_on and verdict.label.value is not None:
+        others = find_other_ratings(text, end, verdict.label.value, slot.high)
+        if any(not _is_within(other, written) for other in others):
+            return RATED_AGAIN
     return SEVERAL if contradicting_names else ""
 
 
@@ -215,6 +258,7 @@ class WrittenSlot(NamedTuple):
 def list_written(slots: Sequence[Slot], text: str) -> list[WrittenSlot]:
     """Return the slots in a judge's text in their order."""
     written = []
+    text = narrow(text)
     for slot, opening in find_openings(slots, text):
         verdict = _read_verdict(text, opening, slot)
         if isinstance(verdict, _ClosedLabel):
@@ -224,6 +268,11 @@ def list_written(slots: Sequence[Slot], text: str) -> list[WrittenSlot]:
             end = len(text) if line_end < 0 else line_end
         written.append(WrittenSlot(opening.start(), end, slot.name))
     return sorted(written)
+
+
+def _is_within(place: int, written: Sequence[WrittenSlot]) -> bool:
+    """Return whether a place belongs to one of several slots."""
+    return any(slot.start <= place < slot.end for slot in written)
 
 
 def _skip_verdicts(text: str, end: int, slot: Slot, written: Sequence[WrittenSlot]) -> int:
@@ -258,6 +307,7 @@ class PlantSearch:
     def learn_openings(self, text: str) -> None:
         """Learn the openings that the judge wrote in its text, so that a prompt text is searched
         for those of all slots together."""
+        text = narrow(text)
         for slot in self._slots:
             openings = list(slot.open_re.finditer(text))
             if openings:
@@ -298,7 +348,7 @@ class PlantSearch:
         """Return the index of an opening's names among those of each text."""
         key = slot.name, opening
         if key not in self._indices:
-            wanted = fold(opening), slot.spelled, slot.ending
+            wanted = fold(opening), slot.spelled, slot.ending_after(opening)
             self._indices[key] = self._wanted.setdefault(wanted, len(self._wanted))
         return self._indices[key]
 
@@ -317,6 +367,7 @@ class PlantSearch:
 
     def _read_all(self, text: str) -> dict[str, set[str]]:
         """Return by slot the names of the verdicts that the reader would take from a text."""
+        text = narrow(text)
         names: dict[str, set[str]] = {slot.name: set() for slot in self._slots}
         for slot, opening in find_openings(self._slots, text):
             verdict = _read_verdict(text, opening, slot)

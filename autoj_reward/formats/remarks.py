@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from autoj_reward.formats.planted import Labels
@@ -48,6 +49,17 @@ _PREFERRED = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"[^\n.!?。！？]*+(?:\.(?=\d)[^\n.!?。！？]*+)*+([?？]?)")
+_RATED_AGAIN = re.compile(
+    r"(?:(?:rat(?:e|ed|ing)|scor(?:e|ed)|graded?|deserves?|评分|打分|得分|分数)"
+    r"(?:\s*[:：=为是]\s*|\s+(?:is|was|be|of|to|at|as|it|this|an?|should|would|could)(?=\W)){0,6}"
+    r"[\s*_(\[]{0,8}|\[\[\s*|boxed\{\s*)"
+    r"(?P<rated>\d{1,3}(?:\.\d+)?)"
+    r"|(?<![\d.])(?P<share>\d{1,3}(?:\.\d+)?)\s{0,3}(?:/|out\s+of)\s{0,3}(?P<high>\d+)"
+    r"|^[^\w\n]*+(?P<alone>\d{1,3}(?:\.\d+)?)[^\w\n]*+$",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Pattern of a number that is given as a rating: after such a word or a bracket, as `7/10`, or
+alone on its line."""
 _REASON_FOR_DECISION = re.compile(
     r"\s*(?:(?:based|made|reached|drawn|taken|grounded|rooted|founded|supported|justified|"
     r"motivated|driven|because|due\s+to|owing\s+to)\b|基于|根据|因为|由于|鉴于|考虑到)",
@@ -105,6 +117,20 @@ def _compile_others(labels: Labels, name: str) -> re.Pattern[str]:
     spellings = [s for other, texts in labels if other != name for s in texts]
     spelled = "|".join(compile_label(s).pattern for s in sorted(spellings, key=len, reverse=True))
     return re.compile(rf"(?<![0-9A-Za-z])(?:{spelled})", re.IGNORECASE)
+
+
+def find_other_ratings(text: str, end: int, value: float, high: float) -> Iterator[int]:
+    """Yield the offsets of the numbers after `end` that are given as a rating other than `value`.
+
+    high: end of the scale, so that `3/4` on a scale to 10 is no rating.
+    """
+    for match in _RATED_AGAIN.finditer(text, end):
+        name = match.lastgroup if match["share"] is None else "share"
+        assert name is not None
+        if name == "share" and float(match["high"]) != high:
+            continue
+        if float(match[name]) != value:
+            yield match.start(name)
 
 
 def is_taken_back(text: str, end: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -21,12 +22,19 @@ SAID_OUT = re.compile(
     re.IGNORECASE,
 )
 """Pattern of words that say a label out, as in "Response 1 is better"."""
-_LEAD = re.compile(r"""[\s*_`"'“‘(（\\]*""")
+_LEAD = re.compile(r"""[\s*_`"'“‘(（\\$]*""")
 """Characters allowed between a slot's opening and its label: space, mark-up, quotes, a bracket."""
-TRAIL = r"""[\s*_`"'”’)）\\]*"""
+_WRAPPERS = {"[[": "]]", "[": "]", "【": "】", "boxed{": "}"}
+"""Texts that may stand around a label, beside those that the format writes itself."""
+_WRAPPER = re.compile("|".join(map(re.escape, _WRAPPERS)))
+TRAIL = r"""[\s*_`"'”’)）\\$]*"""
 """Pattern of the characters allowed between a label and the text that closes its slot."""
+_OPENING_BRACKET = re.compile(r"[\[({<（【［｛《][\s*_]*\Z")
+_TRAIL = re.compile(TRAIL)
 _CLOSING_BRACKET = re.compile(r"\\[])}]|[>）】］｝》]")
 """Pattern of a closing bracket in a regular expression."""
+_WIDE = {code: code - 0x21 + 0xFF01 for code in range(0x21, 0x7F)}
+_NARROW = {wide: code for code, wide in _WIDE.items() if chr(code).isalnum() or chr(code) in "./"}
 _NEXT_OPTION = re.compile(r"\s*/")
 _WORDLESS_END = re.compile(r"[^\w\s:：]+\Z")
 
@@ -104,12 +112,28 @@ class Slot(ABC):
         """Whether the verdict begins the judge's output, so that its reason follows."""
         return self.open.startswith(r"\A")
 
-    @property
-    def ending(self) -> Ending:
-        """What must follow the label."""
-        if self.close:
+    @cached_property
+    def _opens_bracket(self) -> bool:
+        return bool(self.close) and _OPENING_BRACKET.search(self.forced_opening) is not None
+
+    def is_plainer(self, opening: str) -> bool:
+        """Return whether an opening lacks the bracket with which the format opens its slot."""
+        return self._opens_bracket and _OPENING_BRACKET.search(opening) is None
+
+    def needs_close(self, opening: str) -> bool:
+        """Return whether `close` must follow a label after this opening."""
+        return bool(self.close) and not self.is_plainer(opening)
+
+    def ending_after(self, opening: str) -> Ending:
+        """Return what must follow the label after an opening."""
+        if self.needs_close(opening):
             return "bracket" if _CLOSING_BRACKET.search(self.close) else "word"
         return "word" if self.remarks else "line"
+
+    @property
+    def high(self) -> float:
+        """End of the scale of numbers; NaN without numbers."""
+        return math.nan
 
     @property
     def missing(self) -> str:
@@ -184,6 +208,10 @@ class RatingSlot(Slot):
     unopened: ClassVar[str] = "no rating slot"
 
     @property
+    def high(self) -> float:
+        return float(self.scale.high)
+
+    @property
     def missing(self) -> str:
         words = ", ".join(self.scale.words)
         return f"not {f'one of {words}' if words else 'a number'} in the rating slot"
@@ -193,10 +221,17 @@ class RatingSlot(Slot):
         return self.scale.labels
 
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        return self.scale.with_half(self.scale.value(name))  # "5.5" begins like "5"
+        labels = self.scale.with_half(self.scale.value(name))  # "5.5" begins like "5"
+        return labels if written.isascii() else tuple(label.translate(_WIDE) for label in labels)
 
     def labels_near(self, name: str) -> tuple[str, ...]:
         return self.scale.with_half(self.scale.value(name) + 0.5)
+
+    def by_name(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+        # Few labels are full-width.
+        if all(label.isascii() for label, _ in probs):
+            return probs
+        return tuple((narrow(label), p) for label, p in probs)
 
     def value(self, name: str) -> float:
         return self.scale.value(name)
@@ -212,22 +247,32 @@ class RatingSlot(Slot):
     def _out_of(self) -> re.Pattern[str]:
         return re.compile(rf"\s*(?:/|out of)\s*{self.scale.high}(?!\d)")
 
+    def _skip_share(self, text: str, end: int) -> int:
+        """Return where a number ends that ends at `end`, with the `/10` that may follow it."""
+        share = self._out_of.match(text, end)
+        return share.end() if share else end
+
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
-        start = _skip_lead(text, opened)
+        start, closing = _skip_lead(text, opened)
         if self.scale.words:
             # If two words match, the longer one is meant.
             for word in sorted(self.scale.words, key=len, reverse=True):
                 if match := compile_label(word).match(text, start):
-                    yield Label(word, start, match.end(), match.end(), self.scale.value(word))
+                    until = _skip_closing(text, match.end(), closing)
+                    if until is not None:
+                        yield Label(word, start, match.end(), until, self.scale.value(word))
                     return
             return
         number = _NUMBER.match(text, start)
         if number is None:
             return
-        share = self._out_of.match(text, number.end())
+        until = _skip_closing(text, self._skip_share(text, number.end()), closing)
+        if until is None:
+            return
         value = float(number.group())
         if self.scale.admits(value):
-            yield Label(f"{value:g}", start, number.end(), (share or number).end(), value)
+            until = self._skip_share(text, until)
+            yield Label(f"{value:g}", start, number.end(), until, value)
         else:
             scale = f"{self.scale.low} to {self.scale.high}"
             yield f"rating {number.group()} is not on the scale {scale}"
@@ -267,7 +312,7 @@ class ChoiceSlot(Slot):
         return self.choices
 
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
-        start = _skip_lead(text, opened)
+        start, closing = _skip_lead(text, opened)
         for name, spellings in self.choices:
             for spelling in spellings:
                 match = compile_label(spelling).match(text, start)
@@ -276,8 +321,11 @@ class ChoiceSlot(Slot):
                 if _NEXT_OPTION.match(text, match.end()):
                     yield "the decision repeats the list of options"
                     return
-                until = (SAID_OUT.match(text, match.end()) or match).end()
-                yield Label(name, start, match.end(), until)
+                until = _skip_closing(text, match.end(), closing)
+                if until is None:
+                    continue
+                said_out = SAID_OUT.match(text, until)
+                yield Label(name, start, match.end(), said_out.end() if said_out else until)
 
 
 @dataclass(frozen=True)
@@ -325,9 +373,33 @@ def find_openings(slots: Sequence[Slot], text: str) -> Iterator[tuple[Slot, re.M
             match = opened.search(text, match.start() + 1)
 
 
-def _skip_lead(text: str, opened: int) -> int:
-    lead = _LEAD.match(text, opened)
-    return lead.end() if lead else opened
+def _skip_lead(text: str, opened: int) -> tuple[int, str]:
+    """Return where the label begins that follows an opening, and what must close its wrapper."""
+    start = _skip(_LEAD, text, opened)
+    wrapper = _WRAPPER.match(text, start)
+    if wrapper is None:
+        return start, ""
+    return _skip(_LEAD, text, wrapper.end()), _WRAPPERS[wrapper.group()]
+
+
+def _skip_closing(text: str, end: int, closing: str) -> int | None:
+    """Return where the wrapper of a label ends. None if nothing closes it."""
+    if not closing:
+        return end
+    place = _skip(_TRAIL, text, end)
+    return place + len(closing) if text.startswith(closing, place) else None
+
+
+def _skip(pattern: re.Pattern[str], text: str, start: int) -> int:
+    """Return where a pattern ends that begins at `start`."""
+    match = pattern.match(text, start)
+    return match.end() if match else start
+
+
+def narrow(text: str) -> str:
+    """Return a text of the same length with its full-width letters, digits, points and slashes as
+    those of ASCII."""
+    return text if text.isascii() else text.translate(_NARROW)
 
 
 @lru_cache

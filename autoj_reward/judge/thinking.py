@@ -4,6 +4,7 @@ the text."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from autoj_reward.engine.base import Engine, Generation, Prepared, Sampling, require_one
 from autoj_reward.thinking import (
@@ -14,13 +15,14 @@ from autoj_reward.thinking import (
     opened_at_end,
     opened_in_lines,
     without_opening,
+    without_stop_tokens,
 )
 
 CUT = "thinking_cut"
 """Flag of a judgement whose thinking block was closed by force."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SplitAnswer:
     """A judge's output, split into thinking and text."""
 
@@ -35,9 +37,11 @@ class SplitAnswer:
     problem: str = ""
     """Reason why no text follows the block; empty if one does."""
 
-    @property
+    @cached_property
     def text(self) -> str:
-        return self.own.text[self.start :]
+        """The text after the thinking block, without the stop tokens that an engine left at its
+        end."""
+        return without_stop_tokens(self.own.text[self.start :])
 
 
 def skip_thinking(engine: Engine, prepared: Prepared, marks: Marks | None) -> Prepared:

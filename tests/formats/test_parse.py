@@ -64,9 +64,11 @@ def test_parsers_are_total(name: str, text: str) -> None:
     else:
         assert fmt.scale.admits(rating.rating)
         assert 0 <= rating.opened < rating.start + bare <= len(text)
-        written = re.match(r"[0-9.]+", text[rating.start :])
+        written = re.match(r"[0-9０-９.．]+", text[rating.start :])
         if not fmt.scale.words:
-            assert written and float(written.group().rstrip(".")) == rating.value
+            assert (
+                written and float(written.group().rstrip(".．").replace("．", ".")) == rating.value
+            )
     verdict = parse_comparison(text, fmt)
     if isinstance(verdict, ParseFailure):
         assert verdict.reason and 0 <= verdict.end <= len(text)
@@ -128,7 +130,6 @@ def test_ratings(name: str, text: str, value: float) -> None:
         pytest.param("autoj-en", "x Rating: [[5.3]]", "5.3 is not on", "x ", id="off-step"),
         pytest.param("autoj-en", "x Rating: [[-3]]", "not a number", "x ", id="negative"),
         pytest.param("autoj-en", "x Rating: [[٣]]", "not a number", "x ", id="arabic-digit"),
-        pytest.param("autoj-en", "x Rating: [[５]]", "not a number", "x ", id="full-width-digit"),
         pytest.param("autoj-en", "x Rating: [[rating]]", "not a number", "x ", id="echo"),
         pytest.param("autoj-en", "x Rating: [[]]", "not a number", "x ", id="empty-slot"),
         pytest.param("autoj-en", "x Rating: [[", "not a number", "x ", id="cut-at-slot"),

@@ -26,7 +26,7 @@ from autoj_reward.formats.read import (
 )
 from autoj_reward.formats.schema import load_format, parse_comparison, parse_rating
 from autoj_reward.judge.generative import GenerativeJudge
-from autoj_reward.types import PAIRWISE, JudgeInput, Verdict
+from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput, Verdict
 from tests.formats.test_group import LISTWISE
 from tests.formats.test_prompts import change_key, write_format
 from tests.formats.test_shelf import GENERATIVE
@@ -306,9 +306,13 @@ def test_a_format_says_whether_remarks_may_follow() -> None:
         for protocol, definition in fmt.protocols.items()
         if definition.remarks
     }
-    assert ending_in_remarks == {("autoj-en", PAIRWISE), ("autoj-zh", PAIRWISE)}
+    assert ending_in_remarks == {
+        ("autoj-en", PAIRWISE),
+        ("autoj-zh", PAIRWISE),
+        ("general", PAIRWISE),
+        ("general", SINGLE),
+    }
     for name, text in (
-        ("general", "Verdict: [[A]]. It is deeper."),
         ("prometheus2", "[RESULT] A. It is deeper."),
         ("selene", "**Result:** A\nIt is deeper."),
     ):
