@@ -39,6 +39,9 @@ MODULES = {
         "train online-dpo": "train on pairs ordered by the judge (TRL's OnlineDPOTrainer)",
         "train rejection-sampling": "train on the best of N in rounds (TRL's SFTTrainer)",
     },
+    "autoj_reward.cli.rate": {
+        "rate": "judge one response and show the verdict in the terminal",
+    },
     "autoj_reward.cli.judging": {
         "score": "rate the response of every row (query, response)",
         "compare": "compare the two responses of every row (query, response_1, response_2)",
