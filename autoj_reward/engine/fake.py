@@ -170,7 +170,7 @@ class FakeEngine(_Script):
         return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
-        if sampling.json_schema:
+        if sampling.json_schema and self._format.first_schema is None:
             return [await self._write_rubric(prepared.prompt)]
         responses = list(responses_in(prepared.prompt).values())
         answers = self._answer_items(prepared.prompt)

@@ -13,12 +13,13 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from autoj_reward.config import Block
 from autoj_reward.errors import InputRejected
+from autoj_reward.formats.places import JsonField
 from autoj_reward.formats.read import (
     ParseFailure,
     PlantSearch,
@@ -42,6 +43,17 @@ from autoj_reward.types import (
 
 LABEL, RESPONSE, ITEM, CHOICES = "{label}", "{response}", "{item}", "{choices}"
 """Places in the texts of a group or checklist protocol."""
+TEXT = "text"
+"""What a field of JSON without a verdict holds."""
+
+
+class Place(NamedTuple):
+    """Where a slot stands in a judge's text: what `Slot` has by the same names."""
+
+    open: str
+    close: str
+    force: str
+    json_field: JsonField | None = None
 
 
 class JudgeProtocol(Block):
@@ -66,19 +78,35 @@ class JudgeProtocol(Block):
     The text contains the placeholder again, for the field's value. If an input lacks the field,
     nothing is shown. All other fields are required.
     """
-    open: str
+    open: str = ""
     """Regular expression of the text before the verdict in the judge's output.
 
     The last match counts. The expression begins with `\\A` if the verdict comes first and its
-    reason follows. Otherwise nothing may follow the verdict, unless `remarks` allows it.
+    reason follows. Otherwise nothing may follow the verdict, unless `remarks` allows it. It is left
+    out with `json`.
     """
     close: str = ""
     """Regular expression of the text after the verdict.
 
     If it is empty and the verdict comes first, the verdict must end its line.
     """
-    force: str
-    """Text appended to an unfinished judgement so that the verdict comes next."""
+    force: str = ""
+    """Text appended to an unfinished judgement so that the verdict comes next. It is left out with
+    `json`."""
+    json_fields: dict[str, str] = Field({}, alias="json", exclude_if=lambda fields: not fields)
+    """Fields of the JSON object that the judge writes, in their order, each with what it holds.
+
+    - `text`: a text, such as a critique.
+    - The protocol's verdict: `rating` (single), `verdict` (pairwise), `score` (group) or `answer`
+      (checklist).
+
+    A dot leads into an object: `overall.rating`. The name of a `score` or `answer` contains
+    {label}. The last whole object that has the field counts.
+    """
+    sends_schema: bool = Field(False, alias="schema", exclude_if=lambda sends: not sends)
+    """Whether the judge is held to the JSON schema of these fields, by vLLM's structured outputs or
+    an endpoint's `response_format`. What it writes is read as without a schema. An endpoint that
+    refuses schemas is asked without."""
     remarks: bool = Field(False, exclude_if=lambda remarks: not remarks)
     """Whether the judge may go on with remarks after its verdict.
 
@@ -92,6 +120,31 @@ class JudgeProtocol(Block):
     """Number of responses in one input, or the least number."""
     direct: ClassVar[bool] = False
     """Whether an input may ask only for the slot right after the prompt."""
+    verdict_name: ClassVar[str] = ""
+    """What a field of JSON with the verdict is said to hold. Empty for a protocol without one."""
+    labelled: ClassVar[bool] = False
+    """Whether each slot is found by a label of its own, so that the texts around it have {label}."""
+
+    @model_validator(mode="after")
+    def _check_place(self) -> JudgeProtocol:
+        if not self.json_fields:
+            if self.sends_schema:
+                raise ValueError("schema is that of the fields of json: write these")
+            given = self.model_fields_set
+            if missing := [name for name in ("open", "force") if name not in given]:
+                raise ValueError(f"{' and '.join(missing)} missing, or json in their place")
+            return self
+        if self.open or self.close or self.force:
+            raise ValueError("json tells where the verdict stands: leave out open, close and force")
+        held = sorted(holds for holds in self.json_fields.values() if holds != TEXT)
+        if not self.verdict_name or held != [self.verdict_name]:
+            raise ValueError(
+                f"json must have one field that holds {self.verdict_name or 'a verdict'}, and the "
+                f"others {TEXT}: it has {held}"
+            )
+        if self.labelled != (LABEL in self._field_name(self.verdict_name)):
+            raise ValueError(f"json must {'' if self.labelled else 'not '}have {LABEL} in its verdict")
+        return self
 
     @model_validator(mode="after")
     def _check_remarks(self) -> JudgeProtocol:
@@ -103,6 +156,45 @@ class JudgeProtocol(Block):
     def comes_first(self) -> bool:
         """Whether the verdict begins the judge's output, so that its reason follows."""
         return self.open.startswith(r"\A")
+
+    def _field_name(self, holds: str) -> str:
+        """Return the name of the field of JSON with a verdict."""
+        return next(name for name, held in self.json_fields.items() if held == holds)
+
+    def label_of(self, number: int) -> str:
+        """Return the text that replaces {label} for a slot, counted from 1; empty without labels."""
+        return str(number) if self.labelled else ""
+
+    def find_place(self, holds: str, quoted: bool, label: str = "") -> Place:
+        """Return where a verdict stands in the judge's text.
+
+        holds: what a field of JSON with it is said to hold. quoted: whether it is a string there.
+        label: the text that replaces {label}.
+        """
+        if not self.json_fields:
+            if not self.labelled:
+                return Place(self.open, self.close, self.force)
+            opening = self.open.replace(LABEL, re.escape(label))
+            return Place(opening, self.close, self.force.replace(LABEL, label))
+        field = JsonField(self._field_name(holds).replace(LABEL, label), quoted)
+        return Place(field.open, "", field.force, field)
+
+    def json_schema(self, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+        """Return the JSON schema of the judge's object; None if the judge is held to none.
+
+        values: the schema of each verdict's value, by the label in its field's name; by "" for a
+        protocol without labels.
+        """
+        if not self.sends_schema:
+            return None
+        schema = _make_object_schema()
+        for name, holds in self.json_fields.items():
+            if holds == TEXT:
+                _add_property(schema, name, {"type": "string"})
+                continue
+            for label, value in values.items():
+                _add_property(schema, name.replace(LABEL, label), value)
+        return schema
 
     @property
     def most_responses(self) -> int:
@@ -169,6 +261,21 @@ class JudgeProtocol(Block):
         return slots
 
 
+def _make_object_schema() -> dict[str, Any]:
+    return {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+
+
+def _add_property(schema: dict[str, Any], name: str, value: Mapping[str, Any]) -> None:
+    """Add a required property to the schema of an object, in the objects that its name leads to."""
+    *heads, key = name.split(".")
+    for head in heads:
+        if head not in schema["properties"]:
+            _add_property(schema, head, _make_object_schema())
+        schema = schema["properties"][head]
+    schema["properties"][key] = value
+    schema["required"].append(key)
+
+
 def require_responses(item: JudgeInput, protocol: type[JudgeProtocol], most: int = 0) -> None:
     """Raise InputRejected for a wrong number of responses, or for `direct` without a rating.
 
@@ -186,11 +293,12 @@ class Single(JudgeProtocol):
     """Protocol that rates one response."""
 
     direct: ClassVar[bool] = True
+    verdict_name: ClassVar[str] = RATING
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         """Return the slot of the rating."""
-        slot_texts = RATING, self.open, self.close, self.force
-        return (RatingSlot(*slot_texts, scale, remarks=self.remarks),)
+        place = self.find_place(RATING, bool(scale.words))
+        return (_make_rating_slot(RATING, place, scale, self.remarks),)
 
 
 class Pairwise(JudgeProtocol):
@@ -205,6 +313,7 @@ class Pairwise(JudgeProtocol):
     """
 
     responses: ClassVar[int] = 2
+    verdict_name: ClassVar[str] = VERDICT
 
     @model_validator(mode="after")
     def _check_labels(self) -> Pairwise:
@@ -224,11 +333,13 @@ class Pairwise(JudgeProtocol):
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         """Return the slot of the verdict."""
-        slot_texts = VERDICT, self.open, self.close, self.force
+        place = self.find_place(VERDICT, True)
+        slot_texts = VERDICT, place.open, place.close, place.force
         if self.scores:
             return (ScoresSlot(*slot_texts, scale, self.scores),)
         choices = tuple((str(n), s) for n, s in self.labels.items())
-        return (ChoiceSlot(*slot_texts, choices, remarks=self.remarks),)
+        field = place.json_field
+        return (ChoiceSlot(*slot_texts, choices, remarks=self.remarks, json_field=field),)
 
 
 class Group(JudgeProtocol):
@@ -251,13 +362,15 @@ class Group(JudgeProtocol):
     """Largest number of responses in one judge call. A larger group takes several calls."""
 
     responses: ClassVar[int] = 2
+    verdict_name: ClassVar[str] = "score"
+    labelled: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _check_labels(self) -> Group:
         head, *tail = self.each.split(RESPONSE)
         if len(tail) != 1 or LABEL not in head or not head.replace(LABEL, "").strip():
             raise ValueError(f"each must have words with {LABEL} and, after them, {RESPONSE} once")
-        for name in ("open", "force"):
+        for name in () if self.json_fields else ("open", "force"):
             if LABEL not in getattr(self, name):
                 raise ValueError(f"{name} must have {LABEL}, so that each score has its own words")
         if self.comes_first:
@@ -276,6 +389,9 @@ class Group(JudgeProtocol):
     def response_names(self, count: int) -> tuple[str, ...]:
         return ("responses",) * count
 
+    def label_of(self, number: int) -> str:
+        return self.labels[number - 1]
+
     def around(self, place: int) -> tuple[str, str]:
         head, tail = self.each.replace(LABEL, self.labels[place - 1]).split(RESPONSE)
         return head, tail
@@ -290,18 +406,11 @@ class Group(JudgeProtocol):
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         labels = self.labels[:count]
         open_any = self.open.replace(LABEL, f"(?:{'|'.join(map(re.escape, labels))})")
-        return tuple(
-            RatingSlot(
-                f"response_{n}",
-                self.open.replace(LABEL, re.escape(label)),
-                self.close,
-                self.force.replace(LABEL, label),
-                scale,
-                remarks=self.remarks,
-                open_any=open_any,
-            )
-            for n, label in enumerate(labels, 1)
-        )
+        slots = []
+        for n, label in enumerate(labels, 1):
+            place = self.find_place(self.verdict_name, bool(scale.words), label)
+            slots.append(_make_rating_slot(f"response_{n}", place, scale, self.remarks, open_any))
+        return tuple(slots)
 
     def own_texts(self, item: JudgeInput) -> dict[str, tuple[str, ...]]:
         """Return for the score of each response the texts of its policy."""
@@ -328,12 +437,15 @@ class Checklist(JudgeProtocol):
     max_items: int = Field(40, ge=1)
     """Largest number of items in one judge call. More items take several calls."""
 
+    verdict_name: ClassVar[str] = "answer"
+    labelled: ClassVar[bool] = True
+
     @model_validator(mode="after")
     def _check_labels(self) -> Checklist:
         head, *tail = self.each.split(ITEM)
         if len(tail) != 1 or not head.replace(LABEL, "").strip() or CHOICES not in self.each:
             raise ValueError(f"each must have words, {ITEM} once after them, and {CHOICES}")
-        for name in ("each", "open", "force"):
+        for name in ("each",) if self.json_fields else ("each", "open", "force"):
             if LABEL not in getattr(self, name):
                 raise ValueError(f"{name} must have {LABEL}, so that each item has its own words")
         if self.comes_first:
@@ -373,7 +485,10 @@ class Checklist(JudgeProtocol):
         )
 
     def _make_slot(self, number: int, choices: Choices) -> RatingSlot:
-        return _make_item_slot(self.open, self.close, self.force, self.remarks, number, choices)
+        label = str(number)
+        place = self.find_place(self.verdict_name, True, label)
+        open_any = self.open.replace(LABEL, r"\d+")
+        return _make_item_slot(f"item_{label}", place, choices, self.remarks, open_any)
 
     def least_readings(self, slots: int) -> int:
         return math.ceil(slots / 2)
@@ -381,17 +496,23 @@ class Checklist(JudgeProtocol):
 
 @lru_cache(maxsize=1024)
 def _make_item_slot(
-    open_pattern: str, close: str, force: str, remarks: bool, number: int, choices: Choices
+    name: str, place: Place, choices: Choices, remarks: bool, open_any: str
 ) -> RatingSlot:
-    label = str(number)
+    return _make_rating_slot(name, place, Scale(words=dict(choices)), remarks, open_any)
+
+
+def _make_rating_slot(
+    name: str, place: Place, scale: Scale, remarks: bool, open_any: str = ""
+) -> RatingSlot:
     return RatingSlot(
-        f"item_{label}",
-        open_pattern.replace(LABEL, label),
-        close,
-        force.replace(LABEL, label),
-        Scale(words=dict(choices)),
+        name,
+        place.open,
+        place.close,
+        place.force,
+        scale,
         remarks=remarks,
-        open_any=open_pattern.replace(LABEL, r"\d+"),
+        open_any=open_any,
+        json_field=place.json_field,
     )
 
 
@@ -519,7 +640,7 @@ def find_quoted(
         place = places[slot.name]
         if slot.name not in own_texts or not isinstance(place, WrittenVerdict):
             continue
-        opening = slot.open_re.match(text, place.opened)
+        opening = text[place.opened : place.start]
         for other, texts in own_texts.items():
             if other != slot.name and place.name in search.find_quotable(texts, slot, opening):
                 quoted.setdefault(slot.name, set()).add(other)

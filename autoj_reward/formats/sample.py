@@ -24,7 +24,7 @@ THOUGHTS = "10 times 12 is 120, and 24 more."
 """Text of the sample output's thinking block."""
 KNOWN = {"reference": "144"}
 """Values for context fields that a format requires."""
-CLOSINGS = ("", "]]", "]]</answer>", "</score>", "}", ">", ")", '"')
+CLOSINGS = ("", "]]", "]]</answer>", "</score>", "}", ">", ")", '"', '"}')
 """Texts that may end a verdict."""
 FIRST = ("{verdicts}\n{reason}", "{verdicts}: {reason}", "{verdicts}")
 """Layouts of an output whose verdict comes first."""

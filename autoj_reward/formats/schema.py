@@ -8,6 +8,7 @@ format of a scalar reward model is smaller: see `ScalarFormat`.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -133,6 +134,24 @@ class JudgeFormat(Block):
     @cached_property
     def _slots(self) -> dict[tuple[str, int], tuple[Slot, ...]]:
         return {}
+
+    def json_schema(self, item: JudgeInput) -> str | None:
+        """Return the JSON schema that the answer to an input follows, as JSON text; None if it is
+        free."""
+        return self._write_schema(item.protocol, self.slots_of(item))
+
+    @property
+    def first_schema(self) -> str | None:
+        """JSON schema that one protocol sends, by which an endpoint is tried; None if none does."""
+        schemas = (self._write_schema(name, self.slots(name)) for name in self.protocols)
+        return next(filter(None, schemas), None)
+
+    def _write_schema(self, name: str, slots: Sequence[Slot]) -> str | None:
+        protocol = self.protocol(name)
+        if not protocol.sends_schema:
+            return None
+        values = {protocol.label_of(n): slot.json_value for n, slot in enumerate(slots, 1)}
+        return json.dumps(protocol.json_schema(values), ensure_ascii=False)
 
     def context(self, protocol: str | None = None) -> dict[str, bool]:
         """Return the context fields of a protocol, or of any, and whether each is required."""

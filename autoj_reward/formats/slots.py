@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from autoj_reward.formats.places import JsonField, Opening
 from autoj_reward.formats.planted import Ending, Labels
 from autoj_reward.formats.scale import Scale
 
@@ -65,6 +66,8 @@ class Slot(ABC):
     """Whether the judge may go on with remarks once the verdict's sentence or line has ended."""
     open_any: str = field(default="", kw_only=True)
     """Regular expression of the openings of all slots beside this one too. Empty for a lone one."""
+    json_field: JsonField | None = field(default=None, kw_only=True)
+    """Field of a JSON object in which the label stands. None if `open` finds the slot."""
 
     numeric: ClassVar[bool] = False
     """Whether the labels stand for numbers."""
@@ -100,6 +103,17 @@ class Slot(ABC):
         return tuple(dict.fromkeys(filter(None, openings)))
 
     @property
+    def force_next(self) -> str:
+        """Text that leads to the label from the label of the slot before this one."""
+        return self.json_field.force_next if self.json_field else self.force
+
+    def find_openings(self, text: str) -> list[Opening]:
+        """Return every place of a text in which the slot is opened, in order."""
+        if self.json_field:
+            return self.json_field.find(text)
+        return [_make_opening(match) for match in self.open_re.finditer(text)]
+
+    @property
     def comes_first(self) -> bool:
         """Whether the verdict begins the judge's output, so that its reason follows."""
         return self.open.startswith(r"\A")
@@ -107,6 +121,8 @@ class Slot(ABC):
     @property
     def ending(self) -> Ending:
         """What must follow the label."""
+        if self.json_field:
+            return "word"
         if self.close:
             return "bracket" if _CLOSING_BRACKET.search(self.close) else "word"
         return "word" if self.remarks else "line"
@@ -158,6 +174,11 @@ class Slot(ABC):
     def spelled(self) -> Labels:
         """Return the verdicts' names, each with the spellings that a prompt text may contain."""
 
+    @property
+    def json_value(self) -> dict[str, Any]:
+        """JSON schema of the slot's value."""
+        return {"type": "string", "enum": list(self.labels)}
+
     @abstractmethod
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
         """Yield the labels that may stand in the slot opened at offset `opened`, most likely first.
@@ -169,7 +190,7 @@ class Slot(ABC):
         """Return the names of earlier verdicts that make the verdict `name` doubtful.
 
         Those are other verdicts that do not stand in a policy's text. For a rating they are the
-        lower ones.
+        lower ones, unless it is a field of JSON, which a judge has no reason to write twice.
         """
         return set(earlier) - set(planted) - {name}
 
@@ -191,6 +212,15 @@ class RatingSlot(Slot):
     @property
     def labels(self) -> tuple[str, ...]:
         return self.scale.labels
+
+    @property
+    def json_value(self) -> dict[str, Any]:
+        if self.scale.words:
+            return super().json_value
+        numbers = sorted(float(step) for step in self.scale.steps)
+        if self.scale.half_points:
+            return {"type": "number", "enum": numbers}
+        return {"type": "integer", "enum": [int(number) for number in numbers]}
 
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
         return self.scale.with_half(self.scale.value(name))  # "5.5" begins like "5"
@@ -233,6 +263,8 @@ class RatingSlot(Slot):
             yield f"rating {number.group()} is not on the scale {scale}"
 
     def against(self, name: str, earlier: Collection[str], planted: Collection[str]) -> set[str]:
+        if self.json_field:
+            return super().against(name, earlier, planted)
         value = self.scale.value(name)
         return {other for other in earlier if self.scale.value(other) < value}
 
@@ -309,18 +341,25 @@ class ScoresSlot(Slot):
         yield Label(name, match.start(), match.end(), match.end(), alone=True)
 
 
-def find_openings(slots: Sequence[Slot], text: str) -> Iterator[tuple[Slot, re.Match[str]]]:
+def _make_opening(match: re.Match[str]) -> Opening:
+    return Opening(match.start(), match.end(), match.group())
+
+
+def find_openings(slots: Sequence[Slot], text: str) -> Iterator[tuple[Slot, Opening]]:
     """Yield every opening of several slots in a text, which is searched once for all of them."""
     alike = defaultdict[str, list[Slot]](list)
     for slot in slots:
-        alike[slot.open_any or slot.open].append(slot)
+        if slot.json_field:
+            yield from ((slot, opening) for opening in slot.find_openings(text))
+        else:
+            alike[slot.open_any or slot.open].append(slot)
     for pattern, slots_alike in alike.items():
         opened = re.compile(pattern)
         match = opened.search(text)
         while match:
             for slot in slots_alike:
                 if opening := slot.open_re.match(text, match.start()):
-                    yield slot, opening
+                    yield slot, _make_opening(opening)
             # An opening may begin inside another one.
             match = opened.search(text, match.start() + 1)
 
