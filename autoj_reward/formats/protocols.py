@@ -143,7 +143,9 @@ class JudgeProtocol(Block):
                 f"others {TEXT}: it has {held}"
             )
         if self.labelled != (LABEL in self._field_name(self.verdict_name)):
-            raise ValueError(f"json must {'' if self.labelled else 'not '}have {LABEL} in its verdict")
+            raise ValueError(
+                f"json must {'' if self.labelled else 'not '}have {LABEL} in its verdict"
+            )
         return self
 
     @model_validator(mode="after")

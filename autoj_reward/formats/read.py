@@ -293,9 +293,7 @@ class PlantSearch:
             names |= self._read_names[text][slot.name]
         return frozenset(names)
 
-    def find_quotable(
-        self, texts: Sequence[str], slot: Slot, opening: str
-    ) -> frozenset[str]:
+    def find_quotable(self, texts: Sequence[str], slot: Slot, opening: str) -> frozenset[str]:
         """Return the names of verdicts that stand in prompt texts after the slot's opening.
 
         The opening is tried as the judge wrote it, unless it is empty, and as the format forces it.
