@@ -57,8 +57,6 @@ from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, JudgeInput, U
 
 REMARKS = " Nothing but the script decides."
 """Remarks after a comparison's verdict, if the format's judges write any."""
-SCORES = {"first": "9 2", "second": "2 9", "tie": "5 5"}
-"""Verdicts of a comparison for a format that reads two scores."""
 
 
 class _Script:
@@ -246,7 +244,7 @@ class FakeEngine(_Script):
             return reason
         slots = self._make_slots(protocol, len(labels))
         if protocol not in self._layouts:
-            samples = [slot.labels[0] if slot.labels else SCORES["tie"] for slot in slots]
+            samples = [slot.labels[0] for slot in slots]
             self._layouts[protocol] = find_layout(slots, samples)
         layout = self._layouts[protocol]
         return layout.write(reason, slots, labels) if layout else reason
@@ -311,10 +309,9 @@ class FakeEngine(_Script):
         protocol = self._format.pairwise
         if protocol is None:
             return reason
-        spelled = {name: label for label, name in protocol.canonical.items()}
-        label = spelled.get(verdict) or SCORES[verdict]
+        labels = protocol.spell(verdict, self._format.scale)
         remarks = f".{REMARKS}" if protocol.remarks else ""
-        return self._write_verdicts(PAIRWISE, reason, [label]) + remarks
+        return self._write_verdicts(PAIRWISE, reason, labels) + remarks
 
     async def label_probs(
         self,

@@ -28,7 +28,7 @@ from autoj_reward.formats.read import (
     read_slot,
 )
 from autoj_reward.formats.scale import Scale, require_few
-from autoj_reward.formats.slots import ChoiceSlot, RatingSlot, ScoresSlot, Slot
+from autoj_reward.formats.slots import ChoiceSlot, RatingSlot, Slot
 from autoj_reward.rubric_items import YES_NO, Choices
 from autoj_reward.types import (
     CHECKLIST,
@@ -38,13 +38,18 @@ from autoj_reward.types import (
     SINGLE,
     VERDICT,
     JudgeInput,
+    Reading,
     Verdict,
 )
 
 LABEL, RESPONSE, ITEM, CHOICES = "{label}", "{response}", "{item}", "{choices}"
 """Places in the texts of a group or checklist protocol."""
-TEXT = "text"
-"""What a field of JSON without a verdict holds."""
+TEXT, SCORE, ANSWER = "text", "score", "answer"
+"""What a field of JSON holds: no verdict, the score of a response, the answer to a rubric item."""
+SCORE_1, SCORE_2, RANKING = "score_1", "score_2", "ranking"
+"""Slots of a comparison by numbers, and what fields of JSON with them hold."""
+NUMBER = r"\d{1,3}(?:\.\d{1,3})?"
+"""Regular expression of a number in a row."""
 
 
 class Place(NamedTuple):
@@ -54,6 +59,7 @@ class Place(NamedTuple):
     close: str
     force: str
     json_field: JsonField | None = None
+    open_any: str = ""
 
 
 class JudgeProtocol(Block):
@@ -97,8 +103,9 @@ class JudgeProtocol(Block):
     """Fields of the JSON object that the judge writes, in their order, each with what it holds.
 
     - `text`: a text, such as a critique.
-    - The protocol's verdict: `rating` (single), `verdict` (pairwise), `score` (group) or `answer`
-      (checklist).
+    - The protocol's verdict: `rating` (single), `score` (group) or `answer` (checklist); in a
+      comparison `verdict` where it has `labels`, else `score_1` and `score_2`, `ranking` or all
+      three.
 
     A dot leads into an object: `overall.rating`. The name of a `score` or `answer` contains
     {label}. The last whole object that has the field counts.
@@ -120,10 +127,10 @@ class JudgeProtocol(Block):
     """Number of responses in one input, or the least number."""
     direct: ClassVar[bool] = False
     """Whether an input may ask only for the slot right after the prompt."""
-    verdict_name: ClassVar[str] = ""
-    """What a field of JSON with the verdict is said to hold. Empty for a protocol without one."""
+    verdict_names: ClassVar[tuple[str, ...]] = ()
+    """What the fields of JSON with the verdict are said to hold."""
     labelled: ClassVar[bool] = False
-    """Whether each slot is found by a label of its own, so that the texts around it have {label}."""
+    """Whether each slot has a label of its own, so that the texts around it have {label}."""
 
     @model_validator(mode="after")
     def _check_place(self) -> JudgeProtocol:
@@ -136,16 +143,16 @@ class JudgeProtocol(Block):
             return self
         if self.open or self.close or self.force:
             raise ValueError("json tells where the verdict stands: leave out open, close and force")
-        held = sorted(holds for holds in self.json_fields.values() if holds != TEXT)
-        if not self.verdict_name or held != [self.verdict_name]:
+        held = [holds for holds in self.json_fields.values() if holds != TEXT]
+        wanted = self.list_held()
+        if not wanted or sorted(held) != sorted(wanted):
             raise ValueError(
-                f"json must have one field that holds {self.verdict_name or 'a verdict'}, and the "
+                f"json must have fields that hold {' and '.join(wanted) or 'a verdict'}, and the "
                 f"others {TEXT}: it has {held}"
             )
-        if self.labelled != (LABEL in self._field_name(self.verdict_name)):
-            raise ValueError(
-                f"json must {'' if self.labelled else 'not '}have {LABEL} in its verdict"
-            )
+        if any(self.labelled != (LABEL in self._field_name(holds)) for holds in held):
+            must = "must" if self.labelled else "must not"
+            raise ValueError(f"json {must} have {LABEL} in the name of its verdict")
         return self
 
     @model_validator(mode="after")
@@ -159,43 +166,50 @@ class JudgeProtocol(Block):
         """Whether the verdict begins the judge's output, so that its reason follows."""
         return self.open.startswith(r"\A")
 
+    def list_held(self) -> tuple[str, ...]:
+        """Return what the fields of JSON with the verdict have to hold."""
+        return self.verdict_names
+
+    def conclude(self, readings: Sequence[Reading]) -> tuple[Reading, ...]:
+        """Return the readings of all slots, with those that follow from them."""
+        return tuple(readings)
+
     def _field_name(self, holds: str) -> str:
         """Return the name of the field of JSON with a verdict."""
         return next(name for name, held in self.json_fields.items() if held == holds)
 
-    def label_of(self, number: int) -> str:
-        """Return the text that replaces {label} for a slot, counted from 1; empty without labels."""
-        return str(number) if self.labelled else ""
-
-    def find_place(self, holds: str, quoted: bool, label: str = "") -> Place:
+    def find_place(self, holds: str, quoted: bool, label: str = "", any_label: str = "") -> Place:
         """Return where a verdict stands in the judge's text.
 
         holds: what a field of JSON with it is said to hold. quoted: whether it is a string there.
-        label: the text that replaces {label}.
+        label: the text that replaces {label}. any_label: regular expression of all such texts.
         """
         if not self.json_fields:
             if not self.labelled:
                 return Place(self.open, self.close, self.force)
             opening = self.open.replace(LABEL, re.escape(label))
-            return Place(opening, self.close, self.force.replace(LABEL, label))
+            force = self.force.replace(LABEL, label)
+            open_any = self.open.replace(LABEL, any_label)
+            return Place(opening, self.close, force, open_any=open_any)
         field = JsonField(self._field_name(holds).replace(LABEL, label), quoted)
         return Place(field.open, "", field.force, field)
 
-    def json_schema(self, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-        """Return the JSON schema of the judge's object; None if the judge is held to none.
-
-        values: the schema of each verdict's value, by the label in its field's name; by "" for a
-        protocol without labels.
-        """
+    def json_schema(self, slots: Sequence[Slot]) -> dict[str, Any] | None:
+        """Return the JSON schema of the judge's object with these slots; None if the judge is held
+        to none."""
         if not self.sends_schema:
             return None
+        values = {slot.json_field.name: slot.json_value for slot in slots if slot.json_field}
         schema = _make_object_schema()
         for name, holds in self.json_fields.items():
             if holds == TEXT:
                 _add_property(schema, name, {"type": "string"})
-                continue
-            for label, value in values.items():
-                _add_property(schema, name.replace(LABEL, label), value)
+            elif name in values:
+                _add_property(schema, name, values[name])
+            elif LABEL in name:
+                # Each slot has a field of this name with its own label.
+                for slot_name, value in values.items():
+                    _add_property(schema, slot_name, value)
         return schema
 
     @property
@@ -295,12 +309,41 @@ class Single(JudgeProtocol):
     """Protocol that rates one response."""
 
     direct: ClassVar[bool] = True
-    verdict_name: ClassVar[str] = RATING
+    verdict_names: ClassVar[tuple[str, ...]] = (RATING,)
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         """Return the slot of the rating."""
         place = self.find_place(RATING, bool(scale.words))
         return (_make_rating_slot(RATING, place, scale, self.remarks),)
+
+
+class Ranking(Block):
+    """Number by which a judge says which of two responses is better. The middle is a tie."""
+
+    low: int = 1
+    """Lowest number."""
+    high: int
+    """Highest number."""
+    first: Literal["low", "high"] = "low"
+    """End of the scale at which the first response is better."""
+    open: str = ""
+    """As `open` of the protocol, for a ranking beside two scores in a row."""
+    close: str = ""
+    """As `close` of the protocol."""
+    force: str = ""
+    """As `force` of the protocol."""
+
+    @cached_property
+    def scale(self) -> Scale:
+        """All numbers of the ranking."""
+        return Scale(low=self.low, high=self.high)
+
+    def decide(self, number: float) -> Verdict:
+        """Return the verdict that a number stands for."""
+        middle = (self.low + self.high) / 2
+        if number == middle:
+            return Verdict.TIE
+        return Verdict.FIRST if (number < middle) == (self.first == "low") else Verdict.SECOND
 
 
 class Pairwise(JudgeProtocol):
@@ -309,19 +352,24 @@ class Pairwise(JudgeProtocol):
     labels: dict[Literal["first", "second", "tie"], tuple[str, ...]] = Field(default_factory=dict)
     """Spellings of each verdict, the canonical one first."""
     scores: str = Field("", exclude_if=lambda between: not between)
-    """Regular expression between two numbers, for a judge that begins with two scores.
+    """Regular expression between two numbers, for a judge that writes two scores in a row.
 
-    It replaces `labels`. The response with the higher number wins.
+    It replaces `labels`. The response with the higher number wins. `open` stands before the first
+    number, `close` after the second one.
     """
+    force_next: str = Field(" ", exclude_if=lambda text: text == " ")
+    """Text that leads from the first number to the second, in the judge's own style."""
+    ranking: Ranking | None = Field(None, exclude_if=lambda ranking: ranking is None)
+    """Number that tells which response is better, and by how much. Beside two scores it breaks
+    their tie."""
 
     responses: ClassVar[int] = 2
-    verdict_name: ClassVar[str] = VERDICT
 
     @model_validator(mode="after")
     def _check_labels(self) -> Pairwise:
-        if self.scores:
-            if self.labels or not self.comes_first:
-                raise ValueError("scores stand in place of labels, where open begins with \\A")
+        if self.by_numbers:
+            if self.labels:
+                raise ValueError("labels stand beside no scores and no ranking: leave them out")
             return self
         if not {"first", "second"} <= set(self.labels) or not all(self.labels.values()):
             raise ValueError("labels must spell out at least first and second")
@@ -329,27 +377,157 @@ class Pairwise(JudgeProtocol):
         return self
 
     @property
+    def has_scores(self) -> bool:
+        """Whether each response gets a number of its own."""
+        return bool(self.scores) or SCORE_1 in self.json_fields.values()
+
+    @property
+    def by_numbers(self) -> bool:
+        """Whether the verdict follows from numbers."""
+        return self.has_scores or self.ranking is not None
+
+    @property
     def canonical(self) -> dict[str, Verdict]:
         """Verdicts by their canonical spelling."""
         return {spellings[0]: Verdict(name) for name, spellings in self.labels.items()}
 
+    def list_held(self) -> tuple[str, ...]:
+        if not self.by_numbers:
+            return (VERDICT,)
+        scores = (SCORE_1, SCORE_2) if self.has_scores else ()
+        return (*scores, RANKING) if self.ranking else scores
+
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
-        """Return the slot of the verdict."""
-        place = self.find_place(VERDICT, True)
-        slot_texts = VERDICT, place.open, place.close, place.force
-        if self.scores:
-            return (ScoresSlot(*slot_texts, scale, self.scores),)
-        choices = tuple((str(n), s) for n, s in self.labels.items())
-        field = place.json_field
-        return (ChoiceSlot(*slot_texts, choices, remarks=self.remarks, json_field=field),)
+        """Return the slot of the verdict, or those of the numbers that it follows from."""
+        if not self.by_numbers:
+            place = self.find_place(VERDICT, True)
+            slot_texts = VERDICT, place.open, place.close, place.force
+            choices = tuple((str(n), s) for n, s in self.labels.items())
+            field = place.json_field
+            return (ChoiceSlot(*slot_texts, choices, remarks=self.remarks, json_field=field),)
+        places: dict[str, Place] = {}
+        if self.json_fields:
+            places = {name: self.find_place(name, False) for name in self.list_held()}
+        elif self.scores:
+            places = dict(zip((SCORE_1, SCORE_2), place_in_row(self, self.scores, 2), strict=True))
+        scales = {SCORE_1: scale, SCORE_2: scale}
+        if self.ranking:
+            scales[RANKING] = self.ranking.scale
+            texts = self.ranking if self.scores else self
+            places.setdefault(RANKING, Place(texts.open, texts.close, texts.force))
+        return tuple(
+            _make_rating_slot(name, place, scales[name], self.remarks, strict=True)
+            for name, place in places.items()
+        )
+
+    def spell(self, verdict: Verdict, scale: Scale) -> list[str]:
+        """Return a label for each slot that together stand for a verdict, as in a sample output.
+
+        A verdict that the judge does not know is spelled by its first label.
+        """
+        if not self.by_numbers:
+            spellings = self.labels.get(verdict.value) or next(iter(self.labels.values()))
+            return [spellings[0]]
+        labels = sorted(scale.labels, key=scale.value)
+        best, middle, worst = labels[-1], labels[len(labels) // 2], labels[0]
+        pairs = {Verdict.FIRST: [best, worst], Verdict.SECOND: [worst, best]}
+        scores = pairs.get(verdict, [middle, middle]) if self.has_scores else []
+        if self.ranking is None:
+            return scores
+        ranks = self.ranking.scale.labels
+        fitting = [rank for rank in ranks if self.ranking.decide(float(rank)) is verdict]
+        return [*scores, (fitting or ranks)[0]]
+
+    def decide(self, numbers: Mapping[str, float]) -> Verdict:
+        """Return the verdict that follows from the numbers of the slots."""
+        shares = self._weigh({name: ((number, 1.0),) for name, number in numbers.items()})
+        return max(shares, key=shares.__getitem__)
+
+    def conclude(self, readings: Sequence[Reading]) -> tuple[Reading, ...]:
+        """Return the readings, those of numbers after the verdict that follows from them.
+
+        The numbers' distributions give the verdict's, as if they did not depend on one another.
+        """
+        if not self.by_numbers:
+            return tuple(readings)
+        numbers = {r.slot: r.value for r in readings if r.value is not None}
+        verdict = str(self.decide(numbers))
+        forced = any(reading.forced for reading in readings)
+        tables = {}
+        for reading in readings:
+            if reading.distribution is not None:
+                tables[reading.slot] = [(float(n), p) for n, p in reading.distribution]
+        if len(tables) < len(readings):
+            return (Reading(VERDICT, verdict, forced=forced), *readings)
+        distribution = tuple((str(name), p) for name, p in self._weigh(tables).items())
+        outside = min(1.0, max(0.0, 1.0 - sum(p for _, p in distribution)))
+        unknown = min(outside, sum(reading.unknown for reading in readings))
+        concluded = Reading(VERDICT, verdict, None, distribution, None, outside, unknown, forced)
+        return (concluded, *readings)
+
+    def _weigh(self, tables: Mapping[str, Sequence[tuple[float, float]]]) -> dict[Verdict, float]:
+        """Return the probability of each verdict from those of the numbers of each slot."""
+        shares = {Verdict.FIRST: 0.0, Verdict.SECOND: 0.0, Verdict.TIE: 1.0}
+        if self.has_scores:
+            shares = _compare_numbers(tables[SCORE_1], tables[SCORE_2])
+        if self.ranking is None:
+            return shares
+        tied = shares[Verdict.TIE]
+        shares[Verdict.TIE] = 0.0
+        for number, p in tables[RANKING]:
+            shares[self.ranking.decide(number)] += tied * p
+        return shares
+
+
+def _compare_numbers(
+    first: Sequence[tuple[float, float]], second: Sequence[tuple[float, float]]
+) -> dict[Verdict, float]:
+    """Return the probability that the first of two numbers is higher, lower and equal."""
+    shares = {Verdict.FIRST: 0.0, Verdict.SECOND: 0.0, Verdict.TIE: 0.0}
+    below = 0.0
+    above = sum(p for _, p in second)
+    others = sorted(second)
+    for number, p in sorted(first):
+        # Both tables are passed once, from the lowest number to the highest.
+        while others and others[0][0] < number:
+            below += others[0][1]
+            above -= others.pop(0)[1]
+        equal = sum(q for other, q in others[:1] if other == number)
+        shares[Verdict.FIRST] += p * below
+        shares[Verdict.TIE] += p * equal
+        shares[Verdict.SECOND] += p * max(0.0, above - equal)
+    return shares
+
+
+def place_in_row(protocol: Pairwise | Group, between: str, count: int) -> list[Place]:
+    """Return where each of several numbers in a row stands. The row has no other numbers.
+
+    between: regular expression of the text between two numbers.
+    """
+    end = f"(?:{protocol.close})" if protocol.close else r"[ \t]*(?=\n|\Z)"
+    places = []
+    for n in range(count):
+        head = f"(?:{NUMBER}(?:{between})){{{n}}}"
+        # The rest of the row closes a number: nothing may follow a row, and no row be longer.
+        rest = f"(?:(?:{between}){NUMBER}){{{count - 1 - n}}}{end}"
+        is_last = n == count - 1
+        places.append(
+            Place(
+                f"{protocol.open}{head}(?={NUMBER}{rest})",
+                protocol.close if is_last else rest,
+                protocol.force_next if n else protocol.force,
+            )
+        )
+    # The numbers are found by their row, so that all are read in the same one.
+    return [place._replace(open_any=places[0].open) for place in places]
 
 
 class Group(JudgeProtocol):
     """Scores every response of a group in one judgement.
 
     A field named `responses` shows the responses one after the other. `open` and `force` contain
-    {label}: a score is read by the label of its response, never by its place in the judge's text.
-    The scores end the text, in any order.
+    {label}: a score is read by the label of its response, and not by its place in the judge's text,
+    unless the judge writes `scores` in a row. The scores end the text, in any order.
     """
 
     each: str
@@ -362,9 +540,15 @@ class Group(JudgeProtocol):
     """Labels of the responses in order. They consist of letters and digits."""
     max_responses: int = Field(16, ge=2)
     """Largest number of responses in one judge call. A larger group takes several calls."""
+    scores: str = Field("", exclude_if=lambda between: not between)
+    """Regular expression between two scores, for a judge that writes them in a row, in the order of
+    the responses. `open` stands before the first one and `close` after the last. A row of another
+    length is not read. `open` and `force` then have no {label}."""
+    force_next: str = Field(" ", exclude_if=lambda text: text == " ")
+    """Text that leads from one score of a row to the next, in the judge's own style."""
 
     responses: ClassVar[int] = 2
-    verdict_name: ClassVar[str] = "score"
+    verdict_names: ClassVar[tuple[str, ...]] = (SCORE,)
     labelled: ClassVar[bool] = True
 
     @model_validator(mode="after")
@@ -372,7 +556,7 @@ class Group(JudgeProtocol):
         head, *tail = self.each.split(RESPONSE)
         if len(tail) != 1 or LABEL not in head or not head.replace(LABEL, "").strip():
             raise ValueError(f"each must have words with {LABEL} and, after them, {RESPONSE} once")
-        for name in () if self.json_fields else ("open", "force"):
+        for name in () if self.json_fields or self.scores else ("open", "force"):
             if LABEL not in getattr(self, name):
                 raise ValueError(f"{name} must have {LABEL}, so that each score has its own words")
         if self.comes_first:
@@ -391,9 +575,6 @@ class Group(JudgeProtocol):
     def response_names(self, count: int) -> tuple[str, ...]:
         return ("responses",) * count
 
-    def label_of(self, number: int) -> str:
-        return self.labels[number - 1]
-
     def around(self, place: int) -> tuple[str, str]:
         head, tail = self.each.replace(LABEL, self.labels[place - 1]).split(RESPONSE)
         return head, tail
@@ -407,12 +588,16 @@ class Group(JudgeProtocol):
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         labels = self.labels[:count]
-        open_any = self.open.replace(LABEL, f"(?:{'|'.join(map(re.escape, labels))})")
-        slots = []
-        for n, label in enumerate(labels, 1):
-            place = self.find_place(self.verdict_name, bool(scale.words), label)
-            slots.append(_make_rating_slot(f"response_{n}", place, scale, self.remarks, open_any))
-        return tuple(slots)
+        any_label = f"(?:{'|'.join(map(re.escape, labels))})"
+        quoted = bool(scale.words)
+        if self.scores:
+            places = place_in_row(self, self.scores, count)
+        else:
+            places = [self.find_place(SCORE, quoted, label, any_label) for label in labels]
+        return tuple(
+            _make_rating_slot(f"response_{n}", place, scale, self.remarks)
+            for n, place in enumerate(places, 1)
+        )
 
     def own_texts(self, item: JudgeInput) -> dict[str, tuple[str, ...]]:
         """Return for the score of each response the texts of its policy."""
@@ -439,7 +624,7 @@ class Checklist(JudgeProtocol):
     max_items: int = Field(40, ge=1)
     """Largest number of items in one judge call. More items take several calls."""
 
-    verdict_name: ClassVar[str] = "answer"
+    verdict_names: ClassVar[tuple[str, ...]] = (ANSWER,)
     labelled: ClassVar[bool] = True
 
     @model_validator(mode="after")
@@ -488,23 +673,20 @@ class Checklist(JudgeProtocol):
 
     def _make_slot(self, number: int, choices: Choices) -> RatingSlot:
         label = str(number)
-        place = self.find_place(self.verdict_name, True, label)
-        open_any = self.open.replace(LABEL, r"\d+")
-        return _make_item_slot(f"item_{label}", place, choices, self.remarks, open_any)
+        place = self.find_place(ANSWER, True, label, r"\d+")
+        return _make_item_slot(f"item_{label}", place, choices, self.remarks)
 
     def least_readings(self, slots: int) -> int:
         return math.ceil(slots / 2)
 
 
 @lru_cache(maxsize=1024)
-def _make_item_slot(
-    name: str, place: Place, choices: Choices, remarks: bool, open_any: str
-) -> RatingSlot:
-    return _make_rating_slot(name, place, Scale(words=dict(choices)), remarks, open_any)
+def _make_item_slot(name: str, place: Place, choices: Choices, remarks: bool) -> RatingSlot:
+    return _make_rating_slot(name, place, Scale(words=dict(choices)), remarks)
 
 
 def _make_rating_slot(
-    name: str, place: Place, scale: Scale, remarks: bool, open_any: str = ""
+    name: str, place: Place, scale: Scale, remarks: bool, *, strict: bool = False
 ) -> RatingSlot:
     return RatingSlot(
         name,
@@ -513,8 +695,9 @@ def _make_rating_slot(
         place.force,
         scale,
         remarks=remarks,
-        open_any=open_any,
+        open_any=place.open_any,
         json_field=place.json_field,
+        strict=strict or place.json_field is not None,
     )
 
 

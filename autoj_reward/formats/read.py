@@ -117,7 +117,7 @@ def read_slot(
         return replace(verdict, planted=planted)
     if slot.remarks and is_taken_back(text, verdict.end):
         return ParseFailure(TAKEN_BACK, len(text), planted)
-    if policy_texts or slot.json_field:
+    if policy_texts or slot.strict:
         earlier_verdicts = (_read_verdict(text, match, slot) for match in openings[:-1])
         earlier_names = {v.label.name for v in earlier_verdicts if isinstance(v, _ClosedLabel)}
         contradicting_names = slot.against(verdict.label.name, earlier_names, planted_names)
@@ -152,7 +152,7 @@ def _read_verdict(text: str, opening: Opening, slot: Slot) -> _ClosedLabel | Par
     for label in slot.labels_at(text, opening.end):
         if isinstance(label, str):
             return ParseFailure(label, keep, force=opening.force)
-        end = label.until if label.alone else _find_close(text, opening, label, slot)
+        end = _find_close(text, opening, label, slot)
         if end is not None:
             return _ClosedLabel(label, end)
         reason = f"{slot.name} slot not closed"

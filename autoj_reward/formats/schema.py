@@ -11,7 +11,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,14 @@ from autoj_reward.config import Block, check
 from autoj_reward.config.load import read_yaml
 from autoj_reward.conversation import NAME, is_reserved_name
 from autoj_reward.errors import ConfigError, FormatError, did_you_mean
-from autoj_reward.formats.protocols import LABEL, PROTOCOLS, JudgeProtocol, Pairwise, Single
+from autoj_reward.formats.protocols import (
+    LABEL,
+    PROTOCOLS,
+    JudgeProtocol,
+    Pairwise,
+    Single,
+    read_slots,
+)
 from autoj_reward.formats.read import ParseFailure, WrittenVerdict, read_slot
 from autoj_reward.formats.scale import Scale
 from autoj_reward.formats.slots import Slot
@@ -150,8 +158,7 @@ class JudgeFormat(Block):
         protocol = self.protocol(name)
         if not protocol.sends_schema:
             return None
-        values = {protocol.label_of(n): slot.json_value for n, slot in enumerate(slots, 1)}
-        return json.dumps(protocol.json_schema(values), ensure_ascii=False)
+        return json.dumps(protocol.json_schema(slots), ensure_ascii=False)
 
     def context(self, protocol: str | None = None) -> dict[str, bool]:
         """Return the context fields of a protocol, or of any, and whether each is required."""
@@ -390,5 +397,20 @@ def parse_comparison(
     """Parse the verdict between two responses; see `read_slot`."""
     if fmt.pairwise is None:
         return ParseFailure(f"format {fmt.name} has no comparison", len(text))
-    [slot] = fmt.slots(PAIRWISE)
-    return read_slot(text, slot, policy_texts, given_texts)
+    found = read_slots(fmt.slots(PAIRWISE), text, policy_texts, given_texts)
+    return _conclude_written(fmt.pairwise, found)
+
+
+def _conclude_written(
+    protocol: Pairwise, found: Mapping[str, WrittenVerdict | ParseFailure]
+) -> WrittenVerdict | ParseFailure:
+    """Return the verdict of a comparison in the slots of a text."""
+    written = []
+    for place in found.values():
+        if isinstance(place, ParseFailure):
+            return place
+        written.append(place)
+    if not protocol.by_numbers:
+        return written[0]
+    numbers = {name: place.rating for name, place in zip(found, written, strict=True)}
+    return replace(written[0], name=str(protocol.decide(numbers)), value=None, end=written[-1].end)

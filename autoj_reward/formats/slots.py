@@ -46,8 +46,6 @@ class Label:
     """Offset after the words that belong to the label, such as `is better` or `out of 10`."""
     value: float | None = None
     """Number of the label; None if it has none."""
-    alone: bool = False
-    """Whether the label has a line of its own, so that its slot needs no closing text."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,9 @@ class Slot(ABC):
     """Regular expression of the openings of all slots beside this one too. Empty for a lone one."""
     json_field: JsonField | None = field(default=None, kw_only=True)
     """Field of a JSON object in which the label stands. None if `open` finds the slot."""
+
+    strict: bool = field(default=False, kw_only=True)
+    """Whether any other earlier verdict makes a rating doubtful, and not only a lower one."""
 
     numeric: ClassVar[bool] = False
     """Whether the labels stand for numbers."""
@@ -111,6 +112,8 @@ class Slot(ABC):
         """Return every place of a text in which the slot is opened, in order."""
         if self.json_field:
             return self.json_field.find(text)
+        if self.open_any:
+            return [opening for _, opening in find_openings([self], text)]
         return [_make_opening(match) for match in self.open_re.finditer(text)]
 
     @property
@@ -190,7 +193,7 @@ class Slot(ABC):
         """Return the names of earlier verdicts that make the verdict `name` doubtful.
 
         Those are other verdicts that do not stand in a policy's text. For a rating they are the
-        lower ones, unless it is a field of JSON, which a judge has no reason to write twice.
+        lower ones, unless it is `strict`.
         """
         return set(earlier) - set(planted) - {name}
 
@@ -263,7 +266,7 @@ class RatingSlot(Slot):
             yield f"rating {number.group()} is not on the scale {scale}"
 
     def against(self, name: str, earlier: Collection[str], planted: Collection[str]) -> set[str]:
-        if self.json_field:
+        if self.strict:
             return super().against(name, earlier, planted)
         value = self.scale.value(name)
         return {other for other in earlier if self.scale.value(other) < value}
@@ -310,35 +313,6 @@ class ChoiceSlot(Slot):
                     return
                 until = (SAID_OUT.match(text, match.end()) or match).end()
                 yield Label(name, start, match.end(), until)
-
-
-@dataclass(frozen=True)
-class ScoresSlot(Slot):
-    """Slot of two numbers on one line. The response with the higher number wins."""
-
-    scale: Scale
-    between: str
-    """Regular expression of the text between the two numbers."""
-
-    labels: ClassVar[tuple[str, ...]] = ()
-    spelled: ClassVar[Labels] = ()
-
-    @property
-    def missing(self) -> str:
-        return "no number of the scale for each response"
-
-    def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        return ()
-
-    def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
-        number = r"(\d{1,3}(?:\.\d{1,3})?)"
-        line = re.compile(rf"{number}(?:{self.between}){number}[ \t]*(?=\n|\Z)")
-        match = line.match(text, opened)
-        if match is None or not all(self.scale.admits(float(n)) for n in match.groups()):
-            return
-        first, second = map(float, match.groups())
-        name = "tie" if first == second else "first" if first > second else "second"
-        yield Label(name, match.start(), match.end(), match.end(), alone=True)
 
 
 def _make_opening(match: re.Match[str]) -> Opening:

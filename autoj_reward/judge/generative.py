@@ -280,7 +280,7 @@ class GenerativeJudge:
         return Judgement(
             Outcome.OK,
             critique=text,
-            readings=tuple(readings),
+            readings=protocol.conclude(readings),
             usage=usage,
             flags=flags,
             thinking=answer.thinking,

@@ -182,8 +182,10 @@ def test_other_numbers_of_a_response_cost_it_nothing(response: str) -> None:
 @given(
     text=st.lists(
         st.sampled_from(
-            ["{", "}", "[", "]", '"', "'", ":", ",", "\\", "\n", " ", "7", "10", "x", "```"]
-            + ['{"final_rating": ', '"final_rating"', '{"a": ', '"critique": "']
+            [
+                *('{"final_rating": ', '"final_rating"', '{"a": ', '"critique": "', "7", "10"),
+                *("{", "}", "[", "]", '"', "'", ":", ",", "\\", "\n", " ", "x", "```"),
+            ]
         )
     ).map("".join)
 )
@@ -340,11 +342,11 @@ def test_the_schema_of_a_group_has_its_responses_alone(listwise: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "mentions"),
     [
-        ("json: {critique: text}", "must have one field that holds rating"),
-        ("json: {a: rating, b: rating}", "must have one field that holds rating"),
-        ("json: {a: verdict}", "must have one field that holds rating"),
+        ("json: {critique: text}", "must have fields that hold rating"),
+        ("json: {a: rating, b: rating}", "must have fields that hold rating"),
+        ("json: {a: verdict}", "must have fields that hold rating"),
         ("json: {a: rating}\n  open: 'x'", "leave out open"),
-        ("json: {'a {label}': rating}", "not have {label}"),
+        ("json: {'a {label}': rating}", "must not have {label}"),
         ("open: a\n  force: a\n  schema: true", "schema is that of the fields of json"),
     ],
 )
