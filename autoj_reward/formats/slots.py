@@ -221,15 +221,15 @@ class RatingSlot(Slot):
         if self.scale.words:
             return super().json_value
         numbers = sorted(float(step) for step in self.scale.steps)
-        if self.scale.half_points:
-            return {"type": "number", "enum": numbers}
-        return {"type": "integer", "enum": [int(number) for number in numbers]}
+        if all(number.is_integer() for number in numbers):
+            return {"type": "integer", "enum": [int(number) for number in numbers]}
+        return {"type": "number", "enum": numbers}
 
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        return self.scale.with_half(self.scale.value(name))  # "5.5" begins like "5"
+        return self.scale.beside(self.scale.value(name))  # "5.5" begins like "5"
 
     def labels_near(self, name: str) -> tuple[str, ...]:
-        return self.scale.with_half(self.scale.value(name) + 0.5)
+        return self.scale.near(self.scale.value(name))
 
     def value(self, name: str) -> float:
         return self.scale.value(name)
