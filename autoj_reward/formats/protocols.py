@@ -62,16 +62,45 @@ class Place(NamedTuple):
     open_any: str = ""
 
 
+class MessageBlock(Block):
+    """One message of a judge's prompt, or the turns of the conversation as messages."""
+
+    role: str = ""
+    """Role of the message: `system`, `user`, `assistant`, or one of the model's own that its chat
+    template knows."""
+    template: str = ""
+    """File name of the message's template, in the format's folder."""
+    text: str = ""
+    """The template itself, in place of a file. A message without any text is left out."""
+    turns: Literal["", "query"] = ""
+    """`query` for the turns of the conversation, each as a message of its own role."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> MessageBlock:
+        kinds = [name for name in ("template", "text", "turns") if getattr(self, name)]
+        if len(kinds) != 1:
+            raise ValueError(f"a message has one of template, text and turns, not {kinds}")
+        if bool(self.role) == bool(self.turns):
+            raise ValueError("a message has a role, unless it is the turns of the conversation")
+        return self
+
+
 class JudgeProtocol(Block):
     """Base class of protocols. Its fields are the keys of the protocol's block in format.yaml."""
 
-    template: str
+    template: str = ""
     """File name of the user message's template, in the format's folder."""
     system: str | None = None
     """File name of the system message's template, in the same folder. null for no system
     message."""
+    messages: tuple[MessageBlock, ...] = Field((), exclude_if=lambda messages: not messages)
+    """Messages of the prompt in their order, for a judge that wants others than `system` and
+    `template`."""
+    begin: str = Field("", exclude_if=lambda text: not text)
+    """Text with which the judge's answer is begun, such as `<think>`. An endpoint that tokenizes on
+    its side is asked without it."""
     fields: dict[str, str]
-    """Placeholders of the two templates, each with the text that it shows.
+    """Placeholders of the templates, each with the text that it shows.
 
     - `query`: the query.
     - `response`, or `response_1`, `response_2`, … if there are several: a response.
@@ -131,6 +160,22 @@ class JudgeProtocol(Block):
     """What the fields of JSON with the verdict are said to hold."""
     labelled: ClassVar[bool] = False
     """Whether each slot has a label of its own, so that the texts around it have {label}."""
+
+    @model_validator(mode="after")
+    def _check_messages(self) -> JudgeProtocol:
+        if bool(self.template) == bool(self.messages):
+            raise ValueError("template missing, or messages in its place: write one of the two")
+        if self.messages and self.system:
+            raise ValueError("messages have the system message among them: leave out system")
+        return self
+
+    @cached_property
+    def layout(self) -> tuple[MessageBlock, ...]:
+        """Messages of the prompt in their order."""
+        if self.messages:
+            return self.messages
+        user = MessageBlock(role="user", template=self.template)
+        return (MessageBlock(role="system", template=self.system), user) if self.system else (user,)
 
     @model_validator(mode="after")
     def _check_place(self) -> JudgeProtocol:

@@ -46,6 +46,8 @@ class Message:
 
     role: str
     parts: tuple[Part, ...]
+    asks: bool = False
+    """Whether an answer is asked for after it, even if it is the assistant's."""
 
     @property
     def text(self) -> str:
@@ -60,7 +62,7 @@ Values = dict[str, tuple[Part, ...]]
 
 
 def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
-    """Return the messages for a judge input: the format's system message, if any, and the user's.
+    """Return the messages for a judge input, as the format lays them out.
 
     Raises InputRejected for a wrong number of responses, and for a context that lacks a required
     field or has one that the format never shows.
@@ -95,10 +97,16 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
         placeholder: _fill_placeholder(placeholder, values.get(name), protocol)
         for placeholder, name in fields
     }
-    messages = []
-    if protocol.system is not None:
-        messages.append(Message("system", fill(fmt.texts[protocol.system], filled_parts)))
-    messages.append(Message("user", fill(fmt.texts[protocol.template], filled_parts)))
+    messages: list[Message] = []
+    for block in protocol.layout:
+        if block.turns:
+            messages += _make_chat(item.prompt.as_turns)
+            continue
+        parts = fill(fmt.message_text(block), filled_parts)
+        # A message of an optional field that the input lacks has no parts.
+        if parts or not protocol.messages:
+            messages.append(Message(block.role, parts))
+    messages[-1] = replace(messages[-1], asks=True)
     return tuple(messages)
 
 

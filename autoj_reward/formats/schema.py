@@ -27,6 +27,7 @@ from autoj_reward.formats.protocols import (
     LABEL,
     PROTOCOLS,
     JudgeProtocol,
+    MessageBlock,
     Pairwise,
     Single,
     read_slots,
@@ -78,6 +79,8 @@ class JudgeFormat(Block):
     """Marks of the judge's thinking block. None if it has no such block."""
     turns: Turns | None = Field(None, exclude_if=lambda turns: turns is None)
     """Marks around a conversation's turns. With them every query is shown as a conversation."""
+    chat_template_kwargs: dict[str, Any] = Field({}, exclude_if=lambda values: not values)
+    """Values for the model's chat template. Those of `judge.chat_template_kwargs` replace them."""
     texts: dict[str, str] = Field(default_factory=dict, exclude=True)
     """Contents of the template files by file name."""
 
@@ -180,11 +183,16 @@ class JudgeFormat(Block):
     def _contexts(self) -> dict[str | None, dict[str, bool]]:
         return {}
 
+    def message_text(self, block: MessageBlock) -> str:
+        """Return the template of a message. Empty for the turns of a conversation."""
+        return self.texts[block.template] if block.template else block.text
+
     def headings(self, protocol: str) -> tuple[str, ...]:
         """Return the lines of a protocol's template that begin its sections."""
         if protocol not in self._headings:
             definition = self.protocol(protocol)
-            texts = (self.texts[definition.template], *definition.optional.values())
+            shown = (self.message_text(block) for block in definition.layout)
+            texts = (*shown, *definition.optional.values())
             pieces = (piece for text in texts for piece in PLACEHOLDER.split(text)[::2])
             lines = (line.strip() for piece in pieces for line in piece.splitlines())
             headings = dict.fromkeys(line for line in lines if line.startswith(("[", "###")))
@@ -304,7 +312,7 @@ def read_format(name: str) -> JudgeFormat | ScalarFormat:
         raise FormatError(f"judge format {path}: {error}") from error
     texts = {}
     for protocol in parsed.protocols.values():
-        for file in filter(None, (protocol.template, protocol.system)):
+        for file in filter(None, (block.template for block in protocol.layout)):
             texts[file] = _read_template(path.parent, file)
         _check_protocol(protocol, texts, path)
     fields, constants = set(parsed.context()), set(parsed.constants)
@@ -343,28 +351,30 @@ def _read_template(folder: Path, file: str) -> str:
 
 
 def _check_protocol(protocol: JudgeProtocol, texts: dict[str, str], path: Path) -> None:
-    templates = texts[protocol.template] + (texts[protocol.system] if protocol.system else "")
+    templates = "".join(texts.get(block.template, block.text) for block in protocol.layout)
+    name = protocol.template or "messages"
     if missing := set(protocol.fields) - set(PLACEHOLDER.findall(templates)):
-        raise FormatError(f"{path}: {protocol.template} has no placeholder for {sorted(missing)}")
+        raise FormatError(f"{path}: {name} has no placeholder for {sorted(missing)}")
     responses = {
         *protocol.response_names(protocol.responses),
         *(["items"] if protocol.most_items else []),
     }
-    for placeholder, name in protocol.fields.items():
-        other = is_reserved_name(name) and name not in {"query", *responses}
+    for placeholder, field in protocol.fields.items():
+        other = is_reserved_name(field) and field not in {"query", *responses}
         if (
             other
-            or not NAME.fullmatch(name)
-            or (is_reserved_name(name) and placeholder in protocol.optional)
+            or not NAME.fullmatch(field)
+            or (is_reserved_name(field) and placeholder in protocol.optional)
         ):
             raise FormatError(
-                f"{path}: field {placeholder!r} is {name!r}: write query, {sorted(responses)}, or "
+                f"{path}: field {placeholder!r} is {field!r}: write query, {sorted(responses)}, or "
                 "the name of a constant or a context field, which alone may be optional"
             )
     if unknown := set(protocol.optional) - set(protocol.fields):
         raise FormatError(f"{path}: optional names {sorted(unknown)}, which fields do not have")
-    if unshown := {"query", *responses} - set(protocol.fields.values()):
-        raise FormatError(f"{path}: {protocol.template} never shows {sorted(unshown)}")
+    shown = {*protocol.fields.values(), *(block.turns for block in protocol.layout)}
+    if unshown := {"query", *responses} - shown:
+        raise FormatError(f"{path}: {name} never shows {sorted(unshown)}")
     opening = protocol.open.replace(LABEL, "1")
     for pattern in (opening, protocol.close, getattr(protocol, "scores", "")):
         try:

@@ -172,6 +172,9 @@ class GenerativeJudge:
         config = self.config
         prompt = await self._texts.run(item, self._render, item)
         prepared = await self.engine.prepare(prompt, self._output_tokens, config.over_long)
+        begin = self.format.protocol(item.protocol).begin
+        if begin and prepared.tail is not None:
+            prepared = self.engine.extend_prompt(prepared, Generation(""), begin)
         answer, critique = NOTHING_SAID, config.critique and not item.direct
         marks = self._marks
         if critique:
