@@ -14,6 +14,7 @@ from itertools import chain
 
 from autoj_reward.conversation import Prompt, Response, Turn, describe_media, read_turns
 from autoj_reward.errors import InputRejected
+from autoj_reward.formats.final_answer import find_final_answer
 from autoj_reward.formats.fold import CONTROL
 from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.read import PlantSearch
@@ -79,7 +80,7 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
         field_name = name if len(set(names)) == len(names) else f"response_{place}"
         response_parts = (
             Part(head),
-            *_make_response_parts(response, field_name, fmt.turns or PLAIN),
+            *_make_response_parts(response, field_name, fmt.turns or PLAIN, fmt.shows_answer),
             Part(tail),
         )
         values[name] = values.get(name, ()) + tuple(part for part in response_parts if part.text)
@@ -157,8 +158,17 @@ def _make_turn_parts(turns: Sequence[Turn], turn_marks: Turns, name: str) -> Ite
         yield Part(tail + (turn_marks.between if n < len(turns) else ""), turn=n)
 
 
-def _make_response_parts(response: Response, name: str, turn_marks: Turns) -> tuple[Part, ...]:
-    """Return the parts of a response: its text, or those of the turns that a judge sees."""
+def _make_response_parts(
+    response: Response, name: str, turn_marks: Turns, shows_answer: bool = False
+) -> tuple[Part, ...]:
+    """Return the parts of a response: its text, or those of the turns that a judge sees.
+
+    shows_answer: whether its final answer is shown in place of all that.
+    """
+    if shows_answer:
+        turns = response.shown_turns
+        text = read_turns(turns, "final").text if turns else response.text
+        return (Part(find_final_answer(text), False, True, name),)
     if not response.shown_turns:
         return (Part(response.text, False, True, name),)
     parts = _make_turn_parts(response.shown_turns, turn_marks, name)

@@ -79,6 +79,12 @@ class JudgeFormat(Block):
     """Marks of the judge's thinking block. None if it has no such block."""
     turns: Turns | None = Field(None, exclude_if=lambda turns: turns is None)
     """Marks around a conversation's turns. With them every query is shown as a conversation."""
+    shows_answer: bool = Field(False, exclude_if=lambda shows: not shows)
+    """Whether a response is shown by its final answer alone, for a judge that checks one.
+
+    It is the text in the last `<answer>` tags or the last `\\boxed{}` after turns and thinking. A
+    response without either is shown whole.
+    """
     chat_template_kwargs: dict[str, Any] = Field({}, exclude_if=lambda values: not values)
     """Values for the model's chat template. Those of `judge.chat_template_kwargs` replace them."""
     texts: dict[str, str] = Field(default_factory=dict, exclude=True)

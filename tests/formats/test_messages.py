@@ -1,4 +1,4 @@
-"""Formats with messages of their own: any order and role, the conversation's turns, a begun answer."""
+"""Formats with messages of their own: any order and role, turns as messages, a begun answer."""
 
 from __future__ import annotations
 
