@@ -262,7 +262,7 @@ class FakeEngine(_Script):
         protocol = self._format.protocol(GROUP)
         texts = {part.text for message in prompt for part in message.parts if part.trusted}
         places = range(1, protocol.most_responses + 1)
-        return sum(protocol.around(place)[0] in texts for place in places)
+        return sum(protocol.around(place, 1)[0] in texts for place in places)
 
     def _write_scores(self, prompt: RenderedPrompt, count: int) -> str:
         """Score the responses of a group; an empty one is no part of the prompt."""

@@ -1,11 +1,12 @@
-"""Places of a slot in a judge's text: after an opening that a regular expression finds, or in a
-field of a JSON object."""
+"""Places of a slot that no regular expression alone finds: fields of a JSON object, and numbers in
+a row."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from autoj_reward.formats.json_text import JsonObject, Member, read_objects
 
@@ -44,6 +45,8 @@ class JsonField:
     """Key of the field. Keys of the objects around it stand before it, joined by dots."""
     quoted: bool
     """Whether the label is a string."""
+
+    comes_first: ClassVar[bool] = False
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -119,3 +122,32 @@ class JsonField:
             first.start,
             self.key_text,
         )
+
+
+@dataclass(frozen=True)
+class Row:
+    """Place of a number in a row of several, such as `\\boxed{7, 4}`."""
+
+    pattern: str
+    """Regular expression of a whole row, with groups `number_1`, `number_2` and so on."""
+    number: int
+    """Which of them it is, from 1."""
+    force_next: str
+    """Text that leads to the number from the one before it."""
+    comes_first: bool
+    """Whether the row begins the judge's output."""
+
+    @cached_property
+    def _row(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
+    def find(self, text: str) -> list[Opening]:
+        """Return the number in every row of a text. One row may begin inside another."""
+        openings = []
+        row = self._row.search(text)
+        while row:
+            start = row.end(f"number_{self.number - 1}") if self.number > 1 else row.start()
+            end, value_end = row.span(f"number_{self.number}")
+            openings.append(Opening(start, end, text[start:end], value_end, row.end()))
+            row = self._row.search(text, row.start() + 1)
+        return openings

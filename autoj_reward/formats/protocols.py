@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from autoj_reward.config import Block
 from autoj_reward.errors import InputRejected
-from autoj_reward.formats.places import JsonField
+from autoj_reward.formats.places import JsonField, Row
 from autoj_reward.formats.read import (
     ParseFailure,
     PlantSearch,
@@ -52,13 +52,13 @@ NUMBER = r"\d{1,3}(?:\.\d{1,3})?"
 """Regular expression of a number in a row."""
 
 
-class Place(NamedTuple):
+class SlotTexts(NamedTuple):
     """Where a slot stands in a judge's text: what `Slot` has by the same names."""
 
     open: str
     close: str
     force: str
-    json_field: JsonField | None = None
+    place: JsonField | Row | None = None
     open_any: str = ""
 
 
@@ -96,6 +96,8 @@ class JudgeProtocol(Block):
     messages: tuple[MessageBlock, ...] = Field((), exclude_if=lambda messages: not messages)
     """Messages of the prompt in their order, for a judge that wants others than `system` and
     `template`."""
+    json_texts: bool = Field(False, exclude_if=lambda is_json: not is_json)
+    """Whether texts of an input stand inside of strings of JSON, and are escaped for that."""
     begin: str = Field("", exclude_if=lambda text: not text)
     """Text with which the judge's answer is begun, such as `<think>`. An endpoint that tokenizes on
     its side is asked without it."""
@@ -223,7 +225,9 @@ class JudgeProtocol(Block):
         """Return the name of the field of JSON with a verdict."""
         return next(name for name, held in self.json_fields.items() if held == holds)
 
-    def find_place(self, holds: str, quoted: bool, label: str = "", any_label: str = "") -> Place:
+    def find_texts(
+        self, holds: str, quoted: bool, label: str = "", any_label: str = ""
+    ) -> SlotTexts:
         """Return where a verdict stands in the judge's text.
 
         holds: what a field of JSON with it is said to hold. quoted: whether it is a string there.
@@ -231,20 +235,23 @@ class JudgeProtocol(Block):
         """
         if not self.json_fields:
             if not self.labelled:
-                return Place(self.open, self.close, self.force)
+                return SlotTexts(self.open, self.close, self.force)
             opening = self.open.replace(LABEL, re.escape(label))
             force = self.force.replace(LABEL, label)
             open_any = self.open.replace(LABEL, any_label)
-            return Place(opening, self.close, force, open_any=open_any)
+            return SlotTexts(opening, self.close, force, open_any=open_any)
         field = JsonField(self._field_name(holds).replace(LABEL, label), quoted)
-        return Place(field.open, "", field.force, field)
+        return SlotTexts(field.open, "", field.force, field)
 
     def json_schema(self, slots: Sequence[Slot]) -> dict[str, Any] | None:
         """Return the JSON schema of the judge's object with these slots; None if the judge is held
         to none."""
         if not self.sends_schema:
             return None
-        values = {slot.json_field.name: slot.json_value for slot in slots if slot.json_field}
+        values = {}
+        for slot in slots:
+            if isinstance(slot.place, JsonField):
+                values[slot.place.name] = slot.json_value
         schema = _make_object_schema()
         for name, holds in self.json_fields.items():
             if holds == TEXT:
@@ -278,8 +285,8 @@ class JudgeProtocol(Block):
         """Text that shows one rubric item; see `Checklist.each`."""
         return ""
 
-    def around(self, place: int) -> tuple[str, str]:
-        """Return the text before and after the response at a place, counted from 1."""
+    def around(self, place: int, count: int) -> tuple[str, str]:
+        """Return the text before and after the response at a place of `count`, counted from 1."""
         return "", ""
 
     def inert(self, text: str) -> str:
@@ -358,8 +365,8 @@ class Single(JudgeProtocol):
 
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         """Return the slot of the rating."""
-        place = self.find_place(RATING, bool(scale.words))
-        return (_make_rating_slot(RATING, place, scale, self.remarks),)
+        texts = self.find_texts(RATING, bool(scale.words))
+        return (_make_rating_slot(RATING, texts, scale, self.remarks),)
 
 
 class Ranking(Block):
@@ -445,24 +452,33 @@ class Pairwise(JudgeProtocol):
     def slots(self, scale: Scale, count: int) -> tuple[Slot, ...]:
         """Return the slot of the verdict, or those of the numbers that it follows from."""
         if not self.by_numbers:
-            place = self.find_place(VERDICT, True)
-            slot_texts = VERDICT, place.open, place.close, place.force
+            texts = self.find_texts(VERDICT, True)
             choices = tuple((str(n), s) for n, s in self.labels.items())
-            field = place.json_field
-            return (ChoiceSlot(*slot_texts, choices, remarks=self.remarks, json_field=field),)
-        places: dict[str, Place] = {}
+            return (
+                ChoiceSlot(
+                    VERDICT,
+                    texts.open,
+                    texts.close,
+                    texts.force,
+                    choices,
+                    remarks=self.remarks,
+                    place=texts.place,
+                ),
+            )
+        slot_texts: dict[str, SlotTexts] = {}
         if self.json_fields:
-            places = {name: self.find_place(name, False) for name in self.list_held()}
+            slot_texts = {name: self.find_texts(name, False) for name in self.list_held()}
         elif self.scores:
-            places = dict(zip((SCORE_1, SCORE_2), place_in_row(self, self.scores, 2), strict=True))
+            row = place_in_row(self, self.scores, 2)
+            slot_texts = dict(zip((SCORE_1, SCORE_2), row, strict=True))
         scales = {SCORE_1: scale, SCORE_2: scale}
         if self.ranking:
             scales[RANKING] = self.ranking.scale
             texts = self.ranking if self.scores else self
-            places.setdefault(RANKING, Place(texts.open, texts.close, texts.force))
+            slot_texts.setdefault(RANKING, SlotTexts(texts.open, texts.close, texts.force))
         return tuple(
-            _make_rating_slot(name, place, scales[name], self.remarks, strict=True)
-            for name, place in places.items()
+            _make_rating_slot(name, slot_texts[name], scales[name], self.remarks, strict=True)
+            for name in slot_texts
         )
 
     def spell(self, verdict: Verdict, scale: Scale) -> list[str]:
@@ -544,27 +560,23 @@ def _compare_numbers(
     return shares
 
 
-def place_in_row(protocol: Pairwise | Group, between: str, count: int) -> list[Place]:
-    """Return where each of several numbers in a row stands. The row has no other numbers.
+def place_in_row(protocol: Pairwise | Group, between: str, count: int) -> list[SlotTexts]:
+    """Return where each of several numbers in a row stands.
 
-    between: regular expression of the text between two numbers.
+    between: regular expression of the text between two numbers. A row of another length is none.
     """
+    groups = [f"(?P<number_{n}>{NUMBER})" for n in range(1, count + 1)]
+    numbers = f"(?:{between})".join(groups)
     end = f"(?:{protocol.close})" if protocol.close else r"[ \t]*(?=\n|\Z)"
-    places = []
-    for n in range(count):
-        head = f"(?:{NUMBER}(?:{between})){{{n}}}"
-        # The rest of the row closes a number: nothing may follow a row, and no row be longer.
-        rest = f"(?:(?:{between}){NUMBER}){{{count - 1 - n}}}{end}"
-        is_last = n == count - 1
-        places.append(
-            Place(
-                f"{protocol.open}{head}(?={NUMBER}{rest})",
-                protocol.close if is_last else rest,
-                protocol.force_next if n else protocol.force,
-            )
-        )
-    # The numbers are found by their row, so that all are read in the same one.
-    return [place._replace(open_any=places[0].open) for place in places]
+    pattern = f"(?:{protocol.open}){numbers}{end}"
+    texts = []
+    for n in range(1, count + 1):
+        row = Row(pattern, n, protocol.force_next, protocol.comes_first)
+        if n == 1:
+            texts.append(SlotTexts(protocol.open, protocol.close, protocol.force, row))
+        else:
+            texts.append(SlotTexts(between, protocol.close, protocol.force_next, row))
+    return texts
 
 
 class Group(JudgeProtocol):
@@ -581,6 +593,8 @@ class Group(JudgeProtocol):
     In untrusted text the marks around them are broken up with a zero-width space, so that no
     response can close its own block or open another one.
     """
+    between: str = Field("", exclude_if=lambda text: not text)
+    """Text between two responses."""
     labels: tuple[str, ...] = tuple("ABCDEFGHIJKLMNOP")
     """Labels of the responses in order. They consist of letters and digits."""
     max_responses: int = Field(16, ge=2)
@@ -620,9 +634,9 @@ class Group(JudgeProtocol):
     def response_names(self, count: int) -> tuple[str, ...]:
         return ("responses",) * count
 
-    def around(self, place: int) -> tuple[str, str]:
+    def around(self, place: int, count: int) -> tuple[str, str]:
         head, tail = self.each.replace(LABEL, self.labels[place - 1]).split(RESPONSE)
-        return head, tail
+        return head, tail if place == count else tail + self.between
 
     def inert(self, text: str) -> str:
         return _break_marks(self._marks, text)
@@ -636,12 +650,12 @@ class Group(JudgeProtocol):
         any_label = f"(?:{'|'.join(map(re.escape, labels))})"
         quoted = bool(scale.words)
         if self.scores:
-            places = place_in_row(self, self.scores, count)
+            texts = place_in_row(self, self.scores, count)
         else:
-            places = [self.find_place(SCORE, quoted, label, any_label) for label in labels]
+            texts = [self.find_texts(SCORE, quoted, label, any_label) for label in labels]
         return tuple(
-            _make_rating_slot(f"response_{n}", place, scale, self.remarks)
-            for n, place in enumerate(places, 1)
+            _make_rating_slot(f"response_{n}", slot_texts, scale, self.remarks)
+            for n, slot_texts in enumerate(texts, 1)
         )
 
     def own_texts(self, item: JudgeInput) -> dict[str, tuple[str, ...]]:
@@ -718,31 +732,31 @@ class Checklist(JudgeProtocol):
 
     def _make_slot(self, number: int, choices: Choices) -> RatingSlot:
         label = str(number)
-        place = self.find_place(ANSWER, True, label, r"\d+")
-        return _make_item_slot(f"item_{label}", place, choices, self.remarks)
+        texts = self.find_texts(ANSWER, True, label, r"\d+")
+        return _make_item_slot(f"item_{label}", texts, choices, self.remarks)
 
     def least_readings(self, slots: int) -> int:
         return math.ceil(slots / 2)
 
 
 @lru_cache(maxsize=1024)
-def _make_item_slot(name: str, place: Place, choices: Choices, remarks: bool) -> RatingSlot:
-    return _make_rating_slot(name, place, Scale(words=dict(choices)), remarks)
+def _make_item_slot(name: str, texts: SlotTexts, choices: Choices, remarks: bool) -> RatingSlot:
+    return _make_rating_slot(name, texts, Scale(words=dict(choices)), remarks)
 
 
 def _make_rating_slot(
-    name: str, place: Place, scale: Scale, remarks: bool, *, strict: bool = False
+    name: str, texts: SlotTexts, scale: Scale, remarks: bool, *, strict: bool = False
 ) -> RatingSlot:
     return RatingSlot(
         name,
-        place.open,
-        place.close,
-        place.force,
+        texts.open,
+        texts.close,
+        texts.force,
         scale,
         remarks=remarks,
-        open_any=place.open_any,
-        json_field=place.json_field,
-        strict=strict or place.json_field is not None,
+        open_any=texts.open_any,
+        place=texts.place,
+        strict=strict or isinstance(texts.place, JsonField),
     )
 
 

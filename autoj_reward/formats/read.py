@@ -286,12 +286,7 @@ class PlantSearch:
         """
         if not slot.spelled or slot.comes_first:
             return frozenset()
-        names = set(self._find_names(texts, slot, slot.openings))
-        for text in texts:
-            if text not in self._read_names:
-                self._read_names[text] = self._read_all(text)
-            names |= self._read_names[text][slot.name]
-        return frozenset(names)
+        return self._find_names(texts, slot, slot.openings) | self._find_read(texts, slot)
 
     def find_quotable(self, texts: Sequence[str], slot: Slot, opening: str) -> frozenset[str]:
         """Return the names of verdicts that stand in prompt texts after the slot's opening.
@@ -304,7 +299,18 @@ class PlantSearch:
         openings = [opening or forced_opening]
         if _WORD.search(forced_opening):
             openings.append(forced_opening)
-        return self._find_names(texts, slot, openings)
+        names = self._find_names(texts, slot, openings)
+        # What stands between two numbers of a row is no opening that could be searched for.
+        return names | self._find_read(texts, slot) if slot.place else names
+
+    def _find_read(self, texts: Sequence[str], slot: Slot) -> frozenset[str]:
+        """Return the names of the verdicts that the reader would take from texts for a slot."""
+        names = set[str]()
+        for text in texts:
+            if text not in self._read_names:
+                self._read_names[text] = self._read_all(text)
+            names |= self._read_names[text][slot.name]
+        return frozenset(names)
 
     def _want(self, opening: str, slot: Slot) -> int:
         """Return the index of an opening's names among those of each text."""

@@ -6,6 +6,7 @@ stays text.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -76,7 +77,7 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
     values |= {name: (Part(text, False, name=name),) for name, text in item.context.items()}
     values["query"] = (Part(item.prompt.text, False, name="query"),)
     for place, (name, response) in enumerate(zip(names, item.responses, strict=True), 1):
-        head, tail = protocol.around(place)
+        head, tail = protocol.around(place, len(names))
         field_name = name if len(set(names)) == len(names) else f"response_{place}"
         response_parts = (
             Part(head),
@@ -93,6 +94,8 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
             name: _break_up_untrusted(parts, turn_marks.inert) for name, parts in values.items()
         }
     values = {name: _break_up_untrusted(parts, protocol.inert) for name, parts in values.items()}
+    if protocol.json_texts:
+        values = {name: _break_up_untrusted(parts, escape_json) for name, parts in values.items()}
     fields = protocol.fields.items()
     filled_parts = {
         placeholder: _fill_placeholder(placeholder, values.get(name), protocol)
@@ -200,6 +203,11 @@ def _break_up_untrusted(
         text = part.text if part.trusted else break_up(part.text)
         broken_parts.append(part if text == part.text else replace(part, text=text))
     return tuple(broken_parts)
+
+
+def escape_json(text: str) -> str:
+    """Return a text as it stands inside of a string of JSON."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:

@@ -119,9 +119,7 @@ class OutputLayout:
 
 def _is_of_row(slot: Slot, other: Slot) -> bool:
     """Return whether two slots are fields of one object or numbers of one row."""
-    if slot.json_field:
-        return other.json_field is not None
-    return bool(slot.open_any) and slot.open_any == other.open_any
+    return slot.place is not None and other.place is not None
 
 
 def find_layout(slots: Sequence[Slot], labels: Sequence[str]) -> OutputLayout | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
-from autoj_reward.formats.places import JsonField, Opening
+from autoj_reward.formats.places import JsonField, Opening, Row
 from autoj_reward.formats.planted import Ending, Labels
 from autoj_reward.formats.scale import Scale
 
@@ -64,8 +64,8 @@ class Slot(ABC):
     """Whether the judge may go on with remarks once the verdict's sentence or line has ended."""
     open_any: str = field(default="", kw_only=True)
     """Regular expression of the openings of all slots beside this one too. Empty for a lone one."""
-    json_field: JsonField | None = field(default=None, kw_only=True)
-    """Field of a JSON object in which the label stands. None if `open` finds the slot."""
+    place: JsonField | Row | None = field(default=None, kw_only=True)
+    """Where the label stands, if `open` alone does not find it."""
 
     strict: bool = field(default=False, kw_only=True)
     """Whether any other earlier verdict makes a rating doubtful, and not only a lower one."""
@@ -106,25 +106,25 @@ class Slot(ABC):
     @property
     def force_next(self) -> str:
         """Text that leads to the label from the label of the slot before this one."""
-        return self.json_field.force_next if self.json_field else self.force
+        return self.place.force_next if self.place else self.force
 
     def find_openings(self, text: str) -> list[Opening]:
         """Return every place of a text in which the slot is opened, in order."""
-        if self.json_field:
-            return self.json_field.find(text)
-        if self.open_any:
-            return [opening for _, opening in find_openings([self], text)]
+        if self.place:
+            return self.place.find(text)
         return [_make_opening(match) for match in self.open_re.finditer(text)]
 
     @property
     def comes_first(self) -> bool:
         """Whether the verdict begins the judge's output, so that its reason follows."""
+        if self.place:
+            return self.place.comes_first
         return self.open.startswith(r"\A")
 
     @property
     def ending(self) -> Ending:
         """What must follow the label."""
-        if self.json_field:
+        if isinstance(self.place, JsonField):
             return "word"
         if self.close:
             return "bracket" if _CLOSING_BRACKET.search(self.close) else "word"
@@ -323,7 +323,7 @@ def find_openings(slots: Sequence[Slot], text: str) -> Iterator[tuple[Slot, Open
     """Yield every opening of several slots in a text, which is searched once for all of them."""
     alike = defaultdict[str, list[Slot]](list)
     for slot in slots:
-        if slot.json_field:
+        if slot.place:
             yield from ((slot, opening) for opening in slot.find_openings(text))
         else:
             alike[slot.open_any or slot.open].append(slot)
