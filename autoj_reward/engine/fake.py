@@ -57,8 +57,6 @@ from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, JudgeInput, U
 
 REMARKS = " Nothing but the script decides."
 """Remarks after a comparison's verdict, if the format's judges write any."""
-SCORES = {"first": "9 2", "second": "2 9", "tie": "5 5"}
-"""Verdicts of a comparison for a format that reads two scores."""
 
 
 class _Script:
@@ -170,7 +168,7 @@ class FakeEngine(_Script):
         return {}
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
-        if sampling.json_schema:
+        if sampling.json_schema and self._format.first_schema is None:
             return [await self._write_rubric(prepared.prompt)]
         responses = list(responses_in(prepared.prompt).values())
         answers = self._answer_items(prepared.prompt)
@@ -246,7 +244,7 @@ class FakeEngine(_Script):
             return reason
         slots = self._make_slots(protocol, len(labels))
         if protocol not in self._layouts:
-            samples = [slot.labels[0] if slot.labels else SCORES["tie"] for slot in slots]
+            samples = [slot.labels[0] for slot in slots]
             self._layouts[protocol] = find_layout(slots, samples)
         layout = self._layouts[protocol]
         return layout.write(reason, slots, labels) if layout else reason
@@ -264,7 +262,7 @@ class FakeEngine(_Script):
         protocol = self._format.protocol(GROUP)
         texts = {part.text for message in prompt for part in message.parts if part.trusted}
         places = range(1, protocol.most_responses + 1)
-        return sum(protocol.around(place)[0] in texts for place in places)
+        return sum(protocol.around(place, 1)[0] in texts for place in places)
 
     def _write_scores(self, prompt: RenderedPrompt, count: int) -> str:
         """Score the responses of a group; an empty one is no part of the prompt."""
@@ -311,10 +309,9 @@ class FakeEngine(_Script):
         protocol = self._format.pairwise
         if protocol is None:
             return reason
-        spelled = {name: label for label, name in protocol.canonical.items()}
-        label = spelled.get(verdict) or SCORES[verdict]
+        labels = protocol.spell(verdict, self._format.scale)
         remarks = f".{REMARKS}" if protocol.remarks else ""
-        return self._write_verdicts(PAIRWISE, reason, [label]) + remarks
+        return self._write_verdicts(PAIRWISE, reason, labels) + remarks
 
     async def label_probs(
         self,

@@ -60,7 +60,8 @@ _AFTER_NUMBER = (
 )
 """Pattern of what may follow a number that stays one: `5 stars`, and not `4 of the 7`."""
 _HALF = re.compile(r"([0-9]+)\.5")
-_NUMBER = re.compile(r"[0-9]+(?:\.5)?")
+_DECIMAL = re.compile(r"([0-9]+)\.([1-9])")
+_NUMBER = re.compile(r"[0-9]+(?:\.[1-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ def _make_bare_label(labels: Labels, closing: str) -> str:
 
 @lru_cache(maxsize=32)
 def _make_patterns(labels: Labels, with_words: bool, closing: str) -> tuple[Patterns, Patterns]:
-    """Return the patterns of whole numbers and words, then of half points; longer names come first.
+    """Return the patterns of whole numbers and words, then of decimals; longer names come first.
 
     The order matters because a letter that may stand for any letter may also stand for a digit.
     """
@@ -250,8 +251,8 @@ def _make_patterns(labels: Labels, with_words: bool, closing: str) -> tuple[Patt
         spelled = (_make_label_pattern(spelling, with_words) for spelling in spellings)
         entries.append((name, re.compile(f"(?:{'|'.join(spelled)}){END}{closing}")))
     patterns = tuple(entries)
-    halves = tuple(entry for entry in patterns if _HALF.fullmatch(entry[0]))
-    return tuple(entry for entry in patterns if entry not in halves), halves
+    parts = tuple(entry for entry in patterns if _DECIMAL.fullmatch(entry[0]))
+    return tuple(entry for entry in patterns if entry not in parts), parts
 
 
 def _make_label_pattern(spelling: str, with_words: bool) -> str:
@@ -261,6 +262,8 @@ def _make_label_pattern(spelling: str, with_words: bool) -> str:
         return start + make_word_pattern(spelling)
     if half := _HALF.fullmatch(spelling):
         return f"0{{0,8}}{make_number_pattern(half[1], with_words)}{HALF}"
+    if decimal := _DECIMAL.fullmatch(spelling):
+        return rf"0{{0,8}}{make_number_pattern(decimal[1], False)}\.{decimal[2]}{ZEROS}"
     return rf"{start}0{{0,8}}{make_number_pattern(spelling, with_words)}(?:\.{ZEROS})?"
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from autoj_reward.formats.fold import fold
+from autoj_reward.formats.places import Opening
 from autoj_reward.formats.planted import Wanted, find_planted_after
 from autoj_reward.formats.remarks import (
     SENTENCE_END,
@@ -20,7 +21,7 @@ from autoj_reward.formats.remarks import (
     is_taken_back,
     leaves_verdict,
 )
-from autoj_reward.formats.slots import Label, Slot, find_openings, narrow
+from autoj_reward.formats.slots import TRAIL, Label, Slot, find_openings, narrow
 from autoj_reward.types import Verdict
 
 QUOTED = "the verdict as written stands in what the policy wrote"
@@ -33,6 +34,7 @@ RATED_AGAIN = "another rating follows the verdict"
 _END = re.compile(SENTENCE_END)
 _LINE_END = re.compile(r"""(?:[^\S\n]|[*_`"'”’)）\]\\.,:;!。！：])*(?=\n|\Z)""")
 _WORD = re.compile(r"[^\W_]")
+_TRAIL = re.compile(TRAIL)
 _NOTHING = re.compile(r"[\W_]*")
 _NOTHING_MORE = re.compile(r"[\W_]*\Z")
 _ALTERNATIVE = re.compile(r"[ *_`]*(?:or|and|to|[/~–—-]|或|至|到|和)[ *_`]*")
@@ -48,6 +50,8 @@ class ParseFailure:
     """Number of characters to keep when the slot is forced."""
     planted: bool = field(default=False, compare=False)
     """Whether a text of the policy holds a verdict, however it is spelled."""
+    force: str | None = field(default=None, compare=False)
+    """Text that leads from the kept characters to the label. None stands for the slot's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +112,16 @@ def read_slot(
     never taken instead.
     """
     text = narrow(text)
-    openings = _drop_plainer(list(slot.open_re.finditer(text)), slot)
+    openings = _drop_plainer(slot.find_openings(text), slot)
     if slot.remarks:
         openings = _drop_reasons(text, openings)
     opening = openings[-1] if openings else None
     search = search or PlantSearch((slot,))
-    planted_names = search.find_quotable(policy_texts, slot, opening)
+    opening_text = opening.text if opening else ""
+    planted_names = search.find_quotable(policy_texts, slot, opening_text)
     all_planted_names = search.find_planted(policy_texts, slot)
     planted = bool(planted_names or all_planted_names)
-    if opening and slot.is_plainer(opening.group()):
+    if opening and slot.is_plainer(opening):
         planted_names |= all_planted_names
     if opening is None:
         return ParseFailure(slot.unopened, len(text), planted)
@@ -125,21 +130,21 @@ def read_slot(
         return replace(verdict, planted=planted)
     if slot.remarks and is_taken_back(text, verdict.end):
         return ParseFailure(TAKEN_BACK, len(text), planted)
-    if policy_texts:
+    if policy_texts or slot.strict:
         earlier_verdicts = (_read_verdict(text, match, slot) for match in openings[:-1])
         earlier_names = {v.label.name for v in earlier_verdicts if isinstance(v, _ClosedLabel)}
         contradicting_names = slot.against(verdict.label.name, earlier_names, planted_names)
         if contradicting_names:
-            contradicting_names -= search.find_quotable(given_texts, slot, opening)
+            contradicting_names -= search.find_quotable(given_texts, slot, opening_text)
         if len(openings) > 1 and _leaves_open(text, openings[-2:], slot, verdict.label.name):
             contradicting_names.add(verdict.label.name)
         if doubt := _find_doubt(text, verdict, slot, contradicting_names, planted_names, written):
             return ParseFailure(doubt, len(text), planted)
-    label, start = verdict.label, opening.start()
+    label, start = verdict.label, opening.start
     return WrittenVerdict(label.name, label.value, start, label.start, label.end, planted)
 
 
-def _leaves_open(text: str, openings: list[re.Match[str]], slot: Slot, name: str) -> bool:
+def _leaves_open(text: str, openings: list[Opening], slot: Slot, name: str) -> bool:
     """Return whether the verdict `name`, at the second opening, is one of two: "[[7]] or [[8]]".
 
     A plainer opening takes no verdict back that has the format's own form.
@@ -147,26 +152,26 @@ def _leaves_open(text: str, openings: list[re.Match[str]], slot: Slot, name: str
     earlier = _read_verdict(text, openings[0], slot)
     if isinstance(earlier, ParseFailure) or earlier.label.name == name:
         return False
-    if slot.is_plainer(openings[1].group()) and not slot.is_plainer(openings[0].group()):
+    if slot.is_plainer(openings[1]) and not slot.is_plainer(openings[0]):
         return True
-    return _ALTERNATIVE.fullmatch(text, earlier.end, openings[1].start()) is not None
+    return _ALTERNATIVE.fullmatch(text, earlier.end, openings[1].start) is not None
 
 
-def _drop_plainer(openings: list[re.Match[str]], slot: Slot) -> list[re.Match[str]]:
+def _drop_plainer(openings: list[Opening], slot: Slot) -> list[Opening]:
     """Return the openings without the plainer ones that stand before one in the format's own form.
 
     Such a judge rates in passing: "Clarity rating: 5. Rating: [[7]]".
     """
-    own_starts = [o.start() for o in openings if not slot.is_plainer(o.group())]
+    own_starts = [o.start for o in openings if not slot.is_plainer(o)]
     if not own_starts:
         return openings
-    return [o for o in openings if o.start() >= own_starts[-1] or not slot.is_plainer(o.group())]
+    return [o for o in openings if o.start >= own_starts[-1] or not slot.is_plainer(o)]
 
 
-def _drop_reasons(text: str, openings: list[re.Match[str]]) -> list[re.Match[str]]:
+def _drop_reasons(text: str, openings: list[Opening]) -> list[Opening]:
     """Return the openings without those that begin a remark on the verdict before them."""
     first, rest = openings[:1], openings[1:]
-    return first + [opening for opening in rest if not is_reason(text, opening.end())]
+    return first + [opening for opening in rest if not is_reason(text, opening.end)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,28 +182,37 @@ class _ClosedLabel:
     end: int
 
 
-def _read_verdict(text: str, opening: re.Match[str], slot: Slot) -> _ClosedLabel | ParseFailure:
+def _read_verdict(text: str, opening: Opening, slot: Slot) -> _ClosedLabel | ParseFailure:
     """Return the verdict in one slot."""
+    keep = opening.start if opening.keep is None else opening.keep
+    if opening.problem:
+        return ParseFailure(opening.problem, keep, force=opening.force)
     reason = slot.missing
-    for label in slot.labels_at(text, opening.end()):
+    for label in slot.labels_at(text, opening.end):
         if isinstance(label, str):
-            return ParseFailure(label, opening.start())
-        end = label.until if label.alone else _find_close(text, label, slot, opening.group())
+            return ParseFailure(label, keep, force=opening.force)
+        end = _find_close(text, opening, label, slot)
         if end is not None:
             return _ClosedLabel(label, end)
         reason = f"{slot.name} slot not closed"
-    excerpt = text[opening.end() : opening.end() + 20]
-    return ParseFailure(f"{reason}: {excerpt!r}", opening.start())
+    excerpt = text[opening.end : opening.end + 20]
+    return ParseFailure(f"{reason}: {excerpt!r}", keep, force=opening.force)
 
 
-def _find_close(text: str, label: Label, slot: Slot, opening: str) -> int | None:
+def _find_close(text: str, opening: Opening, label: Label, slot: Slot) -> int | None:
     """Return the offset at which a label is closed. None if text goes on.
+
+    A value whose end is known has to be the label and no more.
 
     The slot's own closing text closes a label. If the opening needs none, the end of the line does
     where the verdict comes first. Elsewhere it is the end of a sentence, a line or the text, or
     the beginning of a remark where remarks may follow.
     """
     label_end = label.until
+    if opening.value_end is not None:
+        trail = _TRAIL.match(text, label_end)
+        is_whole = trail is not None and label_end <= opening.value_end <= trail.end()
+        return opening.slot_end if is_whole else None
     needs_close = slot.needs_close(opening)
     if slot.comes_first and not needs_close:
         close = _LINE_END.match(text, label_end)
@@ -264,9 +278,9 @@ def list_written(slots: Sequence[Slot], text: str) -> list[WrittenSlot]:
         if isinstance(verdict, _ClosedLabel):
             end = verdict.end
         else:
-            line_end = text.find("\n", opening.end())
-            end = len(text) if line_end < 0 else line_end
-        written.append(WrittenSlot(opening.start(), end, slot.name))
+            line_end = text.find("\n", opening.end)
+            end = opening.slot_end or (len(text) if line_end < 0 else line_end)
+        written.append(WrittenSlot(opening.start, end, slot.name))
     return sorted(written)
 
 
@@ -309,9 +323,9 @@ class PlantSearch:
         for those of all slots together."""
         text = narrow(text)
         for slot in self._slots:
-            openings = list(slot.open_re.finditer(text))
-            if openings:
-                self._want(openings[-1].group(), slot)
+            openings = slot.find_openings(text)
+            if openings and openings[-1].text:
+                self._want(openings[-1].text, slot)
 
     def find_planted(self, texts: Sequence[str], slot: Slot) -> frozenset[str]:
         """Return the names of the whole verdicts that stand in prompt texts.
@@ -322,27 +336,31 @@ class PlantSearch:
         """
         if not slot.spelled or slot.comes_first:
             return frozenset()
-        names = set(self._find_names(texts, slot, slot.openings))
+        return self._find_names(texts, slot, slot.openings) | self._find_read(texts, slot)
+
+    def find_quotable(self, texts: Sequence[str], slot: Slot, opening: str) -> frozenset[str]:
+        """Return the names of verdicts that stand in prompt texts after the slot's opening.
+
+        The opening is tried as the judge wrote it, unless it is empty, and as the format forces it.
+        """
+        if not slot.spelled:
+            return frozenset()
+        forced_opening = slot.forced_opening
+        openings = [opening or forced_opening]
+        if _WORD.search(forced_opening):
+            openings.append(forced_opening)
+        names = self._find_names(texts, slot, openings)
+        # What stands between two numbers of a row is no opening that could be searched for.
+        return names | self._find_read(texts, slot) if slot.place else names
+
+    def _find_read(self, texts: Sequence[str], slot: Slot) -> frozenset[str]:
+        """Return the names of the verdicts that the reader would take from texts for a slot."""
+        names = set[str]()
         for text in texts:
             if text not in self._read_names:
                 self._read_names[text] = self._read_all(text)
             names |= self._read_names[text][slot.name]
         return frozenset(names)
-
-    def find_quotable(
-        self, texts: Sequence[str], slot: Slot, opening: re.Match[str] | None
-    ) -> frozenset[str]:
-        """Return the names of verdicts that stand in prompt texts after the slot's opening.
-
-        The opening is tried as the judge wrote it and as the format forces it.
-        """
-        if not slot.spelled:
-            return frozenset()
-        forced_opening = slot.forced_opening
-        openings = [opening.group() if opening else forced_opening]
-        if _WORD.search(forced_opening):
-            openings.append(forced_opening)
-        return self._find_names(texts, slot, openings)
 
     def _want(self, opening: str, slot: Slot) -> int:
         """Return the index of an opening's names among those of each text."""

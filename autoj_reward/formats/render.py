@@ -6,6 +6,7 @@ stays text.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from itertools import chain
 
 from autoj_reward.conversation import Prompt, Response, Turn, describe_media, read_turns
 from autoj_reward.errors import InputRejected
+from autoj_reward.formats.final_answer import find_final_answer
 from autoj_reward.formats.fold import CONTROL
 from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.read import PlantSearch
@@ -46,6 +48,8 @@ class Message:
 
     role: str
     parts: tuple[Part, ...]
+    asks: bool = False
+    """Whether an answer is asked for after it, even if it is the assistant's."""
 
     @property
     def text(self) -> str:
@@ -60,7 +64,7 @@ Values = dict[str, tuple[Part, ...]]
 
 
 def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
-    """Return the messages for a judge input: the format's system message, if any, and the user's.
+    """Return the messages for a judge input, as the format lays them out.
 
     Raises InputRejected for a wrong number of responses, and for a context that lacks a required
     field or has one that the format never shows.
@@ -73,11 +77,11 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
     values |= {name: (Part(text, False, name=name),) for name, text in item.context.items()}
     values["query"] = (Part(item.prompt.text, False, name="query"),)
     for place, (name, response) in enumerate(zip(names, item.responses, strict=True), 1):
-        head, tail = protocol.around(place)
+        head, tail = protocol.around(place, len(names))
         field_name = name if len(set(names)) == len(names) else f"response_{place}"
         response_parts = (
             Part(head),
-            *_make_response_parts(response, field_name, fmt.turns or PLAIN),
+            *_make_response_parts(response, field_name, fmt.turns or PLAIN, fmt.shows_answer),
             Part(tail),
         )
         values[name] = values.get(name, ()) + tuple(part for part in response_parts if part.text)
@@ -90,15 +94,23 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
             name: _break_up_untrusted(parts, turn_marks.inert) for name, parts in values.items()
         }
     values = {name: _break_up_untrusted(parts, protocol.inert) for name, parts in values.items()}
+    if protocol.json_texts:
+        values = {name: _break_up_untrusted(parts, escape_json) for name, parts in values.items()}
     fields = protocol.fields.items()
     filled_parts = {
         placeholder: _fill_placeholder(placeholder, values.get(name), protocol)
         for placeholder, name in fields
     }
-    messages = []
-    if protocol.system is not None:
-        messages.append(Message("system", fill(fmt.texts[protocol.system], filled_parts)))
-    messages.append(Message("user", fill(fmt.texts[protocol.template], filled_parts)))
+    messages: list[Message] = []
+    for block in protocol.layout:
+        if block.turns:
+            messages += _make_chat(item.prompt.as_turns)
+            continue
+        parts = fill(fmt.message_text(block), filled_parts)
+        # A message of an optional field that the input lacks has no parts.
+        if parts or not protocol.messages:
+            messages.append(Message(block.role, parts))
+    messages[-1] = replace(messages[-1], asks=True)
     return tuple(messages)
 
 
@@ -149,8 +161,17 @@ def _make_turn_parts(turns: Sequence[Turn], turn_marks: Turns, name: str) -> Ite
         yield Part(tail + (turn_marks.between if n < len(turns) else ""), turn=n)
 
 
-def _make_response_parts(response: Response, name: str, turn_marks: Turns) -> tuple[Part, ...]:
-    """Return the parts of a response: its text, or those of the turns that a judge sees."""
+def _make_response_parts(
+    response: Response, name: str, turn_marks: Turns, shows_answer: bool = False
+) -> tuple[Part, ...]:
+    """Return the parts of a response: its text, or those of the turns that a judge sees.
+
+    shows_answer: whether its final answer is shown in place of all that.
+    """
+    if shows_answer:
+        turns = response.shown_turns
+        text = read_turns(turns, "final").text if turns else response.text
+        return (Part(find_final_answer(text), False, True, name),)
     if not response.shown_turns:
         return (Part(response.text, False, True, name),)
     parts = _make_turn_parts(response.shown_turns, turn_marks, name)
@@ -182,6 +203,11 @@ def _break_up_untrusted(
         text = part.text if part.trusted else break_up(part.text)
         broken_parts.append(part if text == part.text else replace(part, text=text))
     return tuple(broken_parts)
+
+
+def escape_json(text: str) -> str:
+    """Return a text as it stands inside of a string of JSON."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def require_context(item: JudgeInput, fmt: JudgeFormat | ScalarFormat) -> None:

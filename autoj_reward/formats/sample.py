@@ -12,7 +12,7 @@ from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.formats.slots import Slot
 from autoj_reward.rubric_items import RUBRIC, YES_NO, read_items
-from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, JudgeInput
+from autoj_reward.types import CHECKLIST, GROUP, PAIRWISE, SINGLE, JudgeInput, Verdict
 
 QUERY, RIGHT, WRONG = "What is 12 times 12?", "12 times 12 is 144.", "12 times 12 is 124."
 """Question, right response and wrong response of the sample rows."""
@@ -24,7 +24,7 @@ THOUGHTS = "10 times 12 is 120, and 24 more."
 """Text of the sample output's thinking block."""
 KNOWN = {"reference": "144"}
 """Values for context fields that a format requires."""
-CLOSINGS = ("", "]]", "]]</answer>", "</score>", "}", ">", ")", '"')
+CLOSINGS = ("", "]]", "]]</answer>", "</score>", "</answer>", "}", ">", ")", '"', '"}')
 """Texts that may end a verdict."""
 FIRST = ("{verdicts}\n{reason}", "{verdicts}: {reason}", "{verdicts}")
 """Layouts of an output whose verdict comes first."""
@@ -44,15 +44,19 @@ def make_sample_rows(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     if fmt.single:
         best = max(fmt.scale.labels, key=fmt.scale.value)
-        rows.append(single_row | _fill_context(fmt, SINGLE) | _write_text(fmt, SINGLE, best))
+        rows.append(single_row | _fill_context(fmt, SINGLE) | _write_text(fmt, SINGLE, [best]))
     if fmt.pairwise:
-        best = next(iter(fmt.pairwise.canonical), "9 2")
-        rows.append(pair_row | _fill_context(fmt, PAIRWISE) | _write_text(fmt, PAIRWISE, best))
+        best_labels = fmt.pairwise.spell(Verdict.FIRST, fmt.scale)
+        rows.append(
+            pair_row | _fill_context(fmt, PAIRWISE) | _write_text(fmt, PAIRWISE, best_labels)
+        )
     if GROUP in fmt.protocols:
         group_row: dict[str, Any] = {"query": QUERY, "responses": [RIGHT, WRONG]}
         labels = sorted(fmt.scale.labels, key=fmt.scale.value)
         rows.append(
-            group_row | _fill_context(fmt, GROUP) | _write_texts(fmt.slots(GROUP), labels[::-1])
+            group_row
+            | _fill_context(fmt, GROUP)
+            | _write_texts(fmt.slots(GROUP), [labels[-1], labels[0]])
         )
     if CHECKLIST in fmt.protocols:
         criteria = CRITERIA[: fmt.protocol(CHECKLIST).most_items]
@@ -63,7 +67,7 @@ def make_sample_rows(fmt: JudgeFormat | ScalarFormat) -> list[dict[str, Any]]:
             single_row
             | {RUBRIC: criteria}
             | _fill_context(fmt, CHECKLIST)
-            | _write_texts(fmt.slots_of(item), answers[: len(items)])
+            | _write_texts(fmt.slots_of(item), [answers[0], answers[-1]][: len(items)])
         )
     return rows
 
@@ -73,18 +77,17 @@ def _fill_context(fmt: JudgeFormat, protocol: str) -> dict[str, str]:
     return {name: KNOWN.get(name, f"(the {name})") for name in needed}
 
 
-def _write_text(fmt: JudgeFormat, protocol: str, label: str) -> dict[str, str]:
+def _write_text(fmt: JudgeFormat, protocol: str, labels: Sequence[str]) -> dict[str, str]:
     thinking = fmt.thinking
     head = f"{thinking.open}\n{THOUGHTS}\n{thinking.close}\n\n" if thinking else ""
-    sample = _write_texts(fmt.slots(protocol), [label])
+    sample = _write_texts(fmt.slots(protocol), labels)
     return {name: head + text for name, text in sample.items()}
 
 
 def _write_texts(slots: Sequence[Slot], labels: Sequence[str]) -> dict[str, str]:
-    """Return an output with the first label in the first slot, and the last one in the last."""
-    written_labels = [labels[0], labels[-1]][: len(slots)]
-    layout = find_layout(slots, written_labels)
-    return {"text": layout.write(REASON, slots, written_labels)} if layout else {}
+    """Return an output with a label in each slot."""
+    layout = find_layout(slots, labels)
+    return {"text": layout.write(REASON, slots, labels)} if layout else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +97,36 @@ class OutputLayout:
     template: str
     """One of `FIRST` or `LAST`."""
     closing: str
-    """Text after each label."""
+    """Text after each label, or after the last one of a row."""
+    in_row: bool
+    """Whether verdicts of one row or one object are closed together."""
 
     def write(self, reason: str, slots: Sequence[Slot], labels: Sequence[str]) -> str:
         """Return an output with a label in each slot."""
         verdicts = ""
-        for slot, label in zip(slots, labels, strict=True):
-            opening = "" if slot.comes_first else slot.force
-            verdicts += f"{opening}{label}{self.closing}"
+        for n, (slot, label) in enumerate(zip(slots, labels, strict=True)):
+            goes_on = self.in_row and n > 0 and _is_of_row(slots[n - 1], slot)
+            if n and not goes_on:
+                verdicts += self.closing
+            if goes_on:
+                verdicts += slot.force_next
+            elif not slot.comes_first:
+                verdicts += slot.force
+            verdicts += label
+        verdicts += self.closing
         return self.template.format(reason=reason, verdicts=verdicts)
+
+
+def _is_of_row(slot: Slot, other: Slot) -> bool:
+    """Return whether two slots are fields of one object or numbers of one row."""
+    return slot.place is not None and other.place is not None
 
 
 def find_layout(slots: Sequence[Slot], labels: Sequence[str]) -> OutputLayout | None:
     """Return the layout of an output with these labels in the slots. None if none parses."""
     templates = FIRST if slots[0].comes_first else LAST
-    for template, closing in product(templates, CLOSINGS):
-        layout = OutputLayout(template, closing)
+    for in_row, template, closing in product((False, True), templates, CLOSINGS):
+        layout = OutputLayout(template, closing, in_row)
         text = layout.write(REASON, slots, labels)
         verdicts = read_slots(slots, text, (RIGHT, WRONG), (QUERY,))
         if all(isinstance(verdict, WrittenVerdict) for verdict in verdicts.values()):

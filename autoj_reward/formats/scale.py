@@ -15,6 +15,8 @@ WORD = re.compile(r"[^\W_](?:.*[^\W_])?")
 """Pattern of a word on a scale: it begins and ends with a letter or digit."""
 MAX_LABELS = 1000
 """Maximum number of labels of a slot. Each is searched for, and its probability is requested."""
+ROUNDING = 1e-6
+"""Amount by which a number of steps may differ from a whole one."""
 MAX_LABEL_CHARS = 100
 """Maximum length of a label."""
 
@@ -42,6 +44,8 @@ class Scale(Block):
     """Highest rating."""
     half_points: bool = False
     """Whether 5.5 and the like are allowed too."""
+    tenths: bool = Field(False, exclude_if=lambda tenths: not tenths)
+    """Whether steps of 0.1 are allowed."""
     words: dict[str, int | float] = Field(default_factory=dict, exclude_if=lambda words: not words)
     """Labels that the judge writes in place of numbers, each with its number.
 
@@ -65,12 +69,14 @@ class Scale(Block):
     @model_validator(mode="after")
     def _check_size(self) -> Scale:
         require_few(self.words, "words")
-        count = (self.high - self.low) * (1 + self.half_points) + 1
+        if self.half_points and self.tenths:
+            raise ValueError("tenths have the half points among them: leave out half_points")
+        count = (self.high - self.low) * self._parts + 1
         # The parser reads at most three digits.
         if not self.words and (count > MAX_LABELS or self.high >= MAX_LABELS):
             raise ValueError(
                 f"scale {self.low}..{self.high} is too long: it has at most {MAX_LABELS} labels, "
-                f"half points among them, and ends at {MAX_LABELS - 1} at the latest"
+                f"all steps among them, and ends at {MAX_LABELS - 1} at the latest"
             )
         return self
 
@@ -86,6 +92,11 @@ class Scale(Block):
             raise ValueError(f"two of the words {list(self.words)} differ by their case alone")
         return self
 
+    @property
+    def _parts(self) -> int:
+        """Number of steps from one whole number to the next."""
+        return 10 if self.tenths else 1 + self.half_points
+
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """Return the whole numbers or words of the scale, as text."""
@@ -94,9 +105,16 @@ class Scale(Block):
 
     @cached_property
     def steps(self) -> tuple[str, ...]:
-        """All ratings that a judge may write: labels and, if allowed, the half points between."""
-        halves = range(int(self.low), int(self.high)) if self.half_points else ()
-        return (*self.labels, *(f"{n}.5" for n in halves))
+        """All ratings that a judge may write: labels and, if allowed, the steps between them."""
+        whole = () if self.words else range(int(self.low), int(self.high))
+        between: list[str] = []
+        for number in whole:
+            between += self._between(number)
+        return (*self.labels, *between)
+
+    def _between(self, number: int) -> tuple[str, ...]:
+        """Return the steps between a whole number and the next."""
+        return tuple(f"{number + n / self._parts:g}" for n in range(1, self._parts))
 
     def value(self, label: str) -> float:
         """Return the number of a label."""
@@ -112,17 +130,24 @@ class Scale(Block):
             probs_by_number[number] = probs_by_number.get(number, 0.0) + p
         return tuple((_write_number(number), p) for number, p in probs_by_number.items())
 
-    def with_half(self, value: float) -> tuple[str, ...]:
-        """Return the labels, and the value too if it is an allowed half point."""
-        half = self.half_points and self.admits(value) and not value.is_integer()
-        return (*self.labels, f"{value:g}") if half else self.labels
+    def beside(self, value: float) -> tuple[str, ...]:
+        """Return the labels, and the steps that a written number is or may have been: a half point
+        itself, or all tenths that begin like it."""
+        if self.tenths:
+            return self.near(value)
+        is_step = self._parts > 1 and self.admits(value) and not value.is_integer()
+        return (*self.labels, f"{value:g}") if is_step else self.labels
+
+    def near(self, value: float) -> tuple[str, ...]:
+        """Return the labels, and the steps that begin like a number (5.5 begins like 5)."""
+        return (*self.labels, *(self._between(int(value)) if int(value) < self.high else ()))
 
     def admits(self, value: float) -> bool:
         """Return whether a number is on the scale."""
         if self.words:
             return value in self.words.values()
-        on_step = (value * (2 if self.half_points else 1)).is_integer()
-        return self.low <= value <= self.high and on_step
+        steps = value * self._parts
+        return self.low <= value <= self.high and abs(steps - round(steps)) < ROUNDING
 
 
 def _write_number(number: float) -> str:

@@ -8,9 +8,11 @@ format of a scalar reward model is smaller: see `ScalarFormat`.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +23,15 @@ from autoj_reward.config import Block, check
 from autoj_reward.config.load import read_yaml
 from autoj_reward.conversation import NAME, is_reserved_name
 from autoj_reward.errors import ConfigError, FormatError, did_you_mean
-from autoj_reward.formats.protocols import LABEL, PROTOCOLS, JudgeProtocol, Pairwise, Single
+from autoj_reward.formats.protocols import (
+    LABEL,
+    PROTOCOLS,
+    JudgeProtocol,
+    MessageBlock,
+    Pairwise,
+    Single,
+    read_slots,
+)
 from autoj_reward.formats.read import ParseFailure, WrittenVerdict, read_slot
 from autoj_reward.formats.scale import Scale
 from autoj_reward.formats.slots import Slot
@@ -69,6 +79,14 @@ class JudgeFormat(Block):
     """Marks of the judge's thinking block. None if it has no such block."""
     turns: Turns | None = Field(None, exclude_if=lambda turns: turns is None)
     """Marks around a conversation's turns. With them every query is shown as a conversation."""
+    shows_answer: bool = Field(False, exclude_if=lambda shows: not shows)
+    """Whether a response is shown by its final answer alone, for a judge that checks one.
+
+    It is the text in the last `<answer>` tags or the last `\\boxed{}` after turns and thinking. A
+    response without either is shown whole.
+    """
+    chat_template_kwargs: dict[str, Any] = Field({}, exclude_if=lambda values: not values)
+    """Values for the model's chat template. Those of `judge.chat_template_kwargs` replace them."""
     texts: dict[str, str] = Field(default_factory=dict, exclude=True)
     """Contents of the template files by file name."""
 
@@ -134,6 +152,23 @@ class JudgeFormat(Block):
     def _slots(self) -> dict[tuple[str, int], tuple[Slot, ...]]:
         return {}
 
+    def json_schema(self, item: JudgeInput) -> str | None:
+        """Return the JSON schema that the answer to an input follows, as JSON text; None if it is
+        free."""
+        return self._write_schema(item.protocol, self.slots_of(item))
+
+    @property
+    def first_schema(self) -> str | None:
+        """JSON schema that one protocol sends, by which an endpoint is tried; None if none does."""
+        schemas = (self._write_schema(name, self.slots(name)) for name in self.protocols)
+        return next(filter(None, schemas), None)
+
+    def _write_schema(self, name: str, slots: Sequence[Slot]) -> str | None:
+        protocol = self.protocol(name)
+        if not protocol.sends_schema:
+            return None
+        return json.dumps(protocol.json_schema(slots), ensure_ascii=False)
+
     def context(self, protocol: str | None = None) -> dict[str, bool]:
         """Return the context fields of a protocol, or of any, and whether each is required."""
         if protocol not in self._contexts:
@@ -154,11 +189,16 @@ class JudgeFormat(Block):
     def _contexts(self) -> dict[str | None, dict[str, bool]]:
         return {}
 
+    def message_text(self, block: MessageBlock) -> str:
+        """Return the template of a message. Empty for the turns of a conversation."""
+        return self.texts[block.template] if block.template else block.text
+
     def headings(self, protocol: str) -> tuple[str, ...]:
         """Return the lines of a protocol's template that begin its sections."""
         if protocol not in self._headings:
             definition = self.protocol(protocol)
-            texts = (self.texts[definition.template], *definition.optional.values())
+            shown = (self.message_text(block) for block in definition.layout)
+            texts = (*shown, *definition.optional.values())
             pieces = (piece for text in texts for piece in PLACEHOLDER.split(text)[::2])
             lines = (line.strip() for piece in pieces for line in piece.splitlines())
             headings = dict.fromkeys(line for line in lines if line.startswith(("[", "###")))
@@ -278,7 +318,7 @@ def read_format(name: str) -> JudgeFormat | ScalarFormat:
         raise FormatError(f"judge format {path}: {error}") from error
     texts = {}
     for protocol in parsed.protocols.values():
-        for file in filter(None, (protocol.template, protocol.system)):
+        for file in filter(None, (block.template for block in protocol.layout)):
             texts[file] = _read_template(path.parent, file)
         _check_protocol(protocol, texts, path)
     fields, constants = set(parsed.context()), set(parsed.constants)
@@ -317,28 +357,30 @@ def _read_template(folder: Path, file: str) -> str:
 
 
 def _check_protocol(protocol: JudgeProtocol, texts: dict[str, str], path: Path) -> None:
-    templates = texts[protocol.template] + (texts[protocol.system] if protocol.system else "")
+    templates = "".join(texts.get(block.template, block.text) for block in protocol.layout)
+    name = protocol.template or "messages"
     if missing := set(protocol.fields) - set(PLACEHOLDER.findall(templates)):
-        raise FormatError(f"{path}: {protocol.template} has no placeholder for {sorted(missing)}")
+        raise FormatError(f"{path}: {name} has no placeholder for {sorted(missing)}")
     responses = {
         *protocol.response_names(protocol.responses),
         *(["items"] if protocol.most_items else []),
     }
-    for placeholder, name in protocol.fields.items():
-        other = is_reserved_name(name) and name not in {"query", *responses}
+    for placeholder, field in protocol.fields.items():
+        other = is_reserved_name(field) and field not in {"query", *responses}
         if (
             other
-            or not NAME.fullmatch(name)
-            or (is_reserved_name(name) and placeholder in protocol.optional)
+            or not NAME.fullmatch(field)
+            or (is_reserved_name(field) and placeholder in protocol.optional)
         ):
             raise FormatError(
-                f"{path}: field {placeholder!r} is {name!r}: write query, {sorted(responses)}, or "
+                f"{path}: field {placeholder!r} is {field!r}: write query, {sorted(responses)}, or "
                 "the name of a constant or a context field, which alone may be optional"
             )
     if unknown := set(protocol.optional) - set(protocol.fields):
         raise FormatError(f"{path}: optional names {sorted(unknown)}, which fields do not have")
-    if unshown := {"query", *responses} - set(protocol.fields.values()):
-        raise FormatError(f"{path}: {protocol.template} never shows {sorted(unshown)}")
+    shown = {*protocol.fields.values(), *(block.turns for block in protocol.layout)}
+    if unshown := {"query", *responses} - shown:
+        raise FormatError(f"{path}: {name} never shows {sorted(unshown)}")
     opening = protocol.open.replace(LABEL, "1")
     for pattern in (opening, protocol.close, getattr(protocol, "scores", "")):
         try:
@@ -371,5 +413,20 @@ def parse_comparison(
     """Parse the verdict between two responses; see `read_slot`."""
     if fmt.pairwise is None:
         return ParseFailure(f"format {fmt.name} has no comparison", len(text))
-    [slot] = fmt.slots(PAIRWISE)
-    return read_slot(text, slot, policy_texts, given_texts)
+    found = read_slots(fmt.slots(PAIRWISE), text, policy_texts, given_texts)
+    return _conclude_written(fmt.pairwise, found)
+
+
+def _conclude_written(
+    protocol: Pairwise, found: Mapping[str, WrittenVerdict | ParseFailure]
+) -> WrittenVerdict | ParseFailure:
+    """Return the verdict of a comparison in the slots of a text."""
+    written = []
+    for place in found.values():
+        if isinstance(place, ParseFailure):
+            return place
+        written.append(place)
+    if not protocol.by_numbers:
+        return written[0]
+    numbers = {name: place.rating for name, place in zip(found, written, strict=True)}
+    return replace(written[0], name=str(protocol.decide(numbers)), value=None, end=written[-1].end)

@@ -9,8 +9,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from autoj_reward.formats.places import JsonField, Opening, Row
 from autoj_reward.formats.planted import Ending, Labels
 from autoj_reward.formats.scale import Scale
 
@@ -53,8 +54,6 @@ class Label:
     """Offset after the words that belong to the label, such as `is better` or `out of 10`."""
     value: float | None = None
     """Number of the label; None if it has none."""
-    alone: bool = False
-    """Whether the label has a line of its own, so that its slot needs no closing text."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,11 @@ class Slot(ABC):
     """Whether the judge may go on with remarks once the verdict's sentence or line has ended."""
     open_any: str = field(default="", kw_only=True)
     """Regular expression of the openings of all slots beside this one too. Empty for a lone one."""
+    place: JsonField | Row | None = field(default=None, kw_only=True)
+    """Where the label stands, if `open` alone does not find it."""
+
+    strict: bool = field(default=False, kw_only=True)
+    """Whether any other earlier verdict makes a rating doubtful, and not only a lower one."""
 
     numeric: ClassVar[bool] = False
     """Whether the labels stand for numbers."""
@@ -108,25 +112,41 @@ class Slot(ABC):
         return tuple(dict.fromkeys(filter(None, openings)))
 
     @property
+    def force_next(self) -> str:
+        """Text that leads to the label from the label of the slot before this one."""
+        return self.place.force_next if self.place else self.force
+
+    def find_openings(self, text: str) -> list[Opening]:
+        """Return every place of a text in which the slot is opened, in order."""
+        if self.place:
+            return self.place.find(text)
+        return [_make_opening(match) for match in self.open_re.finditer(text)]
+
+    @property
     def comes_first(self) -> bool:
         """Whether the verdict begins the judge's output, so that its reason follows."""
+        if self.place:
+            return self.place.comes_first
         return self.open.startswith(r"\A")
 
     @cached_property
     def _opens_bracket(self) -> bool:
         return bool(self.close) and _OPENING_BRACKET.search(self.forced_opening) is not None
 
-    def is_plainer(self, opening: str) -> bool:
+    def is_plainer(self, opening: Opening) -> bool:
         """Return whether an opening lacks the bracket with which the format opens its slot."""
-        return self._opens_bracket and _OPENING_BRACKET.search(opening) is None
+        return self._opens_bracket and _OPENING_BRACKET.search(opening.text) is None
 
-    def needs_close(self, opening: str) -> bool:
+    def needs_close(self, opening: Opening) -> bool:
         """Return whether `close` must follow a label after this opening."""
         return bool(self.close) and not self.is_plainer(opening)
 
     def ending_after(self, opening: str) -> Ending:
-        """Return what must follow the label after an opening."""
-        if self.needs_close(opening):
+        """Return what must follow the label after an opening text."""
+        if isinstance(self.place, JsonField):
+            return "word"
+        is_plainer = self._opens_bracket and _OPENING_BRACKET.search(opening) is None
+        if self.close and not is_plainer:
             return "bracket" if _CLOSING_BRACKET.search(self.close) else "word"
         return "word" if self.remarks else "line"
 
@@ -182,6 +202,11 @@ class Slot(ABC):
     def spelled(self) -> Labels:
         """Return the verdicts' names, each with the spellings that a prompt text may contain."""
 
+    @property
+    def json_value(self) -> dict[str, Any]:
+        """JSON schema of the slot's value."""
+        return {"type": "string", "enum": list(self.labels)}
+
     @abstractmethod
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
         """Yield the labels that may stand in the slot opened at offset `opened`, most likely first.
@@ -189,11 +214,22 @@ class Slot(ABC):
         Yields the failure reason as a text if the slot holds no valid label.
         """
 
+    def _skip_lead(self, text: str, opened: int) -> tuple[int, str]:
+        """Return where the label begins that follows an opening, and what must close its wrapper.
+
+        A field of JSON holds the label alone.
+        """
+        start = _skip(_LEAD, text, opened)
+        wrapper = None if isinstance(self.place, JsonField) else _WRAPPER.match(text, start)
+        if wrapper is None:
+            return start, ""
+        return _skip(_LEAD, text, wrapper.end()), _WRAPPERS[wrapper.group()]
+
     def against(self, name: str, earlier: Collection[str], planted: Collection[str]) -> set[str]:
         """Return the names of earlier verdicts that make the verdict `name` doubtful.
 
         Those are other verdicts that do not stand in a policy's text. For a rating they are the
-        lower ones.
+        lower ones, unless it is `strict`.
         """
         return set(earlier) - set(planted) - {name}
 
@@ -220,12 +256,21 @@ class RatingSlot(Slot):
     def labels(self) -> tuple[str, ...]:
         return self.scale.labels
 
+    @property
+    def json_value(self) -> dict[str, Any]:
+        if self.scale.words:
+            return super().json_value
+        numbers = sorted(float(step) for step in self.scale.steps)
+        if all(number.is_integer() for number in numbers):
+            return {"type": "integer", "enum": [int(number) for number in numbers]}
+        return {"type": "number", "enum": numbers}
+
     def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        labels = self.scale.with_half(self.scale.value(name))  # "5.5" begins like "5"
+        labels = self.scale.beside(self.scale.value(name))  # "5.5" begins like "5"
         return labels if written.isascii() else tuple(label.translate(_WIDE) for label in labels)
 
     def labels_near(self, name: str) -> tuple[str, ...]:
-        return self.scale.with_half(self.scale.value(name) + 0.5)
+        return self.scale.near(self.scale.value(name))
 
     def by_name(self, probs: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
         # Few labels are full-width.
@@ -253,7 +298,7 @@ class RatingSlot(Slot):
         return share.end() if share else end
 
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
-        start, closing = _skip_lead(text, opened)
+        start, closing = self._skip_lead(text, opened)
         if self.scale.words:
             # If two words match, the longer one is meant.
             for word in sorted(self.scale.words, key=len, reverse=True):
@@ -278,6 +323,8 @@ class RatingSlot(Slot):
             yield f"rating {number.group()} is not on the scale {scale}"
 
     def against(self, name: str, earlier: Collection[str], planted: Collection[str]) -> set[str]:
+        if self.strict:
+            return super().against(name, earlier, planted)
         value = self.scale.value(name)
         return {other for other in earlier if self.scale.value(other) < value}
 
@@ -312,7 +359,7 @@ class ChoiceSlot(Slot):
         return self.choices
 
     def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
-        start, closing = _skip_lead(text, opened)
+        start, closing = self._skip_lead(text, opened)
         for name, spellings in self.choices:
             for spelling in spellings:
                 match = compile_label(spelling).match(text, start)
@@ -328,58 +375,27 @@ class ChoiceSlot(Slot):
                 yield Label(name, start, match.end(), said_out.end() if said_out else until)
 
 
-@dataclass(frozen=True)
-class ScoresSlot(Slot):
-    """Slot of two numbers on one line. The response with the higher number wins."""
-
-    scale: Scale
-    between: str
-    """Regular expression of the text between the two numbers."""
-
-    labels: ClassVar[tuple[str, ...]] = ()
-    spelled: ClassVar[Labels] = ()
-
-    @property
-    def missing(self) -> str:
-        return "no number of the scale for each response"
-
-    def labels_beside(self, name: str, written: str) -> tuple[str, ...]:
-        return ()
-
-    def labels_at(self, text: str, opened: int) -> Iterator[Label | str]:
-        number = r"(\d{1,3}(?:\.\d{1,3})?)"
-        line = re.compile(rf"{number}(?:{self.between}){number}[ \t]*(?=\n|\Z)")
-        match = line.match(text, opened)
-        if match is None or not all(self.scale.admits(float(n)) for n in match.groups()):
-            return
-        first, second = map(float, match.groups())
-        name = "tie" if first == second else "first" if first > second else "second"
-        yield Label(name, match.start(), match.end(), match.end(), alone=True)
+def _make_opening(match: re.Match[str]) -> Opening:
+    return Opening(match.start(), match.end(), match.group())
 
 
-def find_openings(slots: Sequence[Slot], text: str) -> Iterator[tuple[Slot, re.Match[str]]]:
+def find_openings(slots: Sequence[Slot], text: str) -> Iterator[tuple[Slot, Opening]]:
     """Yield every opening of several slots in a text, which is searched once for all of them."""
     alike = defaultdict[str, list[Slot]](list)
     for slot in slots:
-        alike[slot.open_any or slot.open].append(slot)
+        if slot.place:
+            yield from ((slot, opening) for opening in slot.find_openings(text))
+        else:
+            alike[slot.open_any or slot.open].append(slot)
     for pattern, slots_alike in alike.items():
         opened = re.compile(pattern)
         match = opened.search(text)
         while match:
             for slot in slots_alike:
                 if opening := slot.open_re.match(text, match.start()):
-                    yield slot, opening
+                    yield slot, _make_opening(opening)
             # An opening may begin inside another one.
             match = opened.search(text, match.start() + 1)
-
-
-def _skip_lead(text: str, opened: int) -> tuple[int, str]:
-    """Return where the label begins that follows an opening, and what must close its wrapper."""
-    start = _skip(_LEAD, text, opened)
-    wrapper = _WRAPPER.match(text, start)
-    if wrapper is None:
-        return start, ""
-    return _skip(_LEAD, text, wrapper.end()), _WRAPPERS[wrapper.group()]
 
 
 def _skip_closing(text: str, end: int, closing: str) -> int | None:

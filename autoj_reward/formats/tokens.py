@@ -91,7 +91,8 @@ class PromptTokenizer(OutputTokenizer):
     def ids(self, prompt: RenderedPrompt) -> list[int]:
         """Return the token ids of a prompt.
 
-        They are ready for generation unless the prompt ends with an assistant's message.
+        They are ready for generation unless the prompt ends with an assistant's message that asks
+        for no answer.
 
         Raises InputRejected for text that the tokenizer cannot keep apart from a control token. It
         is also raised for a conversation that the wrapper or the chat template cannot show. Raises
@@ -196,7 +197,10 @@ class PromptTokenizer(OutputTokenizer):
                     content += f"\ue000{nonce}:{len(untrusted)}\ue001"
                     untrusted.append(part.text)
             messages.append({"role": message.role, "content": content})
-        shell = messages[0]["content"] if self.wrapper == "template" else self._fill_chat(messages)
+        if self.wrapper == "template":
+            shell = messages[0]["content"]
+        else:
+            shell = self._fill_chat(messages, prompt[-1].asks)
         fill = re.compile(f"\ue000{nonce}:(\\d+)\ue001")
         marks = self._find_spelled_marks(shell)
         pieces: list[int | str] = []
@@ -213,8 +217,8 @@ class PromptTokenizer(OutputTokenizer):
                 after_rstrip = False
         return pieces
 
-    def _fill_chat(self, messages: list[dict[str, str]]) -> str:
-        asks = messages[-1]["role"] != "assistant"
+    def _fill_chat(self, messages: list[dict[str, str]], asks: bool) -> str:
+        asks = asks or messages[-1]["role"] != "assistant"
         values = {"add_generation_prompt": asks} | self._template_values
         try:
             try:

@@ -100,7 +100,8 @@ class GenerativeJudge:
         EngineUnavailable if the endpoint does not answer, and ConfigError for a fault that only the
         user can correct.
         """
-        return await self.engine.contact(self._make_sampling(0), capabilities)
+        sampling = replace(self._make_sampling(0), json_schema=self.format.first_schema)
+        return await self.engine.contact(sampling, capabilities)
 
     def _make_sampling(self, sample: int, attempt: int = 0) -> Sampling:
         if self.config.temperature <= 0:
@@ -171,10 +172,14 @@ class GenerativeJudge:
         config = self.config
         prompt = await self._texts.run(item, self._render, item)
         prepared = await self.engine.prepare(prompt, self._output_tokens, config.over_long)
+        begin = self.format.protocol(item.protocol).begin
+        if begin and prepared.tail is not None:
+            prepared = self.engine.extend_prompt(prepared, Generation(""), begin)
         answer, critique = NOTHING_SAID, config.critique and not item.direct
         marks = self._marks
         if critique:
-            sampling = self._make_sampling(item.sample, attempt)
+            schema = self.format.json_schema(item)
+            sampling = replace(self._make_sampling(item.sample, attempt), json_schema=schema)
             answer = await generate_answer(
                 self.engine, prepared, sampling, marks, config.thinking_tokens
             )
@@ -249,7 +254,12 @@ class GenerativeJudge:
                 usage += probs.usage if probs else Usage()
                 readings.append(_make_written_reading(slot, place, probs))
                 continue
-            opening = forced_text + (slot.force if forced_text or text else slot.force.lstrip())
+            if forced_text:
+                opening = forced_text + slot.force_next
+            elif text:
+                opening = slot.force if place.force is None else place.force
+            else:
+                opening = slot.force.lstrip()
             probs, reason = refuted.get(slot.name), place.reason
             if place.planted:
                 reason += f"; {NOT_OPENED}"
@@ -273,7 +283,7 @@ class GenerativeJudge:
         return Judgement(
             Outcome.OK,
             critique=text,
-            readings=tuple(readings),
+            readings=protocol.conclude(readings),
             usage=usage,
             flags=flags,
             thinking=answer.thinking,

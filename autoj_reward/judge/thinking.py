@@ -71,20 +71,24 @@ async def generate_answer(
     that is still open at their end is a problem.
     """
     tail = prepared.tail
+    opened_by = opened_at_end(tail, _make_table(marks)) if tail else None
+    # A schema would forbid the thinking, so it holds only for a text that begins after that.
+    thinks = tail is not None and (marks or opened_by)
+    first_sampling = replace(sampling, json_schema=None) if thinks else sampling
     if marks is None:
-        return split_answer(await _generate(engine, prepared, sampling), tail)
+        return split_answer(await _generate(engine, prepared, first_sampling), tail)
     if tail is None:
         whole_sampling = replace(sampling, max_tokens=bound + sampling.max_tokens)
         return split_answer(await _generate(engine, prepared, whole_sampling), None, marks)
-    generation = await _generate(engine, prepared, replace(sampling, max_tokens=bound))
+    generation = await _generate(engine, prepared, replace(first_sampling, max_tokens=bound))
     if generation.finished:
         return split_answer(generation, tail, marks)
-    table = _make_table(marks)
-    block = find_block(generation.text, table, opened_at_end(tail, table))
+    block = find_block(generation.text, _make_table(marks), opened_by)
     cut = block is not None and not block.closed
     closing = f"\n{block.marks.close}\n\n" if block and cut else ""
     extended = engine.extend_prompt(prepared, generation, closing)
-    rest = await _generate(engine, extended, sampling)
+    # An answer that has begun is no longer held to the schema.
+    rest = await _generate(engine, extended, sampling if cut else first_sampling)
     joined = replace(
         rest,
         text=generation.text + closing + rest.text,

@@ -207,6 +207,9 @@ def judge_spec(config: JudgeConfig) -> JudgeSpec:
     _require_shown(config, fmt)
     if isinstance(fmt, JudgeFormat) and config.cuts_prompts:
         _require_prompt_tokens(config, fmt)
+    if isinstance(fmt, JudgeFormat) and fmt.chat_template_kwargs:
+        values = fmt.chat_template_kwargs | config.chat_template_kwargs
+        config = config.model_copy(update={"chat_template_kwargs": values})
     entry = known_models().get(config.model) if config.kind == "vllm" else None
     if config.frequency_penalty is None:
         penalty = entry.frequency_penalty if entry else 0.0

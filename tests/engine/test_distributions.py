@@ -34,6 +34,8 @@ AFTER: dict[str, list[tuple[str, dict[str, float]]]] = {
     "[[1": [("]]", AFTER_1)],
     "[[7": [("]]", {"]]": 0.9})],
     "[[": [("7", {})],
+    'rating": 1': [("}", {"0": 0.4, "}": 0.6})],
+    'rating":': [("7", {})],
     "decision is": [(" Response", {" Response": 0.6, " Tie": 0.3})],
     "C,": [(" D", {" D": 0.9})],
     "Response": [(" ", {" ": 0.9, ".": 0.1}), ("1", {"1": 0.75, "2": 0.25})],
@@ -238,6 +240,43 @@ async def test_alternatives_of_the_written_tokens_are_asked_for_where_they_count
     assert (table["1"], table["10"]) == (0, 0) and table["8"] == pytest.approx(0.2)
     assert judgement.view("expected") == pytest.approx((7 * 0.5 + 8 * 0.2) / 0.7)
     assert reading(judgement).outside == pytest.approx(0.3)
+
+
+JSON_TEXT = ('{"', "critique", '":', ' "', "Good", '.",', ' "', "final", "_rating", '":', " ", "7")
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_the_number_in_a_field_of_json_has_its_distribution(
+    speaking: Callable[..., Dialect], goes_on: bool
+) -> None:
+    endpoint = speaking(goes_on=goes_on, written=(*JSON_TEXT, "}"))
+    judgement = await rate_once(endpoint, format="json", distribution=True)
+    assert judgement.rating == 7
+    table = dict(reading(judgement).distribution or ())
+    assert (table["7"], table["8"]) == pytest.approx((0.5, 0.2))
+    schemas = ["response_format" in body for _, body, _ in endpoint.requests]
+    begun = [bool(body.get("continue_final_message")) for _, body, _ in endpoint.requests]
+    # A request for the token after a begun text has no schema, which would ask for a new object.
+    assert schemas[0] and not any(s and b for s, b in zip(schemas, begun, strict=True))
+    kind = next(body for _, body, _ in endpoint.requests if "response_format" in body)
+    assert kind["response_format"]["json_schema"]["strict"] is True
+
+
+async def test_an_endpoint_without_schemas_is_read_all_the_same(
+    speaking: Callable[..., Dialect],
+) -> None:
+    endpoint = speaking(written=(*JSON_TEXT, "}", "\n", "I hope that helps."))
+    answer = endpoint.answer
+
+    def refuse(path: str, body: dict[str, Any]) -> Answer:
+        if "response_format" in body:
+            return 400, {"error": {"message": "response_format is not supported"}}, {}
+        return answer(path, body)
+
+    endpoint.answer = refuse
+    judgement = await rate_once(endpoint, format="json")
+    assert judgement.rating == 7
+    assert ["response_format" in body for _, body, _ in endpoint.requests].count(True) == 1
 
 
 async def test_an_endpoint_that_takes_fewer_alternatives_is_asked_for_fewer(

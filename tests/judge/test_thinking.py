@@ -15,7 +15,7 @@ from autoj_reward.engine.base import Generation, Prepared, Sampling
 from autoj_reward.engine.fake import FakeEngine
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.render import flags
-from autoj_reward.formats.schema import FORMATS, JudgeFormat, load_format
+from autoj_reward.formats.schema import FORMATS, JudgeFormat, Thinking, load_format
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.judge.make import make_judge
 from autoj_reward.judge.thinking import split_answer
@@ -421,3 +421,36 @@ def test_thinking_leaves_room_for_the_prompt() -> None:
     config = JudgeConfig(kind="fake", format="rm-r1-reasoning", thinking_tokens=3100)
     with pytest.raises(ConfigError, match="thinking_tokens 3100 and max_tokens 1024 leave no room"):
         make_judge(judge_spec(config))
+
+
+JSON_TEXT = '{"critique": "Good.", "final_rating": 4}'
+
+
+@pytest.mark.parametrize(
+    ("tail", "marks", "texts", "expected"),
+    [
+        pytest.param("", False, [(JSON_TEXT, True)], [True], id="no thinking"),
+        pytest.param(None, False, [(JSON_TEXT, True)], [True], id="endpoint"),
+        pytest.param(None, True, [(JSON_TEXT, True)], [True], id="endpoint that thinks"),
+        pytest.param("<think>\n", False, [(f"Hm.</think>{JSON_TEXT}", True)], [False], id="opened"),
+        pytest.param("", True, [(f"<think>Hm.</think>{JSON_TEXT}", True)], [False], id="may think"),
+        pytest.param("", True, [("<think>Hm.", False), (JSON_TEXT, True)], [False, True], id="cut"),
+        pytest.param(
+            "",
+            True,
+            [("<think>Hm.</think>" + JSON_TEXT[:20], False), (JSON_TEXT[20:], True)],
+            [False, False],
+            id="begun",
+        ),
+    ],
+)
+async def test_a_schema_holds_only_for_a_text_that_begins_after_the_thinking(
+    tail: str | None, marks: bool, texts: list[tuple[str, bool]], expected: list[bool]
+) -> None:
+    fmt = load_format("json")
+    if marks:
+        fmt = fmt.model_copy(update={"thinking": Thinking(open="<think>", close="</think>")})
+    engine = Script(*texts, tail=tail, probs={"4": 0.5})
+    judgement = await build_judge(engine, fmt, direct=False).judge(ITEM)
+    assert (judgement.outcome, judgement.rating) == ("ok", 4.0)
+    assert [sampling.json_schema is not None for sampling in engine.samplings] == expected
