@@ -6,11 +6,12 @@ output file, so the same command resumes after a crash.
 
 from __future__ import annotations
 
-from collections import Counter
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from autoj_reward.cli.endings import Ending
 from autoj_reward.cli.main import (
     CONFIG,
     INPUT,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from autoj_reward.types import Comparison, Judgement
 
 T = TypeVar("T")
+SHOWN_FIRST = "response_1", "response_2"
+"""Response that is shown first in each order of a comparison."""
 SUMMARY, JOURNAL = ".summary.json", ".journal.sqlite"
 """Suffixes of the files beside an output."""
 
@@ -250,12 +253,13 @@ def verdict_fields(comparison: Comparison) -> dict[str, Any]:
         "rule": "ratings" if BY_RATINGS in first.flags else "comparison",
         "orders": [
             {
+                "shown_first": shown_first,
                 "verdict": order.verdict.value if order.verdict else None,
                 "forced": order.forced,
                 "critique": order.critique,
             }
             | make_thinking_field(order)
-            for order in comparison.orders
+            for shown_first, order in zip(SHOWN_FIRST, comparison.orders, strict=False)
         ],
         "judge": comparison.orders[0].judge,
     }
@@ -273,7 +277,8 @@ def _judge(
     view: View | None = None,
     scoring: Scoring | None = None,
 ) -> int:
-    """Judge every row and write it with the new fields; write and print the summary. Returns 0.
+    """Judge every row and write it with the new fields; write and print the summary. Returns 0, or
+    1 if every row failed.
 
     config: of the command. view: the number that the judge must give; None where verdicts or
     scores count. scoring: what scores in place of a view, for the log line.
@@ -286,8 +291,7 @@ def _judge(
 
     spec = spec.limited(config.max_usd)
     total = 0
-    usd = 0.0
-    outcomes: Counter[str] = Counter()
+    ending = Ending()
 
     def expect(row: TextRow) -> None:
         nonlocal total
@@ -310,9 +314,7 @@ def _judge(
 
     def make_summary() -> dict[str, Any]:
         bad = [to_plain(row) for row in left_out.first]
-        counts = {"rows": outcomes.total(), "outcomes": dict(outcomes), "left_out": bad}
-        counts["rows_left_out"] = left_out.count
-        return counts | ({"usd": usd} if usd else {})
+        return ending.fields() | {"left_out": bad, "rows_left_out": left_out.count}
 
     with claim:
         with tracked as reports, filling(output) as file:
@@ -322,17 +324,16 @@ def _judge(
 
             def write_answer(item: tuple[TextRow, BoundedQuestion[T]], answer: T) -> None:
                 added = fields(answer)
-                outcomes[added["outcome"]] += 1
+                ending.add_row(added)
                 file.line(join_fields(item[0].fields, added))
-                reports.offer(outcomes.total(), make_summary)
+                reports.offer(ending.rows, make_summary)
 
             async def answer_item(
                 ask: Ask, item: tuple[TextRow, BoundedQuestion[T]]
             ) -> tuple[T, Sequence[Judgement]]:
                 async def ask_and_count(*asked: Any) -> list[Judgement]:
-                    nonlocal usd
                     judgements = await ask(*asked)
-                    usd += sum(judgement.usage.usd for judgement in judgements)
+                    ending.add_judgements(judgements)
                     return judgements
 
                 return await item[1].answer(ask_and_count), ()
@@ -350,12 +351,9 @@ def _judge(
                 view,
                 scoring=scoring,
             )
-            reports.send(outcomes.total(), make_summary())
+            reports.send(ending.rows, make_summary())
         write_json(output + SUMMARY, make_summary())
-    counts_text = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
-    cost = f" {usd:.4f} US dollars;" if usd else ""
-    print(
-        f"{outcomes.total()} rows: {counts_text}; {left_out.count} left out;{cost} "
-        f"results: {output}"
-    )
-    return 0
+    for problem in ending.find_problems():
+        print(f"{command_name}: warning: {problem}", file=sys.stderr)
+    print(f"{ending.describe()}; {left_out.count} left out; results: {output}")
+    return 1 if ending.all_failed else 0

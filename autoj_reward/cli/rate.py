@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import sys
@@ -62,6 +61,8 @@ def rate(
     sets: Sequence[str],
 ) -> int:
     """Ask a judge one question. Returns 1 if it abstains."""
+    import asyncio
+
     from autoj_reward.config import ScoreConfig
     from autoj_reward.errors import ConfigError
     from autoj_reward.models.unused import load_run

@@ -130,8 +130,8 @@ def filling(path: StrPath) -> Iterator[OutputFile]:
 
 def write_json(path: StrPath, obj: Any) -> None:
     """Write one indented JSON document, atomically. Raises OutputError."""
-    text = json.dumps(to_plain(obj), ensure_ascii=True, allow_nan=False, indent=2)
-    _write(path, (text.encode("ascii"), b"\n"))
+    text = json.dumps(to_plain(obj), ensure_ascii=False, allow_nan=False, indent=2)
+    _write(path, (text.encode("utf-8", "backslashreplace"), b"\n"))
 
 
 def write_text(path: StrPath, text: str) -> None:
@@ -146,7 +146,7 @@ def cannot_write(path: StrPath, error: OSError) -> OutputError:
 
 
 def _format_line(record: Any) -> bytes:
-    return to_compact_json(record, finite=True) + b"\n"
+    return to_compact_json(record, finite=True, readable=True) + b"\n"
 
 
 def _resolve_target(path: StrPath) -> Path:
@@ -269,21 +269,24 @@ def to_plain(value: Any) -> Any:
     return str(value)
 
 
-def to_compact_json(data: Any, *, finite: bool = False) -> bytes:
+def to_compact_json(data: Any, *, finite: bool = False, readable: bool = False) -> bytes:
     """Return JSON data as ASCII without white space, several times faster than `json.dumps`.
 
     Records become objects, and enums their values. finite: write NaN and infinity as null.
+    readable: write UTF-8 instead, with lone surrogates escaped.
     """
     try:
         return pydantic_core.to_json(
             data,
-            ensure_ascii=True,
+            ensure_ascii=not readable,
             inf_nan_mode="null" if finite else "constants",
             fallback=to_plain,
         )
     except ValueError:  # a lone surrogate, which only `json` escapes
         plain = to_plain(data) if finite else data
-        return json.dumps(plain, separators=(",", ":"), default=to_plain).encode("ascii")
+        separators = ",", ":"
+        text = json.dumps(plain, separators=separators, default=to_plain, ensure_ascii=not readable)
+        return text.encode("utf-8", "backslashreplace")
 
 
 def encoded(text: str) -> bytes:

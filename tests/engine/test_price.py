@@ -52,7 +52,7 @@ def test_a_job_tells_its_dollars(
 ) -> None:
     assert run_score(tmp_path, priced, 4) == 0
     said = capsys.readouterr()
-    assert f"0 left out; {4 * USD:.4f} US dollars;" in said.out
+    assert f"4 ok; {4 * USD:.4f} US dollars; 0 left out" in said.out
     assert f"4 of 4 judgements ok, {4 * USD:.4f} US dollars" in said.err
     summary = json.loads((tmp_path / "out.jsonl.summary.json").read_text(encoding="utf-8"))
     assert summary["usd"] == pytest.approx(4 * USD)
