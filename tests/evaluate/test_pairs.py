@@ -344,7 +344,7 @@ def test_a_format_without_comparison_is_refused_first(tmp_path: Path, capsys: An
 
 
 def test_the_released_half_is_read(released: Any) -> None:
-    rows = released("autoj/eval_p_dev.jsonl")
+    rows = released("autoj/testdata_pairwise.jsonl")
     assert len(rows) == 696
     assert {group(row) for row in rows} == set(GROUPS)
 
