@@ -131,7 +131,7 @@ def eval_p(
     verdicts, swapped_verdicts: files of verdicts on the two orders, in place of a judge.
     """
     sources = {"data": data, "verdicts": verdicts, "swapped_verdicts": swapped_verdicts}
-    checked, files = open_run(PairsConfig, config, sets, strict, result, **sources)
+    checked, files = open_run(PairsConfig, config, sets, strict, result, _compares, **sources)
     if verdicts is None:
         if swapped_verdicts is not None:
             raise ConfigError("--swapped-verdicts is nothing without --verdicts: name both")
@@ -168,8 +168,13 @@ def pairs(
 ) -> int:
     """Measure agreement and consistency on the labelled pairs of a file of any layout."""
     layouts = with_layout(sets, layout)
-    checked, files = open_run(PairsConfig, config, layouts, strict, result, data=data)
+    checked, files = open_run(PairsConfig, config, layouts, strict, result, _compares, data=data)
     return _run_judge(checked, files)
+
+
+def _compares(config: PairsConfig) -> bool:
+    """Return whether the judge compares the responses; otherwise it rates each."""
+    return config.protocol == "pairwise"
 
 
 def _run_judge(config: PairsConfig, files: RunFiles, task: str | None = None) -> int:
