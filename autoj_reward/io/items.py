@@ -273,7 +273,8 @@ def _find_prompt(item: Item) -> Text | None:
     value = None
     for path in item.layout.path("prompt"):
         value = find(item.view, path)
-        if value is not None:
+        # A table's column may be empty in rows whose prompt is in another one.
+        if value is not None and value != []:
             item.prompt_name = path
             break
     if value is None:

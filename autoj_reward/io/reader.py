@@ -154,6 +154,10 @@ class RowReader:
         rest = {name: value for name, value in fields.items() if name not in used}
         if "query" in view:
             rest.pop("messages", None)
+        # A column may also hold what a path beside prompt and responses leads to.
+        for path in self._more.values():
+            if column_of(path) in used:
+                rest[path] = find(fields, path)
         return rest | view
 
     def _find_plan(self, view: Mapping[str, Any], source: str, line: int) -> Plan:
@@ -307,7 +311,7 @@ def _require_own(item: Item, names: Sequence[str]) -> None:
     if item.layout.own or item.kind == PROMPT:
         for name in names:
             if item.view.get(name) is None:
-                check.text(dict(item.view), name)
+                check.text(item.fields, name)
 
 
 def _join_rows(rows: Records, wanted: str, source: str) -> Records:

@@ -190,6 +190,31 @@ def test_columns_by_path(kind: str, tmp_path: Path) -> None:
     assert list_responses(queries(source, columns=columns)) == [(A, B)] * 2
 
 
+def test_fields_that_share_a_column(tmp_path: Path, capsys: Any) -> None:
+    drawn = [{"text": A, "score": 1, "good": True}, {"text": B, "score": 3, "good": False}]
+    source = write_rows(tmp_path, {"ask": Q, "drawn": drawn, "best": drawn[1]})
+    flags = ["prompt=ask", "responses=drawn[*].text", "scores=drawn[*].score"]
+    [record] = show(source, capsys, *(f"--columns={flag}" for flag in flags))
+    assert (record["responses"], record["scores"]) == ([A, B], [1, 3])
+    columns = dict(flag.split("=", 1) for flag in flags)
+    assert [pair.label for pair in pair_rows(source, columns=columns).usable()] == [Verdict.SECOND]
+    flags = ["prompt=ask", "response=best.text", "score=best.score", "label=best.good"]
+    [record] = show(source, capsys, *(f"--columns={flag}" for flag in flags))
+    assert (record["response"], record["score"], record["label"]) == (B, 3, False)
+
+
+def test_a_conversation_with_a_name_of_its_own(tmp_path: Path) -> None:
+    source = write_rows(tmp_path, {"log": {"turns": [user(Q), says(A)]}, "messages": "x"})
+    [row] = text_rows(source, SINGLE, columns={"messages": "log.turns"}).usable()
+    assert texts_in(row) == (Q, A)
+
+
+def test_an_empty_list_is_no_prompt(tmp_path: Path) -> None:
+    source = write_rows(tmp_path, {"messages": [], "prompt": Q, "response": A})
+    [row] = text_rows(source, SINGLE).usable()
+    assert texts_in(row) == (Q, A)
+
+
 def test_a_table_of_texts_with_names_of_its_own(tmp_path: Path, capsys: Any) -> None:
     rows = [{"ask": Q, "left": A, "right": f'{B}\n"x"', "who": who} for who in ("A", "b", "2")]
     source, out = write_csv(tmp_path, rows), str(tmp_path / "out.json")
