@@ -82,6 +82,7 @@ def open_run(
     strict: bool,
     result: str,
     compares: Callable[[ConfigT], bool] = asks_for_ratings,
+    /,
     **sources: str | None,
 ) -> tuple[ConfigT, RunFiles]:
     """Read the config of an evaluation and resolve the paths of its files. Opens no data file.

@@ -21,7 +21,7 @@ from tests.io.test_layouts import FAKE, write_rows
 
 FORMAT = load_format("autoj-en")
 CONFIGS = Path(__file__).parents[2] / "configs"
-PAIRS = [
+PAIRS: list[dict[str, Any]] = [
     {
         "id": n,
         "prompt": f"Query {n}",
