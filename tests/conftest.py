@@ -150,31 +150,24 @@ def read_answers(open_run: Callable[[Path], Any]) -> Callable[[Path], Any]:
     return read
 
 
-RELEASED_PARTS = {
-    "autoj/single_traindata.jsonl": ("single_train", ("usrmsg",), 8, (1, 2, 3, 4, 5, 6, 7)),
-    "autoj/testdata_pairwise.jsonl": ("eval_p_dev", ("prompt", "response 1"), 2, (1,)),
-    "autoj/testdata_critique.jsonl": ("eval_c_dev", ("prompt", "response"), 2, (1,)),
+RELEASED_SPLITS: dict[str, dict[str, Any]] = {
+    "autoj/single_traindata.jsonl": {"by": ["usrmsg"], "into": 8, "take": [1, 2, 3, 4, 5, 6, 7]},
+    "autoj/testdata_pairwise.jsonl": {"by": ["prompt", "response 1"], "into": 2, "take": [1]},
+    "autoj/testdata_critique.jsonl": {"by": ["prompt", "response"], "into": 2, "take": [1]},
 }
-"""Files of the authors' release: the name of a file that holds its part alone, and the split."""
+"""Splits of the run files, by file of the authors' release."""
 
 
 @pytest.fixture(scope="session")
 def release_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the released data with links to $AUTOJ_DATA; skips without it.
+    """Folder of the released data with links to $AUTOJ_DATA; skips without it."""
+    from tests.support.released import link_release
 
-    $AUTOJ_DATA may hold parts of the authors' files, which then have the names of the whole ones.
-    """
-    data = Path(os.environ.get("AUTOJ_DATA", ROOT / "../shared/data")).resolve()
+    data = Path(os.environ.get("AUTOJ_DATA", ROOT / "../shared/data"))
     if not (data / "autoj").is_dir():
         pytest.skip(f"no {data}: set AUTOJ_DATA to the folder of the released data")
     folder = tmp_path_factory.mktemp("released")
-    (folder / "autoj").mkdir()
-    for path in (*data.glob("*"), *data.glob("autoj/*")):
-        if path.name != "autoj":
-            (folder / path.relative_to(data)).symlink_to(path)
-    for name, (part, *_) in RELEASED_PARTS.items():
-        if not (folder / name).exists() and (data / f"autoj/{part}.jsonl").is_file():
-            (folder / name).symlink_to(data / f"autoj/{part}.jsonl")
+    link_release(data, folder)
     return folder
 
 
@@ -187,8 +180,7 @@ def released(release_folder: Path) -> Callable[[str], list[dict[str, Any]]]:
         path = release_folder / name
         if not path.is_file():
             pytest.skip(f"no {name} in the folder of the released data")
-        _, by, into, take = RELEASED_PARTS[name]
-        split = RowSplit(by=by, into=into, take=take)
+        split = RowSplit.model_validate(RELEASED_SPLITS[name])
         rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
         return [row for row in rows if split.takes(row)]
 
