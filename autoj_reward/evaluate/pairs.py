@@ -264,7 +264,7 @@ def read_pairs(
             pair.prompt,
             pair.responses,
             pair.label,
-            _read_group(pair.item),
+            _read_group(pair.item, strict),
             name if isinstance(name, str | int) else None,
             identifying_fields,
             pair.context,
@@ -339,8 +339,9 @@ def judged_pair(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
     )
 
 
-def _read_group(item: Item) -> str:
-    if item.layout.name == BY_SCENARIO:
+def _read_group(item: Item, strict: bool) -> str:
+    # Eval-P needs the scenario of every row; other pairs with its columns may have none.
+    if item.layout.name == BY_SCENARIO and (strict or item.find("scenario") is not None):
         return group(item.fields)
     value = item.find("group")
     return value if isinstance(value, str) and value.strip() else "all"
