@@ -150,16 +150,39 @@ def read_answers(open_run: Callable[[Path], Any]) -> Callable[[Path], Any]:
     return read
 
 
+RELEASED_SPLITS: dict[str, dict[str, Any]] = {
+    "autoj/single_traindata.jsonl": {"by": ["usrmsg"], "into": 8, "take": [1, 2, 3, 4, 5, 6, 7]},
+    "autoj/testdata_pairwise.jsonl": {"by": ["prompt", "response 1"], "into": 2, "take": [1]},
+    "autoj/testdata_critique.jsonl": {"by": ["prompt", "response"], "into": 2, "take": [1]},
+}
+"""Splits of the run files, by file of the authors' release."""
+
+
 @pytest.fixture(scope="session")
-def released() -> Callable[[str], list[dict[str, Any]]]:
-    """Rows of a JSONL file of the authors' release, under $AUTOJ_DATA; skips without it."""
-    folder = Path(os.environ.get("AUTOJ_DATA", ROOT / "../shared/data"))
+def release_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the released data with links to $AUTOJ_DATA; skips without it."""
+    from tests.support.released import link_release
+
+    data = Path(os.environ.get("AUTOJ_DATA", ROOT / "../shared/data"))
+    if not (data / "autoj").is_dir():
+        pytest.skip(f"no {data}: set AUTOJ_DATA to the folder of the released data")
+    folder = tmp_path_factory.mktemp("released")
+    link_release(data, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def released(release_folder: Path) -> Callable[[str], list[dict[str, Any]]]:
+    """Rows of a JSONL file of the authors' release that the run files read."""
+    from autoj_reward.io.splits import RowSplit
 
     def read_rows(name: str) -> list[dict[str, Any]]:
-        path = folder / name
+        path = release_folder / name
         if not path.is_file():
-            pytest.skip(f"no {path}: set AUTOJ_DATA to the folder of the released data")
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            pytest.skip(f"no {name} in the folder of the released data")
+        split = RowSplit.model_validate(RELEASED_SPLITS[name])
+        rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        return [row for row in rows if split.takes(row)]
 
     return read_rows
 

@@ -130,7 +130,11 @@ def compare(
     from autoj_reward.types import Pair
 
     require_separate_output((source, config), output)
-    checked = load_run(ScoreConfig, config, with_layout(sets, layout), strict)
+
+    def compares(config: ScoreConfig) -> bool:
+        return True
+
+    checked = load_run(ScoreConfig, config, with_layout(sets, layout), strict, compares)
     spec = judge_spec(checked.judge)
     columns = spec.context_columns(checked.columns, "pairwise")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,20 @@ from autoj_reward.io.labels import read_label
 from autoj_reward.io.layouts import PAIR, SINGLE
 from autoj_reward.io.reader import read_items
 from autoj_reward.io.rows import Rows, read_all
+from autoj_reward.io.splits import RowSplit
 from autoj_reward.types import Verdict
 
 LABELS = (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)
 """Verdicts for the labels 0, 1 and 2 of the authors' files."""
+
+
+class DataFile(Block):
+    """File of rows, of which a part may be read."""
+
+    path: str
+    """Path or `hf://` address, as for every input."""
+    split: RowSplit | None = None
+    """Rows that are read; null reads all."""
 
 
 class JudgeData(Block):
@@ -44,10 +54,10 @@ class JudgeData(Block):
     folder: Path | None = None
     """Where relative paths start, except those from ./, which start in the working directory; null
     takes the environment variable AUTOJ_DATA."""
-    rated: tuple[str, ...] = ()
-    """Files of responses with a reference rating."""
-    compared: tuple[str, ...] = ()
-    """Files of human-labelled pairs."""
+    rated: tuple[str | DataFile, ...] = ()
+    """Files of responses with a reference rating, each a path, or `path` and `split`."""
+    compared: tuple[str | DataFile, ...] = ()
+    """Files of human-labelled pairs, each a path, or `path` and `split`."""
     held_out: float = Field(0.0, ge=0, lt=1)
     """Share of all queries that are kept for validation."""
     columns: dict[str, str] = Field(default_factory=dict)
@@ -56,7 +66,7 @@ class JudgeData(Block):
     layout: str | None = None
     """Layout of the rows of these files. null: that of each row, found from its columns."""
     exclude: tuple[str, ...] = ()
-    """Files of pairs that measure the judge: rows with one of their queries are left out."""
+    """Files of pairs that measure the judge, whole: rows with one of their queries are left out."""
     graded: GradedData = GradedData()
     """Outputs of systems with a grade that orders them."""
 
@@ -114,18 +124,46 @@ def data_files(data: JudgeData, *more: str) -> list[str]:
     Raises InputError as `data_path` does.
     """
     graded = [data.graded.folder] if data.graded.folder else []
-    names = [*data.rated, *data.compared, *data.exclude, *graded, *more]
+    files = [data_file(entry) for entry in (*data.rated, *data.compared)]
+    names = [*(file.path for file in files), *data.exclude, *graded, *more]
     return [data_path(data, name) for name in names]
+
+
+def data_file(entry: str | DataFile) -> DataFile:
+    """Return an entry of a list of files, of which a path alone names all rows."""
+    return DataFile(path=entry) if isinstance(entry, str) else entry
 
 
 def excluded_queries(data: JudgeData, fmt: JudgeFormat) -> set[str]:
     """Return the queries in the files of `exclude`; rows with one of them are not trained on."""
-    return {row.query for row in pairs_of(data, data.exclude, fmt)}
+    queries: set[str] = set()
+    for name in data.exclude:
+        queries.update(row.query for row in read_compared(data_path(data, name), fmt).rows)
+    return queries
 
 
-def pairs_of(data: JudgeData, names: Iterable[str], fmt: JudgeFormat) -> list[Compared]:
-    """Read the well-formed pairs of files of the data."""
-    return [row for name in names for row in read_compared(data_path(data, name), fmt).rows]
+def rated_files(data: JudgeData, fmt: JudgeFormat) -> Iterator[tuple[str, Rows[Rated]]]:
+    """Yield the rows of each file of `rated`, with its name in the config."""
+    for file in map(data_file, data.rated):
+        path = data_path(data, file.path)
+        yield file.path, read_rated(path, fmt, data.columns, data.layout, file.split)
+
+
+def compared_files(
+    data: JudgeData, fmt: JudgeFormat, *, margins: bool = False
+) -> Iterator[Rows[Compared]]:
+    """Yield the rows of each file of `compared`. margins: as for `read_compared`."""
+    for file in map(data_file, data.compared):
+        path = data_path(data, file.path)
+        yield read_compared(path, fmt, data.columns, data.layout, file.split, margins=margins)
+
+
+def trained_pairs(data: JudgeData, fmt: JudgeFormat) -> list[Compared]:
+    """Read the well-formed pairs of the files of `compared`."""
+    pairs: list[Compared] = []
+    for rows in compared_files(data, fmt):
+        pairs += rows.rows
+    return pairs
 
 
 def is_held_out(query: str, share: float) -> bool:
@@ -139,12 +177,13 @@ def read_rated(
     fmt: JudgeFormat,
     columns: Mapping[str, str] | None = None,
     layout: str | None = None,
+    split: RowSplit | None = None,
 ) -> Rows[Rated]:
     """Read the rated responses of a file. The result lists the bad rows, by line, apart.
 
     A row is also bad if its rating is off the format's scale, or differs from the rating in its
-    judgement. columns, layout: as for `read_items`. Raises InputError if the source as a whole
-    cannot be read.
+    judgement. columns, layout, split: as for `read_items`. Raises InputError if the source as a
+    whole cannot be read.
     """
 
     def build(item: Item) -> Rated:
@@ -153,7 +192,8 @@ def read_rated(
         query, response = prompt_of_row(item).text, response_of_row(item, 0).text
         return Rated(source, item.line, query, response, _read_score(item, fmt))
 
-    return read_all(read_items(source, SINGLE, columns, layout).mapped(naming_layout(build)))
+    items = read_items(source, SINGLE, columns, layout, split=split)
+    return read_all(items.mapped(naming_layout(build)))
 
 
 def read_compared(
@@ -161,6 +201,7 @@ def read_compared(
     fmt: JudgeFormat,
     columns: Mapping[str, str] | None = None,
     layout: str | None = None,
+    split: RowSplit | None = None,
     *,
     margins: bool = False,
 ) -> Rows[Compared]:
@@ -168,7 +209,7 @@ def read_compared(
 
     Where a layout always puts the better response first, the order is drawn from the texts. A group
     with scores or ranks gives several pairs. margins: read the margin of the rows that have one.
-    columns, layout: as for `read_items`.
+    columns, layout, split: as for `read_items`.
     """
 
     def build(item: Item) -> list[Compared]:
@@ -184,7 +225,8 @@ def read_compared(
             rows.append(row)
         return rows
 
-    return read_all(read_items(source, PAIR, columns, layout).expanded(naming_layout(build)))
+    items = read_items(source, PAIR, columns, layout, split=split)
+    return read_all(items.expanded(naming_layout(build)))
 
 
 def _read_rated_message(source: str, item: Item, fmt: JudgeFormat) -> Rated:

@@ -23,6 +23,7 @@ from autoj_reward.io.items import Item
 from autoj_reward.io.layouts import PAIR
 from autoj_reward.io.reader import read_items
 from autoj_reward.io.rows import Rows, read_all
+from autoj_reward.io.splits import RowSplit
 from autoj_reward.types import Verdict
 
 
@@ -39,6 +40,8 @@ class SourceConfig(Block):
     """Layout of the source's rows. null: that of each row, found from its columns."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Path of each field, where a column has a name of its own, such as `prompt: question`."""
+    split: RowSplit | None = None
+    """Rows that are read; null reads all."""
     name: str | None = None
     """Name of its rows in the output's `source_dataset`; null takes the name of their layout."""
 
@@ -88,7 +91,7 @@ def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
             )
         return found
 
-    items = read_items(path, PAIR, source.columns, source.layout)
+    items = read_items(path, PAIR, source.columns, source.layout, split=source.split)
     return read_all(items.expanded(naming_layout(build)))
 
 

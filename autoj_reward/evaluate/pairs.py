@@ -49,6 +49,7 @@ from autoj_reward.evaluate.statistics import ResultFields
 from autoj_reward.io.candidates import PairRow, pair_rows
 from autoj_reward.io.files import text_digest
 from autoj_reward.io.items import Item
+from autoj_reward.io.splits import RowSplit
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import compare_all, comparison_question, swap_consistent
@@ -74,6 +75,8 @@ class PairsConfig(EvaluateConfig):
     layout: str | None = None
     """Layout of the rows: a name that `autoj data layouts` lists. null: that of each row, found
     from its columns."""
+    split: RowSplit | None = None
+    """Rows of the data that are measured, drawn by a hash. null measures all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ def eval_p(
     verdicts, swapped_verdicts: files of verdicts on the two orders, in place of a judge.
     """
     sources = {"data": data, "verdicts": verdicts, "swapped_verdicts": swapped_verdicts}
-    checked, files = open_run(PairsConfig, config, sets, strict, result, **sources)
+    checked, files = open_run(PairsConfig, config, sets, strict, result, _compares, **sources)
     if verdicts is None:
         if swapped_verdicts is not None:
             raise ConfigError("--swapped-verdicts is nothing without --verdicts: name both")
@@ -138,7 +141,7 @@ def eval_p(
         raise ConfigError("sample: verdicts from a file are measured on all rows; drop it")
     kind = "pairwise" if checked.protocol == "pairwise" else "single"
     columns = judge_spec(checked.judge).context_columns(checked.columns, kind)
-    pairs = read_pairs(data, columns, checked.columns, BY_SCENARIO, strict=True)
+    pairs = read_pairs(data, columns, checked.columns, BY_SCENARIO, checked.split, strict=True)
     first_orders = read_verdicts(verdicts, data, pairs)
     second_orders = read_verdicts(swapped_verdicts, data, pairs) if swapped_verdicts else None
 
@@ -165,8 +168,13 @@ def pairs(
 ) -> int:
     """Measure agreement and consistency on the labelled pairs of a file of any layout."""
     layouts = with_layout(sets, layout)
-    checked, files = open_run(PairsConfig, config, layouts, strict, result, data=data)
+    checked, files = open_run(PairsConfig, config, layouts, strict, result, _compares, data=data)
     return _run_judge(checked, files)
+
+
+def _compares(config: PairsConfig) -> bool:
+    """Return whether the judge compares the responses; otherwise it rates each."""
+    return config.protocol == "pairwise"
 
 
 def _run_judge(config: PairsConfig, files: RunFiles, task: str | None = None) -> int:
@@ -178,7 +186,8 @@ def _run_judge(config: PairsConfig, files: RunFiles, task: str | None = None) ->
     kind = "pairwise" if is_compared else "single"
     columns = spec.context_columns(config.columns, kind)
     source = files.sources["data"]
-    all_pairs = read_pairs(source, columns, config.columns, config.layout, strict=task is not None)
+    how = (config.columns, config.layout, config.split)
+    all_pairs = read_pairs(source, columns, *how, strict=task is not None)
     layout = next(iter(all_pairs)).layout
     rows = all_pairs.drawn(config.sample, config.seed)
     require_protocol(spec, kind)
@@ -232,14 +241,15 @@ def read_pairs(
     asked: Sequence[ContextColumn] = (),
     columns: Mapping[str, str] | None = None,
     layout: str | None = None,
+    split: RowSplit | None = None,
     strict: bool = False,
 ) -> MeasuredRows[LabelledPair]:
     """Return the labelled pairs of a file.
 
     Where a layout always puts the better response first, it stays there; judging both orders makes
-    up for that. asked: context fields to read. columns, layout: as for `read_items`. Bad rows are
-    named and left out, since published files have some. With `strict` they raise InputError, and so
-    does an id that stands twice.
+    up for that. asked: context fields to read. columns, layout, split: as for `read_items`. Bad
+    rows are named and left out, since published files have some. With `strict` they raise
+    InputError, and so does an id that stands twice.
     """
     ids = Unique()
 
@@ -254,14 +264,14 @@ def read_pairs(
             pair.prompt,
             pair.responses,
             pair.label,
-            _read_group(pair.item),
+            _read_group(pair.item, strict),
             name if isinstance(name, str | int) else None,
             identifying_fields,
             pair.context,
             pair.item.layout.name,
         )
 
-    return measured(pair_rows(source, asked, columns, layout).mapped(convert), strict)
+    return measured(pair_rows(source, asked, columns, layout, split).mapped(convert), strict)
 
 
 def read_verdicts(
@@ -329,8 +339,9 @@ def judged_pair(pair: LabelledPair, answer: PairAnswer) -> JudgedPair:
     )
 
 
-def _read_group(item: Item) -> str:
-    if item.layout.name == BY_SCENARIO:
+def _read_group(item: Item, strict: bool) -> str:
+    # Eval-P needs the scenario of every row; other pairs with its columns may have none.
+    if item.layout.name == BY_SCENARIO and (strict or item.find("scenario") is not None):
         return group(item.fields)
     value = item.find("group")
     return value if isinstance(value, str) and value.strip() else "all"

@@ -21,7 +21,7 @@ from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import filling, require_apart
 from autoj_reward.io.track import tracking
 from autoj_reward.models.spec import JudgeSpec, judge_spec
-from autoj_reward.models.unused import load_run
+from autoj_reward.models.unused import asks_for_ratings, load_run
 
 RowT = TypeVar("RowT")
 AnswerT = TypeVar("AnswerT")
@@ -81,14 +81,17 @@ def open_run(
     sets: Sequence[str],
     strict: bool,
     result: str,
+    compares: Callable[[ConfigT], bool] = asks_for_ratings,
+    /,
     **sources: str | None,
 ) -> tuple[ConfigT, RunFiles]:
     """Read the config of an evaluation and resolve the paths of its files. Opens no data file.
 
-    sources: the other files that it reads, by role; None for one that is not given. Raises
-    OutputError if the result or a file beside it is one of the files that are read.
+    compares: as for `load_run`. sources: the other files that it reads, by role; None for one that
+    is not given. Raises OutputError if the result or a file beside it is one of the files that are
+    read.
     """
-    checked = load_run(kind, config, sets, strict)
+    checked = load_run(kind, config, sets, strict, compares)
     paths = {role: path for role, path in sources.items() if path is not None}
     files = RunFiles(paths, result, checked.journal or path_beside(result, ".journal.sqlite"))
     beside = (files.beside(ROWS), files.journal)

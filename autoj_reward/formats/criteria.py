@@ -1,17 +1,18 @@
 """Scenarios of queries, each with the criteria for judging responses (paper, section 3.1).
 
 The paper's 58 scenarios (Table 6) in eight groups come with the package, and users can add more. A
-scenario is one file `NAME.yaml` in the published dialect: a block `scenario` (group, description,
-aliases) and sections that map names to criteria. A criterion has `content` (a sentence), `type`
-(`basic`, `content`, `format` or `style`) and an optional `weight`. The weight is ignored, as the
-authors gave it up. A section may be `!include some/file.yaml`. Reading a file runs no code.
+scenario is one file `NAME.yaml` in the published dialect: sections that map names to criteria, and
+for a new scenario a block `scenario` (group, description, aliases). A criterion has `content` (a
+sentence), `type` (`basic`, `content`, `format` or `style`) and an optional `weight`. The weight is
+ignored, as the authors gave it up. A section may be `!include some/file.yaml`. Reading a file runs
+no code.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -109,6 +110,10 @@ class Scenarios:
         similar_names = difflib.get_close_matches(name, self._by_name, 3) or sorted(self._by_name)
         raise ConfigError(f"no scenario {name!r}; did you mean {', '.join(similar_names)}?")
 
+    def get(self, name: str) -> Scenario | None:
+        """Return a scenario; None if there is none."""
+        return self._by_name.get(name)
+
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 
@@ -134,45 +139,68 @@ class _Head(Block):
 def load_scenarios(folder: Path | None = None) -> Scenarios:
     """Load the package's scenarios, and on top every `NAME.yaml` of a folder.
 
-    A file of the folder replaces the package's scenario of the same name. Its includes are looked
-    up in the folder first, then in the package. Raises ConfigError that names the faulty file.
+    A file of the folder replaces the package's scenario of the same name or alias. Without a block
+    `scenario` it replaces the criteria alone. Includes are looked up in the folder first, then in
+    the package, and by their path in the repository that the folder lies in. Raises ConfigError
+    that names the faulty file.
     """
-    files = {path.stem: path for path in SCENARIO_FILES.glob("*.yaml")}
-    if folder is not None:
-        own_paths = sorted(folder.glob("*.yaml"))
-        if not own_paths:
-            raise ConfigError(f"{folder}: no scenario files; each is one NAME.yaml")
-        files |= {path.stem: path for path in own_paths}
-    return Scenarios(_read_scenario(path, (path.parent, SCENARIO_FILES)) for path in files.values())
+    shipped = [_read_scenario(path) for path in sorted(SCENARIO_FILES.glob("*.yaml"))]
+    if folder is None:
+        return Scenarios(shipped)
+    own_paths = sorted(folder.glob("*.yaml"))
+    if not own_paths:
+        raise ConfigError(f"{folder}: no scenario files; each is one NAME.yaml")
+    known = Scenarios(shipped)
+    scenarios = {scenario.name: scenario for scenario in shipped}
+    for path in own_paths:
+        replaced = known.get(path.stem)
+        scenario = _read_scenario(path, replaced)
+        scenarios[replaced.name if replaced else scenario.name] = scenario
+    return Scenarios(scenarios.values())
 
 
-def _read_scenario(path: Path, roots: tuple[Path, ...]) -> Scenario:
-    data = read_criteria(path, *roots)
+def _read_scenario(path: Path, replaced: Scenario | None = None) -> Scenario:
+    """replaced: the package's scenario, which a file without a block `scenario` describes."""
+    folder = path.parent.resolve()
+    data = read_criteria(path, folder, SCENARIO_FILES, library=folder.parent)
     head = data.pop("scenario", None)
+    if head is None and replaced is not None:
+        return replace(replaced, criteria=_require_criteria(data, path))
     if not isinstance(head, dict):
         raise ConfigError(
             f"{path}: no block `scenario` with group (one of {', '.join(SCENARIO_GROUPS)}) and "
             "description"
         )
     facts = check(_Head, head, f"{path}: scenario")
-    criteria = criteria_in(data, str(path))
-    if not criteria:
-        raise ConfigError(f"{path}: no criteria")
+    criteria = _require_criteria(data, path)
     return Scenario(path.stem, facts.group, facts.description.strip(), criteria, facts.aliases)
 
 
-def read_criteria(path: Path, *roots: Path) -> dict[str, Any]:
+def _require_criteria(data: dict[str, Any], path: Path) -> tuple[Criterion, ...]:
+    criteria = criteria_in(data, str(path))
+    if not criteria:
+        raise ConfigError(f"{path}: no criteria")
+    return criteria
+
+
+def read_criteria(path: Path, *roots: Path, library: Path | None = None) -> dict[str, Any]:
     """Read the mapping in a file, with includes looked up in the roots in turn.
 
-    Raises ConfigError, with the file's name, for text that is no YAML mapping or has a duplicate
-    key. It is also raised for an include outside the roots, and for a file that includes itself,
-    directly or not.
+    library: folder whose files are also found by their path from any folder above it. Raises
+    ConfigError, with the file's name, for text that is no YAML mapping or has a duplicate key. It
+    is also raised for an include outside the roots, and for a file that includes itself, directly
+    or not.
     """
-    return _read_file(path.resolve(), tuple(root.resolve() for root in roots), (), [])
+    resolved = tuple(root.resolve() for root in roots)
+    return _read_file(path.resolve(), resolved, library, (), [])
 
 
 def _read_file(
-    path: Path, roots: tuple[Path, ...], including_paths: tuple[Path, ...], read_paths: list[Path]
+    path: Path,
+    roots: tuple[Path, ...],
+    library: Path | None,
+    including_paths: tuple[Path, ...],
+    read_paths: list[Path],
 ) -> dict[str, Any]:
     origin = f", included by {including_paths[-1]}" if including_paths else ""
     read_paths.append(path)
@@ -187,10 +215,14 @@ def _read_file(
             raise ConfigError(
                 f"{path}: !include {name!r} leaves the folder that includes come from"
             )
+        # The authors' files name others by the path from the root of their repository.
+        if library is not None:
+            by_path = [(above / name).resolve() for above in library.parents]
+            paths += [found for found in by_path if found.is_relative_to(library)]
         target = next((path for path in paths if path.is_file()), paths[0])
         if target in (*including_paths, path):
             raise ConfigError(f"{path}: !include {name!r} comes back to a file that is being read")
-        return _read_file(target, roots, (*including_paths, path), read_paths)
+        return _read_file(target, roots, library, (*including_paths, path), read_paths)
 
     try:
         data = read_yaml(path, {"!include": include})

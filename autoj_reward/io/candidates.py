@@ -28,6 +28,7 @@ from autoj_reward.io.messages import Message
 from autoj_reward.io.paths import find
 from autoj_reward.io.reader import read_items
 from autoj_reward.io.rows import QueryRow, Rows, Stream, TextRow, read_all
+from autoj_reward.io.splits import RowSplit
 from autoj_reward.logs import announce
 from autoj_reward.rubric_items import ROW_NAMES, RUBRIC, BadRubric, RubricItem, items_in
 from autoj_reward.types import Verdict
@@ -137,13 +138,14 @@ def pair_rows(
     asked: Sequence[ContextColumn] = (),
     columns: Columns | None = None,
     layout: str | None = None,
+    split: RowSplit | None = None,
 ) -> Stream[PairRow]:
     """Stream labelled pairs; a group with scores or ranks gives several.
 
-    asked: context fields to read. columns, layout, source: as for `read_items`.
+    asked: context fields to read. columns, layout, split, source: as for `read_items`.
     """
 
-    items = read_items(source, PAIR, columns, layout)
+    items = read_items(source, PAIR, columns, layout, split=split)
     return items.expanded(naming_layout(lambda item: pairs_in(item, asked)))
 
 

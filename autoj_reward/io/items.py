@@ -99,7 +99,10 @@ class Item:
             return label
         coding = self.layout.coding
         if coding == "first":
-            return A
+            # Where both have the same score, the better side was drawn.
+            scores = self.scores
+            is_drawn = scores is not None and scores[0] is not None and scores[0] == scores[1]
+            return TIE if self.kind == PAIR and is_drawn else A
         return read_label(coding, self.find("label"), self.found_at("label")) if coding else None
 
     @property
@@ -181,11 +184,16 @@ class Item:
         return [self._number(value, name) for value in numbers]
 
 
-def pairs_of(item: Item) -> list[tuple[int, int, str]]:
-    """Return the pairs of a row's responses, each as two places and its label.
+PairPlaces = list[tuple[int, int, str]]
+"""Pairs of a row's responses, each as two places and its label."""
+
+
+def pairs_of(item: Item) -> PairPlaces:
+    """Return the pairs of a row's responses.
 
     A group gives every two responses of which one is better, or the pairs that the row itself
-    names. Raises BadField for a row without a label, and for a group too large.
+    names. Raises BadField for a row without a label or without such a pair, and for a group too
+    large.
     """
     if item.kind == PAIR:
         label = item.label
@@ -196,9 +204,14 @@ def pairs_of(item: Item) -> list[tuple[int, int, str]]:
         return [(0, 1, label)]
     if item.kind != GROUP:
         raise BadField("responses", explain_kind(item, PAIR))
-    if "pairs" in item.given:
-        pairs: list[tuple[int, int, str]] = item.given["pairs"]
-        return pairs
+    pairs: PairPlaces = item.given["pairs"] if "pairs" in item.given else _pair_all(item)
+    if not pairs:
+        raise BadField("responses", "no two responses of which one is better")
+    return pairs
+
+
+def _pair_all(item: Item) -> PairPlaces:
+    """Return every two responses of a group of which one is better, by their numbers."""
     values = item.scores
     if values is None and item.ranks is not None:
         values = [None if rank is None else -rank for rank in item.ranks]
@@ -260,7 +273,8 @@ def _find_prompt(item: Item) -> Text | None:
     value = None
     for path in item.layout.path("prompt"):
         value = find(item.view, path)
-        if value is not None:
+        # A table's column may be empty in rows whose prompt is in another one.
+        if value is not None and value != []:
             item.prompt_name = path
             break
     if value is None:

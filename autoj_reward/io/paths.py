@@ -12,6 +12,7 @@ from autoj_reward.errors import did_you_mean
 
 OWN_COLUMNS = {
     "prompt": "query",
+    "messages": "messages",
     "response": "response",
     "response_1": "response_1",
     "response_2": "response_2",
@@ -19,7 +20,8 @@ OWN_COLUMNS = {
     "rejected": "rejected",
     "responses": "responses",
 }
-"""Keys of `columns` for prompt and responses, and this package's own names of these columns."""
+"""Keys of `columns` for prompt, responses and whole conversations, and this package's own names of
+these columns."""
 ROW_FIELDS = (
     *OWN_COLUMNS,
     "system",

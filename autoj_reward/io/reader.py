@@ -29,6 +29,7 @@ from autoj_reward.io.messages import Message, prompt_of
 from autoj_reward.io.paths import OWN_COLUMNS, ROW_FIELDS, column_of, explain_missing, find
 from autoj_reward.io.rows import Records, Stream
 from autoj_reward.io.special import READERS
+from autoj_reward.io.splits import RowSplit
 from autoj_reward.logs import announce
 from autoj_reward.types import BadRow
 
@@ -153,6 +154,10 @@ class RowReader:
         rest = {name: value for name, value in fields.items() if name not in used}
         if "query" in view:
             rest.pop("messages", None)
+        # A column may also hold what a path beside prompt and responses leads to.
+        for path in self._more.values():
+            if column_of(path) in used:
+                rest[path] = find(fields, path)
         return rest | view
 
     def _find_plan(self, view: Mapping[str, Any], source: str, line: int) -> Plan:
@@ -249,19 +254,21 @@ def read_items(
     columns: Mapping[str, str] | None = None,
     layout: str | None = None,
     say: Callable[[str], object] = announce,
+    split: RowSplit | None = None,
 ) -> Stream[Item]:
     """Stream what the rows of a source hold; a row that is not `wanted` is bad.
 
     wanted: SINGLE, PAIR, GROUP or PROMPT, or "" for whatever there is. columns, layout: as for
-    `RowReader`. source: a file of JSON lines (`.jsonl`, `.ndjson`, `.json`), also with `.gz`, and
-    `.json` also as one array, whose items then count as lines; `-` for JSON lines on standard
-    input; a `.csv`, `.tsv` or `.parquet` file; a folder written by `save_to_disk`; or a hub dataset
+    `RowReader`. split: rows to read; None reads all. source: a file of JSON lines (`.jsonl`,
+    `.ndjson`, `.json`), also with `.gz`, and `.json` also as one array, whose items then count as
+    lines; `-` for JSON lines on standard input; a `.csv`, `.tsv` or `.parquet` file; a folder
+    written by `save_to_disk`; or a hub dataset
     `hf://owner/name?split=train&config=main&revision=main`.
     """
     reader = RowReader(wanted, columns, layout, say)
     name = "<stdin>" if source == "-" else source
     items = Stream(source, lambda line, value: reader.read(line, value, name))
-    return items.staged(lambda rows: _finish(rows, wanted, name))
+    return items.within(split).staged(lambda rows: _finish(rows, wanted, name))
 
 
 def _finish(rows: Records, wanted: str, source: str) -> Records:
@@ -304,7 +311,7 @@ def _require_own(item: Item, names: Sequence[str]) -> None:
     if item.layout.own or item.kind == PROMPT:
         for name in names:
             if item.view.get(name) is None:
-                check.text(dict(item.view), name)
+                check.text(item.fields, name)
 
 
 def _join_rows(rows: Records, wanted: str, source: str) -> Records:

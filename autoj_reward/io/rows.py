@@ -19,6 +19,7 @@ from autoj_reward.conversation import EMPTY_CONTEXT, Context, Prompt, Response
 from autoj_reward.errors import InputError
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.sources import number_rows
+from autoj_reward.io.splits import RowSplit
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import BadRow
 
@@ -89,6 +90,7 @@ class Stream(Generic[T]):
         self._stages: tuple[Callable[[Records], Records], ...] = ()
         self._first = 0
         self._last = sys.maxsize
+        self._split: RowSplit | None = None
         self._original: Stream[Any] | None = None
         if source == "-":
             stdin_copy = NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115, it lives as long as this
@@ -110,7 +112,10 @@ class Stream(Generic[T]):
             empty = False
             row: T | BadRow
             try:
-                row = self._build(line, load())
+                value = load()
+                if self._split is not None and not self._split.takes(value):
+                    continue
+                row = self._build(line, value)
             except BadField as why:
                 row = self._bad(line, why)
             yield line, row
@@ -124,6 +129,12 @@ class Stream(Generic[T]):
         """Return a stream of rows first..last-1, counted from 0."""
         stream = self._copy()
         stream._first, stream._last = first, last
+        return stream
+
+    def within(self, split: RowSplit | None) -> Stream[T]:
+        """Return a stream of the rows that a split takes; None takes all."""
+        stream = self._copy()
+        stream._split = split
         return stream
 
     def mapped(self, transform: Callable[[T], S]) -> Stream[S]:

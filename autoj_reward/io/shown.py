@@ -9,8 +9,8 @@ from typing import Any
 
 from autoj_reward.conversation import BadMessages, describe_media, turns_of
 from autoj_reward.errors import ConfigError, did_you_mean
+from autoj_reward.io.checks import BadField
 from autoj_reward.io.items import Item, pairs_of
-from autoj_reward.io.labels import TIE
 from autoj_reward.io.layouts import GROUP, PAIR, SINGLE
 from autoj_reward.io.markup import visible
 from autoj_reward.io.messages import GIVEN, Text
@@ -83,7 +83,8 @@ def _describe(record: dict[str, Any]) -> str:
 def item_record(item: Item, place: int) -> dict[str, Any]:
     """Return what is read of a row. place: number of the row, from 0.
 
-    A row whose media would be lost, or that has nothing to judge, holds `skip` with the reason.
+    A row whose media would be lost, whose label cannot be read, or that has nothing to judge holds
+    `skip` with the reason.
     """
     record: dict[str, Any] = {"row": place}
     if item.rows:
@@ -94,7 +95,12 @@ def item_record(item: Item, place: int) -> dict[str, Any]:
     media = _find_media(texts)
     if media:
         return record | {"skip": media}
-    record |= _prompt_fields(item) | _response_fields(item) | _label_fields(item)
+    record |= _prompt_fields(item) | _response_fields(item)
+    try:
+        record |= _label_fields(item)
+    except BadField as error:
+        # Only what needs the label leaves the row out, so its texts are shown.
+        return record | {"skip": f"field {error.field!r}: {error.reason}"}
     optional = {
         "rubric": _rubric_field(item),
         "reference": item.reference,
@@ -180,15 +186,15 @@ def _best_field(item: Item) -> dict[str, Any]:
     if "pairs" in item.given:
         pairs = [
             {"responses": [item.responses[first], item.responses[second]], "label": label}
-            for first, second, label in pairs_of(item)
+            for first, second, label in item.given["pairs"]
         ]
         return {"pairs": pairs}
     ranks = item.ranks
     if not ranks or None in ranks:
         return {}
     if len(ranks) == 2:
-        pairs_found = pairs_of(item)
-        return {"label": pairs_found[0][2] if pairs_found else TIE}
+        [(_, _, label)] = pairs_of(item)
+        return {"label": label}
     return {"best": ranks.index(min(rank for rank in ranks if rank is not None))}
 
 

@@ -19,7 +19,7 @@ from autoj_reward.io.items import (
     read_texts,
     set_asked,
 )
-from autoj_reward.io.labels import TIE, A, as_number, label_of_numbers, read_label
+from autoj_reward.io.labels import as_number, label_of_numbers, read_label
 from autoj_reward.io.layouts import GROUP, SINGLE
 from autoj_reward.io.messages import (
     GIVEN,
@@ -98,13 +98,6 @@ def read_arena55k(item: Item) -> None:
     set_asked(item, ask_sides(None, sides, item.names, ()))
     flags = [item.view.get(f"winner_{name}") for name in ("model_a", "model_b", "tie")]
     item.given["label"] = read_label("flags", flags, "winner_model_a")
-
-
-def read_equal_scores(item: Item) -> None:
-    """Read a pair whose better side was drawn where both have the same score."""
-    read_texts(item)
-    scores = item.scores
-    item.given["label"] = TIE if scores and scores[0] == scores[1] else A
 
 
 def read_webgpt(item: Item) -> None:
@@ -492,7 +485,6 @@ READERS: dict[str, Callable[[Item], None]] = {
     "best_and_losers": read_best_and_losers,
     "conflict_pairs": read_conflict_pairs,
     "conversations": read_conversations,
-    "equal_scores": read_equal_scores,
     "fastchat_answer": read_fastchat_answer,
     "fastchat_rating": read_fastchat_rating,
     "fastchat_verdict": read_fastchat_verdict,

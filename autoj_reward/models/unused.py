@@ -6,7 +6,7 @@ them, and the run ignores them. With `--strict` they are an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -116,6 +116,8 @@ OF_TEXT = (
     - {"shows", "shows_thinking", "thinking_marks"}
 )
 """Keys that only a judge uses that writes text; a scalar reward model ignores them."""
+OF_RATINGS = frozenset({"direct", "critiques", "vote"})
+"""Keys of the rating of one response, which no comparison uses."""
 
 
 class UnusedKeys(NamedTuple):
@@ -132,24 +134,40 @@ class UnusedKeys(NamedTuple):
         return f"{'.'.join(map(str, self.place))} ({self.user}) does not use {', '.join(self.keys)}"
 
 
+def asks_for_ratings(config: Block) -> bool:
+    """Return that a run does more than compare, as most do."""
+    return False
+
+
 def load_run(
-    kind: type[T], path: str | Path | None, sets: Sequence[str] = (), strict: bool = False
+    kind: type[T],
+    path: str | Path | None,
+    sets: Sequence[str] = (),
+    strict: bool = False,
+    compares: Callable[[T], bool] = asks_for_ratings,
 ) -> T:
     """Read a run file like `load_config`, and leave out keys that have no effect.
 
     One warning names those keys. With `strict` a ConfigError does. Also raises ConfigError or
-    FormatError if the format of one of its judges is invalid.
+    FormatError if the format of one of its judges is invalid. compares: returns whether the run
+    asks its judge for comparisons of two responses alone.
     """
-    return check_run(kind, read_config(path, sets), str(path or "command line"), strict)
+    return check_run(kind, read_config(path, sets), str(path or "command line"), strict, compares)
 
 
-def check_run(kind: type[T], data: dict[str, Any], source: str, strict: bool = False) -> T:
+def check_run(
+    kind: type[T],
+    data: dict[str, Any],
+    source: str,
+    strict: bool = False,
+    compares: Callable[[T], bool] = asks_for_ratings,
+) -> T:
     """Build a run's config from plain data, and leave out keys that have no effect.
 
     source: name of the config in errors and in the warning. Errors are those of `load_run`.
     """
     config = check(kind, data, source)
-    if unused := keys_without_effect(config):
+    if unused := keys_without_effect(config, compares(config)):
         message = f"{source}: {'; '.join(map(str, unused))}"
         remedy = "take these keys out, or set the kind or format that uses them"
         if strict:
@@ -165,11 +183,11 @@ def check_run(kind: type[T], data: dict[str, Any], source: str, strict: bool = F
     return config
 
 
-def keys_without_effect(config: Block) -> list[UnusedKeys]:
+def keys_without_effect(config: Block, compares: bool = False) -> list[UnusedKeys]:
     """Return the keys of judges, policies and teachers that have no effect.
 
-    Only keys with another value than the default count. Raises ConfigError or FormatError if a
-    judge's format cannot be read.
+    Only keys with another value than the default count. compares: whether judges are asked for
+    comparisons alone. Raises ConfigError or FormatError if a judge's format cannot be read.
     """
     unused_keys = []
     for place, engine_config, has_service in _find_engines(config):
@@ -180,10 +198,13 @@ def keys_without_effect(config: Block) -> list[UnusedKeys]:
         keys = tuple(
             key
             for key in _find_changed_keys(engine_config)
-            if answerer not in USED_BY.get(key, EVERY) or not _is_shown(key, fmt)
+            if answerer not in USED_BY.get(key, EVERY)
+            or not _is_shown(key, fmt)
+            or (compares and not _counts_in_comparisons(key, engine_config, answerer))
         )
         if keys:
             user = f"{answerer}, format {fmt.name}" if fmt else str(answerer)
+            user += ", comparing" if compares else ""
             unused_keys.append(UnusedKeys(place, user, keys))
     return unused_keys
 
@@ -233,6 +254,15 @@ def _is_shown(key: str, fmt: JudgeFormat | ScalarFormat | None) -> bool:
     if isinstance(fmt, JudgeFormat) and key == "thinking_tokens":
         return fmt.thinking is not None
     return True
+
+
+def _counts_in_comparisons(key: str, config: EngineConfig, answerer: Answerer) -> bool:
+    """Return whether a judge uses a key when it compares two responses."""
+    if key == "distribution" and isinstance(config, JudgeConfig):
+        # Verdicts have no distribution, but an endpoint without log-probabilities reads no verdict
+        # where the judge wrote none, and some judges compare by the expected ratings.
+        return answerer in ENDPOINTS or judge_spec(config).facts.tie is not None
+    return key not in OF_RATINGS
 
 
 def _find_changed_keys(config: Block) -> Iterator[str]:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from autoj_reward.config import Block, PolicyConfig
 from autoj_reward.conversation import Prompt
 from autoj_reward.data.graded import Graded, GradedOutput, read_splits
-from autoj_reward.data.labelled import JudgeData, Rated, data_path, pairs_of
+from autoj_reward.data.labelled import JudgeData, Rated, data_path, trained_pairs
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.formats.schema import JudgeFormat
@@ -90,7 +90,7 @@ def read_graded_outputs(
     """
     if data.graded.folder is None:
         return Outputs(())
-    trained_queries = [pair.query for pair in pairs_of(data, data.compared, fmt)]
+    trained_queries = [pair.query for pair in trained_pairs(data, fmt)]
     rows_of = read_splits(data_path(data, data.graded.folder), data.graded, trained_queries)
     rng = random.Random(draws.seed)
     unseen = getattr(data.graded, f"{selection.split}_systems")

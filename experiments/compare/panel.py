@@ -11,10 +11,9 @@ from autoj_reward.config import JudgeConfig
 from autoj_reward.data.labelled import (
     JudgeData,
     Rated,
-    data_path,
     excluded_queries,
     is_held_out,
-    read_rated,
+    rated_files,
 )
 from autoj_reward.evaluate.statistics import Draws, Statistic
 from autoj_reward.formats.schema import JudgeFormat, load_format
@@ -116,10 +115,8 @@ def read_material(
     fmt, bad = load_judge_format(config.judge), list[BadRow]()
     barred_queries = excluded_queries(config.data, fmt)
     rated, training = list[Rated](), list[Rated]()
-    for name in config.data.rated:
-        source = data_path(config.data, name)
-        rows = read_rated(source, fmt)
-        require_usable(rows, source)
+    for name, rows in rated_files(config.data, fmt):
+        require_usable(rows, name)
         bad += [replace(row, file=name) for row in rows.bad]
         file_rows = [replace(row, source=name) for row in rows.rows]
         held_out_flags = [is_held_out(row.query, config.data.held_out) for row in file_rows]

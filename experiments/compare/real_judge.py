@@ -32,7 +32,7 @@ from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import JudgeConfig, RelativeConfig
 from autoj_reward.data.graded import Graded, read_splits
-from autoj_reward.data.labelled import JudgeData, data_path, pairs_of
+from autoj_reward.data.labelled import JudgeData, data_path, trained_pairs
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.selection_metrics import tie_counts
 from autoj_reward.evaluate.statistics import Draws, spearman
@@ -121,9 +121,7 @@ def read_short_groups(config: RealJudgeConfig) -> list[Graded]:
     data = config.data
     if data.graded.folder is None:
         raise InputError("data.graded.folder is null: name the folder of the graded outputs")
-    trained_queries = [
-        pair.query for pair in pairs_of(data, data.compared, load_format("autoj-en"))
-    ]
+    trained_queries = [pair.query for pair in trained_pairs(data, load_format("autoj-en"))]
     rng, groups = random.Random(config.seed), list[Graded]()
     for row in read_splits(data_path(data, data.graded.folder), data.graded, trained_queries)(
         "validation"

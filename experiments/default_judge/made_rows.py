@@ -35,8 +35,8 @@ from autoj_reward.data.labelled import (
     data_path,
     excluded_queries,
     is_held_out,
-    pairs_of,
-    read_rated,
+    rated_files,
+    trained_pairs,
 )
 from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.render import render
@@ -98,8 +98,8 @@ def read_trainable_rows(data: JudgeData, fmt: JudgeFormat) -> list[Rated]:
     measured_queries = excluded_queries(data, fmt)
     return [
         row
-        for name in data.rated
-        for row in read_rated(data_path(data, name), fmt).rows
+        for _, rows in rated_files(data, fmt)
+        for row in rows.rows
         if not is_held_out(row.query, data.held_out) and row.query not in measured_queries
     ]
 
@@ -227,7 +227,7 @@ def _read_training(data: JudgeData) -> list[Graded]:
     """Return the graded instructions that may be trained on."""
     if data.graded.folder is None:
         return []
-    pairs = pairs_of(data, data.compared, load_format("autoj-en"))
+    pairs = trained_pairs(data, load_format("autoj-en"))
     folder, trained_queries = data_path(data, data.graded.folder), (pair.query for pair in pairs)
     return read_splits(folder, data.graded, trained_queries)("training")
 

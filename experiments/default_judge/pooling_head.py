@@ -37,7 +37,7 @@ from autoj_reward.data.labelled import (
     data_path,
     excluded_queries,
     is_held_out,
-    read_rated,
+    rated_files,
 )
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.statistics import Draws
@@ -111,8 +111,8 @@ def read_rows_to_fit(
             ]
     rated_rows = [
         row
-        for name in data.rated
-        for row in read_rated(data_path(data, name), fmt).rows
+        for _, rows in rated_files(data, fmt)
+        for row in rows.rows
         if not is_held_out(row.query, data.held_out)
     ]
     mean = fmean([row.rating for row in rated_rows] or [0.0])

@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from autoj_reward.config import Block
 from autoj_reward.data.filters import measured_queries
-from autoj_reward.data.labelled import JudgeData, data_path
+from autoj_reward.data.labelled import DataFile, JudgeData, data_file, data_path
 from autoj_reward.errors import InputError
 from autoj_reward.evaluate.agreement import calibration_bins, calibration_error
 from autoj_reward.evaluate.statistics import Draws, Indices, Statistic, estimate_text, share
@@ -36,7 +36,8 @@ from autoj_reward.formats.criteria import OTHER_SCENARIO, Scenarios, load_scenar
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.files import text_digest
-from autoj_reward.io.rows import Rows, read_rows
+from autoj_reward.io.rows import Rows, Stream, read_all
+from autoj_reward.io.splits import RowSplit
 from autoj_reward.models.scenarios import (
     Calibration,
     Classified,
@@ -63,7 +64,7 @@ class ScenarioRows(Block):
     """Rows of `category`, `instruction` and `input`."""
     extra: str | None = None
     """More training rows, of `scenario` and `prompt`."""
-    measure: str | None = None
+    measure: str | DataFile | None = None
     """Rows of `scenario` and `prompt` for a second measurement. null for none."""
     exclude: tuple[str, ...] = ()
     """Files whose queries must not be trained on."""
@@ -100,15 +101,21 @@ def load_scenario_rows(rows: ScenarioRows, data: JudgeData) -> Split:
     trainable = drop_measured(
         training.rows, measured_queries(data_path(data, name) for name in rows.exclude)
     )
-    extra, measured_rows = (
-        read_scenario_rows(data_path(data, name), scenarios).rows if name else ()
-        for name in (rows.extra, rows.measure)
-    )
+    extra: tuple[LabelledQuery, ...] = ()
+    if rows.extra is not None:
+        extra = read_scenario_rows(data_path(data, rows.extra), scenarios).rows
+    measured_rows: tuple[LabelledQuery, ...] = ()
+    if rows.measure is not None:
+        file = data_file(rows.measure)
+        path = data_path(data, file.path)
+        measured_rows = read_scenario_rows(path, scenarios, file.split).rows
     parts = split_rows(trainable, rows.held_out)
     return Split((*parts.training, *extra), parts.validation, measured_rows)
 
 
-def read_scenario_rows(path: str, scenarios: Scenarios) -> Rows[LabelledQuery]:
+def read_scenario_rows(
+    path: str, scenarios: Scenarios, split: RowSplit | None = None
+) -> Rows[LabelledQuery]:
     """Read rows of `category`, `instruction` and `input`, or of `scenario` and `prompt`.
 
     Rows with an unknown scenario are left out and named by line. Raises InputError if the whole
@@ -128,7 +135,7 @@ def read_scenario_rows(path: str, scenarios: Scenarios) -> Rows[LabelledQuery]:
             raise BadField("category" if is_instruction else "scenario", f"no scenario {name!r}")
         return LabelledQuery(line, query.strip(), scenarios[name].name)
 
-    rows = read_rows(path, build)
+    rows = read_all(Stream(path, build).within(split))
     if not rows.rows:
         raise InputError(f"{path}: no usable row; {len(rows.bad)} left out")
     return rows

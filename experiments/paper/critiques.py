@@ -38,6 +38,7 @@ from autoj_reward.formats.schema import load_format, parse_comparison
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
 from autoj_reward.io.files import Spool, text_digest
+from autoj_reward.io.splits import RowSplit
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import Compare
@@ -56,6 +57,8 @@ class CritiquesConfig(EvaluateConfig):
     reference: str = "chatgpt"
     """Author of the reference critiques, as the data names it. The published figures are against
     ChatGPT's, which the authors released as a file of their own; see `--reference`."""
+    split: RowSplit | None = None
+    """Rows of the data that are measured, drawn by a hash. null measures all."""
 
     @model_validator(mode="after")
     def _require_format(self) -> CritiquesConfig:
@@ -151,7 +154,7 @@ def eval_c(
             raise ConfigError("--votes counts votes alone: drop --critiques and --reference")
         if checked.sample is not None:
             raise ConfigError("sample: votes from a file are counted on all rows; drop it")
-        judges, answer = [votes], _make_counting_answer(data, votes)
+        judges, answer = [votes], _make_counting_answer(checked, data, votes)
     return run_task(
         Task(
             "eval-c",
@@ -167,9 +170,11 @@ def eval_c(
     )
 
 
-def _make_counting_answer(data: str, votes: str) -> Callable[[MatchDone], ResultFields]:
+def _make_counting_answer(
+    config: CritiquesConfig, data: str, votes: str
+) -> Callable[[MatchDone], ResultFields]:
     """Return the `answer` of a task that reads the votes from a file."""
-    cases = read_cases(data)
+    cases = read_cases(data, config.split)
     recorded_votes = read_votes(votes, data, cases)
 
     def count(on_answer: MatchDone) -> ResultFields:
@@ -189,7 +194,7 @@ def _make_grading_answer(
     The judge writes the critiques first, unless a file contains them.
     """
     data, critiques = files.sources["data"], files.sources.get("critiques")
-    all_cases, sample = read_cases(data), (config.sample, config.seed)
+    all_cases, sample = read_cases(data, config.split), (config.sample, config.seed)
     references = read_references(
         all_cases, files.sources.get("reference"), config.reference, data
     ).drawn(*sample)
@@ -240,8 +245,11 @@ def _make_grading_answer(
     return answer
 
 
-def read_cases(source: str) -> MeasuredRows[CritiqueCase]:
-    """Return the rows of an Eval-C file. Raises InputError that names every bad row."""
+def read_cases(source: str, split: RowSplit | None = None) -> MeasuredRows[CritiqueCase]:
+    """Return the rows of an Eval-C file, or those of a split.
+
+    Raises InputError that names every bad row.
+    """
 
     def build(line: int, row: Fields) -> CritiqueCase:
         critiques = row.get("critiques", {})
@@ -255,7 +263,7 @@ def read_cases(source: str) -> MeasuredRows[CritiqueCase]:
             line, query, text(row, "response"), group(row), critiques, identifying_fields
         )
 
-    return measured(strictly(source, build))
+    return measured(strictly(source, build).within(split))
 
 
 def read_critiques(source: str, data: str, cases: MeasuredRows[CritiqueCase]) -> MeasuredRows[str]:

@@ -13,6 +13,7 @@ import pytest
 from autoj_reward.cli import main as cli
 from autoj_reward.config import JudgeConfig, ScoreConfig, load_config
 from autoj_reward.errors import ConfigError
+from autoj_reward.evaluate.pairs import PairsConfig
 from autoj_reward.models.unused import keys_without_effect, load_run
 from rollouts.train.learner import TrainConfig
 from tests.engine.test_openai_engine import Endpoint, chat
@@ -116,6 +117,60 @@ def test_every_command_that_names_a_judge_can_refuse_them(
     assert cli.main(words) == 1
     assert "does not use tensor_parallel" in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["run.yaml"]
+
+
+OF_RATINGS = {"distribution": False, "direct": True, "critiques": 2, "vote": "median"}
+PAIR = {"query": "Why?", "response_1": "So.", "response_2": "Because.", "label": 0}
+
+
+@pytest.mark.parametrize("command", ["compare", "evaluate pairs"])
+def test_keys_of_ratings_have_no_effect_on_comparisons(
+    command: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(PAIR) + "\n", encoding="utf-8")
+    judge = {"kind": "fake", "format": "autoj-en", "temperature": 1, **OF_RATINGS}
+    path = write_config(tmp_path, {"judge": judge})
+    names = ("--input", "--output") if command == "compare" else ("--data", "--json")
+    files = [names[0], str(tmp_path / "pairs.jsonl"), names[1], str(tmp_path / "out.json")]
+    words = [*command.split(), "--config", str(path), *files]
+    with caplog.at_level(logging.WARNING, "autoj_reward"):
+        assert cli.main(words) == 0
+    named = "judge (kind fake, format autoj-en, comparing) does not use "
+    named += "direct, distribution, critiques, vote"
+    [warning] = [r.getMessage() for r in caplog.records if "does not use" in r.getMessage()]
+    assert warning.startswith(f"{path}: {named}. The run goes on without")
+    capsys.readouterr()
+    assert cli.main([*words, "--strict"]) == 1
+    assert named in capsys.readouterr().err
+
+
+ENDPOINT = {"kind": "openai", "base_url": "http://x", "model": "m", "format": "general"}
+
+
+@pytest.mark.parametrize(
+    ("judge", "reads_distribution"),
+    [
+        ({"model": "owner/judge", "format": "autoj-en"}, False),
+        ({"model": "default"}, True),  # it compares by the expected ratings
+        (ENDPOINT, True),  # without log-probabilities no verdict is forced
+    ],
+)
+def test_a_distribution_counts_where_a_comparison_reads_one(
+    judge: dict[str, Any], reads_distribution: bool
+) -> None:
+    config = ScoreConfig(judge=JudgeConfig.model_validate(judge | {"distribution": False}))
+    named = keys_without_effect(config, compares=True)
+    assert [unused.keys for unused in named] == ([] if reads_distribution else [("distribution",)])
+
+
+def test_pairs_by_ratings_use_the_keys_of_ratings(tmp_path: Path) -> None:
+    path = write_config(
+        tmp_path, {"protocol": "pointwise", "judge": {"kind": "fake", **OF_RATINGS}}
+    )
+    assert keys_without_effect(load_config(PairsConfig, path, ["judge.temperature=1"])) == []
 
 
 def test_keys_left_out_are_those_of_a_file_without_them(tmp_path: Path) -> None:

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autoj_reward.config import load_config
 from autoj_reward.data.labelled import (
     Compared,
     JudgeData,
+    compared_files,
     data_path,
     is_held_out,
+    rated_files,
     read_compared,
     read_rated,
     swapped,
@@ -20,10 +22,12 @@ from autoj_reward.data.labelled import (
 from autoj_reward.errors import InputError
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import load_format
+from autoj_reward.training.judge.recipe import TrainJudgeConfig
 from autoj_reward.types import Verdict
 from tests.judgements import asked
 
 FORMAT = load_format("autoj-en")
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def render_message(query: str, *responses: str) -> str:
@@ -239,14 +243,14 @@ def test_compressed_lines_and_arrays(tmp_path: Path) -> None:
         read_rated(str(tmp_path / "cut.jsonl.gz"), FORMAT)
 
 
-def test_the_released_files(released: Any) -> None:
-    rows = released("autoj/single_train.jsonl")
-    assert rows  # the fixture skips without the data
-    folder = Path(os.environ.get("AUTOJ_DATA", Path(__file__).parents[2] / "../shared/data"))
-    rated = read_rated(str(folder / "autoj/single_train.jsonl"), FORMAT)
-    assert (len(rated.rows), len(rated.bad)) == (838, 0)
+def test_the_released_files(release_folder: Path, released: Any) -> None:
+    rows = released("autoj/single_traindata.jsonl")
+    config = load_config(TrainJudgeConfig, CONFIGS / "judges/default_judge.yaml")
+    data = config.data.model_copy(update={"folder": release_folder})
+    [(name, rated)] = rated_files(data, FORMAT)
+    assert (name, len(rated.rows), len(rated.bad)) == ("autoj/single_traindata.jsonl", 838, 0)
     assert [row.rating for row in rated.rows] == [float(row["pred_score"]) for row in rows]
-    pandalm = read_compared(str(folder / "pandalm/testset-v1.json"), FORMAT)
+    [pandalm] = compared_files(data, FORMAT)
     assert (len(pandalm.rows), len(pandalm.bad)) == (992, 7)
-    hh = read_compared(str(folder / "hh/harmless_base_test.jsonl.gz"), FORMAT)
+    hh = read_compared(str(release_folder / "hh/harmless_base_test.jsonl.gz"), FORMAT)
     assert (len(hh.rows), len(hh.bad)) == (2307, 5)

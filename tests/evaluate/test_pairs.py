@@ -335,6 +335,15 @@ def test_swapped_verdicts_need_the_others(tmp_path: Path, capsys: Any) -> None:
     assert "name both" in capsys.readouterr().err
 
 
+def test_pairs_with_the_columns_of_eval_p_need_no_scenario(tmp_path: Path) -> None:
+    rows = [pair("planning", 0), {k: v for k, v in pair("", 1).items() if k != "scenario"}]
+    data = write(tmp_path / "p.jsonl", rows)
+    out = str(tmp_path / "o.json")
+    assert evaluate("pairs", "--data", data, "--json", out, *FAKE) == 0
+    assert sorted(row["group"] for row in load_rows(out)) == ["General Communication", "all"]
+    assert evaluate("eval-p", "--data", data, "--json", out, *FAKE) == 1
+
+
 def test_a_format_without_comparison_is_refused_first(tmp_path: Path, capsys: Any) -> None:
     data = write(tmp_path / "p.jsonl", [pair("planning", 0)])
     flags = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE]
@@ -344,7 +353,7 @@ def test_a_format_without_comparison_is_refused_first(tmp_path: Path, capsys: An
 
 
 def test_the_released_half_is_read(released: Any) -> None:
-    rows = released("autoj/eval_p_dev.jsonl")
+    rows = released("autoj/testdata_pairwise.jsonl")
     assert len(rows) == 696
     assert {group(row) for row in rows} == set(GROUPS)
 

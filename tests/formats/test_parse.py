@@ -259,7 +259,7 @@ Released = Callable[[str], list[dict[str, Any]]]
 
 def test_released_judgements_parse_as_the_authors_read_them(released: Released) -> None:
     fmt = load_format("autoj-en")
-    texts = [row["critiques"]["autoj"] for row in released("autoj/eval_c_dev.jsonl")]
+    texts = [row["critiques"]["autoj"] for row in released("autoj/testdata_critique.jsonl")]
     assert len(texts) == 113
     for text in texts:
         outcome = parse_rating(text, fmt)
@@ -269,7 +269,7 @@ def test_released_judgements_parse_as_the_authors_read_them(released: Released) 
 
 def test_released_training_targets_parse_to_their_score(released: Released) -> None:
     fmt = load_format("autoj-en")
-    rows = released("autoj/single_train.jsonl")
+    rows = released("autoj/single_traindata.jsonl")
     assert len(rows) == 838
     for row in rows:
         outcome = parse_rating(row["target_output"], fmt)

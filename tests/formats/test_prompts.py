@@ -147,7 +147,7 @@ def test_whole_rendered_input(name: str, responses: tuple[str, ...], text: str) 
 
 
 def test_rendering_equals_the_released_training_inputs(released: Any) -> None:
-    rows = released("autoj/single_train.jsonl")
+    rows = released("autoj/single_traindata.jsonl")
     fmt = load_format("autoj-en")
     checked = 0
     for row in rows:

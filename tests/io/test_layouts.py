@@ -190,6 +190,31 @@ def test_columns_by_path(kind: str, tmp_path: Path) -> None:
     assert list_responses(queries(source, columns=columns)) == [(A, B)] * 2
 
 
+def test_fields_that_share_a_column(tmp_path: Path, capsys: Any) -> None:
+    drawn = [{"text": A, "score": 1, "good": True}, {"text": B, "score": 3, "good": False}]
+    source = write_rows(tmp_path, {"ask": Q, "drawn": drawn, "best": drawn[1]})
+    flags = ["prompt=ask", "responses=drawn[*].text", "scores=drawn[*].score"]
+    [record] = show(source, capsys, *(f"--columns={flag}" for flag in flags))
+    assert (record["responses"], record["scores"]) == ([A, B], [1, 3])
+    columns = dict(flag.split("=", 1) for flag in flags)
+    assert [pair.label for pair in pair_rows(source, columns=columns).usable()] == [Verdict.SECOND]
+    flags = ["prompt=ask", "response=best.text", "score=best.score", "label=best.good"]
+    [record] = show(source, capsys, *(f"--columns={flag}" for flag in flags))
+    assert (record["response"], record["score"], record["label"]) == (B, 3, False)
+
+
+def test_a_conversation_with_a_name_of_its_own(tmp_path: Path) -> None:
+    source = write_rows(tmp_path, {"log": {"turns": [user(Q), says(A)]}, "messages": "x"})
+    [row] = text_rows(source, SINGLE, columns={"messages": "log.turns"}).usable()
+    assert texts_in(row) == (Q, A)
+
+
+def test_an_empty_list_is_no_prompt(tmp_path: Path) -> None:
+    source = write_rows(tmp_path, {"messages": [], "prompt": Q, "response": A})
+    [row] = text_rows(source, SINGLE).usable()
+    assert texts_in(row) == (Q, A)
+
+
 def test_a_table_of_texts_with_names_of_its_own(tmp_path: Path, capsys: Any) -> None:
     rows = [{"ask": Q, "left": A, "right": f'{B}\n"x"', "who": who} for who in ("A", "b", "2")]
     source, out = write_csv(tmp_path, rows), str(tmp_path / "out.json")
@@ -237,6 +262,91 @@ def test_a_broken_row_costs_itself_and_is_named(case: str, tmp_path: Path) -> No
         assert (bad.line, bad.field, bad.layout) == (2, field, "ultrafeedback_binarized")
         assert reason in bad.reason
         assert str(bad).startswith(f"{source}:2: field {field!r}: ")
+
+
+TURNS = {"question_id": 81, "judge": ["gpt-4", "single-v1"], "turn": 1}
+WITHOUT_TEXTS: dict[str, tuple[dict[str, Any], str]] = {
+    "Arena-Hard verdicts": (
+        {"uid": "u", "games": [{"score": "A>>B"}, {"score": "B>A"}]},
+        "without prompt and responses: join those of question.jsonl and model_answer by uid",
+    ),
+    "FastChat ratings": (
+        TURNS | {"model": "m", "user_prompt": "[Instruction]", "judgment": "[[7]]", "score": 7},
+        "without prompt and response: join those of question.jsonl and model_answer",
+    ),
+    "FastChat verdicts": (
+        TURNS | {"model_1": "m", "model_2": "n", "g1_winner": "model_1", "g2_winner": "model_1"},
+        "without prompt and responses: join those of question.jsonl and model_answer",
+    ),
+    "FastChat answers": (
+        {"question_id": 81, "model_id": "m", "choices": [{"index": 0, "turns": [A, B]}]},
+        "without their questions: join the turns of question.jsonl by question_id",
+    ),
+    "WildBench ratings": (
+        {"session_id": "s", "model_test": "m", "score": "6", "model_output": A},
+        "without its prompt: join conversation_input of WildBench by session_id",
+    ),
+}
+COMMANDS = {
+    "score": ("score", "--input", "--output"),
+    "compare": ("compare", "--input", "--output"),
+    "evaluate pairs": ("evaluate pairs", "--data", "--json"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("case", WITHOUT_TEXTS)
+def test_a_label_without_texts_is_refused_with_what_to_join(
+    case: str, command: str, tmp_path: Path, capsys: Any
+) -> None:
+    row, missing = WITHOUT_TEXTS[case]
+    source, out = write_rows(tmp_path, row), str(tmp_path / "out.jsonl")
+    words, given, made = COMMANDS[command]
+    assert cli.main([*words.split(), given, source, made, out, *FAKE]) == 1
+    said = capsys.readouterr().out
+    assert f"left out {source}:1: " in said and missing in said and "(layout " in said
+
+
+BAD_LABELS: dict[str, tuple[dict[str, Any], str]] = {
+    "a winner": ({"prompt": Q, "response_1": A, "response_2": B, "winner": "m"}, "'m' is no label"),
+    "a strength": (
+        {"context": Q, "response1": A, "response2": B, "overall_preference": "x"},
+        "not a number: 'x'",
+    ),
+    "a preference": (
+        {"instruction": Q, "output_1": A, "output_2": B, "preference": 7},
+        "7 is no preference",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LABELS)
+def test_a_label_that_cannot_be_read_is_shown_beside_the_texts(
+    case: str, tmp_path: Path, capsys: Any
+) -> None:
+    row, reason = BAD_LABELS[case]
+    source, out = write_rows(tmp_path, row), str(tmp_path / "out.jsonl")
+    [record] = show(source, capsys)
+    assert record["responses"] == [A, B] and reason in record["skip"]
+    assert cli.main(["compare", "--input", source, "--output", out, *FAKE]) == 0
+    [bad] = read_all(pair_rows(source)).bad
+    assert reason in bad.reason
+
+
+@pytest.mark.parametrize("layout", ["ultrafeedback_binarized", "argilla_uf_cleaned"])
+def test_equal_scores_are_a_tie_where_the_better_side_is_drawn(layout: str, tmp_path: Path) -> None:
+    [row] = [row for name, row, _ in ROWS["preferences"] if name == layout]
+    scores = {name: 3.5 for name, value in row.items() if isinstance(value, float)}
+    assert len(scores) == 2
+    source = write_rows(tmp_path, row | scores)
+    assert [pair.label for pair in pair_rows(source).usable()] == [Verdict.TIE]
+
+
+@pytest.mark.parametrize("scores", [["x", None], [2, 2, 2]])
+def test_a_group_without_a_better_response_is_named(scores: list[Any], tmp_path: Path) -> None:
+    row = {"prompt": Q, "completions": [f"{A} {n}" for n in scores], "scores": scores}
+    [bad] = read_all(pair_rows(write_rows(tmp_path, row))).bad
+    assert (bad.field, bad.reason) == ("responses", "no two responses of which one is better")
 
 
 def test_trainings_read_other_layouts(tmp_path: Path) -> None:

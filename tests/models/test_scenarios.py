@@ -130,7 +130,7 @@ def test_the_shipped_classifier_is_small_and_knows_every_scenario() -> None:
 
 def test_the_shipped_classifier_on_eval_p(released: Any) -> None:
     """Its card states 0.45 on Eval-P's development half, which it was not trained on."""
-    rows = released("autoj/eval_p_dev.jsonl")
+    rows = released("autoj/testdata_pairwise.jsonl")
     choices = shipped_classifier().classify([row["prompt"] for row in rows])
     right = [
         KNOWN[row["scenario"]].name == c.scenario for row, c in zip(rows, choices, strict=True)

@@ -13,11 +13,10 @@ from tqdm import tqdm
 from autoj_reward.data.labelled import (
     Compared,
     Rated,
-    data_path,
+    compared_files,
     excluded_queries,
     is_held_out,
-    read_compared,
-    read_rated,
+    rated_files,
     swapped,
 )
 from autoj_reward.errors import InputError, InputRejected
@@ -108,13 +107,10 @@ def read_labelled(
     rated: list[Rated] = []
     compared: list[Compared] = []
     bad: dict[tuple[str, int], BadRow] = {}
-    how = (config.data.columns, config.data.layout)
-    for name in config.data.rated:
-        responses = read_rated(data_path(config.data, name), builder.format, *how)
+    for _, responses in rated_files(config.data, builder.format):
         rated += responses.rows
         bad |= {(row.file, row.line): row for row in responses.bad}
-    for name in config.data.compared:
-        pairs = read_compared(data_path(config.data, name), builder.format, *how)
+    for pairs in compared_files(config.data, builder.format):
         compared += pairs.rows
         bad |= {(row.file, row.line): row for row in pairs.bad}
     return rated, compared, bad

@@ -12,10 +12,9 @@ from pydantic import Field, model_validator
 
 from autoj_reward.data.labelled import (
     Compared,
-    data_path,
+    compared_files,
     excluded_queries,
     is_held_out,
-    read_compared,
 )
 from autoj_reward.errors import InputError, InputRejected, ModelError
 from autoj_reward.formats.render import answered_prompt
@@ -142,11 +141,7 @@ def read_chosen_pairs(config: TrainScalarConfig, tokenizer: Any) -> ChosenPairs:
     bad: list[BadRow] = []
     margins = 0
     compared: list[Compared] = []
-    for name in config.data.compared:
-        path = data_path(config.data, name)
-        rows = read_compared(
-            path, fmt, config.data.columns, config.data.layout, margins=config.margin
-        )
+    for rows in compared_files(config.data, fmt, margins=config.margin):
         bad += rows.bad
         compared += rows.rows
     split_rows = [(is_held_out(row.query, config.data.held_out), row) for row in compared]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from experiments.default_judge.scenarios import (
 
 KNOWN = load_scenarios()
 OWN = Path(__file__).parents[3] / "experiments/data/scenario_queries.jsonl"
-DATA = Path(os.environ.get("AUTOJ_DATA", Path(__file__).parents[3] / "../shared/data"))
 ROWS = [
     LabelledQuery(n, f"{verb} {thing} number {n} please", name)
     for n, (verb, thing, name) in enumerate(
@@ -141,9 +139,12 @@ def test_own_queries_measure_nothing_and_cover_the_gap() -> None:
     rows = read_scenario_rows(str(OWN), KNOWN)
     assert not rows.bad
     assert "post_summarization" in {row.scenario for row in rows.rows}
-    measure = DATA / "autoj/eval_p_dev.jsonl"
-    if measure.is_file():
-        assert len(drop_measured(rows.rows, measured_queries([str(measure)]))) == len(rows.rows)
+
+
+def test_own_queries_are_in_no_released_test_set(release_folder: Path) -> None:
+    rows = read_scenario_rows(str(OWN), KNOWN).rows
+    measured = measured_queries([str(release_folder / "autoj/testdata_pairwise.jsonl")])
+    assert measured and len(drop_measured(rows, measured)) == len(rows)
 
 
 def test_a_classifier_is_trained_saved_and_measured(tmp_path: Path) -> None:

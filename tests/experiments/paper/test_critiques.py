@@ -183,7 +183,7 @@ def test_votes_stand_alone(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_the_released_half_is_read(released: Any, tmp_path: Path) -> None:
-    rows = released("autoj/eval_c_dev.jsonl")
+    rows = released("autoj/testdata_critique.jsonl")
     cases = read_cases(write(tmp_path / "c.jsonl", rows))
     assert len(cases) == 113
     assert all(case.critiques["autoj"] for case in cases)
