@@ -422,6 +422,8 @@ class Pairwise(JudgeProtocol):
         if self.by_numbers:
             if self.labels:
                 raise ValueError("labels stand beside no scores and no ranking: leave them out")
+            if self.scores and self.ranking and not (self.ranking.open and self.ranking.force):
+                raise ValueError("a ranking beside scores in a row has open and force of its own")
             return self
         if not {"first", "second"} <= set(self.labels) or not all(self.labels.values()):
             raise ValueError("labels must spell out at least first and second")
@@ -474,8 +476,9 @@ class Pairwise(JudgeProtocol):
         scales = {SCORE_1: scale, SCORE_2: scale}
         if self.ranking:
             scales[RANKING] = self.ranking.scale
-            texts = self.ranking if self.scores else self
-            slot_texts.setdefault(RANKING, SlotTexts(texts.open, texts.close, texts.force))
+            # Beside two scores the ranking has an opening of its own.
+            block = self.ranking if self.scores else self
+            slot_texts.setdefault(RANKING, SlotTexts(block.open, block.close, block.force))
         return tuple(
             _make_rating_slot(name, slot_texts[name], scales[name], self.remarks, strict=True)
             for name in slot_texts
@@ -487,8 +490,8 @@ class Pairwise(JudgeProtocol):
         A verdict that the judge does not know is spelled by its first label.
         """
         if not self.by_numbers:
-            spellings = self.labels.get(verdict.value) or next(iter(self.labels.values()))
-            return [spellings[0]]
+            spelled = {name: label for label, name in self.canonical.items()}
+            return [spelled.get(verdict) or next(iter(self.canonical))]
         labels = sorted(scale.labels, key=scale.value)
         best, middle, worst = labels[-1], labels[len(labels) // 2], labels[0]
         pairs = {Verdict.FIRST: [best, worst], Verdict.SECOND: [worst, best]}
