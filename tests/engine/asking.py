@@ -24,7 +24,8 @@ from autoj_reward.types import JudgeInput
 
 def read_input(protocol, query, responses, context=(), items=(), **more):
     items = read_items(items) if items else ()
-    return JudgeInput(protocol, query, tuple(responses), context=Context(context), items=items, **more)
+    context = Context(context)
+    return JudgeInput(protocol, query, tuple(responses), context=context, items=items, **more)
 
 async def ask():
     global first
