@@ -11,6 +11,7 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -220,6 +221,12 @@ class JudgeProtocol(Block):
     def conclude(self, readings: Sequence[Reading]) -> tuple[Reading, ...]:
         """Return the readings of all slots, with those that follow from them."""
         return tuple(readings)
+
+    def conclude_written(
+        self, found: Mapping[str, WrittenVerdict | ParseFailure]
+    ) -> Mapping[str, WrittenVerdict | ParseFailure]:
+        """Return what stands in the slots of a text, with what follows from it."""
+        return found
 
     def _field_name(self, holds: str) -> str:
         """Return the name of the field of JSON with a verdict."""
@@ -528,6 +535,21 @@ class Pairwise(JudgeProtocol):
         unknown = min(outside, sum(reading.unknown for reading in readings))
         concluded = Reading(VERDICT, verdict, None, distribution, None, outside, unknown, forced)
         return (concluded, *readings)
+
+    def conclude_written(
+        self, found: Mapping[str, WrittenVerdict | ParseFailure]
+    ) -> Mapping[str, WrittenVerdict | ParseFailure]:
+        if not self.by_numbers:
+            return found
+        numbers = {}
+        for name, place in found.items():
+            if isinstance(place, ParseFailure):
+                return {VERDICT: place, **found}
+            numbers[name] = place
+        places = list(numbers.values())
+        verdict = str(self.decide({name: place.rating for name, place in numbers.items()}))
+        written = replace(places[0], name=verdict, value=None, end=places[-1].end)
+        return {VERDICT: written, **found}
 
     def _weigh(self, tables: Mapping[str, Sequence[tuple[float, float]]]) -> dict[Verdict, float]:
         """Return the probability of each verdict from those of the numbers of each slot."""

@@ -16,6 +16,7 @@ from autoj_reward.engine.base import Generation
 from autoj_reward.formats.protocols import read_slots
 from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.render import render
+from autoj_reward.formats.sample import make_sample_rows
 from autoj_reward.formats.schema import load_format, parse_comparison, parse_rating
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.judge.thinking import split_answer
@@ -129,3 +130,9 @@ def test_a_guard_judges_the_last_turn_of_the_conversation() -> None:
     item = JudgeInput("single", Prompt.of(turns), ("Because.",))
     prompt = render(item, load_format("qwen3guard"))
     assert [m.role for m in prompt] == ["user", "assistant", "user", "assistant"]
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_copy_has_a_sample_that_parses(name: str) -> None:
+    for row in make_sample_rows(load_format(name)):
+        assert row["text"]
