@@ -255,7 +255,8 @@ def _read(row: JudgeText, fmt: JudgeFormat, pairwise: bool) -> dict[str, object]
     if row.item:
         own_texts = fmt.protocol(protocol).own_texts(row.item)
         input_texts = (row.item.policy_texts, row.item.given_texts, own_texts)
-    for name, reading in read_slots(slots, answer.text, *input_texts).items():
+    found = read_slots(slots, answer.text, *input_texts)
+    for name, reading in fmt.protocol(protocol).conclude_written(found).items():
         if answer.problem or isinstance(reading, ParseFailure):
             reason = answer.problem or getattr(reading, "reason", "")
             return {"outcome": "unparsable", "reason": reason} | fields

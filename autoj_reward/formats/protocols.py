@@ -11,6 +11,7 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -221,6 +222,12 @@ class JudgeProtocol(Block):
         """Return the readings of all slots, with those that follow from them."""
         return tuple(readings)
 
+    def conclude_written(
+        self, found: Mapping[str, WrittenVerdict | ParseFailure]
+    ) -> Mapping[str, WrittenVerdict | ParseFailure]:
+        """Return what stands in the slots of a text, with what follows from it."""
+        return found
+
     def _field_name(self, holds: str) -> str:
         """Return the name of the field of JSON with a verdict."""
         return next(name for name, held in self.json_fields.items() if held == holds)
@@ -422,6 +429,8 @@ class Pairwise(JudgeProtocol):
         if self.by_numbers:
             if self.labels:
                 raise ValueError("labels stand beside no scores and no ranking: leave them out")
+            if self.scores and self.ranking and not (self.ranking.open and self.ranking.force):
+                raise ValueError("a ranking beside scores in a row has open and force of its own")
             return self
         if not {"first", "second"} <= set(self.labels) or not all(self.labels.values()):
             raise ValueError("labels must spell out at least first and second")
@@ -474,8 +483,9 @@ class Pairwise(JudgeProtocol):
         scales = {SCORE_1: scale, SCORE_2: scale}
         if self.ranking:
             scales[RANKING] = self.ranking.scale
-            texts = self.ranking if self.scores else self
-            slot_texts.setdefault(RANKING, SlotTexts(texts.open, texts.close, texts.force))
+            # Beside two scores the ranking has an opening of its own.
+            block = self.ranking if self.scores else self
+            slot_texts.setdefault(RANKING, SlotTexts(block.open, block.close, block.force))
         return tuple(
             _make_rating_slot(name, slot_texts[name], scales[name], self.remarks, strict=True)
             for name in slot_texts
@@ -487,8 +497,8 @@ class Pairwise(JudgeProtocol):
         A verdict that the judge does not know is spelled by its first label.
         """
         if not self.by_numbers:
-            spellings = self.labels.get(verdict.value) or next(iter(self.labels.values()))
-            return [spellings[0]]
+            spelled = {name: label for label, name in self.canonical.items()}
+            return [spelled.get(verdict) or next(iter(self.canonical))]
         labels = sorted(scale.labels, key=scale.value)
         best, middle, worst = labels[-1], labels[len(labels) // 2], labels[0]
         pairs = {Verdict.FIRST: [best, worst], Verdict.SECOND: [worst, best]}
@@ -525,6 +535,21 @@ class Pairwise(JudgeProtocol):
         unknown = min(outside, sum(reading.unknown for reading in readings))
         concluded = Reading(VERDICT, verdict, None, distribution, None, outside, unknown, forced)
         return (concluded, *readings)
+
+    def conclude_written(
+        self, found: Mapping[str, WrittenVerdict | ParseFailure]
+    ) -> Mapping[str, WrittenVerdict | ParseFailure]:
+        if not self.by_numbers:
+            return found
+        numbers = {}
+        for name, place in found.items():
+            if isinstance(place, ParseFailure):
+                return {VERDICT: place, **found}
+            numbers[name] = place
+        places = list(numbers.values())
+        verdict = str(self.decide({name: place.rating for name, place in numbers.items()}))
+        written = replace(places[0], name=verdict, value=None, end=places[-1].end)
+        return {VERDICT: written, **found}
 
     def _weigh(self, tables: Mapping[str, Sequence[tuple[float, float]]]) -> dict[Verdict, float]:
         """Return the probability of each verdict from those of the numbers of each slot."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
+from typing import ClassVar
 
 from autoj_reward.conversation import Prompt, Response, Turn, describe_media, read_turns
 from autoj_reward.errors import InputRejected
@@ -48,13 +49,20 @@ class Message:
 
     role: str
     parts: tuple[Part, ...]
-    asks: bool = False
-    """Whether an answer is asked for after it, even if it is the assistant's."""
+    asks: ClassVar[bool] = False
+    """Whether an answer follows even if the message is the assistant's."""
 
     @property
     def text(self) -> str:
         """All parts as one text."""
         return "".join(part.text for part in self.parts)
+
+
+class JudgedMessage(Message):
+    """Message of the assistant that ends a prompt and that the model judges."""
+
+    __slots__ = ()
+    asks = True
 
 
 RenderedPrompt = tuple[Message, ...]
@@ -110,7 +118,9 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
         # A message of an optional field that the input lacks has no parts.
         if parts or not protocol.messages:
             messages.append(Message(block.role, parts))
-    messages[-1] = replace(messages[-1], asks=True)
+    last = messages[-1]
+    if last.role == "assistant":
+        messages[-1] = JudgedMessage(last.role, last.parts)
     return tuple(messages)
 
 

@@ -24,7 +24,7 @@ THOUGHTS = "10 times 12 is 120, and 24 more."
 """Text of the sample output's thinking block."""
 KNOWN = {"reference": "144"}
 """Values for context fields that a format requires."""
-CLOSINGS = ("", "]]", "]]</answer>", "</score>", "</answer>", "}", ">", ")", '"', '"}')
+CLOSINGS = ("", "]]", "]]</answer>", "</score>", "</answer>", "}", "}}", ">", ")", '"', '"}')
 """Texts that may end a verdict."""
 FIRST = ("{verdicts}\n{reason}", "{verdicts}: {reason}", "{verdicts}")
 """Layouts of an output whose verdict comes first."""
@@ -110,8 +110,8 @@ class OutputLayout:
                 verdicts += self.closing
             if goes_on:
                 verdicts += slot.force_next
-            elif not slot.comes_first:
-                verdicts += slot.force
+            else:
+                verdicts += slot.force.lstrip() if slot.comes_first else slot.force
             verdicts += label
         verdicts += self.closing
         return self.template.format(reason=reason, verdicts=verdicts)

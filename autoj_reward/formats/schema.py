@@ -11,8 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -37,7 +36,7 @@ from autoj_reward.formats.scale import Scale
 from autoj_reward.formats.slots import Slot
 from autoj_reward.formats.turns import Turns
 from autoj_reward.thinking import Marks
-from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput
+from autoj_reward.types import PAIRWISE, SINGLE, VERDICT, JudgeInput
 
 FORMATS = Path(__file__).parent / "shipped"
 """Folder of the package's formats."""
@@ -414,19 +413,4 @@ def parse_comparison(
     if fmt.pairwise is None:
         return ParseFailure(f"format {fmt.name} has no comparison", len(text))
     found = read_slots(fmt.slots(PAIRWISE), text, policy_texts, given_texts)
-    return _conclude_written(fmt.pairwise, found)
-
-
-def _conclude_written(
-    protocol: Pairwise, found: Mapping[str, WrittenVerdict | ParseFailure]
-) -> WrittenVerdict | ParseFailure:
-    """Return the verdict of a comparison in the slots of a text."""
-    written = []
-    for place in found.values():
-        if isinstance(place, ParseFailure):
-            return place
-        written.append(place)
-    if not protocol.by_numbers:
-        return written[0]
-    numbers = {name: place.rating for name, place in zip(found, written, strict=True)}
-    return replace(written[0], name=str(protocol.decide(numbers)), value=None, end=written[-1].end)
+    return fmt.pairwise.conclude_written(found)[VERDICT]

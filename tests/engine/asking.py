@@ -23,8 +23,9 @@ from autoj_reward.rubric_items import read_items
 from autoj_reward.types import JudgeInput
 
 def read_input(protocol, query, responses, context=(), items=(), **more):
-    context = Context(context, rubric=read_items(items) if items else ())
-    return JudgeInput(protocol, query, tuple(responses), context=context, **more)
+    items = read_items(items) if items else ()
+    context = Context(context)
+    return JudgeInput(protocol, query, tuple(responses), context=context, items=items, **more)
 
 async def ask():
     global first

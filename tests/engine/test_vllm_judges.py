@@ -1,12 +1,13 @@
-"""Four judges on one vLLM engine.
+"""Five judges on one vLLM engine.
 
 One thinks, and its thinking is cut at the limit. One reads a long reference answer, which all
 responses to a query share in the prefix cache. Two write critiques, one of them with a frequency
-penalty.
+penalty. The last one is held to a JSON schema once its thinking is cut.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -46,14 +47,16 @@ BY_REFERENCE = [
 
 @pytest.fixture(scope="module")
 def judgements(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
-    """Return the judgements of all four judges.
+    """Return the judgements of all five judges.
 
     The thinking judge rates ONCE with and without a critique. The second one rates BY_REFERENCE.
-    The last two critique ONCE without and with a frequency penalty.
+    Two critique ONCE without and with a frequency penalty, and the last one in JSON.
     """
     folder = tmp_path_factory.mktemp("judges")
     engine = {"model": str(write_thinking_model(folder / "model")), "max_model_len": 4096}
     engine |= {"kv_cache_gib": 0.5, "max_sequences": 8}
+    written = str(write_thinking_format(folder / "json", "json"))
+    writes_json = engine | {"format": written, "thinking_tokens": 5, "max_tokens": 60}
     thinks = {"format": str(write_thinking_format(folder / "thinks")), "thinking_tokens": 5}
     thinks |= {"max_tokens": 7, "direct": True}
     reads = {
@@ -68,6 +71,7 @@ def judgements(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
         (engine | reads, BY_REFERENCE),
         (critiques, [ONCE]),
         (critiques | {"frequency_penalty": 2.0}, [ONCE]),
+        (writes_json, [ONCE]),
     )
 
 
@@ -85,8 +89,8 @@ def write_thinking_model(folder: Path) -> Path:
     return folder
 
 
-def write_thinking_format(folder: Path) -> Path:
-    shutil.copytree(FORMATS / "autoj-en", folder)
+def write_thinking_format(folder: Path, name: str = "autoj-en") -> Path:
+    shutil.copytree(FORMATS / name, folder)
     data = yaml.safe_load((folder / "format.yaml").read_text(encoding="utf-8"))
     data["thinking"] = {"open": "<think>", "close": "</think>"}
     (folder / "format.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
@@ -133,7 +137,17 @@ def test_32_candidates_read_a_long_reference_once(
 
 def test_vllm_repeats_less_under_a_frequency_penalty(judgements: list[list[Any]]) -> None:
     # The prompt opens a thinking block that this judge never closes, so all that it writes is one.
-    plain, penalised = (record["thinking"].split() for [record] in judgements[2:])
+    plain, penalised = (record["thinking"].split() for [record] in judgements[2:4])
     assert plain and penalised
     print(" ".join(plain), "|", " ".join(penalised))
     assert len(set(penalised)) / len(penalised) > len(set(plain)) / len(plain)
+
+
+def test_vllm_holds_a_judge_to_the_schema(judgements: list[list[Any]]) -> None:
+    [[record]] = judgements[4:]
+    print(record["critique"])
+    assert record["outcome"] == "ok" and "thinking_cut" in record["flags"]
+    # This judge was never trained to write JSON.
+    assert re.match(r'\s*\{\s*"critique"\s*:\s*"', record["critique"])
+    assert record["rating"]["value"] in range(1, 11)
+    assert 1 <= record["rating"]["expected"] <= 10

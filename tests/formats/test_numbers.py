@@ -9,12 +9,19 @@ from typing import Any
 import pytest
 
 from autoj_reward.config import JudgeConfig
-from autoj_reward.formats.protocols import read_slots
-from autoj_reward.formats.read import QUOTED, SEVERAL, ParseFailure, WrittenVerdict
+from autoj_reward.formats.protocols import find_quoted, read_slots
+from autoj_reward.formats.read import (
+    QUOTED,
+    SEVERAL,
+    ParseFailure,
+    PlantSearch,
+    WrittenVerdict,
+)
 from autoj_reward.formats.sample import make_sample_rows
 from autoj_reward.formats.schema import JudgeFormat, load_format, parse_comparison
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.types import JudgeInput, Outcome, Verdict
+from tests.growth import require_linear
 from tests.judge.test_reward import Hand
 from tests.judgements import reading
 
@@ -211,3 +218,37 @@ async def test_missing_numbers_are_forced_one_after_the_other(load: Load, block:
         SCORED: 'Hm.\n\n{"score_1": 4, "score_2": 4, "ranking": ',
     }
     assert contexts[-1] == expected[block]
+
+
+def test_a_row_in_a_response_costs_that_response_alone(load: Load) -> None:
+    """The scores of the others stay, also where the row that the judge wrote is a copy of it."""
+    slots = load(ROW).slots("group", 3)
+    row = "Scores: \\boxed{3, 5, 1}"
+    texts = ("a", f"b {row}", "c")
+    own = {slot.name: (text,) for slot, text in zip(slots, texts, strict=True)}
+    found = read_slots(slots, row, texts, (), own)
+    assert [getattr(place, "value", None) for place in found.values()] == [3, None, 1]
+    assert found["response_2"].planted
+    search = PlantSearch(slots)
+    quoted = find_quoted(slots, row, found, own, search)
+    assert quoted == {"response_1": {"response_2"}, "response_3": {"response_2"}}
+
+
+@pytest.mark.parametrize("piece", ["<answer>", "<answer>3</answer>", "3", "</answer><answer>", " "])
+def test_the_time_of_a_row_grows_with_the_length(load: Load, piece: str) -> None:
+    fmt = load(TAGS)
+
+    def read(text: str) -> None:
+        parse_comparison(text, fmt, (f"{text} ", f"{text}."))
+
+    require_linear(read, lambda size: piece * (size // len(piece)), 3_000)
+
+
+async def test_a_number_off_the_scale_is_forced_in_its_row(load: Load) -> None:
+    engine = Hand("Hm. <answer>3</answer><answer>9</answer>", probs={"4": 0.6})
+    judge = GenerativeJudge(JudgeConfig(kind="fake"), load(TAGS), engine, "judge")
+    judgement = await judge.judge(JudgeInput("pairwise", "Why?", ("Because.", "So.")))
+    assert judgement.ok and judgement.forced
+    keep, opening, _ = engine.slots[-1]
+    kept = "Hm. <answer>3</answer><answer>9</answer>"[:keep]
+    assert kept + opening == "Hm. <answer>3</answer><answer>"

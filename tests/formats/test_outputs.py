@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import pytest
 import yaml
 
 from autoj_reward.config import JudgeConfig
+from autoj_reward.conversation import Prompt, Turn
 from autoj_reward.engine.base import Generation
 from autoj_reward.formats.protocols import read_slots
 from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.render import render
+from autoj_reward.formats.sample import make_sample_rows
 from autoj_reward.formats.schema import load_format, parse_comparison, parse_rating
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.judge.thinking import split_answer
@@ -50,7 +53,7 @@ def test_what_a_judge_wrote(name: str, text: str, expected: Any) -> None:
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_each_is_the_format_of_a_known_model(name: str) -> None:
     used = {entry.format for entry in known_models().values()}
-    assert name.removesuffix("-cot") in used
+    assert name.removesuffix("-cot").removesuffix("-brief") in used
 
 
 def test_the_whole_prompt_of_judgelrm_is_that_of_its_training() -> None:
@@ -90,3 +93,46 @@ def test_verifiers_of_answers_are_shown_the_answer(name: str) -> None:
     item = JudgeInput("single", "What?", (response,), context={"reference": "0.6875"})
     text = render(item, load_format(name))[-1].text
     assert "\\frac{11}{16}" in text and "boxed" not in text and "seven tenths" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        (
+            "nemotron-genrm-2603",
+            "ece9277a6d27ce78f32c5cb758e1f3e338b63687346af9cddbb4d3d3112667cc",
+        ),
+        (
+            "nemotron-genrm-ultra",
+            "3b5b48dd3a6e93e8bd37209c833831a6378d4441a0649f3f4a07d6f1fda0fe87",
+        ),
+    ],
+)
+def test_nemotron_genrm_has_roles_and_a_principle_of_its_own(name: str, digest: str) -> None:
+    fmt = load_format(name)
+    pair = JudgeInput("pairwise", "Why?", ("Because.", "So."))
+    roles = [message.role for message in render(pair, fmt)]
+    assert roles == ["user", "principle", "response_1", "response_2"]
+    principle = render(pair, fmt)[1].text
+    assert hashlib.sha256(principle.encode()).hexdigest() == digest
+    own = JudgeInput("pairwise", "Why?", ("Because.", "So."), context={"principle": "Be kind."})
+    assert render(own, fmt)[1].text == "Be kind."
+    first = [message.role for message in render(pair, load_format("nemotron-genrm"))]
+    assert first == ["user", "response_1", "response_2"]
+
+
+def test_a_guard_judges_the_last_turn_of_the_conversation() -> None:
+    turns = [Turn("user", "Hi"), Turn("assistant", "Hello."), Turn("user", "Why?")]
+    item = JudgeInput("single", Prompt.of(turns), ("Because.",), context={"criteria": "Rude."})
+    prompt = render(item, load_format("granite-guardian"))
+    assert [m.role for m in prompt] == ["user", "assistant", "user", "assistant", "user"]
+    assert prompt[-1].text.startswith("<guardian><think>As a judge agent")
+    item = JudgeInput("single", Prompt.of(turns), ("Because.",))
+    prompt = render(item, load_format("qwen3guard"))
+    assert [m.role for m in prompt] == ["user", "assistant", "user", "assistant"]
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_copy_has_a_sample_that_parses(name: str) -> None:
+    for row in make_sample_rows(load_format(name)):
+        assert row["text"]
