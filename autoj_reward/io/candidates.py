@@ -10,7 +10,6 @@ from typing import Any
 from autoj_reward.conversation import (
     FOLLOWS,
     ROLES,
-    BadMessages,
     Context,
     ContextColumn,
     Prompt,
@@ -18,7 +17,7 @@ from autoj_reward.conversation import (
     Turn,
     turns_of,
 )
-from autoj_reward.errors import did_you_mean
+from autoj_reward.errors import BadMessages, did_you_mean
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, show
 from autoj_reward.io.items import Item, pairs_of

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.conversation import MAX_TURNS, MEDIA_KEYS, TEXT_PARTS
+from autoj_reward.conversation import MAX_TURNS
 from autoj_reward.io.checks import BadField, require_text, show
+from autoj_reward.media import DOCUMENT_KEYS, MEDIA_KEYS, RECORDED, TEXT_PARTS
 
 Message = dict[str, Any]
 """A message with `role`, and `content`, calls or media."""
@@ -122,7 +123,8 @@ def read_message(value: Any, where: str) -> Message:
         message["content"] = content
     for key, field in value.items():
         # Tables write a key that only other messages have as null or as an empty list.
-        is_kept = key in CALL_KEYS or key in THOUGHTS or MEDIA_KEYS.fullmatch(key)
+        is_media = key == RECORDED or MEDIA_KEYS.fullmatch(key) or DOCUMENT_KEYS.fullmatch(key)
+        is_kept = key in CALL_KEYS or key in THOUGHTS or is_media
         if is_kept and field not in (None, False, "", [], {}):
             message[key] = field
     if "content" not in message and not any(key in message for key in CALL_KEYS):
