@@ -187,11 +187,11 @@ def test_a_service_rejects_media_item_by_item() -> None:
     assert [WHY in judgement.reason for judgement in remote] == REJECTED
 
 
-def rate_remotely(address: str) -> list[Any]:
+def rate_remotely(address: str, conversations: list[Any] = CONVERSATIONS) -> list[Any]:
     os.environ["AUTOJ_TOKEN"] = "secret"
     try:
         with Judge.connect(address) as judge:
-            return judge.rate_all([Candidate.of(messages) for messages in CONVERSATIONS])
+            return judge.rate_all([Candidate.of(messages) for messages in conversations])
     finally:
         del os.environ["AUTOJ_TOKEN"]
 
