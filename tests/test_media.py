@@ -17,6 +17,9 @@ from autoj_reward.cli import main as cli
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import FailureConfig, RewardConfig
 from autoj_reward.conversation import Response, messages_of, turns_of
+from autoj_reward.data.labelled import read_compared, read_rated
+from autoj_reward.data.preferences import SourceConfig, read_preferences
+from autoj_reward.formats.schema import load_format
 from autoj_reward.journal.reading import Reader
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer.trl import GRPOReward
@@ -274,3 +277,24 @@ def test_a_service_that_gathers_a_group_rejects_media_alone(by: str) -> None:
     records = [answer.json()["judgements"][0] for answer in asyncio.run(ask())]
     assert [record["outcome"] for record in records] == ["input_rejected", "ok", "ok"]
     assert WHY in records[0]["reason"]
+
+
+def test_trainings_and_collections_leave_rows_with_media_out(tmp_path: Path) -> None:
+    """They would take a text for the whole."""
+    prompts = {"a picture asked about": [PICTURE], "a plain question": [QUESTION]}
+    pairs = [
+        {"prompt": prompt, "chosen": [chosen], "rejected": [assistant({"content": "no"})]}
+        for prompt in prompts.values()
+        for chosen in (ANSWER, DRAWING)
+    ]
+    source = write(tmp_path / "pairs.jsonl", pairs)
+    collected = read_preferences(SourceConfig.model_validate({"path": source}), source)
+    compared = read_compared(source, load_format("autoj-en"))
+    for rows in (collected, compared):
+        assert [row.line for row in rows.rows] == [3]
+        assert all(WHY in bad.reason for bad in rows.bad) and len(rows.bad) == 3
+    rated = [
+        {"messages": [asked], "response": [answer], "rating": 5} for asked, answer in CONVERSATIONS
+    ]
+    rows_rated = read_rated(write(tmp_path / "rated.jsonl", rated), load_format("autoj-en"))
+    assert [row.line for row in rows_rated.rows] == [3], rows_rated.bad

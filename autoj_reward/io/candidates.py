@@ -15,6 +15,7 @@ from autoj_reward.conversation import (
     Prompt,
     Response,
     Turn,
+    media_of,
     turns_of,
 )
 from autoj_reward.errors import BadMessages, did_you_mean
@@ -28,6 +29,7 @@ from autoj_reward.io.paths import find
 from autoj_reward.io.reader import read_items
 from autoj_reward.io.rows import QueryRow, Rows, Stream, TextRow, read_all
 from autoj_reward.logs import announce
+from autoj_reward.media import explain_media
 from autoj_reward.rubric_items import ROW_NAMES, RUBRIC, BadRubric, RubricItem, items_in
 from autoj_reward.types import Verdict
 
@@ -192,6 +194,24 @@ def prompt_of_row(item: Item) -> Prompt:
     return Prompt.of(turns)
 
 
+def refuse_media(item: Item, readers: str) -> None:
+    """Raise BadField for media in a row, for what reads texts alone and so would lose them.
+
+    readers: what that is, for the reason.
+    """
+    fields = [(item.prompt_name, item.prompt)]
+    fields += [(_name_response(item, n), text) for n, text in enumerate(item.responses)]
+    for name, text in fields:
+        if isinstance(text, list):
+            refuse_media_in(_turns(text, name), name, readers)
+
+
+def refuse_media_in(turns: Sequence[Turn], name: str, readers: str) -> None:
+    """Raise BadField for media in the turns of a field. readers: as for `refuse_media`."""
+    if reason := explain_media(media_of(turns), readers):
+        raise BadField(name, reason)
+
+
 def read_context(
     fields: dict[str, Any], columns: Sequence[ContextColumn], item: Item | None = None
 ) -> tuple[Context, tuple[RubricItem, ...]]:
@@ -249,7 +269,7 @@ def _read_items(
 def response_of_row(item: Item, place: int) -> Response:
     """Return a response: a text, or the turns of which it consists."""
     response = item.responses[place]
-    name = item.names[place] if place < len(item.names) else "response"
+    name = _name_response(item, place)
     if isinstance(response, str):
         return Response(response)
     if not isinstance(response, list):
@@ -264,6 +284,10 @@ def response_of_row(item: Item, place: int) -> Response:
         raise BadField(f"{name}{error.where}", error.reason) from None
     check.require_text(read.text, name)
     return read
+
+
+def _name_response(item: Item, place: int) -> str:
+    return item.names[place] if place < len(item.names) else "response"
 
 
 def _turns(messages: Sequence[Message], name: str) -> tuple[Turn, ...]:
