@@ -200,11 +200,10 @@ def fold_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     if len(messages) < 2 or messages[0]["role"] != "system" or messages[1]["role"] != "user":
         return list(messages)
     system, user, *rest = messages
-    content = f"{system['content']}\n\n"
-    if isinstance(user["content"], str):
-        content += user["content"]
-    else:
-        content = [{"type": "text", "text": content}, *user["content"]]
+    head = f"{system['content']}\n\n"
+    content = user["content"]
+    is_text = isinstance(content, str)
+    content = head + content if is_text else [{"type": "text", "text": head}, *content]
     return [{"role": "user", "content": content}, *rest]
 
 
