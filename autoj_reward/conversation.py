@@ -17,6 +17,7 @@ from autoj_reward.media import (
     describe_media,
     find_media,
     is_empty,
+    list_parts,
     other_type,
     with_marks,
 )
@@ -547,13 +548,6 @@ def _convert_message(message: Any, where: str) -> Turn:
     )
 
 
-def _list_parts(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    content = message.get("content")
-    if not isinstance(content, Sequence) or isinstance(content, str | bytes):
-        return []
-    return [part for part in content if isinstance(part, Mapping)]
-
-
 def _find_thinking(message: Mapping[str, Any]) -> str:
     """Return the thinking that a message holds apart from its text; empty for none.
 
@@ -566,7 +560,7 @@ def _find_thinking(message: Mapping[str, Any]) -> str:
         next(
             (part[key] for key in (kind, "thinking", "text") if isinstance(part.get(key), str)), ""
         )
-        for part in _list_parts(message)
+        for part in list_parts(message).values()
         if THINKING_PARTS.search(kind := other_type(part))
     ]
     return "\n\n".join(filter(None, texts))

@@ -17,6 +17,11 @@ UNREAD_PARTS = re.compile("thinking|reasoning|summary|refusal|tool|function")
 """Types of content parts that are neither text nor media. They are left out."""
 MEDIA_PARTS = re.compile("image|audio|video|file|screenshot")
 """Types of content parts that are media. A tool's type may name a picture, too."""
+SENT_PARTS = re.compile(f"{MEDIA_PARTS.pattern}|document")
+"""Types of content parts that an endpoint may be sent."""
+UNSAFE = re.compile(r"[<>\[\]|]")
+"""Characters of which control tokens are made. No content or address needs them, and an endpoint
+may write a file's name into its prompt."""
 MEDIA_KEYS = re.compile(
     "(?:input_)?(?:audio|image|video|file|attachment)s?(?:_urls?)?"
     "|pixel_values|experimental_attachments"
@@ -74,21 +79,26 @@ class Media:
     sha256: str = ""
     """Digest of the content, by which two pictures make two inputs."""
     part: str = field(default="", compare=False, repr=False)
-    """Content part of chat completions, as JSON. Empty if it has no such form, and if only the
-    digest is known, as from a journal."""
+    """Content part of chat completions, as JSON. Empty if there is none that is safe to send, and
+    if only the digest is known, as from a journal."""
     elsewhere: bool = field(default=False, compare=False)
     """Whether the part holds an address, or anything else but the content."""
 
     @classmethod
-    def of(cls, kind: str, place: int, part: Any) -> Media:
+    def of(cls, kind: str, place: int, part: Mapping[str, Any]) -> Media:
         """Return the media of a content part."""
         try:
             text = json.dumps(part, ensure_ascii=False, allow_nan=False, sort_keys=True)
             encoded = text.encode()
         except (TypeError, ValueError, RecursionError):
             return cls.without_part(kind, place, part)
+        texts = [(key, inner) for key, inner in _list_texts(part) if key not in NAMES]
+        is_media = SENT_PARTS.search(other_type(part))
+        if not is_media or any(UNSAFE.search(inner) for _, inner in _list_texts(part)):
+            return cls.without_part(kind, place, part)
+        has_content = bool(texts) and all(_is_content(key, inner) for key, inner in texts)
         digest = hashlib.sha256(encoded).hexdigest()
-        return cls(kind, place, digest, text, not _is_whole(part))
+        return cls(kind, place, digest, text, not has_content)
 
     @classmethod
     def without_part(cls, kind: str, place: int, value: Any) -> Media:
@@ -170,7 +180,7 @@ def find_media(message: Mapping[str, Any], where: str, most: int) -> tuple[Media
                 place += (len(text) if isinstance(text, str) else 0) + (texts > 0)
                 texts += 1
             found += _read_part(part, place)
-            inner |= {key: (within, place) for key, within in _list_parts(part).items()}
+            inner |= {key: (within, place) for key, within in list_parts(part).items()}
     found += _find_inner(inner, where)
     found += _read_record(message.get(RECORDED), most)
     return tuple(sorted(found, key=lambda media: media.place))
@@ -186,7 +196,7 @@ def _find_inner(inner: dict[int, tuple[Mapping[str, Any], int]], where: str) -> 
         deeper: dict[int, tuple[Mapping[str, Any], int]] = {}
         for part, place in inner.values():
             yield from _read_part(part, place)
-            deeper |= {key: (within, place) for key, within in _list_parts(part).items()}
+            deeper |= {key: (within, place) for key, within in list_parts(part).items()}
         inner = deeper
         if not inner:
             return
@@ -244,34 +254,32 @@ def _read_record(value: Any, most: int) -> Iterator[Media]:
             yield Media(kind, place, str(fields.get("sha256", "")))
 
 
-def _list_parts(fields: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """Return the parts in the content of a part, by their identity."""
+def list_parts(fields: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    """Return the parts in the content of a message or a part, by their identity."""
     content = fields.get("content")
     if not isinstance(content, Sequence) or isinstance(content, str | bytes):
         return {}
     return {id(part): part for part in content if isinstance(part, Mapping)}
 
 
-def _is_whole(part: Any) -> bool:
-    """Return whether a content part holds its content, and no address from which to fetch it.
-
-    Every text in it is a data: address, base64, or a word that only describes it.
-    """
-    has_content = False
+def _list_texts(part: Any) -> Iterator[tuple[str, str]]:
+    """Yield each text in a content part, after the key in small letters that it stands under."""
     values: list[tuple[str, Any]] = [("", part)]
     while values:
         key, value = values.pop()
-        if isinstance(value, Mapping):
+        if isinstance(value, str):
+            yield key, value
+        elif isinstance(value, Mapping):
             values += [(str(name).lower(), inner) for name, inner in value.items()]
         elif isinstance(value, list | tuple):
             values += [(key, inner) for inner in value]
-        elif isinstance(value, str) and key not in NAMES:
-            # Base64 has neither of the characters without which there is no address.
-            is_base64 = key in ENCODED and ":" not in value and "." not in value
-            if not is_base64 and not value.startswith(DATA):
-                return False
-            has_content = True
-    return has_content
+
+
+def _is_content(key: str, text: str) -> bool:
+    """Return whether a text in a content part is content: a data: address, or base64."""
+    # Base64 has neither of the characters without which there is no address.
+    is_base64 = key in ENCODED and ":" not in text and "." not in text
+    return is_base64 or text.startswith(DATA)
 
 
 def _digest_object(value: Any) -> str:

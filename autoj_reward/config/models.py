@@ -188,8 +188,8 @@ class JudgeConfig(PricedConfig):
     format: str = "auto"
     """Name of a judge format of the package, a path to a format file, or `auto` (by model name).
     `scalar` makes the model a scalar reward model that uses its own chat template; of the keys that
-    a judge adds to an engine, only `shows`, `shows_media`,
-    `shows_thinking`, `thinking_marks`, `max_text_chars`, `over_long` and `serve` then count."""
+    a judge adds to an engine, only `shows`, `shows_media`, `shows_thinking`, `thinking_marks`,
+    `max_text_chars`, `over_long` and `serve` then count."""
     wrapper: Wrapper = "auto"
     """Template that makes the input a chat turn. `auto` goes by model name, else `chat`."""
     critique: bool = True

@@ -311,10 +311,10 @@ class Endpoint:
         words = f"{self.address(request.path)} answered {self._quote(status, data)}"
         if cause := refusal.cause:
             raise EndpointFault(words, REMEDIES[cause])
-        # Servers of models that read text alone refuse media by any status, also 500.
-        if _holds_media(body) and refusal.is_of_media:
-            raise InputRejected(words)
         if status != 429:
+            # Servers of models that read text alone refuse media by any status, also 500.
+            if _holds_media(body) and refusal.is_of_media:
+                raise InputRejected(words)
             if sent_body != self._adapt(body):
                 return False  # another request's refusal has changed the parameters meanwhile
             if self._learn(refusal, sent_body, request):
