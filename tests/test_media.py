@@ -1,5 +1,4 @@
-"""Pictures, sound and files in messages: no judge reads them, so each door answers
-`input_rejected`."""
+"""Pictures, sound and files in messages: judges of texts reject them at each door."""
 
 from __future__ import annotations
 
@@ -208,6 +207,16 @@ def test_autoj_score_counts_media(tmp_path: Path, capsys: pytest.CaptureFixture[
     results = read(output)
     assert [WHY in row["reason"] for row in results] == REJECTED
     assert [row["rating"] is None for row in results] == REJECTED
+
+
+def test_no_row_loses_its_media(tmp_path: Path) -> None:
+    cases = {case: fields for case, fields in MEDIA.items() if case != "a binary document"}
+    rows = [{"messages": [user(fields), ANSWER]} for fields in cases.values()]
+    source, output = write(tmp_path / "rows.jsonl", rows), tmp_path / "out.jsonl"
+    run = ["score", "--input", source, "--output", str(output), "--set", "judge.kind=fake"]
+    assert cli.main(run) == 0
+    reasons = [row["reason"] for row in read(output)]
+    assert [case for case, reason in zip(cases, reasons, strict=True) if WHY not in reason] == []
 
 
 def test_a_best_of_n_job_chooses_among_the_others(tmp_path: Path) -> None:
