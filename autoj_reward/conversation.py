@@ -9,29 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from autoj_reward.errors import InputError
+from autoj_reward.errors import BadMessages, InputRejected
+from autoj_reward.media import (
+    RECORDED,
+    Media,
+    MediaRules,
+    describe_media,
+    find_media,
+    is_empty,
+    list_parts,
+    other_type,
+    with_marks,
+)
 from autoj_reward.rubric_items import ROW_NAMES
 from autoj_reward.thinking import KNOWN_MARKS, Marks, find_block, is_blank
 
-TEXT_PARTS = ("text", "input_text", "output_text")
-"""Types of content parts that are read, in chat completions and the Responses API."""
-UNREAD_PARTS = re.compile("thinking|reasoning|summary|refusal|tool|function")
-"""Types of content parts that are neither text nor media. They are left out."""
-MEDIA_PARTS = re.compile("image|audio|video|file|screenshot")
-"""Types of content parts that are media. A tool's type may name a picture, too."""
-MEDIA_KEYS = re.compile(
-    "(?:input_)?(?:audio|image|video|file|attachment)s?(?:_urls?)?"
-    "|pixel_values|experimental_attachments"
-)
-"""Keys of a message or a part that hold pictures, sound or files beside its text."""
-DOCUMENT_KEYS = re.compile("documents?")
-"""Keys of a message or a part that hold documents. Those of text stay unread; others are media."""
-FILE_TYPES = ("base64", "url", "file")
-"""Types of a document's source that are no text."""
-DOCUMENT_TEXTS = ("text", "content", "snippet", "data")
-"""Keys of a document that hold its text."""
-MAX_DEPTH = 32
-"""Maximum depth of content parts within content parts, such as those of a tool's result."""
 ROLES = {"developer": "system", "function": "tool"}
 """Roles that chat APIs have renamed, with the name that is used here."""
 MAX_TURNS = 1024
@@ -61,15 +53,6 @@ def is_reserved_name(name: str) -> bool:
     return RESERVED_NAMES.fullmatch(name) is not None
 
 
-class BadMessages(InputError):
-    """Error for messages that are no valid conversation."""
-
-    def __init__(self, where: str, reason: str) -> None:
-        """Record the place in the messages, such as `[2].content`, and what is wrong there."""
-        super().__init__(f"messages{where}: {reason}" if where else reason)
-        self.where, self.reason = where, reason
-
-
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One message of a conversation. Its tool calls are written into the text."""
@@ -77,9 +60,8 @@ class Turn:
     role: str
     """`system`, `user`, `assistant` or `tool`."""
     text: str
-    media: tuple[str, ...] = ()
-    """Kinds of the pictures, sound and files in the message, such as `image_url`. No judge reads
-    them, so an input that shows this turn is rejected."""
+    media: tuple[Media, ...] = ()
+    """Pictures, sound and files in the message, in the order of their places in the text."""
     thinking: str = field(default="", compare=False)
     """Thinking of the assistant that is not in the text: it stood apart, or was cut."""
 
@@ -106,7 +88,7 @@ class Prompt:
         if isinstance(value, str):
             return cls(value)
         turns = turns_of(value)
-        is_query = [turn.role for turn in turns] == ["user"] and not turns[0].media
+        is_query = is_alone(turns, "user") and not turns[0].media
         return cls(to_plain_text(turns), () if is_query else turns)
 
     @classmethod
@@ -128,9 +110,15 @@ class Prompt:
         """The conversation, or the query as a user turn."""
         return self.turns or (Turn("user", self.text),)
 
-    def record(self) -> dict[str, Any]:
-        """Return the prompt as fields of JSON data: `messages`, or `query`."""
-        return {"messages": messages_of(self.turns)} if self.turns else {"query": self.text}
+    @property
+    def marked(self) -> str:
+        """The text for display, with a mark in place of each of its media."""
+        return to_plain_text(_mark_media(self.turns)) if media_of(self.turns) else self.text
+
+    def record(self, whole: bool = False) -> dict[str, Any]:
+        """Return the prompt as fields of JSON data: `messages`, or `query`. whole: as for
+        `messages_of`."""
+        return {"messages": messages_of(self.turns, whole)} if self.turns else {"query": self.text}
 
 
 class Showing(Protocol):
@@ -191,7 +179,7 @@ class Response:
             return cls(value)
         turns = _convert_messages(value)
         response = read_turns(turns, shows)
-        if describe_media(response.shown_turns):
+        if media_of(response.shown_turns):
             return response
         if text is not None:
             response = cls(text)
@@ -247,7 +235,7 @@ class Response:
     def _explain_no_answer(self) -> str:
         """Return why the response holds no answer; empty if it holds one.
 
-        A tool call is an answer, and media are rejected by another name.
+        A tool call and media are answers.
         """
         written = [turn for turn in self.shown_turns if turn.role == "assistant" or turn.media]
         texts = [turn.text for turn in written] if self.shows_turns else [self.text]
@@ -257,9 +245,16 @@ class Response:
             return "the response holds thinking and no answer after it"
         return "the response is empty"
 
-    def record(self) -> str | list[dict[str, Any]]:
-        """Return the response as JSON data: its text, or the messages of turns that are shown."""
-        return messages_of(self.turns) if self.shows_turns else self.text
+    @property
+    def marked(self) -> str:
+        """The text for display, with a mark in place of each of its media."""
+        turns = self.shown_turns
+        return _to_answer(_mark_media(turns)) if media_of(turns) else self.text
+
+    def record(self, whole: bool = False) -> str | list[dict[str, Any]]:
+        """Return the response as JSON data: its text, or the messages of turns that are shown.
+        whole: as for `messages_of`."""
+        return messages_of(self.turns, whole) if self.shows_turns else self.text
 
 
 def read_turns(turns: Sequence[Turn], shows: Shows) -> Response:
@@ -273,7 +268,7 @@ def read_turns(turns: Sequence[Turn], shows: Shows) -> Response:
     if shows == "trajectory" and len(turns) > len(assistant_turns[:1]):
         return _show_turns(turns, shows)
     read_by_judge = assistant_turns[-1:] if shows == "final" else assistant_turns
-    if describe_media(read_by_judge):
+    if media_of(read_by_judge):
         return _show_turns(read_by_judge, shows)
     text = "\n\n".join(turn.text for turn in read_by_judge if turn.text)
     return Response(text, thinking=_join_thinking(read_by_judge), reads=shows)
@@ -281,7 +276,7 @@ def read_turns(turns: Sequence[Turn], shows: Shows) -> Response:
 
 def _show_turns(turns: Sequence[Turn], shows: Shows) -> Response:
     return Response(
-        to_plain_text(turns),
+        _to_answer(turns),
         tuple(turns),
         shows_turns=True,
         thinking=_join_thinking(turns),
@@ -302,24 +297,75 @@ def _show_thinking(turn: Turn, showing: Showing, opened_by: Marks | None) -> Tur
             return turn
         marks = next((marks for marks in showing.thinking_marks if marks.open), KNOWN_MARKS[0])
         block_text = f"{marks.open}\n{turn.thinking}\n{marks.close}\n\n"
-        return replace(turn, text=block_text + turn.text, thinking="")
+        return replace(
+            turn,
+            text=block_text + turn.text,
+            media=_move_media(turn.media, len(block_text)),
+            thinking="",
+        )
     block = find_block(turn.text, showing.thinking_marks, opened_by)
     if block is None:
         return turn
     thinking = "\n\n".join(filter(None, (turn.thinking, turn.text[: block.end])))
-    return replace(turn, text=turn.text[block.end :], thinking=thinking)
-
-
-def describe_media(turns: Iterable[Turn]) -> str:
-    """Return why no judge can read these turns: the media in them. Empty if there is none."""
-    kinds = dict.fromkeys(kind for turn in turns for kind in turn.media)
-    if not kinds:
-        return ""
-    shown_kinds = ", ".join(f"{kind!r:.40}" for kind in list(kinds)[:8])
-    return (
-        f"messages hold media ({shown_kinds}), and judges read text alone: leave such rows out, or "
-        "write in the text what the media shows"
+    return replace(
+        turn,
+        text=turn.text[block.end :],
+        media=_move_media(turn.media, -block.end),
+        thinking=thinking,
     )
+
+
+def _move_media(media: Iterable[Media], by: int) -> tuple[Media, ...]:
+    """Return media whose text grew, or lost as much, at its beginning."""
+    return tuple(replace(found, place=max(0, found.place + by)) for found in media)
+
+
+def media_of(turns: Iterable[Turn]) -> list[Media]:
+    """Return the media of all turns."""
+    return [media for turn in turns for media in turn.media]
+
+
+def show_media(turns: Sequence[Turn], rules: MediaRules) -> tuple[Turn, ...]:
+    """Return turns with a mark in the text in place of media that a judge is not sent.
+
+    Raises InputRejected for such media if the rules omit none.
+    """
+    shown_turns = []
+    for turn in turns:
+        reasons = {media: media.explain_refusal(rules) for media in turn.media}
+        refused = next(filter(None, reasons.values()), "")
+        if refused and not rules.omits:
+            alike = (media for media, reason in reasons.items() if reason == refused)
+            raise InputRejected(f"{describe_media(alike)}, {refused}")
+        shown_turns.append(_omit_media(turn, reasons) if refused else turn)
+    return tuple(shown_turns)
+
+
+def _omit_media(turn: Turn, reasons: Mapping[Media, str]) -> Turn:
+    """Return the turn with a mark in place of each of its media that has a reason."""
+    kept = []
+    grown = 0
+    for media in turn.media:
+        if reasons[media]:
+            grown += len(media.mark)
+        else:
+            kept.append(replace(media, place=media.place + grown))
+    text = with_marks(turn.text, (media for media in turn.media if reasons[media]))
+    return replace(turn, text=text, media=tuple(kept))
+
+
+def _mark_media(turns: Iterable[Turn]) -> list[Turn]:
+    return [replace(turn, text=with_marks(turn.text, turn.media)) for turn in turns]
+
+
+def _to_answer(turns: Sequence[Turn]) -> str:
+    """Return the turns of a response as one text. A lone turn of the assistant's stays as it is."""
+    return turns[0].text if is_alone(turns, "assistant") else to_plain_text(turns)
+
+
+def is_alone(turns: Sequence[Turn], role: str) -> bool:
+    """Return whether the turns are one of this role."""
+    return [turn.role for turn in turns] == [role]
 
 
 def to_plain_text(turns: Sequence[Turn]) -> str:
@@ -328,7 +374,7 @@ def to_plain_text(turns: Sequence[Turn]) -> str:
     A lone user turn stays as it is. Otherwise each turn is a paragraph that begins with its role
     ("User: ...").
     """
-    if [turn.role for turn in turns] == ["user"]:
+    if is_alone(turns, "user"):
         return turns[0].text
     return "\n\n".join(f"{turn.role.capitalize()}: {turn.text}" for turn in turns)
 
@@ -392,13 +438,16 @@ def before_response(messages: Any, answered: bool) -> tuple[Prompt, Response | N
     return Prompt.of(prompt_turns), read_turns([turns[assistant_indices[-1]]], "final")
 
 
-def messages_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    """Return turns as chat messages. The kinds of their media stand under `media`."""
+def messages_of(turns: Sequence[Turn], whole: bool = False) -> list[dict[str, Any]]:
+    """Return turns as chat messages. Their media stand under `media`.
+
+    whole: whether media go with their content. Else they have a digest of it alone.
+    """
     messages = []
     for turn in turns:
         message: dict[str, Any] = {"role": turn.role, "content": turn.text}
         if turn.media:
-            message["media"] = list(turn.media)
+            message[RECORDED] = [media.record(whole) for media in turn.media]
         messages.append(message)
     return messages
 
@@ -414,7 +463,7 @@ def content_text(message: Mapping[str, Any], where: str = "") -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
-        return "\n".join(_read_part(part, where) for part in content if not _other_type(part))
+        return "\n".join(_read_part(part, where) for part in content if not other_type(part))
     raise BadMessages(
         f"{where}.content", f"a message's content is text or a list of parts, not {show(content)}"
     )
@@ -490,10 +539,11 @@ def _convert_message(message: Any, where: str) -> Turn:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise BadMessages(where, f"not a message with a role: {show(message)}")
     role = str(message["role"])
+    text = message_text(message, where)
     return Turn(
         ROLES.get(role, role),
-        message_text(message, where),
-        _find_media(message, where),
+        text,
+        find_media(message, where, len(text)),
         _find_thinking(message) if role == "assistant" else "",
     )
 
@@ -510,102 +560,10 @@ def _find_thinking(message: Mapping[str, Any]) -> str:
         next(
             (part[key] for key in (kind, "thinking", "text") if isinstance(part.get(key), str)), ""
         )
-        for part in _list_parts(message).values()
-        if THINKING_PARTS.search(kind := _other_type(part))
+        for part in list_parts(message).values()
+        if THINKING_PARTS.search(kind := other_type(part))
     ]
     return "\n\n".join(filter(None, texts))
-
-
-def _find_media(message: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """Return the kinds of media in a message: types of parts of its content, and keys beside it."""
-    kinds = _find_media_keys(message)
-    parts = _list_parts(message)
-    for _ in range(MAX_DEPTH):
-        if not parts:
-            break
-        # A part that stands in several places is looked at once, so that the work stays linear.
-        inner_parts = dict[int, Mapping[str, Any]]()
-        for part in parts.values():
-            kinds += filter(None, [_media_type(part), *_find_media_keys(part)])
-            inner_parts |= _list_parts(part)  # a tool's result is a list of parts
-        parts = inner_parts
-    if parts:
-        reason = f"parts within parts, over {MAX_DEPTH} deep, or a part that holds itself"
-        raise BadMessages(f"{where}.content", reason)
-    media = message.get("media")
-    if isinstance(media, list):  # as `messages_of` wrote it, here or in another process
-        kinds += [kind if isinstance(kind, str) else "media" for kind in media]
-    elif not _is_empty(media):
-        kinds.append("media")
-    return tuple(dict.fromkeys(kinds))
-
-
-def _list_parts(fields: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """Return the parts in the content of a message or a part, by their identity."""
-    content = fields.get("content")
-    if not isinstance(content, Sequence) or isinstance(content, str | bytes):
-        return {}
-    return {id(part): part for part in content if isinstance(part, Mapping)}
-
-
-def _find_media_keys(fields: Mapping[str, Any]) -> list[str]:
-    """Return the keys of a message or a part under which media stands."""
-    media_keys = []
-    for key, value in fields.items():
-        if not isinstance(key, str) or _is_empty(value):
-            continue
-        if MEDIA_KEYS.fullmatch(key):
-            media_keys.append(key)
-        elif DOCUMENT_KEYS.fullmatch(key):
-            documents = [value] if isinstance(value, str | bytes | Mapping) else value
-            if not all(map(_is_text_document, documents)):
-                media_keys.append(key)
-    return media_keys
-
-
-def _is_text_document(document: Any) -> bool:
-    """Return whether a document is a text, or holds one beside nothing but names.
-
-    Text stands under `text`, `content`, `snippet` or `data`, also within `source` or `data`.
-    """
-    if isinstance(document, str):
-        return True
-    if not isinstance(document, Mapping) or _is_file(document):
-        return False
-    for name in ("source", "data"):
-        inner = document.get(name)
-        if isinstance(inner, Mapping):
-            return not _is_file(inner) and _has_text(inner)
-    return _has_text(document)
-
-
-def _has_text(document: Mapping[str, Any]) -> bool:
-    return any(isinstance(document.get(name), str) for name in DOCUMENT_TEXTS)
-
-
-def _is_file(document: Mapping[str, Any]) -> bool:
-    """Return whether a document tells of a file, rather than of a text."""
-    media_type = document.get("media_type") or document.get("mime_type") or "text/plain"
-    if not str(media_type).startswith("text/") or document.get("type") in FILE_TYPES:
-        return True
-    if any(isinstance(value, bytes) for value in document.values()):
-        return True
-    keys = (key for key in document if isinstance(key, str) and MEDIA_KEYS.fullmatch(key))
-    return any(not _is_empty(document[key]) for key in keys)
-
-
-def _media_type(part: Mapping[str, Any]) -> str:
-    """Return the type of a content part that is media; "" for another part."""
-    kind = _other_type(part)
-    return "" if UNREAD_PARTS.search(kind) and not MEDIA_PARTS.search(kind) else kind
-
-
-def _is_empty(value: Any) -> bool:
-    """Return whether a value stands for nothing: null, false, or a list or array of no length."""
-    try:
-        return not len(value)
-    except TypeError:
-        return not value
 
 
 def message_text(message: Mapping[str, Any], where: str = "") -> str:
@@ -616,13 +574,13 @@ def message_text(message: Mapping[str, Any], where: str = "") -> str:
     """
     content = content_text(message, where)
     calls = message.get("tool_calls")
-    if _is_empty(calls):
+    if is_empty(calls):
         calls = ()
     if not isinstance(calls, Sequence) or isinstance(calls, str):
         raise BadMessages(f"{where}.tool_calls", f"not a list of calls: {show(calls)}")
     call_lines = [_format_call(call, f"{where}.tool_calls[{n}]") for n, call in enumerate(calls)]
     function_call = message.get("function_call")
-    if not _is_empty(function_call):
+    if not is_empty(function_call):
         call_lines.append(_format_call(function_call, f"{where}.function_call"))
     return "\n".join(filter(None, [content, *call_lines]))
 
@@ -635,7 +593,7 @@ def _format_call(call: Any, where: str) -> str:
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
         try:
-            arguments = json.dumps({} if _is_empty(arguments) else arguments, ensure_ascii=False)
+            arguments = json.dumps({} if is_empty(arguments) else arguments, ensure_ascii=False)
         except (TypeError, ValueError, RecursionError) as error:
             reason = f"arguments without a JSON form: {show(arguments)}"
             raise BadMessages(where, reason) from error
@@ -664,14 +622,6 @@ def _require_texts(turns: Sequence[Turn]) -> None:
     for n, turn in enumerate(turns):
         if not turn.text.strip() and not turn.media:
             raise BadMessages(f"[{n}].content", f"blank: {turn.text!r:.40}")
-
-
-def _other_type(part: Any) -> str:
-    """Return the type of a content part that is no text; "" for text, and without a type."""
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    if not isinstance(kind, str) or kind in TEXT_PARTS:
-        return ""
-    return kind or "part without a type"
 
 
 def _read_part(part: Any, where: str) -> str:

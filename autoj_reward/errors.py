@@ -4,6 +4,7 @@ AutojError
 ├── ConfigError          a config file or value is wrong
 ├── FormatError          a judge format's files are wrong
 ├── InputError           input rows are wrong and the caller asked for strictness
+│   └── BadMessages      messages are no valid conversation
 ├── OutputError          results cannot be written
 ├── ModelError           a model cannot be found, built or loaded
 ├── JournalError         the journal cannot be read or written
@@ -67,6 +68,15 @@ class FormatError(AutojError):
 
 class InputError(AutojError):
     """Input rows are wrong and the caller asked for strictness, or no usable row is left."""
+
+
+class BadMessages(InputError):
+    """Error for messages that are no valid conversation."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        """Record the place in the messages, such as `[2].content`, and what is wrong there."""
+        super().__init__(f"messages{where}: {reason}" if where else reason)
+        self.where, self.reason = where, reason
 
 
 class OutputError(AutojError):

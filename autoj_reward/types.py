@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 from autoj_reward.conversation import (
@@ -17,7 +18,10 @@ from autoj_reward.conversation import (
     Showing,
     before_response,
     context_of,
+    media_of,
+    show_media,
 )
+from autoj_reward.media import Media, MediaRules
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.thinking import opened_at_end
 
@@ -306,6 +310,12 @@ class JudgeInput:
         return next((r.unanswered for r in self.responses if r.unanswered), "")
 
     @property
+    def media(self) -> list[Media]:
+        """Pictures, sound and files in the turns that a judge sees."""
+        response_media = (media_of(response.shown_turns) for response in self.responses)
+        return [*media_of(self.prompt.turns), *chain.from_iterable(response_media)]
+
+    @property
     def untrusted(self) -> tuple[str, ...]:
         """All texts in the judge's prompt that are not the format's own: prompt, responses, context
         and rubric items."""
@@ -345,10 +355,26 @@ class JudgeInput:
         prompt_texts = (turn.text for turn in self.prompt.as_turns if turn.role in GIVEN)
         return (*prompt_texts, *self._context_texts)
 
-    def record(self) -> dict[str, Any]:
-        """Return the input as JSON data. Fields without a value are left out."""
-        data: dict[str, Any] = {"protocol": self.protocol} | self.prompt.record()
-        data["responses"] = [response.record() for response in self.responses]
+    def show_media(self, rules: MediaRules) -> JudgeInput:
+        """Return the input as a judge with these rules reads it; itself if nothing is omitted.
+
+        Raises InputRejected for media that the judge is not sent and the rules do not omit.
+        """
+        if not self.media:
+            return self
+        prompt = Prompt.of(show_media(self.prompt.as_turns, rules))
+        responses = []
+        for response in self.responses:
+            turns = show_media(response.shown_turns, rules)
+            responses.append(Response.of(turns) if media_of(response.shown_turns) else response)
+        shown = replace(self, prompt=prompt, responses=tuple(responses))
+        return self if shown == self else shown
+
+    def record(self, whole: bool = False) -> dict[str, Any]:
+        """Return the input as JSON data. Fields without a value are left out. whole: as for
+        `messages_of`."""
+        data: dict[str, Any] = {"protocol": self.protocol} | self.prompt.record(whole)
+        data["responses"] = [response.record(whole) for response in self.responses]
         data["sample"] = self.sample
         data |= {"direct": True} if self.direct else {}
         data |= {"context": dict(self.context)} if self.context else {}

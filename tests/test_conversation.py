@@ -11,7 +11,6 @@ import pytest
 from autoj_reward.conversation import (
     EMPTY_CONTEXT,
     MAX_TURNS,
-    BadMessages,
     Context,
     Prompt,
     Response,
@@ -21,6 +20,7 @@ from autoj_reward.conversation import (
     to_plain_text,
     turns_of,
 )
+from autoj_reward.errors import BadMessages
 from autoj_reward.journal import judgement_key
 from autoj_reward.types import Candidate, JudgeInput, Pair
 

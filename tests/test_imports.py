@@ -23,6 +23,7 @@ STAGES = (
         "types",
         "conversation",
         "thinking",
+        "media",
         "rubric_items",
         "errors",
         "config",

@@ -1,5 +1,4 @@
-"""Pictures, sound and files in messages: no judge reads them, so each door answers
-`input_rejected`."""
+"""Pictures, sound and files in messages: judges of texts reject them at each door."""
 
 from __future__ import annotations
 
@@ -17,6 +16,9 @@ from autoj_reward.cli import main as cli
 from autoj_reward.client.session import open_judge
 from autoj_reward.config import FailureConfig, RewardConfig
 from autoj_reward.conversation import Response, messages_of, turns_of
+from autoj_reward.data.labelled import read_compared, read_rated
+from autoj_reward.data.preferences import SourceConfig, read_preferences
+from autoj_reward.formats.schema import load_format
 from autoj_reward.journal.reading import Reader
 from autoj_reward.service.api import make_app
 from autoj_reward.trainer.trl import GRPOReward
@@ -187,11 +189,11 @@ def test_a_service_rejects_media_item_by_item() -> None:
     assert [WHY in judgement.reason for judgement in remote] == REJECTED
 
 
-def rate_remotely(address: str) -> list[Any]:
+def rate_remotely(address: str, conversations: list[Any] = CONVERSATIONS) -> list[Any]:
     os.environ["AUTOJ_TOKEN"] = "secret"
     try:
         with Judge.connect(address) as judge:
-            return judge.rate_all([Candidate.of(messages) for messages in CONVERSATIONS])
+            return judge.rate_all([Candidate.of(messages) for messages in conversations])
     finally:
         del os.environ["AUTOJ_TOKEN"]
 
@@ -205,6 +207,16 @@ def test_autoj_score_counts_media(tmp_path: Path, capsys: pytest.CaptureFixture[
     results = read(output)
     assert [WHY in row["reason"] for row in results] == REJECTED
     assert [row["rating"] is None for row in results] == REJECTED
+
+
+def test_no_row_loses_its_media(tmp_path: Path) -> None:
+    cases = {case: fields for case, fields in MEDIA.items() if case != "a binary document"}
+    rows = [{"messages": [user(fields), ANSWER]} for fields in cases.values()]
+    source, output = write(tmp_path / "rows.jsonl", rows), tmp_path / "out.jsonl"
+    run = ["score", "--input", source, "--output", str(output), "--set", "judge.kind=fake"]
+    assert cli.main(run) == 0
+    reasons = [row["reason"] for row in read(output)]
+    assert [case for case, reason in zip(cases, reasons, strict=True) if WHY not in reason] == []
 
 
 def test_a_best_of_n_job_chooses_among_the_others(tmp_path: Path) -> None:
@@ -274,3 +286,24 @@ def test_a_service_that_gathers_a_group_rejects_media_alone(by: str) -> None:
     records = [answer.json()["judgements"][0] for answer in asyncio.run(ask())]
     assert [record["outcome"] for record in records] == ["input_rejected", "ok", "ok"]
     assert WHY in records[0]["reason"]
+
+
+def test_trainings_and_collections_leave_rows_with_media_out(tmp_path: Path) -> None:
+    """They would take a text for the whole."""
+    prompts = {"a picture asked about": [PICTURE], "a plain question": [QUESTION]}
+    pairs = [
+        {"prompt": prompt, "chosen": [chosen], "rejected": [assistant({"content": "no"})]}
+        for prompt in prompts.values()
+        for chosen in (ANSWER, DRAWING)
+    ]
+    source = write(tmp_path / "pairs.jsonl", pairs)
+    collected = read_preferences(SourceConfig.model_validate({"path": source}), source)
+    compared = read_compared(source, load_format("autoj-en"))
+    for rows in (collected, compared):
+        assert [row.line for row in rows.rows] == [3]
+        assert all(WHY in bad.reason for bad in rows.bad) and len(rows.bad) == 3
+    rated = [
+        {"messages": [asked], "response": [answer], "rating": 5} for asked, answer in CONVERSATIONS
+    ]
+    rows_rated = read_rated(write(tmp_path / "rated.jsonl", rated), load_format("autoj-en"))
+    assert [row.line for row in rows_rated.rows] == [3], rows_rated.bad

@@ -13,11 +13,9 @@ import aiohttp
 from autoj_reward.client.sound import find_rejection_reason, require_sound
 from autoj_reward.config import RelativeConfig
 from autoj_reward.config.urls import BaseUrl, parse_base_url
-from autoj_reward.conversation import (
-    BadMessages,
-    before_response,
-)
+from autoj_reward.conversation import before_response
 from autoj_reward.errors import (
+    BadMessages,
     ConfigError,
     EngineError,
     EngineUnavailable,
@@ -245,7 +243,7 @@ class HttpBackend:
     async def _post_items(
         self, items: Sequence[JudgeInput]
     ) -> AsyncGenerator[tuple[int, Judgement]]:
-        request = {"items": [item.record() for item in items]}
+        request = {"items": [item.record(whole=True) for item in items]}
         open_indices = set(range(len(items)))
         try:
             async with post(self._client, self._base.at("/v1/judge"), request) as answer:
@@ -337,10 +335,10 @@ def _make_score_item(candidate: Candidate) -> dict[str, Any]:
     prompt, response = candidate.prompt, candidate.response
     if reason := find_rejection_reason((prompt.text, response.text)):
         raise InputError(reason)
-    record = prompt.record()
+    record = prompt.record(whole=True)
     if prompt.turns and before_response(record["messages"], answered=True)[0] != prompt:
         raise BadMessages("", "the prompt ends with the assistant, which a service leaves out")
-    return record | {"response": response.record(), "context": dict(candidate.context)}
+    return record | {"response": response.record(whole=True), "context": dict(candidate.context)}
 
 
 async def _fetch_description(

@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeFloat, field_validator, model_validator
 from autoj_reward.config.load import Block
 from autoj_reward.config.urls import Address, Headers
 from autoj_reward.conversation import Shows
+from autoj_reward.media import MediaRules
 from autoj_reward.thinking import is_blank
 
 Wrapper = Literal["auto", "chat", "llama2", "vicuna", "none"]
@@ -187,7 +188,8 @@ class JudgeConfig(PricedConfig):
     format: str = "auto"
     """Name of a judge format of the package, a path to a format file, or `auto` (by model name).
     `scalar` makes the model a scalar reward model that uses its own chat template; of the keys that
-    a judge adds to an engine, only `max_text_chars`, `over_long` and `serve` then count."""
+    a judge adds to an engine, only `shows`, `shows_media`, `shows_thinking`, `thinking_marks`,
+    `max_text_chars`, `over_long` and `serve` then count."""
     wrapper: Wrapper = "auto"
     """Template that makes the input a chat turn. `auto` goes by model name, else `chat`."""
     critique: bool = True
@@ -242,6 +244,17 @@ class JudgeConfig(PricedConfig):
     """Marks around a policy's thinking: what opens a block, and what closes it. An empty opening
     mark says that the prompt's template opens each block, as in `{"": "</think>"}`. null: the
     common marks (docs/rewards/thinking.md)."""
+    reads_media: bool = False
+    """Whether the model behind an endpoint reads pictures, sound and files. Content parts then pass
+    unchanged, each in its place in the prompt. What the endpoint refuses is `input_rejected`. Needs
+    `kind: openai` without a `tokenizer`; other judges read text alone."""
+    fetches_media: bool = False
+    """Whether addresses of media are passed to the endpoint, which then fetches what is there.
+    false: only data: addresses and base64 are. Nothing is ever fetched here."""
+    shows_media: Literal["reject", "omit"] = "reject"
+    """What becomes of pictures, sound and files that the judge is not sent: their input is rejected
+    (`reject`), or a mark such as `[image]` stands in their place, and the judgement has the flag
+    `media_omitted` (`omit`)."""
     max_text_chars: int = Field(MAX_TEXT_CHARS, ge=1)
     """Longest text (query, response or context field) that is judged, in characters. An input with
     a longer text is rejected, in process and by a service."""
@@ -255,6 +268,12 @@ class JudgeConfig(PricedConfig):
     """Whether the processes that ask and run this judge record OpenTelemetry spans of its calls and
     judgements. They go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names."""
 
+    @property
+    def media(self) -> MediaRules:
+        """Which media the judge is sent."""
+        reads = self.reads_media and self.kind == "openai" and self.tokenizer is None
+        return MediaRules(reads, reads and self.fetches_media, self.shows_media == "omit")
+
     @field_validator("thinking_marks")
     @classmethod
     def _check_marks(cls, value: dict[str, str] | None) -> dict[str, str] | None:
@@ -262,6 +281,12 @@ class JudgeConfig(PricedConfig):
             if is_blank(closing) or (opening and is_blank(opening)):
                 raise ValueError(f"thinking_marks: {opening!r} and {closing!r} mark no block")
         return value
+
+    @model_validator(mode="after")
+    def _check_media(self) -> JudgeConfig:
+        if self.fetches_media and not self.reads_media:
+            raise ValueError("fetches_media is for a judge that reads media: set reads_media")
+        return self
 
     @model_validator(mode="after")
     def _check_sampling(self) -> JudgeConfig:

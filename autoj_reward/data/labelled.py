@@ -24,6 +24,7 @@ from autoj_reward.io.candidates import (
     naming_layout,
     pairs_in,
     prompt_of_row,
+    refuse_media,
     response_of_row,
 )
 from autoj_reward.io.checks import BadField
@@ -189,6 +190,7 @@ def read_rated(
     def build(item: Item) -> Rated:
         if item.layout.path("rendered"):
             return _read_rated_message(source, item, fmt)
+        refuse_media(item, "trainings")
         query, response = prompt_of_row(item).text, response_of_row(item, 0).text
         return Rated(source, item.line, query, response, _read_score(item, fmt))
 
@@ -215,6 +217,7 @@ def read_compared(
     def build(item: Item) -> list[Compared]:
         if item.layout.path("rendered"):
             return [_read_compared_message(source, item, fmt)]
+        refuse_media(item, "trainings")
         margin = item.margin if margins else None
         rows = []
         for pair in pairs_in(item):

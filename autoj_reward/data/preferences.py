@@ -16,6 +16,7 @@ from autoj_reward.io.candidates import (
     naming_layout,
     pairs_in,
     prompt_of_row,
+    refuse_media,
     response_of_row,
 )
 from autoj_reward.io.checks import BadField
@@ -72,6 +73,7 @@ def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
 
     def build(item: Item) -> list[Preference]:
         _take_first_turn(item)
+        refuse_media(item, "teachers")
         found = []
         for responses, label in _label_pairs(item):
             query = prompt_of_row(item).text
@@ -123,4 +125,5 @@ def _take_first_turn(item: Item) -> None:
         raise BadField(item.names[0], "the responses answer a later turn")
     for n, response in enumerate(item.responses):
         if isinstance(response, list):
-            item.responses[n] = response[0].get("content") or ""
+            content = response[0].get("content") or ""
+            item.responses[n] = content if isinstance(content, str) else response[:1]

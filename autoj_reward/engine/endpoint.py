@@ -71,6 +71,8 @@ run goes on soon after a restart."""
 TOLD_EVERY_S = 60.0
 """Minimum seconds between two warnings about an endpoint that does not answer."""
 MINUTE_S = 60.0
+MEDIA_TOKENS = 1000
+"""Estimate of the tokens of a picture, until the endpoint tells those of the request."""
 MAX_BODY = 2**26
 """Bytes of an answer that are read at most."""
 
@@ -310,6 +312,9 @@ class Endpoint:
         if cause := refusal.cause:
             raise EndpointFault(words, REMEDIES[cause])
         if status != 429:
+            # Servers of models that read text alone refuse media by any status, also 500.
+            if _holds_media(body) and refusal.is_of_media:
+                raise InputRejected(words)
             if sent_body != self._adapt(body):
                 return False  # another request's refusal has changed the parameters meanwhile
             if self._learn(refusal, sent_body, request):
@@ -488,9 +493,21 @@ def _compute_pause(backoff: Backoff, status: int, headers: Mapping[str, str]) ->
 
 def _estimate_tokens(body: Mapping[str, Any]) -> int:
     """Estimate the tokens that a request may cost."""
-    prompt = body.get("prompt")
-    prompt_tokens = len(prompt) if prompt else sum(len(m["content"]) for m in body["messages"]) // 4
-    return prompt_tokens + int(body["max_tokens"])
+    tokens = int(body["max_tokens"])
+    if prompt := body.get("prompt"):
+        return tokens + len(prompt)
+    for message in body["messages"]:
+        content = message["content"]
+        if isinstance(content, str):
+            tokens += len(content) // 4
+            continue
+        for part in content:
+            tokens += len(part["text"]) // 4 if part["type"] == "text" else MEDIA_TOKENS
+    return tokens
+
+
+def _holds_media(body: Mapping[str, Any]) -> bool:
+    return any(not isinstance(message["content"], str) for message in body.get("messages", ()))
 
 
 def _read_total_tokens(answer: Any) -> int | None:

@@ -18,6 +18,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 from autoj_reward.config import EngineConfig, OverLong
@@ -46,7 +47,7 @@ from autoj_reward.engine.endpoint import (
 from autoj_reward.engine.labels import slot_tokens, trie_probs
 from autoj_reward.engine.refusals import OUTPUT_LIMIT, RESPONSE_FORMAT
 from autoj_reward.errors import ConfigError, EngineUnavailable, InputRejected
-from autoj_reward.formats.render import RenderedPrompt, break_control_tokens, broken_up
+from autoj_reward.formats.render import Part, RenderedPrompt, break_control_tokens, broken_up
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.logs import LOG
 from autoj_reward.models.views import Abilities
@@ -305,17 +306,28 @@ class OpenAIEngine:
             body[RESPONSE_FORMAT] = {"type": "json_schema", "json_schema": named_schema}
         return body
 
-    def _make_messages(self, prompt: RenderedPrompt) -> list[dict[str, str]]:
-        return [
-            {
-                "role": m.role,
-                "content": "".join(
-                    p.text if p.trusted else broken_up(break_control_tokens(p.text), self.marks)
-                    for p in m.parts
-                ),
-            }
-            for m in prompt
-        ]
+    def _make_messages(self, prompt: RenderedPrompt) -> list[dict[str, Any]]:
+        return [{"role": m.role, "content": self._make_content(m.parts)} for m in prompt]
+
+    def _make_content(self, parts: Sequence[Part]) -> str | list[dict[str, Any]]:
+        """Return a message's content: a text, or content parts if media stand in it."""
+        texts = [""]
+        media = []
+        for part in parts:
+            if part.media:
+                media.append(json.loads(part.media.part))
+                texts.append("")
+            elif part.trusted:
+                texts[-1] += part.text
+            else:
+                texts[-1] += broken_up(break_control_tokens(part.text), self.marks)
+        if not media:
+            return texts[0]
+        content: list[dict[str, Any]] = []
+        for text, found in zip_longest(texts, media):
+            content += [{"type": "text", "text": text}] if text else []
+            content += [found] if found else []
+        return content
 
     def extend_prompt(self, prepared: Prepared, generation: Generation, text: str) -> Prepared:
         assert self.tokens is not None  # without a tokenizer, no prompt has a tail

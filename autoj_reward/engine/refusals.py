@@ -99,6 +99,14 @@ NO_CREDIT = re.compile(
 )
 """Wording of a refusal because the account is empty. It counts only if several inputs and two words
 meet it, since a refusal may quote a text."""
+OF_MEDIA = re.compile(
+    r"\b(?:images?|pictures?|audio|videos?|vision|visual|multi-?modal(?:ity)?|media|files?"
+    r"|(?:image|audio|video|file)_(?:url|input)s?)\b",
+    re.IGNORECASE,
+)
+"""Wording of a refusal that is about pictures, sound or files."""
+UNSUPPORTED_INPUT = re.compile(r"\bno endpoints found that support\b", re.IGNORECASE)
+"""Wording of a router's refusal of what none of its endpoints takes."""
 OUTPUT_LIMIT = re.compile(r"output limit|max_(?:completion_)?tokens|budget_tokens", re.IGNORECASE)
 """Wording of a refusal because there are too few tokens for the model's thinking."""
 
@@ -218,6 +226,13 @@ class Refusal:
     def likely_cause(self) -> str:
         """The same, by words that count only if many requests meet them."""
         return self.cause or (QUOTA if NO_CREDIT.search(self.words[:MAX_WORDS]) else "")
+
+    @property
+    def is_of_media(self) -> bool:
+        """Whether media are refused because they are not supported."""
+        words = self.words[:MAX_WORDS]
+        is_unsupported = UNSUPPORTED.search(words) or UNSUPPORTED_INPUT.search(words)
+        return bool(is_unsupported and OF_MEDIA.search(words))
 
     @property
     def is_of_key(self) -> bool:

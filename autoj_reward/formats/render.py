@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from autoj_reward.conversation import Prompt, Response, Turn, describe_media, read_turns
+from autoj_reward.conversation import Prompt, Response, Turn, is_alone, media_of, read_turns
 from autoj_reward.errors import InputRejected
 from autoj_reward.formats.final_answer import find_final_answer
 from autoj_reward.formats.fold import CONTROL
@@ -22,6 +21,7 @@ from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.read import PlantSearch
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import PLAIN, Turns
+from autoj_reward.media import Media
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import PLANTED_FLAG, JudgeInput
 
@@ -41,6 +41,9 @@ class Part:
     turn: int = 0
     """Index from 1 of a turn, of the conversation or the response, that may be left out if the
     prompt is too long. Else 0."""
+    media: Media | None = None
+    """Picture, sound or file that stands here. The text is then its mark, and only an engine whose
+    judge reads media is given it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
     names = protocol.response_names(len(item.responses))
     values: Values = {name: (Part(text),) for name, text in fmt.constants.items()}
     values |= {name: (Part(text, False, name=name),) for name, text in item.context.items()}
-    values["query"] = (Part(item.prompt.text, False, name="query"),)
+    values["query"] = _make_query_parts(item.prompt)
     for place, (name, response) in enumerate(zip(names, item.responses, strict=True), 1):
         head, tail = protocol.around(place, len(names))
         field_name = name if len(set(names)) == len(names) else f"response_{place}"
@@ -96,7 +99,7 @@ def render(item: JudgeInput, fmt: JudgeFormat) -> RenderedPrompt:
     if item.items:
         values["items"] = tuple(_make_item_parts(item.items, protocol.item_text))
     if turn_marks := _choose_marks(item, fmt):
-        if item.prompt.turns or fmt.turns:
+        if fmt.turns or _has_turns(item.prompt):
             values["query"] = _make_conversation_parts(item.prompt.as_turns, turn_marks)
         values = {
             name: _break_up_untrusted(parts, turn_marks.inert) for name, parts in values.items()
@@ -151,8 +154,38 @@ def _fill_placeholder(
 
 def _choose_marks(item: JudgeInput, fmt: JudgeFormat) -> Turns | None:
     """Return how turns are shown. None if query and responses are texts without turns."""
-    has_turns = item.prompt.turns or any(response.shown_turns for response in item.responses)
+    has_turns = _has_turns(item.prompt) or any(map(_has_turns, item.responses))
     return fmt.turns or (PLAIN if has_turns else None)
+
+
+def _has_turns(text: Prompt | Response) -> bool:
+    """Return whether a prompt or response is shown with marks around its turns.
+
+    One turn of a prompt's user or of a response's assistant, which only media make a turn, is
+    shown as a text is.
+    """
+    if isinstance(text, Prompt):
+        return bool(text.turns) and not is_alone(text.turns, "user")
+    return bool(text.shown_turns) and not is_alone(text.shown_turns, "assistant")
+
+
+def _make_query_parts(prompt: Prompt) -> tuple[Part, ...]:
+    """Return the parts of a query, or of a conversation as one text."""
+    media = () if _has_turns(prompt) else media_of(prompt.turns)
+    return _split_at_media(Part(prompt.text, False, name="query"), media)
+
+
+def _split_at_media(part: Part, media: Sequence[Media]) -> tuple[Part, ...]:
+    """Return the parts of a text with its media in their places."""
+    if not media:
+        return (part,)
+    parts = []
+    start = 0
+    for found in media:
+        parts.append(replace(part, text=part.text[start : found.place]))
+        parts.append(replace(part, text=found.mark, trusted=True, media=found))
+        start = found.place
+    return (*parts, replace(part, text=part.text[start:]))
 
 
 def _make_conversation_parts(turns: Sequence[Turn], turn_marks: Turns) -> tuple[Part, ...]:
@@ -167,7 +200,7 @@ def _make_turn_parts(turns: Sequence[Turn], turn_marks: Turns, name: str) -> Ite
     for n, turn in enumerate(turns, 1):
         head, tail = turn_marks.around(turn.role)
         yield Part(head, turn=n)
-        yield Part(turn.text, False, name=name, turn=n)
+        yield from _split_at_media(Part(turn.text, False, name=name, turn=n), turn.media)
         yield Part(tail + (turn_marks.between if n < len(turns) else ""), turn=n)
 
 
@@ -176,24 +209,32 @@ def _make_response_parts(
 ) -> tuple[Part, ...]:
     """Return the parts of a response: its text, or those of the turns that a judge sees.
 
-    shows_answer: whether its final answer is shown in place of all that.
+    shows_answer: whether its final answer is shown in place of all that, with its media behind.
     """
+    turns = response.shown_turns
     if shows_answer:
-        turns = response.shown_turns
         text = read_turns(turns, "final").text if turns else response.text
-        return (Part(find_final_answer(text), False, True, name),)
-    if not response.shown_turns:
-        return (Part(response.text, False, True, name),)
-    parts = _make_turn_parts(response.shown_turns, turn_marks, name)
+        answer = Part(find_final_answer(text), False, True, name)
+        media = (replace(answer, text=m.mark, trusted=True, media=m) for m in media_of(turns))
+        return (answer, *media)
+    if not _has_turns(response):
+        return _split_at_media(Part(response.text, False, True, name), media_of(turns))
+    parts = _make_turn_parts(turns, turn_marks, name)
     return tuple(replace(part, response=True, name=name) for part in parts if part.text)
 
 
-def fold_system(messages: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Return chat messages with a leading system message put into the first user message."""
+def fold_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return chat messages with a leading system message put into the first user message.
+
+    A content of parts gets it as its first part.
+    """
     if len(messages) < 2 or messages[0]["role"] != "system" or messages[1]["role"] != "user":
         return list(messages)
     system, user, *rest = messages
-    content = f"{system['content']}\n\n{user['content']}"
+    head = f"{system['content']}\n\n"
+    content = user["content"]
+    is_text = isinstance(content, str)
+    content = head + content if is_text else [{"type": "text", "text": head}, *content]
     return [{"role": "user", "content": content}, *rest]
 
 
@@ -366,13 +407,10 @@ def find_planting(
 
 
 def require_readable(item: JudgeInput, max_chars: int) -> None:
-    """Raise InputRejected for what is no text, for media, and for a text over `max_chars`
-    characters or with invalid Unicode."""
+    """Raise InputRejected for what is no text, and for a text over `max_chars` characters or with
+    invalid Unicode."""
     if item.unreadable:
         raise InputRejected(item.unreadable)
-    turns = chain(item.prompt.turns, *(response.shown_turns for response in item.responses))
-    if reason := describe_media(turns):
-        raise InputRejected(reason)
     for text in item.untrusted:
         require_unicode(text)
         if len(text) > max_chars:
@@ -382,9 +420,9 @@ def require_readable(item: JudgeInput, max_chars: int) -> None:
 
 
 def require_readable_response(response: Response) -> None:
-    """Raise InputRejected for what is no text, media that a judge is shown and invalid Unicode."""
-    if reason := response.unreadable or describe_media(response.shown_turns):
-        raise InputRejected(reason)
+    """Raise InputRejected for what cannot be read, and for invalid Unicode."""
+    if response.unreadable:
+        raise InputRejected(response.unreadable)
     require_unicode(response.text)
 
 
@@ -404,6 +442,8 @@ def text_flags(item: JudgeInput) -> tuple[str, ...]:
             flag_names.add("control_token")
         turns = response.shown_turns
         text = read_turns(turns, "assistant").text if turns else response.text
+        if media_of(turns):
+            continue
         if not _WORD.search(CALL.sub("", text) if "[calls " in text else text):
             flag_names.add("empty_response")
     return tuple(sorted(flag_names))

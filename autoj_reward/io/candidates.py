@@ -10,15 +10,15 @@ from typing import Any
 from autoj_reward.conversation import (
     FOLLOWS,
     ROLES,
-    BadMessages,
     Context,
     ContextColumn,
     Prompt,
     Response,
     Turn,
+    media_of,
     turns_of,
 )
-from autoj_reward.errors import did_you_mean
+from autoj_reward.errors import BadMessages, did_you_mean
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, show
 from autoj_reward.io.items import Item, pairs_of
@@ -30,6 +30,7 @@ from autoj_reward.io.reader import read_items
 from autoj_reward.io.rows import QueryRow, Rows, Stream, TextRow, read_all
 from autoj_reward.io.splits import RowSplit
 from autoj_reward.logs import announce
+from autoj_reward.media import explain_media
 from autoj_reward.rubric_items import ROW_NAMES, RUBRIC, BadRubric, RubricItem, items_in
 from autoj_reward.types import Verdict
 
@@ -195,6 +196,24 @@ def prompt_of_row(item: Item) -> Prompt:
     return Prompt.of(turns)
 
 
+def refuse_media(item: Item, readers: str) -> None:
+    """Raise BadField for media in a row, for what reads texts alone and so would lose them.
+
+    readers: what that is, for the reason.
+    """
+    fields = [(item.prompt_name, item.prompt)]
+    fields += [(_name_response(item, n), text) for n, text in enumerate(item.responses)]
+    for name, text in fields:
+        if isinstance(text, list):
+            refuse_media_in(_turns(text, name), name, readers)
+
+
+def refuse_media_in(turns: Sequence[Turn], name: str, readers: str) -> None:
+    """Raise BadField for media in the turns of a field. readers: as for `refuse_media`."""
+    if reason := explain_media(media_of(turns), readers):
+        raise BadField(name, reason)
+
+
 def read_context(
     fields: dict[str, Any], columns: Sequence[ContextColumn], item: Item | None = None
 ) -> tuple[Context, tuple[RubricItem, ...]]:
@@ -252,7 +271,7 @@ def _read_items(
 def response_of_row(item: Item, place: int) -> Response:
     """Return a response: a text, or the turns of which it consists."""
     response = item.responses[place]
-    name = item.names[place] if place < len(item.names) else "response"
+    name = _name_response(item, place)
     if isinstance(response, str):
         return Response(response)
     if not isinstance(response, list):
@@ -267,6 +286,10 @@ def response_of_row(item: Item, place: int) -> Response:
         raise BadField(f"{name}{error.where}", error.reason) from None
     check.require_text(read.text, name)
     return read
+
+
+def _name_response(item: Item, place: int) -> str:
+    return item.names[place] if place < len(item.names) else "response"
 
 
 def _turns(messages: Sequence[Message], name: str) -> tuple[Turn, ...]:

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoj_reward.conversation import MAX_TURNS, MEDIA_KEYS, TEXT_PARTS
+from autoj_reward.conversation import MAX_TURNS
 from autoj_reward.io.checks import BadField, require_text, show
+from autoj_reward.media import DOCUMENT_KEYS, MEDIA_KEYS, RECORDED, TEXT_PARTS
 
 Message = dict[str, Any]
 """A message with `role`, and `content`, calls or media."""
@@ -122,12 +123,17 @@ def read_message(value: Any, where: str) -> Message:
         message["content"] = content
     for key, field in value.items():
         # Tables write a key that only other messages have as null or as an empty list.
-        is_kept = key in CALL_KEYS or key in THOUGHTS or MEDIA_KEYS.fullmatch(key)
+        is_kept = key in CALL_KEYS or key in THOUGHTS or _is_media(key)
         if is_kept and field not in (None, False, "", [], {}):
             message[key] = field
     if "content" not in message and not any(key in message for key in CALL_KEYS):
         message["content"] = ""
     return message
+
+
+def _is_media(key: str) -> bool:
+    is_media = MEDIA_KEYS.fullmatch(key) or DOCUMENT_KEYS.fullmatch(key)
+    return key == RECORDED or is_media is not None
 
 
 def _find_pair(value: Any) -> tuple[Any, Any] | None:
@@ -157,7 +163,9 @@ def _read_parts(parts: Sequence[Any], where: str) -> str | list[Any]:
             text = part.get("value")
         if kind in TEXT_PARTS and isinstance(text, str):
             texts.append(require_text(text, f"{where}.content[{n}]"))
-            kept.append({"type": "text", "text": text})
+            media = {key: field for key, field in part.items() if field and _is_media(key)}
+            kept.append({"type": "text", "text": text} | media)
+            plain = plain and not media
         elif kind in TEXT_PARTS:
             raise BadField(f"{where}.content[{n}]", f"a part without a text: {show(part)}")
         else:

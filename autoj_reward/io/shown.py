@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from autoj_reward.conversation import BadMessages, describe_media, turns_of
-from autoj_reward.errors import ConfigError, did_you_mean
+from autoj_reward.conversation import media_of, turns_of
+from autoj_reward.errors import BadMessages, ConfigError, did_you_mean
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.items import Item, pairs_of
 from autoj_reward.io.layouts import GROUP, PAIR, SINGLE
@@ -16,6 +17,7 @@ from autoj_reward.io.markup import visible
 from autoj_reward.io.messages import GIVEN, Text
 from autoj_reward.io.paths import ROW_FIELDS
 from autoj_reward.io.reader import read_items
+from autoj_reward.media import Media, explain_media, with_marks
 from autoj_reward.rubric_items import KIND_WORD, RULE, BadRubric, read_item_fields
 from autoj_reward.types import BadRow
 
@@ -83,18 +85,22 @@ def _describe(record: dict[str, Any]) -> str:
 def item_record(item: Item, place: int) -> dict[str, Any]:
     """Return what is read of a row. place: number of the row, from 0.
 
-    A row whose media would be lost, whose label cannot be read, or that has nothing to judge holds
-    `skip` with the reason.
+    A row with media, which few judges read, whose label cannot be read, or that has nothing to
+    judge holds `skip` with the reason. Media are shown as marks.
     """
     record: dict[str, Any] = {"row": place}
     if item.rows:
         first, second = item.rows
         record = {"rows": [place - (second - first), place]}
     record |= {"line": item.line, "layout": item.layout.name}
-    texts = [item.prompt, *item.responses]
-    media = _find_media(texts)
+    media: list[Media] = []
+    item = replace(
+        item,
+        prompt=_mark_media(item.prompt, media),
+        responses=[_mark_media(response, media) for response in item.responses],
+    )
     if media:
-        return record | {"skip": media}
+        record["skip"] = explain_media(media, "most judges")
     record |= _prompt_fields(item) | _response_fields(item)
     try:
         record |= _label_fields(item)
@@ -227,14 +233,16 @@ def _is_avoidance(criterion: Any) -> bool:
     return AVOIDANCE.match(criterion, kind.end() if kind else 0) is not None
 
 
-def _find_media(texts: list[Text | None]) -> str:
-    """Return why media in the messages keeps a judge of texts from reading them; "" without any."""
-    for messages in texts:
-        if isinstance(messages, list):
-            try:
-                media = describe_media(turns_of(messages))
-            except BadMessages:
-                continue
-            if media:
-                return media
-    return ""
+def _mark_media(text: Text | None, found: list[Media]) -> Text | None:
+    """Return a text or messages with a mark in place of media, which are added to `found`."""
+    if not isinstance(text, list):
+        return text
+    try:
+        turns = turns_of(text)
+    except BadMessages:
+        return text
+    media = media_of(turns)
+    if not media:
+        return text
+    found += media
+    return [{"role": turn.role, "content": with_marks(turn.text, turn.media)} for turn in turns]

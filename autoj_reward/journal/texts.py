@@ -17,6 +17,7 @@ from autoj_reward.journal.records import (
     unpack,
 )
 from autoj_reward.journal.tables import KEEP, SEEN, TEXT
+from autoj_reward.media import RECORDED, Media
 from autoj_reward.rubric_items import BadRubric, RubricItem, read_items
 from autoj_reward.types import JudgeInput
 
@@ -90,7 +91,8 @@ class Texts:
 
     def _read_turns(self, messages: Sequence[dict[str, Any]]) -> tuple[Turn, ...]:
         return tuple(
-            Turn(m["role"], self.read(m["content"]), tuple(m.get("media", ()))) for m in messages
+            Turn(m["role"], self.read(m["content"]), _read_media(m.get(RECORDED, ())))
+            for m in messages
         )
 
     def read_judged(self, row: Sequence[Any]) -> tuple[JudgeInput, dict[str, Any]]:
@@ -147,3 +149,8 @@ class Texts:
             raise ValueError("its texts are not what was written")
         numbers = tuple(record["logprobs"]), tuple(record["finished"]), record["tokens_out"]
         return query, SampledResponses(responses, *numbers)
+
+
+def _read_media(records: Sequence[dict[str, Any]]) -> tuple[Media, ...]:
+    """Return media as a journal has them: a digest stands for their content."""
+    return tuple(Media(**record) for record in records)

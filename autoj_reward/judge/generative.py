@@ -29,6 +29,7 @@ from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.formats.slots import Slot
 from autoj_reward.judge.texts import TextWork
 from autoj_reward.judge.thinking import CUT, SplitAnswer, generate_answer, skip_thinking
+from autoj_reward.media import OMITTED_FLAG
 from autoj_reward.models import CRITERIA, max_output_tokens
 from autoj_reward.models.price import find_price
 from autoj_reward.models.views import Abilities
@@ -121,7 +122,9 @@ class GenerativeJudge:
         if self.config.criteria and CRITERIA in self.format.context(item.protocol):
             item = await self._texts.run(item, with_criteria, item)
         search = PlantSearch(self.format.slots_of(item))
+        given_item = item
         try:
+            item = item.show_media(self.config.media)
             judgement = await self._ask_and_read(item, search)
             found_flags = await self._texts.run(item, self._find_flags, item, search)
             for attempt in range(1, self.config.attempts):
@@ -136,7 +139,8 @@ class GenerativeJudge:
         usage = judgement.usage.lasting(time.monotonic() - started)
         if self._price:
             usage = replace(usage, usd=self._price.usd(usage))
-        flag_names = tuple(sorted({*judgement.flags, *found_flags}))
+        omitted = () if item is given_item else (OMITTED_FLAG,)
+        flag_names = tuple(sorted({*judgement.flags, *found_flags, *omitted}))
         return replace(judgement, usage=usage, judge=self.name, flags=flag_names)
 
     def _find_flags(self, item: JudgeInput, search: PlantSearch) -> set[str]:

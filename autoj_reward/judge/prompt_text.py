@@ -67,6 +67,9 @@ def prompt_text(item: JudgeInput, spec: JudgeSpec, tokens: PromptTokenizer | Non
 
 def _render_prompts(item: JudgeInput, spec: JudgeSpec) -> list[RenderedPrompt]:
     fmt = spec.format
+    media = spec.config.media
+    # A journal has no content, so that media which were sent are shown as marks like the others.
+    item = item.show_media(replace(media, omits=media.omits or media.reads))
     if not isinstance(fmt, JudgeFormat):
         return [answered_prompt(item.prompt, response, fmt) for response in item.responses]
     if spec.config.criteria and CRITERIA in fmt.context(item.protocol):

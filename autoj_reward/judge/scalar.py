@@ -20,6 +20,7 @@ from autoj_reward.formats.render import (
     text_flags,
 )
 from autoj_reward.formats.schema import ScalarFormat
+from autoj_reward.media import OMITTED_FLAG
 from autoj_reward.models.views import Abilities
 from autoj_reward.types import PAIRWISE, SINGLE, JudgeInput, Judgement, Outcome, Usage, Verdict
 
@@ -62,6 +63,9 @@ class ScalarReward:
         outcome, reason = Outcome.OK, ""
         try:
             require_responses(item, PROTOCOLS[item.protocol])
+            shown_item = item.show_media(self.config.media)
+            flags |= set() if shown_item is item else {OMITTED_FLAG}
+            item = shown_item
             require_readable(item, self.config.max_text_chars)
             require_context(item, self.format)
             for response in item.responses:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 from autoj_reward.config import JudgeConfig, RelativeConfig, RubricConfig, View, Vote
 from autoj_reward.conversation import Shows
 from autoj_reward.errors import ConfigError
+from autoj_reward.media import MediaRules
 from autoj_reward.models.views import VIEWS, Abilities
 from autoj_reward.thinking import KNOWN_MARKS, Marks
 
@@ -57,6 +58,17 @@ class JudgeFacts(BaseModel):
     """Rubric items that one judgement answers at most. null without a checklist protocol."""
     rates_by_rubric: bool = False
     """Whether a rating can show the items of a rubric, which scores the whole rubric at once."""
+    reads_media: bool = False
+    """Whether the judge reads pictures, sound and files whose content stands in the message."""
+    fetches_media: bool = False
+    """Whether it also reads those that stand at an address."""
+    omits_media: bool = False
+    """Whether it reads a mark in place of others. Else it rejects their input."""
+
+    @property
+    def media(self) -> MediaRules:
+        """Which media the judge is sent."""
+        return MediaRules(self.reads_media, self.fetches_media, self.omits_media)
 
     @property
     def default_relative(self) -> RelativeConfig:

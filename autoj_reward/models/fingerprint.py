@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import astuple
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from autoj_reward.config import EngineConfig, JudgeConfig
 from autoj_reward.formats.criteria import criteria_text, load_scenarios
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
+from autoj_reward.media import MediaRules
 from autoj_reward.models import ResolvedModel
 from autoj_reward.models.settings import dtype_of
 
@@ -43,7 +45,7 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: Reso
         "seed": config.seed if config.temperature > 0 else None,
         "over_long": config.over_long,
     }
-    facts |= collect_length_facts(config)
+    facts |= collect_input_facts(config)
     # Headers count as the config writes them, so a new value of a variable judges nothing anew.
     if config.extra_body or config.extra_headers:
         facts["requests"] = [config.extra_body, config.extra_headers]
@@ -60,7 +62,7 @@ def fingerprint(config: JudgeConfig, fmt: JudgeFormat, wrapper: str, model: Reso
 
 def scalar_fingerprint(config: JudgeConfig, fmt: ScalarFormat, model: ResolvedModel) -> str:
     """Return the name of a scalar reward model. Decoding settings do not change it."""
-    facts = {"format": fmt.digest, "over_long": config.over_long} | collect_length_facts(config)
+    facts = {"format": fmt.digest, "over_long": config.over_long} | collect_input_facts(config)
     return compute_fingerprint(config.model, fmt.name, engine_facts(config, model) | facts)
 
 
@@ -88,15 +90,17 @@ def engine_facts(config: EngineConfig, model: ResolvedModel) -> dict[str, Any]:
     return facts
 
 
-def collect_length_facts(config: JudgeConfig) -> dict[str, Any]:
-    """Return the maximum length of a text, unless it is the default.
+def collect_input_facts(config: JudgeConfig) -> dict[str, Any]:
+    """Return which inputs are rejected, where it is not the default: by length, and by media.
 
-    Another limit rejects other inputs, and an input rejected under one limit is judged again under
-    another.
+    An input rejected under one limit is judged again under another.
     """
-    default = JudgeConfig.model_fields["max_text_chars"].default
-    max_chars = config.max_text_chars
-    return {} if max_chars == default else {"max_text_chars": max_chars}
+    facts: dict[str, Any] = {}
+    if config.max_text_chars != JudgeConfig.model_fields["max_text_chars"].default:
+        facts["max_text_chars"] = config.max_text_chars
+    if config.media != MediaRules():
+        facts["media"] = astuple(config.media)
+    return facts
 
 
 def _find_version(names: tuple[str, ...]) -> str | None:

@@ -82,6 +82,7 @@ class JudgeSpec:
         views = views_of(self.config, fmt, abilities)
         distributions = distributions_of(self.config, fmt, abilities)
         rates_by_rubric = self.rates and RUBRIC in fmt.context("single")
+        media = self.config.media
         if isinstance(fmt, ScalarFormat):
             # A scalar model compares by its scores, which breaks no tie between them.
             return JudgeFacts(
@@ -89,6 +90,7 @@ class JudgeSpec:
                 distributions=distributions,
                 compares=False,
                 rates_by_rubric=rates_by_rubric,
+                omits_media=media.omits,
             )
         group, checklist = fmt.protocols.get(GROUP), fmt.protocols.get(CHECKLIST)
         return JudgeFacts(
@@ -101,6 +103,9 @@ class JudgeSpec:
             max_group=group.max_responses if isinstance(group, Group) else None,
             max_items=checklist.most_items if checklist else None,
             rates_by_rubric=rates_by_rubric,
+            reads_media=media.reads,
+            fetches_media=media.fetches,
+            omits_media=media.omits,
         )
 
     @property

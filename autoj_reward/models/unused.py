@@ -97,6 +97,9 @@ USED_BY: Mapping[str, frozenset[Answerer]] = {
     "thinking_tokens": WRITES,
     "seed": SAMPLES,
     "criteria": WRITES | {Answerer.SERVICE},  # with a service: rows need no criteria
+    "reads_media": frozenset({Answerer.CHAT}),
+    "fetches_media": frozenset({Answerer.CHAT}),
+    "shows_media": EVERY - {Answerer.SERVICE},
     "max_text_chars": EVERY - {Answerer.SERVICE},
     "over_long": REPLICAS | {Answerer.TOKENS, Answerer.FAKE},
     "serve.replicas": REPLICAS,
@@ -113,7 +116,7 @@ OF_TEXT = (
     frozenset(JudgeConfig.model_fields)
     - frozenset(EngineConfig.model_fields)
     - {"format", "max_text_chars", "over_long", "serve", "trace"}
-    - {"shows", "shows_thinking", "thinking_marks"}
+    - {"shows", "shows_media", "shows_thinking", "thinking_marks"}
 )
 """Keys that only a judge uses that writes text; a scalar reward model ignores them."""
 OF_RATINGS = frozenset({"direct", "critiques", "vote"})

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autoj_reward.config import RelativeConfig
+from autoj_reward.conversation import show_media
+from autoj_reward.errors import InputRejected
 from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.tournament import Tournament
@@ -27,7 +30,7 @@ def rank_question(
     """
     relative = relative or facts.default_relative
     facts.require_relative(relative)
-    group = tuple(candidate.for_judge(asks) for candidate in candidates)
+    group = tuple(show_member(candidate, facts, asks) for candidate in candidates)
     if relative.by == "listwise":
         assert facts.max_group is not None and facts.scale is not None
         orders = relative.orders if isinstance(relative.orders, int) else ORDERS
@@ -40,3 +43,17 @@ def rank_question(
         tie=facts.tie,
         seed=relative.seed,
     )
+
+
+def show_member(candidate: Candidate, facts: JudgeFacts, asks: Asks) -> Candidate:
+    """Return a response of a group as the judge reads it.
+
+    Media that the judge would reject make the response unreadable, so that they cost no other one.
+    """
+    shown_candidate = candidate.for_judge(asks)
+    try:
+        show_media(shown_candidate.response.shown_turns, facts.media)
+    except InputRejected as error:
+        response = replace(shown_candidate.response, unreadable=str(error))
+        return replace(shown_candidate, response=response)
+    return shown_candidate

@@ -13,7 +13,7 @@ from autoj_reward.config import RubricConfig, ScoreConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import ask_each, resampled
 from autoj_reward.io import checks as check
-from autoj_reward.io.candidates import text_rows
+from autoj_reward.io.candidates import refuse_media_in, text_rows
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart, to_plain, write_json, write_text
@@ -221,6 +221,7 @@ def _read_responses(
         query, [response] = row.prompt.text, row.responses
         if query not in queries:
             raise BadField("query", f"no rubric has this query: {check.show(query)}")
+        refuse_media_in(response.turns, "response", "audits")
         name = next((name for name in GRADES if row.fields.get(name) is not None), None)
         grade = None if name is None else check.number(row.fields[name], name)
         return query, GradedResponse(response.text, grade)

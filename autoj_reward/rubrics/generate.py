@@ -34,7 +34,7 @@ from autoj_reward.data.teacher import (
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io import checks as check
-from autoj_reward.io.candidates import read_context, text_rows
+from autoj_reward.io.candidates import read_context, refuse_media_in, text_rows
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart, to_plain, write_json, write_jsonl
@@ -202,6 +202,7 @@ def _read_rubric_row(row: TextRow, config: GenerateConfig, test: PreferenceTest)
         source = next(
             name for name, names in SOURCES.items() if present_texts >= set(names) - {"query"}
         )
+    refuse_media_in(row.prompt.turns, "query", "writers of rubrics")
     texts = {"query": row.prompt.text}
     for name in SOURCES[source][1:]:
         texts[name] = check.text(row.fields, columns[name], blank=name == "rejected")

@@ -24,12 +24,12 @@ from autoj_reward.conversation import (
     MAX_TURNS,
     NAME,
     RESERVED_NAMES,
-    BadMessages,
     Context,
     Prompt,
     Response,
     before_response,
 )
+from autoj_reward.errors import BadMessages
 from autoj_reward.logs import REQUEST_ID
 from autoj_reward.questions.rank import Order, PairScore
 from autoj_reward.rubric_items import KIND_POINTS, MAX_POINTS, BadRubric, RubricItem, read_items
@@ -134,10 +134,11 @@ class Body(BaseModel):
 
 
 class MessagePart(BaseModel):
-    """A part of a message's content. Text is read. Pictures, sound and files make their input
-    `input_rejected`. Parts of thinking, refusals and tools are left out."""
+    """A part of a message's content. Text is read. A judge that reads pictures, sound and files
+    gets those unchanged; for others `judge.shows_media` decides. Parts of thinking, refusals and
+    tools are left out."""
 
-    model_config = DESCRIBED
+    model_config = DESCRIBED | ConfigDict(extra="allow")
 
     type: Text
     """Type of the part; `text` for text."""
@@ -146,8 +147,8 @@ class MessagePart(BaseModel):
 
 
 class ChatMessage(BaseModel):
-    """One message of a conversation. Other keys are not read, except that pictures, sound and files
-    (`images`, `audio`, ...) make its input `input_rejected`."""
+    """One message of a conversation. Of other keys only those of pictures, sound and files are read
+    (`images`, `audio`, ...); they stand at the beginning of its text."""
 
     model_config = DESCRIBED | ConfigDict(extra="allow")
 
@@ -199,7 +200,7 @@ class PromptFields(Body):
             raise ValueError("give either query or messages")
         if self.messages is not None:
             try:
-                messages = [message.model_dump() for message in self.messages]
+                messages = [message.model_dump(exclude_unset=True) for message in self.messages]
                 self._prompt = self._read_prompt(messages)
             except BadMessages as error:
                 raise ValueError(str(error)) from None

@@ -23,12 +23,12 @@ from typing import Protocol
 from autoj_reward.client.client import JudgeClient
 from autoj_reward.client.sound import find_rejection_reason
 from autoj_reward.config import RelativeConfig
-from autoj_reward.conversation import Context, Prompt, Response
+from autoj_reward.conversation import Context, Prompt, Response, media_of
 from autoj_reward.errors import AutojError, ConfigError, InputError
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.listwise import Listwise
 from autoj_reward.questions.rank import Ranking
-from autoj_reward.questions.relative import rank_question
+from autoj_reward.questions.relative import rank_question, show_member
 from autoj_reward.questions.tournament import Tournament
 from autoj_reward.service.metrics import Metrics
 from autoj_reward.types import Candidate, Judgement, Outcome, Usage
@@ -177,7 +177,8 @@ class Gatherer:
     def _open(self, name: GroupName, terms: Terms, relative: RelativeConfig | None) -> _Group:
         self._forget()
         group = self._groups[name] = _Group(terms, relative)
-        self._count_characters(group, terms.prompt.text, *terms.context.values())
+        media = (found.part for found in media_of(terms.prompt.turns))
+        self._count_characters(group, terms.prompt.text, *media, *terms.context.values())
         return group
 
     def _count_characters(self, group: _Group, *texts: str) -> None:
@@ -199,7 +200,8 @@ class Gatherer:
         member = None if group.closed.is_set() else group.admit(candidate)
         timer = self._later(wait_s, partial(self._close, group))
         group.waiting += 1
-        self._count_characters(group, candidate.response.text)
+        media = (found.part for found in media_of(candidate.response.turns))
+        self._count_characters(group, candidate.response.text, *media)
         self._idle.pop(name, None)
         if len(group.members) == group.terms.size:
             self._close(group)
@@ -275,7 +277,7 @@ class Gatherer:
         if reason := find_rejection_reason((candidate.response.text,)):
             return Judgement(Outcome.INPUT_REJECTED, reason=reason)
         assert judged_group.question is not None and judged_group.ranking is not None
-        shown_candidate = candidate.for_judge(self._client.asks)
+        shown_candidate = show_member(candidate, self._client.facts, self._client.asks)
         if reason := shown_candidate.response.unanswered:
             return Judgement(Outcome.NO_ANSWER, reason=reason, flags=(LATE_FLAG,))
         try:

@@ -19,7 +19,7 @@ from autoj_reward.data.graded import Graded, read_splits
 from autoj_reward.data.labelled import Compared, JudgeData, data_path
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
-from autoj_reward.io.candidates import naming_layout, prompt_of_row, response_of_row
+from autoj_reward.io.candidates import naming_layout, prompt_of_row, refuse_media, response_of_row
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.items import Item
 from autoj_reward.io.layouts import GROUP
@@ -109,6 +109,7 @@ def read_groups(source: str) -> list[Ranked]:
     """Read the groups of a file. Raises InputError if a row is not a group."""
 
     def build(item: Item) -> Ranked:
+        refuse_media(item, "trainings")
         query = prompt_of_row(item).text
         responses = [response_of_row(item, n).text for n in range(len(item.responses))]
         scores = check.numbers(item.fields, item.found_at("scores"), len(responses))

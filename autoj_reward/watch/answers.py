@@ -194,7 +194,7 @@ class Answers:
         results = [candidate.result() for candidate in group_by_candidate(judged_rows, vote)]
         rated = [value for result in results if (value := result.values[view]) is not None]
         values = sorted(rated or scores_in_group(judged_rows, results))
-        text = excerpt(entry.item.prompt.text) if entry else ""
+        text = excerpt(entry.item.prompt.marked) if entry else ""
         return row | {"text": text, "values": values}
 
     def _answer_query(self, parameters: Parameters) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class Answers:
         item = next((entry.item for entry in texts.values()), None)
         return {
             "id": number,
-            "text": displayed_text(item.prompt.text) if item else "",
+            "text": displayed_text(item.prompt.marked) if item else "",
             "context": {visible(k): displayed_text(v) for k, v in item.context.items()}
             if item
             else {},
@@ -292,7 +292,7 @@ def _list_texts(entries: Iterable[Entry]) -> Iterable[str]:
 def _find_response(candidate: IndexedCandidate, row: JudgedRow, entry: Entry | None) -> str:
     if entry is None:
         return ""
-    return entry.item.responses[row.responses.index(candidate.response)].text
+    return entry.item.responses[row.responses.index(candidate.response)].marked
 
 
 def _describe_comparison(row: JudgedRow, entry: Entry) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def _describe_candidate(
     response = ""
     if entries:
         row, entry = entries[0]
-        response = entry.item.responses[list(map(str, row.responses)).index(name)].text
+        response = entry.item.responses[list(map(str, row.responses)).index(name)].marked
     return {
         "name": name,
         "response": displayed_text(response),

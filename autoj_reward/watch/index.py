@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from autoj_reward.config import Vote
+from autoj_reward.conversation import media_of
 from autoj_reward.journal.reading import Entry
 from autoj_reward.questions.rate import vote_of
 from autoj_reward.types import DIRECT, Judgement, Outcome, Reading, Usage
@@ -208,8 +209,9 @@ class Index:
             self.timelines[judge].add(row.mark, -1)
         self.timelines[judge].add(mark)
         item = entry.item
+        prompt = [item.prompt.text, *(media.sha256 for media in media_of(item.prompt.turns))]
         query_id = self._find_query_id(
-            judge, _hash_parts(entry.judge, item.prompt.text, *sorted(item.context.items()))
+            judge, _hash_parts(entry.judge, *prompt, *sorted(item.context.items()))
         )
         responses = json.dumps([_hash_parts(response.record()) for response in item.responses])
         if query_id not in self._counted:

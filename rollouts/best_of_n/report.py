@@ -233,8 +233,8 @@ def _describe_query(query: ShownQuery, view: str) -> dict[str, Any]:
     standings = {name: standing(group.results, n) for n, name in enumerate(VIEWS)}
     return {
         "id": query.number,
-        "excerpt": excerpt(row.prompt.text),
-        "text": displayed_text(row.prompt.text, LONG),
+        "excerpt": excerpt(row.prompt.marked),
+        "text": displayed_text(row.prompt.marked, LONG),
         "context": {visible(n): displayed_text(text, LONG) for n, text in row.context.items()},
         "total": len(group.candidates),
         "standings": {name: s._asdict() if s else {} for name, s in standings.items()},
@@ -262,7 +262,7 @@ def _describe_ranking(group: GroupResult) -> dict[str, Any] | None:
 
 def _describe_candidate(group: GroupResult, n: int) -> dict[str, Any]:
     candidate = group.candidates[n]
-    line = candidate_line(str(n), candidate.response.text, group.results[n])
+    line = candidate_line(str(n), candidate.response.marked, group.results[n])
     return line | {
         "candidate": str(n),
         "chosen": n == group.selection.index,
@@ -284,7 +284,7 @@ def _list_details(group: GroupResult, view: str) -> list[dict[str, Any]]:
         details.append(
             {
                 "name": str(n),
-                "response": displayed_text(candidate.response.text, most),
+                "response": displayed_text(candidate.response.marked, most),
                 "judgements": judgements,
                 "rubric": [
                     rubric_line(verdict, verdict.item.points)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from autoj_reward.client.in_flight import run_in_order
 from autoj_reward.config import PolicyConfig
-from autoj_reward.conversation import Prompt, describe_media, messages_of
+from autoj_reward.conversation import Prompt, media_of, messages_of
 from autoj_reward.engine.base import Generation
 from autoj_reward.errors import EngineUnavailable, InputRejected
 from autoj_reward.io.backoff import Backoff
 from autoj_reward.journal import Journal, SampledResponses
+from autoj_reward.media import explain_media
 from autoj_reward.replicas.replica import PolicyReplica, policy_name
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Sampler:
 
     async def _sample(self, prompt: Prompt) -> Sampled:
         try:
-            samples: Sampled = describe_media(prompt.turns)
+            samples: Sampled = explain_media(media_of(prompt.turns), "policies")
             if not samples:
                 async with self._turns:
                     samples = await self._ask(await self._get_policy(), prompt)

@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from autoj_reward.config import Block, EngineConfig, JudgedConfig, RewardConfig
-from autoj_reward.conversation import ContextColumn, describe_media, messages_of
+from autoj_reward.conversation import ContextColumn, media_of, messages_of
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.io.candidates import read_queries
 from autoj_reward.io.rows import require_usable
+from autoj_reward.media import explain_media
 from autoj_reward.models import resolve
 from autoj_reward.models.device import detect_device
 from autoj_reward.thinking import KNOWN_MARKS, opened_at_end
@@ -213,7 +214,7 @@ def read_prompts(
     head = [{"role": "system", "content": system}] if system else []
     prompts, limit = [], config.learner.max_prompt_tokens
     for row in queries.rows:
-        if media := describe_media(row.prompt.turns):
+        if media := explain_media(media_of(row.prompt.turns), "policies"):
             print(f"left out {BadRow(config.input, row.line, 'messages', media)}", file=sys.stderr)
             continue
         turns = messages_of(row.prompt.as_turns)

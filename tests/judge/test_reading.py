@@ -65,6 +65,7 @@ async def test_another_reading_has_another_number() -> None:
                 prompt = [asdict(message) for message in engine.prompts[0]]
                 for part in (part for message in prompt for part in message["parts"]):
                     del part["name"], part["turn"]  # shown to nobody
+                    assert part.pop("media") is None
                 fields = asdict(replace(judgement, usage=Usage(), judge=""))
                 del fields["usage"]["queued_s"], fields["usage"]["usd"]  # no part of a reading
                 records.append([name, prompt, fields, engine.slots, engine.rooms])

@@ -76,7 +76,13 @@ LONG_QUERY = (WORD * 1400).strip()
 """With the lengths of `SHORT` it leaves a policy just enough room for its answer, in words."""
 THOUGHT = "<think>Hm, seven?</think>Seven."
 MARKED = "[[THINK]]Or six?[[/THINK]]Six."
-RESPONSES: list[Any] = [THOUGHT, MARKED, *((WORD * words).strip() for words in LENGTHS), TURNS]
+DRAWN, LINKED = (
+    [{"role": "assistant", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
+    for url in ("data:image/png;base64,AAAA", "https://example.org/a.png")
+)
+"""Responses with a picture, and with the address of one."""
+TEXTS = [THOUGHT, MARKED, *((WORD * words).strip() for words in LENGTHS)]
+RESPONSES: list[Any] = [*TEXTS, TURNS, DRAWN, LINKED]
 WORDLESS = "often without a verdict"
 """Model whose answers seldom have a verdict."""
 MARKED_ONCE = "starts slowly"
