@@ -73,6 +73,8 @@ TOLD_EVERY_S = 60.0
 MINUTE_S = 60.0
 MAX_BODY = 2**26
 """Bytes of an answer that are read at most."""
+EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+"""What the first line of a stream of server-sent events begins with."""
 
 
 class EndpointFault(ConfigError):
@@ -454,6 +456,11 @@ def _parse(data: bytes) -> Any:
     try:
         return read_json(data)
     except ValueError as error:
+        if data.lstrip().startswith(EVENT_FIELDS):
+            raise BadAnswer(
+                "server-sent events in place of one answer: if the endpoint streams by default, "
+                "set judge.extra_body: {stream: false}"
+            ) from None
         raise BadAnswer(f"no JSON: {error}") from None
 
 
