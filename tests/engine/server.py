@@ -67,19 +67,23 @@ def llama_cpp_server(model: Path, log: Path) -> Iterator[str]:
 
 
 @contextmanager
-def litellm_proxy(python: Path, upstream: str, log: Path) -> Iterator[str]:
+def litellm_proxy(python: Path, upstream: str, key: str, log: Path) -> Iterator[str]:
     """Run LiteLLM's proxy in front of a vLLM server. Yield its address, once it is ready.
 
-    python: of the environment that has LiteLLM. upstream: vLLM's address. The model's name is
-    `hosted_vllm/judge`, of which vLLM gets `judge`.
+    python: of the environment that has LiteLLM. upstream: vLLM's address. key: what requests must
+    have, without which it does not start. The model's name is `hosted_vllm/judge`, of which vLLM
+    gets `judge`.
     """
     port = free_port()
     command = [str(python.with_name("litellm")), "--model", "hosted_vllm/judge"]
     command += ["--api_base", f"{upstream}/v1", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--telemetry", "False"]
-    # Else it looks up prices and its own newest version.
-    offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HF_HUB_OFFLINE": "1"}
-    with server(command, log, offline) as process:
+    environment = {
+        "LITELLM_MASTER_KEY": key,
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it looks prices up
+        "HF_HUB_OFFLINE": "1",
+    }
+    with server(command, log, environment) as process:
         yield from wait_and_yield(port, "/health/liveliness", process, log)
 
 

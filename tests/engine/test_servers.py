@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,11 +60,15 @@ def litellm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judges]:
     if not python.exists():
         pytest.skip(f"no litellm in {SERVERS}: make test-servers")
     folder = tmp_path_factory.mktemp("litellm")
+    key = f"sk-{secrets.token_hex(32)}"
+    key_file = folder / "key"
+    key_file.write_text(key)
     with (
         openai_server(FOR_VLLM, "judge", folder / "vllm.txt") as upstream,
-        litellm_proxy(python, upstream, folder / "log.txt") as address,
+        litellm_proxy(python, upstream, key, folder / "log.txt") as address,
     ):
-        judge = make_judge(address, "hosted_vllm/judge", AT_THE_SLOT, max_tokens=4)
+        keys = {"api_key_file": str(key_file), "max_tokens": 4}
+        judge = make_judge(address, "hosted_vllm/judge", AT_THE_SLOT, **keys)
         yield dict.fromkeys(CHECKS, judge)
 
 
