@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -67,24 +69,31 @@ def llama_cpp_server(model: Path, log: Path) -> Iterator[str]:
 
 
 @contextmanager
-def litellm_proxy(python: Path, upstream: str, key: str, log: Path) -> Iterator[str]:
-    """Run LiteLLM's proxy in front of a vLLM server. Yield its address, once it is ready.
+def litellm_proxy(
+    program: Path, models: Mapping[str, Mapping[str, str]], folder: Path
+) -> Iterator[tuple[str, Path]]:
+    """Run LiteLLM's proxy. Yield its address and the file of its key, once it is ready.
 
-    python: of the environment that has LiteLLM. upstream: vLLM's address. key: what requests must
-    have, without which it does not start. The model's name is `hosted_vllm/judge`, of which vLLM
-    gets `judge`.
+    models: LiteLLM's parameters of each model. folder: for configuration, key and output.
     """
     port = free_port()
-    command = [str(python.with_name("litellm")), "--model", "hosted_vllm/judge"]
-    command += ["--api_base", f"{upstream}/v1", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--telemetry", "False"]
+    key = f"sk-{secrets.token_hex(32)}"  # it does not start without a key, or with a short one
+    key_file = folder / "key"
+    key_file.write_text(key)
+    entries = [{"model_name": name, "litellm_params": values} for name, values in models.items()]
+    config = folder / "config.yaml"
+    config.write_text(json.dumps({"model_list": entries}))
+    log = folder / "log.txt"
+    command = [str(program), "--config", str(config), "--telemetry", "False"]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
     environment = {
         "LITELLM_MASTER_KEY": key,
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it looks prices up
         "HF_HUB_OFFLINE": "1",
     }
     with server(command, log, environment) as process:
-        yield from wait_and_yield(port, "/health/liveliness", process, log)
+        for address in wait_and_yield(port, "/health/liveliness", process, log):
+            yield address, key_file
 
 
 @contextmanager

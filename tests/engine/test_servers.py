@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,14 @@ import pytest
 from autoj_reward.config import JudgeConfig
 from autoj_reward.models import built_in
 from tests.conftest import ROOT
-from tests.engine.commands import CHECKS, check_command
+from tests.engine.commands import CHECKS, check_command, run_command
 from tests.engine.server import (
     litellm_proxy,
     llama_cpp_server,
     openai_server,
     transformers_server,
 )
+from tests.engine.test_openai_engine import Answer, Endpoint
 from tests.engine.writer import save_writer
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -54,22 +54,23 @@ def llama_cpp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judges]:
 
 
 @pytest.fixture(scope="module")
-def litellm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judges]:
-    """LiteLLM's proxy in front of vLLM."""
-    python = SERVERS / "litellm/bin/python"
-    if not python.exists():
+def litellm_program() -> Path:
+    program = SERVERS / "litellm/bin/litellm"
+    if not program.exists():
         pytest.skip(f"no litellm in {SERVERS}: make test-servers")
+    return program
+
+
+@pytest.fixture(scope="module")
+def litellm(litellm_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judges]:
+    """LiteLLM's proxy in front of vLLM."""
     folder = tmp_path_factory.mktemp("litellm")
-    key = f"sk-{secrets.token_hex(32)}"
-    key_file = folder / "key"
-    key_file.write_text(key)
-    with (
-        openai_server(FOR_VLLM, "judge", folder / "vllm.txt") as upstream,
-        litellm_proxy(python, upstream, key, folder / "log.txt") as address,
-    ):
-        keys = {"api_key_file": str(key_file), "max_tokens": 4}
-        judge = make_judge(address, "hosted_vllm/judge", AT_THE_SLOT, **keys)
-        yield dict.fromkeys(CHECKS, judge)
+    with openai_server(FOR_VLLM, "judge", folder / "vllm.txt") as upstream:
+        models = {"vllm": {"model": "hosted_vllm/judge", "api_base": f"{upstream}/v1"}}
+        with litellm_proxy(litellm_program, models, folder) as (address, key_file):
+            keys = {"api_key_file": str(key_file), "max_tokens": 4}
+            judge = make_judge(address, "vllm", AT_THE_SLOT, **keys)
+            yield dict.fromkeys(CHECKS, judge)
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +102,82 @@ def test_a_command_judges_all_rows(
 ) -> None:
     judge, about = request.getfixturevalue(server)[command]
     check_command(command, judge, tmp_path, lambda: capfd.readouterr().err, about)
+
+
+def answer_as_provider(path: str, body: dict[str, Any]) -> Answer:
+    """Rate a response 7 in the API that the path belongs to."""
+    text = {"text": "It is fine.\n\nRating: [[7]]"}
+    if path.endswith("/v1/messages"):
+        answer = {
+            "id": "x",
+            "type": "message",
+            "role": "assistant",
+            "model": body["model"],
+            "content": [{"type": "text"} | text],
+            "stop_reason": "end_turn",
+            "usage": {"input_tokens": 50, "output_tokens": 9},
+        }
+    elif "generateContent" in path:
+        answer = {
+            "candidates": [{"content": {"role": "model", "parts": [text]}, "finishReason": "STOP"}],
+            "usageMetadata": {"promptTokenCount": 50, "candidatesTokenCount": 9},
+        }
+    else:
+        answer = {
+            "output": {"message": {"role": "assistant", "content": [text]}},
+            "stopReason": "end_turn",
+            "usage": {"inputTokens": 50, "outputTokens": 9, "totalTokens": 59},
+        }
+    return 200, answer, {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def providers(
+    litellm_program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Path]]:
+    """LiteLLM's proxy in front of providers that a scripted server stands in for."""
+    upstream = Endpoint()
+    upstream.answer = answer_as_provider
+    root = upstream.url.removesuffix("/v1")
+    here = {"api_base": root, "api_key": "unused"}
+    bedrock = {
+        "model": "bedrock/anthropic.claude-3-5-sonnet-20240620-v1:0",
+        "aws_bedrock_runtime_endpoint": root,
+        "aws_region_name": "us-east-1",
+        "aws_access_key_id": "unused",
+        "aws_secret_access_key": "unused",
+    }
+    models = {
+        "claude": {"model": "anthropic/claude-sonnet-4-5-20250929"} | here,
+        "opus": {"model": "anthropic/claude-opus-4-7"} | here,
+        "gemini": {"model": "gemini/gemini-2.5-flash"} | here,
+        "bedrock": bedrock,
+    }
+    with litellm_proxy(litellm_program, models, tmp_path_factory.mktemp("providers")) as proxy:
+        yield proxy
+    upstream.close()
+
+
+@pytest.mark.parametrize(
+    ("model", "learned"),
+    [
+        ("claude", "from now on logprobs is left out"),
+        ("opus", "temperature is left out. Sampling cannot be fixed"),
+        ("gemini", "from now on top_logprobs is left out"),
+        ("bedrock", "distributions: none"),
+    ],
+)
+def test_litellm_translates_for_a_provider(
+    model: str,
+    learned: str,
+    providers: tuple[str, Path],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    address, key_file = providers
+    keys = {"api_key_file": str(key_file), "distribution": True}
+    judge, _ = make_judge(address, model, TEXT_ALONE, **keys)
+    rows = run_command("score", judge, tmp_path)
+    assert [row["rating"] for row in rows] == [7] * 8
+    assert learned in capfd.readouterr().err + caplog.text
