@@ -36,6 +36,11 @@ TRACKERS := mlflow-skinny==3.17.2 databricks-sdk==0.162.0 GitPython==3.2.1 gitdb
 # Judges of others, each with an environment of its own, because their dependencies conflict.
 PEERS := py-openjudge==0.2.4,openai==3.57.0 its-hub[lm]==1.2.0,openai==3.57.0 verifiers==0.4.0 \
   inspect_ai==0.3.285,openai==3.57.0
+# The newest of that day, before 1.107.0, which was compromised. What comes with it is no newer: parts
+# of it have the same authors.
+LITELLM := litellm[proxy]==1.106.6
+LITELLM_UNTIL := 2026-11-01
+SERVE := transformers==5.24.0
 LOCKED := $(VENV)/.$(ACCELERATOR)-locked
 READY := $(VENV)/.ready
 DOCS := $(VENV)/docs
@@ -47,8 +52,8 @@ IN_TURN := $(BIN)/pytest $(if $(filter cpu,$(ACCELERATOR)),-n logical --maxproce
 MORE = $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 IF_ANY := || [ $$? -eq 5 ] # pytest's code for no test, as ARGS may want of one part
 
-.PHONY: help best-of-32 quick test chaos gpu-figures peers test-trl test-client test-frameworks upstream check lint types \
-	docs setup model lock clean
+.PHONY: help best-of-32 quick test chaos gpu-figures peers test-trl test-client test-frameworks test-servers upstream \
+	check lint types docs setup model lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -97,6 +102,13 @@ test-frameworks: model  ## Run the adapters of other frameworks, and the tracker
 	  nemo_gym.py areal.py skyrl.py llamafactory.py tinker.py axolotl.py ms_swift.py) \
 	  tests/scorers tests/evaluate/test_sections.py tests/experiments/speed/test_overlap.py \
 	  tests/test_trackers.py $(ARGS)
+
+test-servers: model  ## Judge by LiteLLM's proxy in front of vLLM, transformers serve and llama.cpp's server
+	test -x .venv/servers/litellm/bin/python || $(PYTHON) -m venv --without-pip .venv/servers/litellm
+	$(BIN)/uv pip install --quiet --python .venv/servers/litellm/bin/python --only-binary :all: \
+	  --exclude-newer $(LITELLM_UNTIL) '$(LITELLM)'
+	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/servers/transformers $(SERVE)
+	$(BIN)/pytest tests/engine/test_servers.py $(ARGS)
 
 upstream: $(READY)  ## Look up what adapters call in the releases of the last year, without installing them
 	@$(BIN)/python -m experiments.upstream

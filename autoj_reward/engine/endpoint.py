@@ -75,6 +75,8 @@ MEDIA_TOKENS = 1000
 """Estimate of the tokens of a picture, until the endpoint tells those of the request."""
 MAX_BODY = 2**26
 """Bytes of an answer that are read at most."""
+EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+"""What the first line of a stream of server-sent events begins with."""
 
 
 class EndpointFault(ConfigError):
@@ -401,7 +403,7 @@ class Endpoint:
                 changes.append(f"{name} is left out")
             else:
                 changes.append(f"{name} is {replacement:g}")
-        refusals = "; ".join(dict.fromkeys(words[:200] for _, words in learned))
+        refusals = "; ".join(dict.fromkeys(_in_one_line(words[:200]) for _, words in learned))
         repeatable = not any(name in OF_SAMPLING for name, _ in learned)
         LOG.warning(
             "%s refused parameters (%s): from now on %s%s",
@@ -449,16 +451,27 @@ class Endpoint:
 
     def _quote(self, status: int, data: bytes) -> str:
         """Return the status and the start of the body, without secrets."""
-        return f"{status}: {self._hide_secrets(data.decode('utf-8', 'replace'))[:300]}"
+        text = self._hide_secrets(data.decode("utf-8", "replace"))
+        return f"{status}: {_in_one_line(text[:300])}"
 
     def _hide_secrets(self, text: str) -> str:
         return self._base.hide_secrets(text, *self._credentials.secrets)
+
+
+def _in_one_line(text: str) -> str:
+    """Return a text with a space for each run of white space, so that a log has one line."""
+    return " ".join(text.split())
 
 
 def _parse(data: bytes) -> Any:
     try:
         return read_json(data)
     except ValueError as error:
+        if data.lstrip().startswith(EVENT_FIELDS):
+            raise BadAnswer(
+                "server-sent events in place of one answer: if the endpoint streams by default, "
+                "set judge.extra_body: {stream: false}"
+            ) from None
         raise BadAnswer(f"no JSON: {error}") from None
 
 

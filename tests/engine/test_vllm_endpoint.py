@@ -25,6 +25,7 @@ from autoj_reward.trainer.reward import RewardModel
 from autoj_reward.types import CHECKLIST, Candidate, Comparison, JudgeInput, Judgement
 from tests.engine.asking import judge_in_process
 from tests.engine.by_hand import label_probs
+from tests.engine.commands import CHECKS, check_command
 from tests.engine.server import openai_server
 from tests.judgements import reading
 from tests.test_relative import write
@@ -183,6 +184,16 @@ def test_both_modes_agree(results: dict[str, ModeResult]) -> None:
         assert dict(by_chat.confidence or ()) == pytest.approx(
             dict(by_ids.confidence or ()), abs=EXACT
         )
+
+
+@pytest.mark.parametrize("command", CHECKS)
+def test_a_command_judges_all_rows(
+    command: str, url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A model that nobody knows by name gets the prompts for chat models."""
+    judge = {"kind": "openai", "model": "judge", "base_url": url, "max_tokens": 4}
+    about = "judge:general:.*, distributions: requests of a token or two at the slot"
+    check_command(command, judge, tmp_path, lambda: capfd.readouterr().err, about)
 
 
 @pytest.mark.parametrize("mode", MODES)
