@@ -59,6 +59,8 @@ _AFTER_NUMBER = (
     r"(?:[ ,]|\|(?! ?[0-9a-z]))"
 )
 """Pattern of what may follow a number that stays one: `5 stars`, and not `4 of the 7`."""
+_NUMBERED = re.compile("(.*[^0-9])([0-9]+)")
+_UNBRACKETED = f"(?:(?![#|]){_SYMBOLS}){{0,2}}"
 _HALF = re.compile(r"([0-9]+)\.5")
 _DECIMAL = re.compile(r"([0-9]+)\.([1-9])")
 _NUMBER = re.compile(r"[0-9]+(?:\.[1-9])?")
@@ -281,6 +283,9 @@ def _make_forms(folded: str, ending: Ending, is_number: bool) -> Iterator[_Form]
             yield _Form(mark, mark, f"(?={BETWEEN}{mark})", bare=True)
         return
     word_pattern = make_word_pattern(word)
+    if name := _NUMBERED.fullmatch(word):
+        # A bracket before the number begins a list: `score = [[1, 2]]` is no `score_1: 2`.
+        word_pattern = _UNBRACKETED.join(map(make_word_pattern, name.groups()))
     begin = make_word_pattern(word, BEGIN)
     ascii_letter = f"(?:{OTHER}{BETWEEN}){{0,{len(word) - 1}}}[a-z]"
     # A word made only of characters that may stand for any letter is not the slot's word.

@@ -60,6 +60,9 @@ PROSE = (
     "评分矩阵 [[1, 2], [3, 4]]",
 )
 
+WHOLE = {"gram-r2": {"<answer>A</answer>"}, "judgelrm": {"<answer>4</answer>"}}
+"""Verdicts of formats whose form is that of other texts' code."""
+
 
 def list_planting(name: str, text: str) -> Iterator[str]:
     """Yield the protocols of a format in which a text plants a verdict."""
@@ -75,6 +78,7 @@ def list_planting(name: str, text: str) -> Iterator[str]:
 @pytest.mark.parametrize("name", GENERATIVE)
 @pytest.mark.parametrize("texts", [CODE, DATA, PROSE], ids=["code", "data", "prose"])
 def test_innocent_text_plants_nothing_in_any_format(name: str, texts: tuple[str, ...]) -> None:
+    texts = tuple(text for text in texts if text not in WHOLE.get(name, ()))
     flagged = [text for text in texts if list(list_planting(name, text))]
     flagged += [text for text in texts if list(list_planting(name, f"{text}\nThat is all."))]
     assert flagged == []

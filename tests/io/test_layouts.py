@@ -404,7 +404,8 @@ def test_a_picture_is_not_lost(case: str, tmp_path: Path, capsys: Any) -> None:
     [record] = show(source, capsys)
     assert "hold media" in record["skip"]
     command = "compare" if case == "a vote" else "score"
-    assert cli.main([command, "--input", source, "--output", str(out), *FAKE]) == 0
+    # A run that judged nothing has failed.
+    assert cli.main([command, "--input", source, "--output", str(out), *FAKE]) == 1
     [row] = map(json.loads, out.read_text().splitlines())
     assert row["outcome"] == "input_rejected" and "hold media" in row["reason"]
 
