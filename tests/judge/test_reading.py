@@ -14,7 +14,7 @@ from autoj_reward.models.fingerprint import READING
 from autoj_reward.types import JudgeInput, Usage
 from tests.judge.test_reward import Hand, build_judge
 
-READINGS = {4: "e9bdb6965a467db9"}
+READINGS = {4: "06eabb6b1d4b85ae"}
 """By number, the digest of what is shown to a judge, and of what is read in what it says."""
 
 FORMATS = ("autoj-en", "autoj-zh", "general", "prometheus2")
