@@ -30,7 +30,7 @@ JOB = """
 import asyncio, json, sys, time
 import ray
 from ray import serve
-from autoj_reward.client.client import JudgeClient
+from autoj_reward.client.client import ClientLimits, JudgeClient
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import ConfigError
 from autoj_reward.models.spec import judge_spec
@@ -42,7 +42,8 @@ try:
     script = {"ratings": {"a": 3}}
     config = JudgeConfig(kind="fake", script=script, serve={"replicas": 1, "num_cpus": 0.1})
     backend = cluster.deploy_judge(judge_spec(config))
-    [said] = asyncio.run(JudgeClient(backend, deadline_s=120).rate([Candidate("q", "a")]))
+    client = JudgeClient(backend, limits=ClientLimits(deadline_s=120))
+    [said] = asyncio.run(client.rate([Candidate("q", "a")]))
     where = ray.get_runtime_context().gcs_address
     names = list(serve.status().applications)
     print(json.dumps([where, said.view("rating"), names, asyncio.run(backend.check())]), flush=True)

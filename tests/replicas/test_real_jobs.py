@@ -66,8 +66,8 @@ def test_the_job_from_the_command_line(tmp_path: Path) -> None:
         lines = (job.stderr + job.process.stdout.read()).replace("\r", "\n").splitlines()
     assert "\x1b" not in job.stderr  # a log file gets no control codes
     usage_lines = [line for line in lines if line.startswith("judge default:autoj-en:")]
-    # Nine candidates are rated, and the best of each query gets two critiques.
-    assert len(usage_lines) == 1 and "15 of 15 judgements ok" in usage_lines[0]
+    # Eight candidates with a text are rated, and the best of each query gets two critiques.
+    assert len(usage_lines) == 1 and "14 of 14 judgements ok" in usage_lines[0]
     others = [line for line in lines if line not in usage_lines]
     assert not [line for line in others if re.search("raylet|serve|Token|GGUF", line, re.I)]
     selections = [
