@@ -76,8 +76,9 @@ def test_the_job_from_the_command_line(tmp_path: Path) -> None:
     assert [s["line"] for s in selections] == [1, 3, 4] and selections[0]["extra"] == {"id": 7}
     assert len(selections[0]["ratings"]) == 4
     judged = [json.loads(x) for x in (tmp_path / "out/judgements.jsonl").read_text().splitlines()]
-    assert len(judged) == 9 and all(j["outcome"] == "ok" for j in judged)
-    assert all(1 <= j["direct"] <= 10 for j in judged)
+    rated = [j for j in judged if j["outcome"] == "ok"]
+    assert [j["outcome"] for j in judged if j not in rated] == ["no_answer"]
+    assert len(rated) == 8 and all(1 <= j["direct"] <= 10 for j in rated)
     assert [j["index"] for j in judged if j["critique"]] == [s["index"] for s in selections]
     assert all(1 <= s["expected"] <= 10 for s in selections)
     assert all(j["policy_logprob"] < 0 for j in judged[:4])
