@@ -214,7 +214,7 @@ def test_no_row_loses_its_media(tmp_path: Path) -> None:
     rows = [{"messages": [user(fields), ANSWER]} for fields in cases.values()]
     source, output = write(tmp_path / "rows.jsonl", rows), tmp_path / "out.jsonl"
     run = ["score", "--input", source, "--output", str(output), "--set", "judge.kind=fake"]
-    assert cli.main(run) == 0
+    assert cli.main(run) == 1  # nothing was judged
     reasons = [row["reason"] for row in read(output)]
     assert [case for case, reason in zip(cases, reasons, strict=True) if WHY not in reason] == []
 
