@@ -16,9 +16,13 @@ from autoj_reward.watch.page import static_document
 USE, WITH, NOT = "use it", "use it with these settings", "do not use it"
 """Verdicts on a judge."""
 HEAD = ("probe", "figure [95 %]", "n", "bound", "result", "what is measured", "behind it")
-PAGE_HEAD = ("probe", "result", *HEAD[1:4], *HEAD[5:])
-"""Columns of the page. The result stands where a narrow screen still shows it."""
 CHIPS = {State.MET: "ok", State.MISSED: "bad", State.UNCLEAR: "", State.FOLLOWS: ""}
+BAR_WIDTH, BAR_HEIGHT = 240, 22
+"""Size of a probe's bar, in the units of its picture."""
+LEGEND = (
+    '<p class="muted small">The point is the figure, the line its 95 % interval, and the green '
+    "part of the bar what the bound allows. Bars go from 0 to 1, or from -1 with a stroke at 0.</p>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +108,17 @@ def render_check(
 
     result: fields of `check.json`.
     """
-    reasons = verdict.lines()[1:]
     about = f"judge {judge} · view {result['view']} · {plural(result['rows'], 'row')}"
     about += f" · {plural(result['labelled_groups'], 'labelled group')}"
     state = {USE: "ok", NOT: "bad"}.get(verdict.verdict, "")
     body = [
         '<header class="top"><div class="wide"><div class="name"><h1>Check of a judge</h1>',
         f'{chip(verdict.verdict, state)}</div><p class="muted small">{esc(about)}</p>',
-        *(f"<p>{esc(line.removeprefix('- '))}</p>" for line in reasons),
+        _render_reasons(findings),
         '</div></header><main class="wide">',
         heading("Probes", _describe_cost(result["cost"])),
-        audit_table("probes", PAGE_HEAD, [_render_row(finding) for finding in findings]),
+        LEGEND,
+        f'<ol class="card probes">{"".join(map(_render_probe, findings))}</ol>',
         *(part for finding in findings for part in _yield_tables(finding)),
         "</main>",
     ]
@@ -143,10 +147,88 @@ def _format_cells(finding: Finding) -> tuple[str, ...]:
     )
 
 
-def _render_row(finding: Finding) -> str:
-    name, figure, n, bound, result, *rest = _format_cells(finding)
-    result_cell = f"<td>{chip(result, CHIPS.get(finding.state, ''))}</td>"
-    return table_row(cell(name), result_cell, *map(cell, (figure, n, bound, *rest)))
+def _render_reasons(findings: Sequence[Finding]) -> str:
+    """Return what speaks against the judge as a list, the faults without a remedy first."""
+    misses = select_missed_findings(findings)
+    misses.sort(key=lambda finding: bool(finding.measurement.setting))
+    items = [
+        _render_reason(
+            f"the judge {_describe_fault(finding)}",
+            finding.measurement.setting or "no setting helps",
+            "" if finding.measurement.setting else "bad",
+        )
+        for finding in misses
+    ]
+    items += [
+        _render_reason(
+            f"{finding.probe.question}: {_format_figure(finding)}, bound {finding.probe.bound}",
+            "may be chance: more rows would tell",
+        )
+        for finding in findings
+        if finding.state is State.UNCLEAR
+    ]
+    return f'<ul class="reasons">{"".join(items)}</ul>' if items else ""
+
+
+def _render_reason(fault: str, remedy: str, kind: str = "") -> str:
+    return f'<li>{esc(fault)} <span class="{f"remedy {kind}".strip()}">{esc(remedy)}</span></li>'
+
+
+def _render_probe(finding: Finding) -> str:
+    """Return a probe as an item of a list: its name, figure, bar and result."""
+    name, figure, n, bound, result, question, about = _format_cells(finding)
+    count = f"n {n}, " if n != "0" else ""
+    notes = f'<p class="muted small">{esc(about)}</p>' if about else ""
+    return (
+        f"<li><div><b>{esc(name)}</b><p>{esc(question)}</p>{notes}</div>"
+        f'<div class="bar">{_draw_bar(finding)}'
+        f'<p class="small"><b>{esc(figure)}</b> <span class="muted">{count}bound {esc(bound)}</span>'
+        f"</p></div><div>{chip(result, CHIPS.get(finding.state, ''))}</div></li>"
+    )
+
+
+def _draw_bar(finding: Finding) -> str:
+    """Return the picture of a figure with its interval, beside the numbers within its bound.
+
+    Its scale goes from 0 to 1, or from -1 where the figure or its interval is below 0.
+    """
+    estimate, probe = finding.measurement.estimate, finding.probe
+    if estimate is None or estimate.value is None:
+        return ""
+    low, high = _find_ends(estimate)
+    least = -1.0 if low < 0 else 0.0
+    most = max(1.0, high)
+
+    def place(number: float) -> float:
+        share = (min(max(number, least), most) - least) / (most - least)
+        return round(8 + share * (BAR_WIDTH - 16), 1)
+
+    allowed = place(probe.low), place(probe.high)
+    middle = BAR_HEIGHT / 2
+    within = probe.low <= estimate.value <= probe.high
+    label = f"{_format_figure(finding)}, bound {probe.bound}"
+    parts = [
+        f'<rect class="track" x="8" y="{middle - 4}" width="{BAR_WIDTH - 16}" height="8" rx="3"/>',
+        f'<rect class="allowed" x="{allowed[0]}" y="{middle - 4}" height="8" rx="3"'
+        f' width="{round(allowed[1] - allowed[0], 1)}"/>',
+        f'<line class="error" x1="{place(low)}" x2="{place(high)}" y1="{middle}" y2="{middle}"/>',
+        f'<circle class="{"within" if within else "outside"}" cx="{place(estimate.value)}"'
+        f' cy="{middle}" r="5"/>',
+    ]
+    if least < 0:
+        parts.insert(2, f'<line class="error" x1="{place(0)}" x2="{place(0)}" y1="4" y2="18"/>')
+    return (
+        f'<svg viewBox="0 0 {BAR_WIDTH} {BAR_HEIGHT}" role="img" aria-label="{esc(label)}">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _find_ends(estimate: Estimate) -> tuple[float, float]:
+    """Return the ends of an estimate's interval; its value for both without one."""
+    assert estimate.value is not None
+    if estimate.low is None or estimate.high is None:
+        return estimate.value, estimate.value
+    return estimate.low, estimate.high
 
 
 def _format_figure(finding: Finding) -> str:

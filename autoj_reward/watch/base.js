@@ -104,6 +104,9 @@ function rate(value) {
 
 function duration(seconds) {
   if (!known(seconds)) return DASH;
+  if (seconds > 0 && seconds < 0.0005) return "<1 ms";
+  if (seconds < 0.9995) return seconds ? `${num(1000 * seconds, 0)} ms` : "0 s";
+  if (seconds < 9.95) return `${num(seconds, 1)} s`;
   const s = Math.round(seconds);
   if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;

@@ -112,7 +112,7 @@ function showTiles(run, view) {
     ["tokens read", count(cost.tokens_in), cost.tokens_in ? `${percent(cost.tokens_cached / cost.tokens_in)} from the prefix cache` : ""],
   );
   if (cost.usd) tiles.push(["US dollars", num(cost.usd, 2), "by the price of the judge's tokens"]);
-  if (journal) tiles.push(["time of a judgement", known(journal.latency_s) ? `${num(journal.latency_s)} s` : DASH, known(journal.queued_s) ? `mean, after ${num(journal.queued_s)} s in the queue` : ""]);
+  if (journal) tiles.push(["time of a judgement", duration(journal.latency_s), known(journal.queued_s) ? `mean, after ${duration(journal.queued_s)} in the queue` : ""]);
   tiles.push(["flags raised", count(Object.values(statistics.flags).reduce((a, b) => a + b, 0)), named(statistics.flags) || "none"]);
   byId("tiles").replaceChildren(
     ...tiles.map(([name, value, note]) => element("div", "tile", element("dt", "", name), element("dd", "", value), element("dd", "note", note))),
@@ -139,7 +139,7 @@ function showPlots(run) {
   if (Object.keys(statistics.flags).length) cards.push(card("Flags", "of candidates", table(statistics.flags, statistics.candidates)));
   if (journal && Object.keys(journal.verdicts).length) cards.push(card("Verdicts of comparisons", "each order counts for itself", table(journal.verdicts)));
   if (summary && summary.rules) cards.push(card("Choices by deciding rule", "", table(summary.rules, statistics.queries)));
-  if (summary && summary.seconds) cards.push(card("Tokens and throughput", "", rowsOf(throughputRows(statistics, summary))));
+  if (summary && summary.seconds) cards.push(card("Time", "", rowsOf(timeRows(summary))));
   byId("plots").replaceChildren(...cards);
 }
 
@@ -150,20 +150,14 @@ function curveNote(summary) {
   return `mean best ${value} of N candidates${of}; ${fewest}`;
 }
 
-function throughputRows(statistics, summary) {
-  const { usage } = statistics;
-  const rows = [
-    ["tokens read", num(usage.tokens_in, 0)],
-    ["of these from the prefix cache", num(usage.tokens_cached, 0)],
-    ["prefix cache hit rate", percent(statistics.cache_hit_rate)],
-    ["tokens written", num(usage.tokens_out, 0)],
-    ...(usage.usd ? [["US dollars", num(usage.usd, 4)]] : []),
-    ["judgements a second", rate(summary.judgements_per_second)],
+// The figures on tiles are not repeated here.
+function timeRows(summary) {
+  const phases = Object.entries(summary.seconds).map(([phase, s]) => [words(phase), duration(s)]);
+  return [
+    ...phases,
     ["tokens written a second", rate(summary.output_tokens_per_second)],
-    ["judgements read from the journal", num(summary.reused, 0)],
     ["tie-break comparisons", num(summary.comparisons, 0)],
   ];
-  return [...rows, ...Object.entries(summary.seconds).map(([phase, s]) => [`seconds: ${words(phase)}`, rate(s)])];
 }
 
 // What only a job's own report knows: its bad rows, and its config.

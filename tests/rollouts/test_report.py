@@ -381,11 +381,28 @@ def test_a_file_shows_the_job_and_asks_nobody(loaded_page: Page) -> None:
     assert (tiles["candidates"], tiles["pairs tied"], tiles["failed"]) == ("8", "20 %", "12.5 %")
     heads = read_texts(loaded_page, "#plots h3")
     assert {"What N bought", "Ratings", "Outcomes", "Choices by deciding rule"} <= set(heads)
-    assert {"Failures by reason", "Flags", "Tokens and throughput"} <= set(heads)
+    assert {"Failures by reason", "Flags", "Time"} <= set(heads)
     assert read_text(loaded_page, "#state") == "finished"
     assert "in.jsonl:4" in read_text(loaded_page, "#left-out")
     assert loaded_page.problems == []
     assert [r for r in loaded_page.requests if not r.startswith(("file:", "data:"))] == []
+
+
+def test_a_narrow_screen_shows_charts_first_and_whole_queries(loaded_page: Page) -> None:
+    metrics = {"height": 900, "deviceScaleFactor": 1, "mobile": False}
+    loaded_page._call("Emulation.setDeviceMetricsOverride", width=400, **metrics)
+    try:
+        top = "(s) => document.querySelector(s).getBoundingClientRect().top"
+        tops = [loaded_page.run(f"({top})({s!r})") for s in (".card:has(svg)", ".tile", ".query")]
+        assert tops == sorted(tops)
+        width = "(s) => document.querySelector(s).getBoundingClientRect().width"
+        asked, notes = (
+            loaded_page.run(f"({width})('.query {name}')") for name in (".asked", ".notes")
+        )
+        assert asked == notes > 300
+        assert loaded_page.run("document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        loaded_page._call("Emulation.clearDeviceMetricsOverride")
 
 
 def test_a_report_of_scores_names_them(tmp_path: Path) -> None:
