@@ -95,7 +95,7 @@ def measure_order(
 def _compare_raters(outputs: Outputs, first: Values, second: Values) -> dict[str, Any]:
     """Return the figures of the first rater less those of the second, from paired resamples."""
     first_statistics, second_statistics = (
-        _make_statistics(split_by_query(outputs.graded, values)) for values in (first, second)
+        make_order_statistics(split_by_query(outputs.graded, values)) for values in (first, second)
     )
     names = [name for name in COMPARED if name in first_statistics]
     return {
@@ -105,10 +105,10 @@ def _compare_raters(outputs: Outputs, first: Values, second: Values) -> dict[str
 
 
 def _measure_queries(outputs: Outputs, queries: Sequence[WithinQuery]) -> dict[str, Any]:
-    return {name: _estimate(outputs, s) for name, s in _make_statistics(queries).items()}
+    return {name: _estimate(outputs, s) for name, s in make_order_statistics(queries).items()}
 
 
-def _make_statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
+def make_order_statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
     """Return by name the mean of both correlations over queries, and the gain of each best of N."""
     statistics = {
         measure.__name__: share(

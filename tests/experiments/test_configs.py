@@ -15,6 +15,7 @@ from experiments.compare.panel import JudgeQualityConfig
 from experiments.compare.real_judge import RealJudgeConfig
 from experiments.compare.rubric_judge import RubricJudgeConfig
 from experiments.compare.shortlist import ShortlistConfig
+from experiments.compare.tie_rules import TieRulesConfig
 from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos import ChaosConfig
@@ -58,6 +59,7 @@ KINDS: dict[str, type[Block]] = {
     "peers": PeersConfig,
     "groups": GroupStudyConfig,
     "shortlist": ShortlistConfig,
+    "tie_rules": TieRulesConfig,
     "real_judge": RealJudgeConfig,
     "group_peers": GroupPeersConfig,
     "overlap": OverlapConfig,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 from experiments.compare import shortlist
+from tests.experiments.compare.graded_outputs import write_graded_outputs
 
 CONFIG = "configs/experiments/shortlist.yaml"
 
@@ -33,19 +33,9 @@ def test_simulated_judges_keep_more_of_the_gain_with_a_longer_shortlist(tmp_path
 
 
 def test_outputs_of_systems_are_judged_once(tmp_path: Path) -> None:
-    outputs = list[dict[str, Any]]()
-    preferences = list[dict[str, Any]]()
-    for query in ("q1", "q2"):
-        texts = {f"system {n}": f"{query} " + "x" * n for n in range(4)}
-        outputs.append({"instruction": query, "outputs": texts})
-        for n in range(4):
-            row = {"annotator": "gpt4_turbo_logprob", "instruction": query}
-            preferences.append(row | {"second": f"system {n}", "preference": 10.0 ** (n - 4)})
-    for name, rows in (("outputs", outputs), ("preferences", preferences)):
-        with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+    texts = write_graded_outputs(tmp_path)
     # Right after the prompt the judge orders the outputs the other way round.
-    direct = {text: 9 - n for row in outputs for n, text in enumerate(row["outputs"].values())}
+    direct = {text: 9 - n for outputs in texts for n, text in enumerate(outputs)}
     ratings = {text: 10 - rating for text, rating in direct.items()}
     log = tmp_path / "log.jsonl"
     script = {"direct": direct, "ratings": ratings, "log": str(log)}
