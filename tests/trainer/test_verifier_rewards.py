@@ -13,6 +13,7 @@ import pytest
 from autoj_reward import Candidate, Outcome, RewardConfig, RewardModel
 from autoj_reward.config import check
 from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.trainer.trl import GRPOReward
 
 QUESTION = "What is 1/4 + 1/4?"
 OUTPUTS = {
@@ -41,7 +42,7 @@ def ask_as_trl(config: RewardConfig, responses: Any, **columns: Any) -> list[flo
     prompts = [[{"role": "user", "content": QUESTION}]] * len(responses)
     completions = [[{"role": "assistant", "content": response}] for response in responses]
     with RewardModel(config) as model:
-        return asyncio.run(model.trl()(prompts, completions, **columns))
+        return asyncio.run(GRPOReward(model).judge(prompts, completions, **columns))
 
 
 @pytest.mark.parametrize("fmt", OUTPUTS)
@@ -189,9 +190,8 @@ def test_names_of_metrics_do_not_depend_on_who_was_asked() -> None:
     for response in ("1/2", "one half"):
         logged: dict[str, Any] = {}
         with RewardModel(make_waiting()) as model:
-            function = model.trl()
             asyncio.run(
-                function(
+                GRPOReward(model).judge(
                     [QUESTION],
                     [response],
                     reference=["1/2"],
