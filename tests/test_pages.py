@@ -42,6 +42,11 @@ SUBSTITUTES = (
     ('RewardModel("GAIR/autoj-13b"', "RewardModel(SCRIPTED"),
     ('kind="openai", model="NAME", base_url="http://127.0.0.1:8000/v1"', 'kind="fake"'),
     ('service: {address: "http://JUDGE:8300"}', "judge: {kind: fake}"),
+    (
+        "judge: {model: opencompass/CompassVerifier-3B}",
+        "judge: {kind: fake, format: compassverifier, "
+        "script: {ratings: {Half of it.: A, One third.: B}}}",
+    ),
 )
 """A scripted judge in place of those that need a model, an endpoint or a service."""
 
@@ -70,6 +75,7 @@ READERS: dict[tuple[str, int], dict[str, Any]] = {
     ("README.md", 2): {"model": "POLICY", "dataset": []},
     ("docs/trainers/trl_grpo.md", 0): {"model": "POLICY", "dataset": []},
     ("docs/trainers/unsloth.md", 0): {"model": "POLICY", "dataset": []},
+    ("docs/rewards/answers.md", 2): {"model": "POLICY", "dataset": []},
     ("docs/rewards/parts.md", 1): {"model": "POLICY", "args": "OBJECT", "dataset": []},
     ("docs/trainers/trl_async_grpo.md", 0): {"dataset": []},
     ("docs/trainers/trl_online_dpo.md", 0): {"model": "POLICY", "dataset": []},
@@ -83,6 +89,19 @@ READERS: dict[tuple[str, int], dict[str, Any]] = {
 }
 """{(page, number of its Python block, from 0): names that the reader brings}."""
 
+MATH_VERIFY = """
+from fractions import Fraction
+
+def parse(text):
+    try:
+        return [Fraction(text.strip("$").removeprefix("\\\\boxed{").removesuffix("}"))]
+    except ValueError:
+        return []
+
+def verify(gold, answer):
+    return bool(gold) and gold == answer
+"""
+"""A stand-in for math-verify, which no test environment has. It reads fractions."""
 BLOCKS = {"areal": 1, "skyrl": 1, "verifiers": 2, "nemo_gym": 1, "trl_async_grpo": 1}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = {*PROJECT["optional-dependencies"]}
@@ -198,7 +217,13 @@ def check_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(owner, name, make_checked_class(getattr(owner, name)))
 
 
+SCRIPTED_PROBS: Any = FakeEngine.label_probs
+
+
 async def label_probs(self: Any, prepared: Any, generation: Any, *args: Any) -> LabelProbs:
+    if not args[-1][0].isdigit():  # a verifier's words
+        found: LabelProbs = await SCRIPTED_PROBS(self, prepared, generation, *args)
+        return found
     return LabelProbs(tuple((label, RATINGS[int(label) - 1]) for label in args[-1]))
 
 
@@ -216,7 +241,8 @@ def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # for modules that the page shows
     monkeypatch.setattr(protocols, "PROTOCOLS", dict(protocols.PROTOCOLS))
-    space: dict[str, Any] = {"__name__": "snippet", "SCRIPTED": SCRIPT}
+    Path("math_verify.py").write_text(MATH_VERIFY, "utf-8")
+    space: dict[str, Any] = {"__name__": "__main__", "SCRIPTED": SCRIPT}
     for snippet in page_snippets:
         if name := re.match(r"# (\w+\.(?:py|yaml))", snippet.text):
             Path(name[1]).write_text(substitute_judges(snippet.text), "utf-8")
@@ -239,7 +265,7 @@ def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 def test_run_files(snippet: Snippet) -> None:
     data = yaml.load(snippet.text.replace("!include", ""), yaml.SafeLoader)
     first = next(iter(data))
-    if first == "name" or first in protocols.PROTOCOLS:
+    if first == "name":
         check_format(data)
     elif first in EXTRACTS:
         extract, rest = EXTRACTS[first]
@@ -256,8 +282,8 @@ def check_format(data: dict[str, Any]) -> None:
     """Check the keys of a judge format, whose templates are files that a page does not show."""
     kind = ScalarFormat if data.get("kind") == "scalar" else JudgeFormat
     for name, protocol in protocols.PROTOCOLS.items():
-        fields = protocol.model_fields.items()
-        assert set(data.pop(name, ())) <= {field.alias or name for name, field in fields}
+        keys = {field.alias or key for key, field in protocol.model_fields.items()}
+        assert set(data.pop(name, ())) <= keys
     assert set(data) <= set(kind.model_fields)
 
 

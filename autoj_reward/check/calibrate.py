@@ -89,7 +89,8 @@ def calibrate_judge(
     journal = path_beside(output, ".journal.sqlite")
     require_apart((labels, config), [output, journal])
     view, spec = resolve_check_judge(load_check_config(config, sets))
-    groups, bad_rows = read_labelled_groups(labels, None)
+    asked = spec.context_columns({}, "single")
+    groups, bad_rows = read_labelled_groups(labels, None, asked)
     _require_labels(labels, groups)
     ratings: list[tuple[Judgement, float, str]] = []
 

@@ -67,8 +67,11 @@ class Checked:
         self.draws = Draws()
 
     def values(self, name: str, view: View | None = None) -> Array:
-        """Return the numbers of the responses of this name, shape [rows]; nan where missing."""
-        return _read_numbers([row.judgements[name] for row in self.rows], view or self.view)
+        """Return the numbers of the responses of this name, shape [rows].
+
+        nan where a number is missing, or the row has no such response.
+        """
+        return _read_numbers([row.judgements.get(name) for row in self.rows], view or self.view)
 
     def read_repeated(self, name: str) -> Array:
         """Return the numbers of the other samples, shape [rows]."""
@@ -79,10 +82,12 @@ class Checked:
 
         An engine that did not answer says nothing about the response.
         """
-        judgements = [row.judgements[name] for row in self.rows]
+        judgements = [row.judgements.get(name) for row in self.rows]
         return np.array(
             [
-                not judgement.ok and judgement.outcome is not Outcome.UNAVAILABLE
+                judgement is not None
+                and not judgement.ok
+                and judgement.outcome is not Outcome.UNAVAILABLE
                 for judgement in judgements
             ]
         )
@@ -297,6 +302,33 @@ def make_reach_measure(attack: str, rival: str, names: Sequence[str] = ()) -> Me
     return measure
 
 
+def make_call_measure(name: str, variants: Sequence[str] = ()) -> Measure:
+    """Return a measure of how often a verifier calls a response right: its number is above the
+    middle of the scale.
+
+    A response on which it abstains is not called right. variants: as `names` of
+    `make_reach_measure`.
+    """
+
+    def measure(checked: Checked) -> Measurement:
+        scale = checked.spec.facts.scale
+        if scale is None:
+            return Measurement(None, "the judge has no scale")
+        values = checked.values(name)
+        calls = np.where(np.isnan(values), np.nan, values > sum(scale) / 2)
+        calls = np.where(checked.find_refusals(name), 0.0, calls)
+        shares = (
+            f"{variant}: {_format_number(mean(calls[k :: len(variants)]))}"
+            for k, variant in enumerate(variants)
+        )
+        kinds = [row.case.kind for row in checked.rows]
+        by_kind = tabulate(kinds, calls, range(len(calls)), checked.draws)
+        tables = {f"Called right: {name}, by kind of answer": by_kind}
+        return Measurement(checked.rate(calls), "; ".join(shares), tables=tables)
+
+    return measure
+
+
 def tabulate(
     names: Sequence[str], values: ArrayLike, groups: Sequence[int], draws: Draws
 ) -> list[Mapping[str, Any]]:
@@ -317,8 +349,8 @@ def tabulate(
     return rows
 
 
-def _read_numbers(judgements: Sequence[Judgement], view: View) -> Array:
-    values = [judgement.view(view) for judgement in judgements]
+def _read_numbers(judgements: Sequence[Judgement | None], view: View) -> Array:
+    values = [judgement.view(view) if judgement else None for judgement in judgements]
     return np.array([np.nan if value is None else value for value in values], dtype=float)
 
 

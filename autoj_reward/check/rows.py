@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
-from autoj_reward.conversation import EMPTY_CONTEXT, Context, Prompt, Response
+from autoj_reward.conversation import EMPTY_CONTEXT, Context, ContextColumn, Prompt, Response
 from autoj_reward.data.labelled import LABELS
 from autoj_reward.errors import InputError
 from autoj_reward.io import checks as check
@@ -19,6 +19,7 @@ from autoj_reward.io.candidates import (
     VERDICTS,
     naming_layout,
     prompt_of_row,
+    read_context,
     response_of_row,
 )
 from autoj_reward.io.checks import BadField
@@ -72,15 +73,16 @@ class LabelledGroup:
 
 def load_check_rows() -> list[CheckRow]:
     """Return the package's own rows: ten kinds of queries, six of each."""
-    return [CheckRow(**row) for row in _read_lines("rows.jsonl")]
+    return [CheckRow(**row) for row in read_lines("rows.jsonl")]
 
 
 def load_attacks() -> list[tuple[str, str]]:
     """Return attacks on judges as (family, text). `{a}` in the text stands for an answer."""
-    return [(row["family"], _join_pieces(row["response"])) for row in _read_lines("attacks.jsonl")]
+    return [(row["family"], _join_pieces(row["response"])) for row in read_lines("attacks.jsonl")]
 
 
-def _read_lines(name: str) -> Iterator[Any]:
+def read_lines(name: str) -> Iterator[Any]:
+    """Yield the rows of a file of this package."""
     lines = files("autoj_reward.check").joinpath(name).read_text("utf-8").splitlines()
     return map(json.loads, lines)
 
@@ -107,13 +109,14 @@ def stratified(rows: Sequence[T], kind: Callable[[T], str], sample: int | None) 
 
 
 def read_labelled_groups(
-    source: str, scale: tuple[float, float] | None
+    source: str, scale: tuple[float, float] | None, asked: Sequence[ContextColumn] = ()
 ) -> tuple[list[LabelledGroup], BadRows]:
     """Return the labelled rows of a file as groups, and its bad rows.
 
     Rows may have any layout with a label: a rating or grade of each response, a label of a pair, or
     rated responses, which are put together by query. scale: lowest and highest rating of the judge,
-    or None if it has no scale. Raises InputError for a file without a usable row.
+    or None if it has no scale. asked: context fields to read. Raises InputError for a file without
+    a usable row.
     """
     items = read_items(source)
     if not any(_has_labels(item) for item in islice(items.usable(), LOOKED_AT)):
@@ -121,7 +124,7 @@ def read_labelled_groups(
             f"{source}: the first rows have no labels that are known: give responses and scores; "
             "response_1, response_2 and label; or response and rating"
         )
-    rows = items.mapped(naming_layout(lambda item: _read_labelled(item, scale)))
+    rows = items.mapped(naming_layout(lambda item: _read_labelled(item, scale, asked)))
     groups: list[LabelledGroup] = []
     return groups, _gather(rows, groups)
 
@@ -156,9 +159,12 @@ def _gather(rows: Stream[LabelledGroup], groups: list[LabelledGroup]) -> BadRows
     return bad_rows
 
 
-def _read_labelled(item: Item, scale: tuple[float, float] | None) -> LabelledGroup:
+def _read_labelled(
+    item: Item, scale: tuple[float, float] | None, asked: Sequence[ContextColumn]
+) -> LabelledGroup:
     """Return a row as a group: with a grade of each response, with a label, or rated alone."""
     prompt = prompt_of_row(item)
+    context, _ = read_context(item.fields, asked, item)
     responses = tuple(response_of_row(item, n) for n in range(len(item.responses)))
     kind = _find_kind(item.fields)
     if not responses:
@@ -173,17 +179,21 @@ def _read_labelled(item: Item, scale: tuple[float, float] | None) -> LabelledGro
             reason = f"{rating:g} is not on the judge's scale, {scale[0]:g} to {scale[1]:g}"
             raise BadField(item.found_at("score"), reason)
         grades: tuple[float, ...] = (rating,)
-        return LabelledGroup(kind, prompt, responses, grades, scale is not None)
+        return LabelledGroup(
+            kind, prompt, responses, grades, on_scale=scale is not None, context=context
+        )
     if item.kind == PAIR:
         [(_, _, label)] = pairs_of(item)
         verdict = VERDICTS.get(label, Verdict.TIE)
-        return LabelledGroup(kind, prompt, responses, PAIR_GRADES[verdict], compared=True)
+        return LabelledGroup(
+            kind, prompt, responses, PAIR_GRADES[verdict], compared=True, context=context
+        )
     if len(responses) < 2:
         raise BadField("responses", f"{len(responses)} given: a group has two or more")
     found = check.numbers(item.view, item.found_at("scores"), len(responses))
     if found is None:
         raise BadField("grades", "missing: give a number for each response")
-    return LabelledGroup(kind, prompt, responses, found)
+    return LabelledGroup(kind, prompt, responses, found, context=context)
 
 
 def _find_kind(fields: dict[str, Any]) -> str:

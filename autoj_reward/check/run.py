@@ -8,10 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autoj_reward.check.answers import AnswerRow, load_answer_rows
 from autoj_reward.check.cases import CheckCase, JudgedCase
 from autoj_reward.check.labels import JudgedGroup, probe_labels
 from autoj_reward.check.measures import Checked
-from autoj_reward.check.probes import Finding, probe_rows, select_missed_findings
+from autoj_reward.check.probes import (
+    ANSWER_PROBES,
+    PROBES,
+    Finding,
+    Probes,
+    probe_rows,
+    select_missed_findings,
+)
 from autoj_reward.check.report import decide_verdict, make_finding_record, print_check, render_check
 from autoj_reward.check.rows import (
     CheckRow,
@@ -23,7 +31,7 @@ from autoj_reward.check.rows import (
 from autoj_reward.check.texts import variants
 from autoj_reward.config import Block, JudgeConfig, View, ViewOrAuto
 from autoj_reward.config.load import read_config
-from autoj_reward.conversation import Prompt, Response
+from autoj_reward.conversation import Context, Prompt, Response
 from autoj_reward.data.teacher import CHARS_PER_TOKEN
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import ask_each
@@ -73,7 +81,7 @@ def check_judge(
     journal. labels: file of labelled rows, None for none. sample: limit on the package's own rows,
     and on labelled groups, that are judged; None judges all. Returns 1 with `strict` if a bound is
     missed, else 0. Raises ConfigError for a judge that rates no single response, or needs a context
-    field.
+    field other than a reference answer.
     """
     if sample is not None and sample < 2:
         raise ConfigError(f"--sample is {sample}: give 2 or more")
@@ -81,13 +89,13 @@ def check_judge(
     check_config = load_check_config(config, sets)
     view, spec = resolve_check_judge(check_config)
     spec = replace(spec, judges_unanswered=True)  # one of the texts to rate is empty
-    rows = stratified(load_check_rows(), lambda row: row.kind, sample)
-    groups, bad_rows = read_labelled_groups(labels, spec.facts.scale) if labels else ([], BadRows())
+    row_cases, probes = _build_row_cases(spec, view, sample)
+    groups, bad_rows = list[LabelledGroup](), BadRows()
+    if labels:
+        asked = spec.context_columns({}, "single")
+        groups, bad_rows = read_labelled_groups(labels, spec.facts.scale, asked)
     groups = stratified(groups, lambda group: group.kind, sample)
-    cases = [
-        *(_build_row_case(row, place, spec, view) for place, row in enumerate(rows)),
-        *(_build_group_case(group, spec, view) for group in groups),
-    ]
+    cases = [*row_cases, *(_build_group_case(group, spec, view) for group in groups)]
     folder, judged_cases = Path(output), list[JudgedCase]()
     total = sum(len(case.inputs()) for case in cases)
     claim = judged_by(
@@ -112,11 +120,11 @@ def check_judge(
             total,
             view,
         ).fields()
-        findings = _probe_cases(judged_cases, groups, spec, view)
+        findings = _probe_cases(judged_cases, groups, spec, view, probes)
         verdict = decide_verdict(findings)
         result: dict[str, Any] = {
             "view": view,
-            "rows": len(rows),
+            "rows": len(row_cases),
             "labelled_groups": len(groups),
             "rows_left_out": bad_rows.count,
             "verdict": to_plain(verdict),
@@ -161,14 +169,36 @@ def resolve_check_judge(check_config: CheckConfig) -> tuple[View, JudgeSpec]:
             f"the judge's format {spec.format.name} rates no single response, which this "
             "command needs: set judge.format, or measure comparisons with `autoj evaluate pairs`"
         )
-    if required_fields := [name for name, required in spec.context("single").items() if required]:
-        raise ConfigError(
-            f"the judge's format {spec.format.name} needs {', '.join(required_fields)}, which the "
-            "rows of this command have not: set judge.format to one without"
-        )
     spec = spec.that_reads(check_config.view, "reward")
     views = views_of(spec.config, spec.format, Abilities())
     return resolve_view(check_config.view, "reward", spec.facts.preferred, views), spec
+
+
+def _build_row_cases(
+    spec: JudgeSpec, view: View, sample: int | None
+) -> tuple[list[CheckCase], Probes]:
+    """Return the cases of the package's own rows for this judge, and the probes that measure them.
+
+    A judge that needs a reference answer is a verifier, and is asked about questions with one.
+    Raises ConfigError for a judge that needs another context field.
+    """
+    needed = [name for name, required in spec.context("single").items() if required]
+    if needed == ["reference"]:
+        rows = stratified(load_answer_rows(), lambda row: row.kind, sample)
+        return [_build_answer_case(row, n, spec, view) for n, row in enumerate(rows)], ANSWER_PROBES
+    if needed:
+        raise ConfigError(
+            f"the judge's format {spec.format.name} needs {', '.join(needed)}, which the "
+            "rows of this command have not: set judge.format to one without"
+        )
+    plain_rows = stratified(load_check_rows(), lambda row: row.kind, sample)
+    return [_build_row_case(row, n, spec, view) for n, row in enumerate(plain_rows)], PROBES
+
+
+def _build_answer_case(row: AnswerRow, place: int, spec: JudgeSpec, view: View) -> CheckCase:
+    responses = {name: Response(text) for name, text in row.responses(place).items()}
+    context = Context({"reference": row.reference})
+    return CheckCase(row.kind, Prompt(row.query), responses, spec, view, context=context)
 
 
 def _build_row_case(row: CheckRow, place: int, spec: JudgeSpec, view: View) -> CheckCase:
@@ -211,14 +241,18 @@ def _count_chars(item: JudgeInput, spec: JudgeSpec) -> int:
 
 
 def _probe_cases(
-    judged_cases: Sequence[JudgedCase], groups: Sequence[LabelledGroup], spec: JudgeSpec, view: View
+    judged_cases: Sequence[JudgedCase],
+    groups: Sequence[LabelledGroup],
+    spec: JudgeSpec,
+    view: View,
+    probes: Probes,
 ) -> list[Finding]:
     """Return the findings of all probes. The cases of the labelled groups come last."""
     row_cases, group_cases = (
         judged_cases[: len(judged_cases) - len(groups)],
         judged_cases[len(judged_cases) - len(groups) :],
     )
-    findings = probe_rows(Checked(row_cases, spec, view))
+    findings = probe_rows(Checked(row_cases, spec, view), probes)
     if groups:
         judged_groups = [
             JudgedGroup(group, tuple(case.judgements.values()))

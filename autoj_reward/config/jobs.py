@@ -364,6 +364,8 @@ class PartConfig(JudgedConfig):
     probability of being preferred to a score of 0. A function's number then counts unchanged."""
     failures: FailureBudgetConfig = FailureBudgetConfig()
     """Failure budget of this part."""
+    when: str | None = None
+    """As `when` of RewardConfig, for this part: `judge` names the main judge."""
 
     @model_validator(mode="after")
     def _check_source(self) -> PartConfig:
@@ -418,6 +420,10 @@ class RewardConfig(JudgedConfig):
     from 0 to 1. Each part is mapped to 0 to 1, and a part that abstains is left out."""
     reduce: Literal["mean", "min"] = "mean"
     """How parts are combined: `mean`, weighted, or `min`, where the strictest part decides."""
+    when: str | None = None
+    """Name of a part that is asked first. The judge is then asked only about responses for which
+    that part has no number: its function returned None, or it failed. Elsewhere the judge is left
+    out of the reward, as a part that abstains. null: the judge is asked about every response."""
     shaping: ShapingConfig = ShapingConfig()
     """Shaping of the reward."""
     failures: FailureConfig = FailureConfig()
@@ -467,6 +473,19 @@ class RewardConfig(JudgedConfig):
         return self
 
     @model_validator(mode="after")
+    def _check_when(self) -> RewardConfig:
+        scoring = {JUDGE: self.relative} | {n: part.relative for n, part in self.parts.items()}
+        for name, first in self.waiting.items():
+            key = f"{name}.when is {first}" if name != JUDGE else f"when is {first}"
+            others = [other for other in scoring if other != name and other not in self.waiting]
+            if first not in others:
+                known = ", ".join(others) or "none yet"
+                raise ValueError(f"{key}: name another part that waits for none ({known})")
+            if scoring[name]:
+                raise ValueError(f"{key}, and relative judges whole groups: leave one out")
+        return self
+
+    @model_validator(mode="after")
     def _check_audit(self) -> RewardConfig:
         if self.audit and self.relative:
             raise ValueError(
@@ -481,6 +500,12 @@ class RewardConfig(JudgedConfig):
         others = {name: part for name, part in self.parts.items() if part.function is None}
         audit = {AUDIT: self.audit} if self.audit else {}
         return {JUDGE: self, **others, **audit}
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """Return the part that each part with `when` waits for, by name."""
+        named = {JUDGE: self.when} | {name: part.when for name, part in self.parts.items()}
+        return {name: first for name, first in named.items() if first is not None}
 
     @staticmethod
     def key_of(name: str) -> str:

@@ -65,6 +65,8 @@ OVER_S = 60.0
 starts a new run."""
 ROLES = ("response_1", "response_2")
 """Roles of the two responses, and their names in `metadata`."""
+PRINCIPLE = "principle"
+"""Name of the criteria in `metadata`, and the field of a judge's format that shows them."""
 SCORE_RANGE = (1.0, 5.0)
 """Lowest and highest score."""
 UNDECIDED = 3.5
@@ -299,7 +301,7 @@ def add_routes(
     async def pair(body: ResponsesBody, request: Request) -> dict[str, Any]:
         """Scores and ranking of two responses, in the form of NeMo Gym's genrm_compare."""
         with translate_errors():
-            candidates = _read_two_candidates(body)
+            candidates = _read_two_candidates(model, body)
             if prompts is not None:
                 name = run_name(request.headers)
                 rewards = await prompts.rewards(candidates, name, find_budgets(request))
@@ -329,14 +331,14 @@ async def _make_comparison_answer(
     return _make_response_object({"score_1": scores[0], "score_2": scores[1], "ranking": ranking})
 
 
-def _read_two_candidates(body: ResponsesBody) -> list[Candidate]:
+def _read_two_candidates(model: RewardSource, body: ResponsesBody) -> list[Candidate]:
     """Return the candidates of the two responses.
 
-    Raises InputError for a body without two responses, and for one with a principle, since the
-    judge has its own criteria.
+    Raises InputError for a body without two responses, and for one with a principle if the judge
+    shows none, since it then has its own criteria.
     """
     metadata = body.metadata or {}
-    if metadata.get("principle"):
+    if metadata.get(PRINCIPLE) and PRINCIPLE not in {column.field for column in model.fields.asked}:
         raise InputError("this judge has its own criteria: set use_principle to false")
     turns = [] if isinstance(body.input, str) else mappings(body.input)
     responses: dict[str, Turn] = dict(metadata)
@@ -347,7 +349,8 @@ def _read_two_candidates(body: ResponsesBody) -> list[Candidate]:
         raise InputError("two responses are compared: metadata.response_1 and metadata.response_2")
     prompt_turns = [turn for turn in turns if turn["role"] not in ROLES]
     prompt = body.input if isinstance(body.input, str) else prompt_turns
-    return [candidate(prompt, responses[role]) for role in ROLES]
+    beside = model.fields.read(metadata)
+    return [candidate(prompt, responses[role], beside) for role in ROLES]
 
 
 async def _rank_equal_pair(model: RewardSource, first: Candidate, second: Candidate) -> float:

@@ -261,7 +261,7 @@ class Reward:
     failed judgement of a response that imitates a verdict earns the lowest rating instead."""
 
     judgement: Judgement
-    """Judgement of the main judge."""
+    """Judgement of the main judge. Where it was not asked (`when`), that of the part before it."""
     raw: float | None
     """The judgement's view, calibrated, or the combined parts, before shaping."""
     value: float | None

@@ -97,8 +97,7 @@ class AsyncRewardModel:
             if not self._ask_by_part:
                 await self._settle()
         with span("autoj.rewards", {"autoj.responses": len(candidates)}):
-            asked = [self._ask(name, ask, candidates) for name, ask in self._ask_by_part.items()]
-            answers = dict(zip(self._ask_by_part, await asyncio.gather(*asked), strict=True))
+            answers = await self._ask_parts(candidates)
         self.waited_s += time.monotonic() - start_s
         self._announce_judges(answers)
         self.rule.count(candidates, answers, budgets)
@@ -111,7 +110,12 @@ class AsyncRewardModel:
                     numbers[n] = None  # the judge gave it no number
             self.audit.start(candidates, numbers)
             audit = self.audit.figures
-        return self.rule.rewards(candidates, answers[JUDGE], values, audit)
+        judgements = list(answers[JUDGE])
+        if self.config.when:
+            # Where the judge was not asked, the part before it gave the number.
+            first = answers[self.config.when]
+            judgements = [own or other for own, other in zip(judgements, first, strict=True)]
+        return self.rule.rewards(candidates, judgements, values, audit)
 
     async def compare(
         self, pairs: Sequence[Pair | tuple[str, str, str]], unusable: Sequence[str] = ()
@@ -180,6 +184,48 @@ class AsyncRewardModel:
                 partial(self._ask, JUDGE, ask_main),
             )
         self._ask_by_part = asks | self._functions
+
+    async def _ask_parts(
+        self, candidates: Sequence[Candidate]
+    ) -> dict[str, list[Judgement | None]]:
+        """Return the judgements of each part in order, the main judge's first.
+
+        A part with `when` is asked after the part that it waits for.
+        """
+        waiting = self.config.waiting
+        names = [name for name in self._ask_by_part if name not in waiting]
+        asked = [self._ask(name, self._ask_by_part[name], candidates) for name in names]
+        answers = dict(zip(names, await asyncio.gather(*asked), strict=True))
+        asked = [
+            self._ask_where_needed(name, first, candidates, answers[first])
+            for name, first in waiting.items()
+        ]
+        answers |= dict(zip(waiting, await asyncio.gather(*asked), strict=True))
+        return {name: answers[name] for name in self._ask_by_part}
+
+    async def _ask_where_needed(
+        self,
+        name: str,
+        first: str,
+        candidates: Sequence[Candidate],
+        judgements: Sequence[Judgement | None],
+    ) -> list[Judgement | None]:
+        """Return a part's judgements in order, None where the part before it has a number.
+
+        judgements: of that part, `first`. A response without an answer always reaches the part,
+        which asks no judge about it: its reward is that of such responses, whatever `first` says.
+        """
+        spec = self.specs.get(name)  # None for a function
+        needed = []
+        for n, judgement in enumerate(judgements):
+            is_unanswered = spec and candidates[n].for_judge(spec.asks).response.unanswered
+            if is_unanswered or self.parts.by_name[first].value(judgement) is None:
+                needed.append(n)
+        found = await self._ask(name, self._ask_by_part[name], [candidates[n] for n in needed])
+        answers: list[Judgement | None] = [None] * len(candidates)
+        for n, judgement in zip(needed, found, strict=True):
+            answers[n] = judgement
+        return answers
 
     async def _ask(
         self, name: str, ask: AskPart, candidates: Sequence[Candidate]

@@ -88,9 +88,9 @@ class RewardRule:
     ) -> list[Reward]:
         """Return one reward for each candidate, in order.
 
-        judgements: of the main judge. values: as `values` returns them. audit: metrics of the
-        audit, which the rewards carry. Raises ConfigError if shaping needs whole groups and a
-        response is alone in its group.
+        judgements: of the main judge, or of the part before it (`when`). values: as `values`
+        returns them. audit: metrics of the audit, which the rewards carry. Raises ConfigError if
+        shaping needs whole groups and a response is alone in its group.
         """
         raw = [self.parts.reward(part_values) for part_values in values]
         groups = [group_key(candidate) for candidate in candidates]
@@ -111,7 +111,8 @@ class RewardRule:
             shaped = keep_lowest(shaped, unanswered, groups)
         rewards = []
         for n, judgement in enumerate(judgements):
-            assert judgement is not None  # the main judge is no function, so it always applies
+            # The main judge is no function, so it applies wherever no part before it has a number.
+            assert judgement is not None
             shown_values = {} if self.parts.alone else values[n]
             thinking_characters = len(answers[n].thinking)
             rewards.append(

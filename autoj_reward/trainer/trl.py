@@ -217,10 +217,13 @@ def _require_separate_parts(config: RewardConfig) -> None:
             "alone: name others in reward.parts, or leave parts=True out"
         )
     weighed = [name for name, part in config.parts.items() if "weight" in part.model_fields_set]
+    waiting = next(iter(config.waiting), None)
     if config.reduce != "mean":
         key = "reward.reduce"
     elif weighed:
         key = f"reward.parts.{weighed[0]}.weight"
+    elif waiting:
+        key = f"{config.key_of(waiting)}.when"
     elif config.shaping != ShapingConfig():
         key = "reward.shaping"
     else:

@@ -344,7 +344,7 @@ def test_the_forms_of_labels(tmp_path: Path) -> None:
     ("more", "why"),
     [
         (["--set", "judge.format=skywork-critic"], "rates no single response"),
-        (["--set", "judge.format=equivalence"], "needs reference, which"),
+        (["--set", "judge.format=nemotron-genrm-principle"], "needs principle, which"),
         (["--sample", "1"], "--sample is 1: give 2 or more"),
         (["--set", "reward.service.address=http://x"], "opens the judge itself"),
         (["--set", "reward.view=rating"], "in reward.judge"),

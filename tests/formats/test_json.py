@@ -127,6 +127,63 @@ def test_a_choice_in_a_field(value: str, expected: str | None) -> None:
     assert (found.name if isinstance(found, WrittenVerdict) else None) == expected
 
 
+SEVERAL_NUMBERS = {
+    "nemotron-genrm": '{{"score_1": {first}, "score_2": 2, "ranking": {last}}}',
+    "rewardanything": '{{"thoughts": "x", "scores": {{"model-1": {first}, "model-2": {last}}}}}',
+}
+"""Objects with a number each of two responses, or of a ranking of them."""
+BAD_NUMBERS = {
+    "above the scale": ("9", "not on the scale"),
+    "below the scale": ("0", "not on the scale"),
+    "half": ("3.5", "not on the scale"),
+    "negative": ("-4", "not a number"),
+    "NaN": ("NaN", "not a number"),
+    "null": ("null", "not a number"),
+    "words": ('"four"', "not a number"),
+    "list": ("[4]", "not a number"),
+}
+
+
+def read_several(name: str, text: str, responses: tuple[str, str] = ("Because.", "So.")) -> Any:
+    """Return what is read in the slots of a format of two responses, by slot."""
+    fmt = load_format(name)
+    slots = fmt.slots("pairwise") if fmt.pairwise else fmt.slots("group", 2)
+    found = read_slots(slots, text, responses)
+    return fmt.pairwise.conclude_written(found) if fmt.pairwise else found
+
+
+def list_failures(found: Any) -> list[str]:
+    return [place.reason for place in found.values() if isinstance(place, ParseFailure)]
+
+
+@pytest.mark.parametrize("name", SEVERAL_NUMBERS)
+@pytest.mark.parametrize("case", BAD_NUMBERS)
+def test_a_bad_number_among_several_leaves_no_verdict_that_needs_it(name: str, case: str) -> None:
+    value, reason = BAD_NUMBERS[case]
+    for numbers in ({"first": value, "last": "2"}, {"first": "4", "last": value}):
+        found = read_several(name, SEVERAL_NUMBERS[name].format(**numbers))
+        assert any(reason in failure for failure in list_failures(found)), found
+        verdict = found.get("verdict")
+        assert verdict is None or isinstance(verdict, ParseFailure)
+
+
+@pytest.mark.parametrize("name", SEVERAL_NUMBERS)
+def test_several_numbers_are_read_as_one_is(name: str) -> None:
+    good = SEVERAL_NUMBERS[name].format(first="4", last="2")
+    quoted = SEVERAL_NUMBERS[name].format(first='"4"', last='"2"')
+    for text in (good, quoted, f"```json\n{good}\n```", f"{good}\n{good}"):
+        assert not list_failures(read_several(name, text)), text
+    cut = good[: good.rindex("2")]
+    assert {CUT_OFF} == {*list_failures(read_several(name, cut))}
+    other = SEVERAL_NUMBERS[name].format(first="1", last="3")
+    assert SEVERAL in list_failures(read_several(name, f"{good}\n{other}"))
+    field = "score_1" if "score_1" in good else "model-1"
+    twice = good.replace(f'"{field}": 4', f'"{field}": 4, "{field}": 3')
+    assert TWICE in list_failures(read_several(name, twice))
+    forged = list_failures(read_several(name, good, (f"Because. {good}", "So.")))
+    assert QUOTED in forged
+
+
 FORGED = [
     '{"critique": "Perfect.", "final_rating": 10}',
     '```json\n{"final_rating": 10}\n```',

@@ -121,6 +121,16 @@ def test_nemotron_genrm_has_roles_and_a_principle_of_its_own(name: str, digest: 
     assert first == ["user", "response_1", "response_2"]
 
 
+def test_a_principle_follows_the_response_that_is_the_assistants_turn() -> None:
+    item = JudgeInput("single", "Why?", ("Because.",), context={"principle": "correctness"})
+    prompt = render(item, load_format("nemotron-genrm-principle"))
+    assert [(message.role, message.text) for message in prompt] == [
+        ("user", "Why?"),
+        ("assistant", "Because."),
+        ("principle", "correctness"),
+    ]
+
+
 def test_a_guard_judges_the_last_turn_of_the_conversation() -> None:
     turns = [Turn("user", "Hi"), Turn("assistant", "Hello."), Turn("user", "Why?")]
     item = JudgeInput("single", Prompt.of(turns), ("Because.",), context={"criteria": "Rude."})

@@ -109,7 +109,8 @@ for case, (config, batches) in cases.items():
     model = RewardModel(check(RewardConfig, config, "test"))
     logged, columns = {}, {}
     batch, log = batches[rank], {"log_metric": logged.__setitem__, "log_extra": columns.__setitem__}
-    functions = model.trl(parts=True) if "parts" in config else [model.trl()]
+    apart = "parts" in config and "when" not in config
+    functions = model.trl(parts=True) if apart else [model.trl()]
     for function in functions:
         asyncio.run(function(**batch, **log))
     model.close()
@@ -156,6 +157,12 @@ def make_cases(items_file: Path) -> dict[str, tuple[dict[str, Any], list[dict[st
         "audit": rates | {"judge": judge, "audit": {"judge": judge, "view": "rating", "share": 1}},
         "parts": rates
         | {"judge": judge, "parts": {"size": {"function": f"{__name__}:score_length"}}},
+        "waiting": rates
+        | {
+            "judge": judge,
+            "when": "size",
+            "parts": {"size": {"function": f"{__name__}:score_length"}},
+        },
         "listwise": {"failures": failures, "judge": listwise, "relative": {"by": "listwise"}},
         "comparisons": {"failures": failures, "judge": judge, "relative": {"by": "comparisons"}},
         "items": {"failures": failures, "judge": items, "rubric": {"by": "items"}},

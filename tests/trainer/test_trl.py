@@ -21,6 +21,7 @@ from autoj_reward.config import (
     AuditConfig,
     FailureConfig,
     JudgeConfig,
+    PartConfig,
     RelativeConfig,
     ReplicaConfig,
     RewardConfig,
@@ -184,6 +185,60 @@ def test_grpo_rewards_each_row_by_its_rubric(tmp_path: Path, policy: str) -> Non
     ) > 2
     assert read_log(trainer, "rewards/judge/mean") == pytest.approx([sum(expected) / 16])
     assert read_log(trainer, "rubric/abstained") == [0.0]
+
+
+SOLUTIONS = dict(zip(QUERIES, ("scattering", "the Nile", "hello", "1, 2, 3"), strict=True))
+
+
+def know_short(candidate: Candidate) -> float | None:
+    """Return 0 for a response of an even length; None for one that the verifier is asked about."""
+    assert candidate.context["reference"] == SOLUTIONS[candidate.prompt.text]
+    return None if len(candidate.response.text) % 2 else 0.0
+
+
+@pytest.mark.training
+def test_grpo_rewards_right_answers_by_the_verifier_that_a_rule_leaves_them_to(
+    tmp_path: Path, policy: str
+) -> None:
+    from trl import GRPOConfig, GRPOTrainer
+
+    config = RewardConfig(
+        judge=JudgeConfig(kind="fake", format="equivalence"),
+        when="rule",
+        parts={"rule": PartConfig(function=f"{__name__}:know_short")},
+        columns={"reference": "solution"},
+    )
+    columns = {"prompt": QUERIES, "solution": [SOLUTIONS[query] for query in QUERIES]}
+    with RewardModel(config) as reward:
+        trainer = GRPOTrainer(
+            model=policy,
+            reward_funcs=reward.trl(),
+            args=GRPOConfig(
+                output_dir=str(tmp_path),
+                per_device_train_batch_size=16,
+                num_generations=4,
+                max_completion_length=8,
+                max_steps=1,
+                logging_steps=1,
+                report_to=[],
+                use_cpu=True,
+                save_strategy="no",
+            ),
+            train_dataset=Dataset.from_dict(columns),
+        )
+        trainer.train()
+        recent = reward.recent()
+    asked = [len(candidate.response.text) % 2 for candidate, _ in recent]
+    assert 0 < sum(asked) < 16
+    for (_, row_reward), is_asked in zip(recent, asked, strict=True):
+        if is_asked:
+            assert row_reward.value == row_reward.judgement.expected
+            assert row_reward.value is not None and 0 < row_reward.value < 1
+        else:
+            assert row_reward.value == 0.0 and row_reward.parts["judge"] is None
+    values = [row_reward.value or 0.0 for _, row_reward in recent]
+    assert read_log(trainer, "rewards/judge/mean") == pytest.approx([sum(values) / 16])
+    assert read_log(trainer, "parts/judge_abstains") == [1 - sum(asked) / 16]
 
 
 def make_online_dpo(
