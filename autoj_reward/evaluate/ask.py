@@ -33,14 +33,16 @@ class JudgementCost:
 
     def __init__(self) -> None:
         self._outcomes: Counter[str] = Counter()
-        self._forced, self._usage = 0, Usage()
+        self._forced = 0
+        self.usage = Usage()
+        """Usage of all judgements."""
 
     def add(self, judgements: Iterable[Judgement]) -> None:
         """Add judgements to the counts."""
         for judgement in judgements:
             self._outcomes[judgement.outcome.value] += 1
             self._forced += judgement.forced
-            self._usage += judgement.usage
+            self.usage += judgement.usage
 
     def fields(self) -> ResultFields:
         """Return the `cost` fields of a result file.
@@ -48,7 +50,7 @@ class JudgementCost:
         They are the counts and, under `mean`, the usage of one judgement: tokens, and seconds in
         the replica.
         """
-        n, total = self._outcomes.total(), asdict(self._usage)
+        n, total = self._outcomes.total(), asdict(self.usage)
         return {
             "judgements": n,
             "outcomes": dict(self._outcomes),
@@ -141,15 +143,18 @@ def rate_each(
 
 
 async def rate_candidates(
-    ask: Ask, candidates: Sequence[Candidate], spec: JudgeSpec, view: View
+    ask: Ask, candidates: Sequence[Candidate], spec: JudgeSpec, view: View | None
 ) -> list[Judgement]:
     """Rate each candidate by the vote of the judge's critiques; return the ratings in order.
 
-    A rating without the view's number abstains, with the outcome `no_number`.
+    A rating without the view's number abstains, with the outcome `no_number`. view: None if any
+    number will do.
     """
     return await rate_all(rating_questions(candidates, spec, view), ask)
 
 
-def rating_questions(candidates: Iterable[Candidate], spec: JudgeSpec, view: View) -> list[Rate]:
+def rating_questions(
+    candidates: Iterable[Candidate], spec: JudgeSpec, view: View | None
+) -> list[Rate]:
     """Return the question about each candidate, shown and voted on as the judge's config says."""
     return [rating_question(candidate, spec.asks, view=view) for candidate in candidates]
