@@ -183,7 +183,24 @@ def _suggest_keys(kind: type[Block], loc: Sequence[int | str]) -> str:
         matches := [path for path in _list_paths(kind) if path.split(".")[-1] == last]
     ):
         nearest = f": did you mean `{min(matches, key=len)}`?"
+    if not nearest:
+        nearest = _find_elsewhere(str(last))
     return f"{nearest} (known here: {', '.join(keys)})"
+
+
+def _find_elsewhere(key: str) -> str:
+    """Return a hint that names the blocks of other run files that have a key; "" for none."""
+    owners = []
+    waiting = [Block]
+    while waiting:
+        block = waiting.pop()
+        waiting += block.__subclasses__()
+        # Blocks of other packages are only known once their command is imported.
+        if block.__module__.startswith(f"{__package__}.") and key in block.__annotations__:
+            owners.append(block.__name__)
+    if not owners:
+        return ""
+    return f": here it has no place, it is a key of {' and of '.join(sorted(owners))}"
 
 
 def _list_below(kind: Any, key: int | str) -> list[Any]:

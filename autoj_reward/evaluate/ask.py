@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from autoj_reward.client.client import ViewsCheck
 from autoj_reward.client.in_flight import run_in_order
 from autoj_reward.client.judging import open_ask
 from autoj_reward.config import Scoring, View
+from autoj_reward.errors import FormatError
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
 from autoj_reward.models.spec import JudgeSpec
@@ -64,13 +65,19 @@ def resampled(item: JudgeInput, samples: int) -> JudgeInput:
     return replace(item, sample=item.sample + samples)
 
 
-def require_protocol(spec: JudgeSpec, kind: str) -> None:
+def require_protocol(spec: JudgeSpec, kind: str, remedies: Mapping[str, str] = {}) -> None:
     """Raise FormatError if the judge's format lacks the protocol `kind`, such as `pairwise`.
 
-    A scalar reward model has every protocol. Starts no engine.
+    A scalar reward model has every protocol. Starts no engine. remedies: what to set to use
+    another protocol, by its name.
     """
-    if isinstance(spec.format, JudgeFormat):
+    if not isinstance(spec.format, JudgeFormat):
+        return
+    try:
         spec.format.protocol(kind)
+    except FormatError as error:
+        ways = [way for name, way in remedies.items() if name in spec.format.protocols]
+        raise FormatError(", or ".join([str(error), *ways])) from None
 
 
 def ask_each(

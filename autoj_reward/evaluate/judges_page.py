@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from autoj_reward.evaluate.statistics import ResultFields
+from autoj_reward.evaluate.statistics import ResultFields, show_with_interval
 from autoj_reward.io.chart import NARROW, Interval, curves, intervals
 from autoj_reward.io.markup import esc, num, plural, table
 from autoj_reward.watch.elements import audit_table, cell, heading, table_row
@@ -125,23 +125,12 @@ def _yield_tables(
 
 
 def _format_measures(row: ResultFields) -> list[str]:
-    return [_format_estimate(row, name, digits) for name, digits in MEASURES.items()]
-
-
-def _format_estimate(row: ResultFields, name: str, digits: int) -> str:
-    """Return a metric with its interval; a dash if it is undefined."""
-    value = row[name]
-    low, high = row[f"{name}_95"]
-    if value is None:
-        return num(None)
-    if low is None:
-        return f"{value:.{digits}f} (no interval)"
-    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    return [show_with_interval(row, name, digits) for name, digits in MEASURES.items()]
 
 
 def _format_gains(name: str, row: ResultFields, sizes: Sequence[str]) -> list[str]:
     best = row["best_of"]
-    gains = [_format_estimate(best[size], "gain", 1) if size in best else "" for size in sizes]
+    gains = [show_with_interval(best[size], "gain", 1) if size in best else "" for size in sizes]
     return [name, *(gain or num(None) for gain in gains)]
 
 
@@ -162,6 +151,6 @@ def _describe_labels(fields: ResultFields) -> str:
     labels = fields["labels"]
     return (
         f"{plural(labels['pairs'], 'labelled pair')}; the longer response is the better one in "
-        f"{_format_estimate(labels, 'longer_agrees', 2)} % of them; labels with length "
-        f"{_format_estimate(labels, 'length', 3)}"
+        f"{show_with_interval(labels, 'longer_agrees', 2)} % of them; labels with length "
+        f"{show_with_interval(labels, 'length', 3)}"
     )

@@ -53,10 +53,20 @@ if TYPE_CHECKING:
 
 
 def main(
-    config: str, sets: Sequence[str] = (), strict: bool = False, layout: str | None = None
+    config: str | None,
+    sets: Sequence[str] = (),
+    strict: bool = False,
+    layout: str | None = None,
+    source: str | None = None,
+    output: str | None = None,
 ) -> int:
-    """Run the job of a config file, print where the report is, and return the exit code 0."""
-    checked = load_run(BestOfNConfig, config, with_layout(sets, layout), strict)
+    """Run the job of a config file, print where the report is, and return the exit code 0.
+
+    source, output: in place of the config's `input` and `output`.
+    """
+    given = {"input": source, "output": output}
+    named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
+    checked = load_run(BestOfNConfig, config, [*with_layout(sets, layout), *named], strict)
     summary = run_job(checked, strict)
     print(_describe_summary(summary, checked.output))
     return 0

@@ -119,7 +119,7 @@ def find_dest(flag: str, options: dict[str, Any]) -> str:
             ["train", "grpp"], "'grpp': did you mean `grpo`? (known: ppo, grpo,", id="unknown kind"
         ),
         pytest.param(["xyz"], "unknown name 'xyz' (known: ", id="nothing near"),
-        pytest.param(["best-of-n"], "--config", id="missing flag"),
+        pytest.param(["train", "grpo"], "--config", id="missing flag"),
         pytest.param(["score", "--input", "x"], "--output", id="missing output"),
         pytest.param(["models", "--fast"], "--fast", id="unknown flag"),
     ],
