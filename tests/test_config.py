@@ -57,7 +57,7 @@ def test_there_are_configs() -> None:
             {"ouput": 1},
             "ouput",
             "output",
-            "journal, judge, layout, max_usd, output, policy",
+            "journal, judge, layout, max_usd, output, panel, policy",
             id="top",
         ),
         pytest.param(

@@ -22,7 +22,8 @@ from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.rate import Rate, rate_all, rating_question
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Usage
 
-if TYPE_CHECKING:  # it needs numpy, which the client does without
+if TYPE_CHECKING:  # statistics need numpy, which the client does without
+    from autoj_reward.client.panel import Panel
     from autoj_reward.evaluate.statistics import ResultFields, Scores
 
 T = TypeVar("T")
@@ -92,6 +93,7 @@ def ask_each(
     view: View | None = None,
     require: ViewsCheck | None = None,
     scoring: Scoring | None = None,
+    panel: Panel | None = None,
 ) -> JudgementCost:
     """Ask a judge about every row and return the cost of the answers.
 
@@ -102,7 +104,7 @@ def ask_each(
     judge inputs of all rows, for the progress bar; None reads the rows once more to count them.
     view: the number of a rating that is used. A judge that does not give it raises ConfigError
     before anything is judged. require: a check in place of that one, as in `JudgeClient`. scoring:
-    as for `open_ask`.
+    as for `open_ask`. panel: judges that rate beside this one; None if it rates alone.
     """
     cost, total = JudgementCost(), sum(map(size, rows)) if total is None else total
 
@@ -116,6 +118,8 @@ def ask_each(
 
     async def answer_all(record: Journal) -> None:
         opened = open_ask(spec, record, total, label, view, require, scoring=scoring)
+        if panel:
+            opened = panel.open(opened, record, view)
         async with opened as ask:
             await run_in_order(rows, lambda row: answer_row(ask, row), pass_on, size=size)
 

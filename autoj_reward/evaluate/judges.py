@@ -18,7 +18,7 @@ from pydantic import Field
 
 from autoj_reward.config import Block, JudgeConfig, View, ViewOrAuto
 from autoj_reward.config.load import read_config, with_layout
-from autoj_reward.conversation import Context, ContextColumn
+from autoj_reward.conversation import Context
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.ask import ask_each, rate_candidates, require_protocol
 from autoj_reward.evaluate.judge_metrics import (
@@ -36,10 +36,9 @@ from autoj_reward.evaluate.statistics import ResultFields, Scores
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import filling, require_apart, text_digest, write_text
-from autoj_reward.io.paths import ROW_FIELDS
 from autoj_reward.io.rows import BadRows
 from autoj_reward.io.track import tracking
-from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.models.spec import JudgeSpec, join_context_columns, judge_spec
 from autoj_reward.models.unused import check_run
 from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.compare import compare_all, comparison_question
@@ -104,8 +103,7 @@ class OpenJudge:
 
     def read_context(self, group: LabelledGroup) -> Context:
         """Return the context of a group that this judge shows."""
-        shown = self.spec.context(self.config.kind)
-        return Context({name: text for name, text in group.context.items() if name in shown})
+        return self.spec.shown_context(group.context, self.config.kind)
 
 
 def evaluate_judges(
@@ -128,7 +126,8 @@ def evaluate_judges(
     run_files = [name for name in judges if name.endswith(RUN_FILE_ENDINGS)]
     require_apart([config, data, *run_files], [result, *files, journal])
     opened = [_open(name, one) for name, one in checked.judges.items()]
-    asked = join_context_columns(opened, checked.columns)
+    shown = [(one.spec, one.config.kind) for one in opened]
+    asked = join_context_columns(shown, checked.columns)
     groups, bad_rows = read_labelled_groups(data, None, asked, checked.columns, checked.layout)
     groups = list(drawn(_require_duels(groups, data), checked.sample, checked.seed))
 
@@ -215,26 +214,6 @@ def _open(name: str, config: ComparedJudge) -> OpenJudge:
         spec = spec.that_reads(config.view, "reward")
     require_protocol(spec, config.kind)
     return OpenJudge(name, config, spec)
-
-
-def join_context_columns(
-    judges: Sequence[OpenJudge], columns: Mapping[str, str]
-) -> list[ContextColumn]:
-    """Return the context columns of all judges; one is required if any judge needs it.
-
-    Raises ConfigError for a field that no judge shows.
-    """
-    joined: dict[str, ContextColumn] = {}
-    shown = {name for judge in judges for name in judge.spec.format.context()}
-    if unknown := sorted(set(columns) - set(ROW_FIELDS) - shown):
-        raise ConfigError(f"columns names {unknown[0]!r}, which no judge shows: leave it out")
-    for judge in judges:
-        known = {*ROW_FIELDS, *judge.spec.format.context()}
-        own = {name: column for name, column in columns.items() if name in known}
-        for column in judge.spec.context_columns(own, judge.config.kind):
-            if column.required or column.field not in joined:
-                joined[column.field] = column
-    return list(joined.values())
 
 
 def _require_duels(groups: Sequence[LabelledGroup], source: str) -> list[LabelledGroup]:
