@@ -135,21 +135,11 @@ class PanelConfig(Block):
         return self
 
 
-class BestOfNConfig(PanelConfig):
-    """Settings of a best-of-N job."""
+class ChoiceConfig(PanelConfig):
+    """How rows are judged, and how one of a query's responses is chosen."""
 
     removed_keys: ClassVar[Mapping[str, str]] = {"budget": REPLACES_BUDGET}
 
-    input: str
-    """A .jsonl or .parquet file, a saved dataset folder, or hf://owner/name?split=train."""
-    output: Path
-    """Folder for selections, judgements, summary and report."""
-    journal: Path | None = None
-    """SQLite file of every judgement. Runs that name the same file share their judgements. null: a
-    file in the output folder."""
-    policy: PolicyConfig | None = None
-    """The model that samples responses for rows without `responses`. null if every row brings its
-    own."""
     judge: JudgeConfig = JudgeConfig()
     """The judge that rates the candidates."""
     columns: dict[str, str] = Field(default_factory=dict)
@@ -177,6 +167,52 @@ class BestOfNConfig(PanelConfig):
     rubric: RubricConfig | None = None
     """Score each response by the items of its row's rubric and rank by the scores, in place of a
     view. null: a row's rubric is a text for formats that show one."""
+
+    @property
+    def scoring(self) -> Scoring | None:
+        """What scores a response in place of a view; None for a rating."""
+        return self.relative or self.rubric
+
+    @model_validator(mode="after")
+    def _check_shortlist(self) -> Self:
+        if self.shortlist is not None and not self.judge.critique:
+            raise ValueError(
+                "shortlist says who gets a critique, and judge.critique is false: leave shortlist "
+                "out, or set judge.critique to true"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_scoring(self) -> Self:
+        _require_one(self.relative, self.rubric, self.view)
+        _require_ratings(self.panel, self.relative, self.rubric)
+        if (self.relative or self.rubric) and self.shortlist is not None:
+            ranks = "relative" if self.relative else "rubric"
+            raise ValueError(
+                f"shortlist saves critiques of single ratings: leave {ranks} out, or it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_tie_break(self) -> Self:
+        if len(set(self.tie_break)) != len(self.tie_break):
+            raise ValueError(f"tie_break names a rule twice: {list(self.tie_break)}")
+        return self
+
+
+class BestOfNConfig(ChoiceConfig):
+    """Settings of a best-of-N job."""
+
+    input: str
+    """A .jsonl or .parquet file, a saved dataset folder, or hf://owner/name?split=train."""
+    output: Path
+    """Folder for selections, judgements, summary and report."""
+    journal: Path | None = None
+    """SQLite file of every judgement. Runs that name the same file share their judgements. null: a
+    file in the output folder."""
+    policy: PolicyConfig | None = None
+    """The model that samples responses for rows without `responses`. null if every row brings its
+    own."""
     ray_data: RayDataConfig | None = None
     """Run in shards on Ray Data. null: run in one process."""
     max_usd: float | None = Field(None, gt=0)
@@ -184,11 +220,6 @@ class BestOfNConfig(PanelConfig):
     null: no limit."""
     track: Tracker | None = None
     """Experiment tracker that gets the job's metrics while it runs. null: none."""
-
-    @property
-    def scoring(self) -> Scoring | None:
-        """What scores a response in place of a view; None for a rating."""
-        return self.relative or self.rubric
 
     @model_validator(mode="after")
     def _check_ray_data(self) -> BestOfNConfig:
@@ -201,32 +232,6 @@ class BestOfNConfig(PanelConfig):
             raise ValueError("ray_data runs one judge on its machines: leave panel out, or it")
         if self.ray_data and self.input == "-":
             raise ValueError("ray_data reads the input on many machines: write it into a file")
-        return self
-
-    @model_validator(mode="after")
-    def _check_shortlist(self) -> BestOfNConfig:
-        if self.shortlist is not None and not self.judge.critique:
-            raise ValueError(
-                "shortlist says who gets a critique, and judge.critique is false: leave shortlist "
-                "out, or set judge.critique to true"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_scoring(self) -> BestOfNConfig:
-        _require_one(self.relative, self.rubric, self.view)
-        _require_ratings(self.panel, self.relative, self.rubric)
-        if (self.relative or self.rubric) and self.shortlist is not None:
-            ranks = "relative" if self.relative else "rubric"
-            raise ValueError(
-                f"shortlist saves critiques of single ratings: leave {ranks} out, or it"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_tie_break(self) -> BestOfNConfig:
-        if len(set(self.tie_break)) != len(self.tie_break):
-            raise ValueError(f"tie_break names a rule twice: {list(self.tie_break)}")
         return self
 
 

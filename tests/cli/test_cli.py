@@ -267,3 +267,12 @@ def test_bad_input_on_stdin_is_named(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert cli.main(["parse", "--input", "-"]) == 1
     assert "<stdin>" in capsys.readouterr().err
+
+
+def test_the_folder_of_a_built_in_model_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["models", "--path", "smollm2-135m-instruct"]) == 0
+    folder = Path(capsys.readouterr().out.strip())
+    assert (folder / "config.json").is_file()
+    assert cli.main(["models", "--path", "smollm2-135m"]) == 1
+    message = capsys.readouterr().err
+    assert "did you mean `smollm2-135m-instruct`?" in message
