@@ -16,7 +16,13 @@ from autoj_reward.cli.main import (
 
 TRAIN = "rollouts.train.main:main"
 
-best_of_n = calling("rollouts.best_of_n.job:main", RUN, SET, LAYOUT, STRICT)
+best_of_n = calling(
+    "rollouts.best_of_n.job:main",
+    CONFIG,
+    flag("--input", metavar="FILE", dest="source", help="input rows (the run file's input)"),
+    flag("--output", metavar="FOLDER", help="output folder (the run file's output)"),
+    *(SET, LAYOUT, STRICT),
+)
 ppo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="ppo")
 grpo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="grpo")
 rloo = calling(TRAIN, RUN, SET, STRICT_KEYS, algorithm="rloo")

@@ -14,11 +14,12 @@ from autoj_reward.config import (
     Block,
     JudgeConfig,
     PolicyConfig,
+    RankConfig,
     RewardConfig,
     ScoreConfig,
     load_config,
 )
-from autoj_reward.config.load import parse_yaml
+from autoj_reward.config.load import check, parse_yaml
 from autoj_reward.data.collect import CollectConfig
 from autoj_reward.errors import ConfigError, FormatError
 from autoj_reward.evaluate.selection import SelectionConfig
@@ -56,7 +57,7 @@ def test_there_are_configs() -> None:
             {"ouput": 1},
             "ouput",
             "output",
-            "journal, judge, layout, max_usd, output, policy",
+            "journal, judge, layout, max_usd, output, panel, policy",
             id="top",
         ),
         pytest.param(
@@ -122,6 +123,23 @@ def test_an_unknown_key_below_a_list_or_a_name(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(kind, write_config(tmp_path, data))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "owners"),
+    [
+        (ScoreConfig, "parts", "RewardConfig"),
+        (RankConfig, "shortlist", "BestOfNConfig"),
+        (RewardConfig, "tie_break", "BestOfNConfig"),
+    ],
+)
+def test_an_unknown_key_of_another_run_file_says_where_it_belongs(
+    kind: type[Block], key: str, owners: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(kind, {key: 1}, "run.yaml")
+    message = f"unknown key {key!r}: here it has no place, it is a key of {owners} (known here: "
     assert message in str(caught.value)
 
 

@@ -25,6 +25,7 @@ from autoj_reward.data.collect import CollectConfig
 from autoj_reward.data.labelled import JudgeData
 from autoj_reward.engine.base import LabelProbs
 from autoj_reward.engine.fake import FakeEngine
+from autoj_reward.evaluate.judges import CompareJudgesConfig
 from autoj_reward.formats import protocols
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import Turns
@@ -82,9 +83,7 @@ READERS: dict[tuple[str, int], dict[str, Any]] = {
     ("docs/trainers/trl_ppo.md", 0): {
         **dict.fromkeys(("args", "policy", "reference", "value"), "OBJECT"),
         "tokenizer": SimpleNamespace(pad_token_id=0, eos_token_id=1),
-        "dataset": [],
-        "rows": [{"input_ids": [5, 6]}],
-        "prompts": ["Why is the sky blue?"],
+        "dataset": [{"input_ids": [5, 6], "prompt": "Why is the sky blue?"}],
     },
 }
 """{(page, number of its Python block, from 0): names that the reader brings}."""
@@ -116,7 +115,13 @@ UNDER: dict[str, Any] = {
     "turns": Turns,
 }
 """{only key of a YAML block: class of what stands under it}."""
-WHOLE = {"input": jobs.BestOfNConfig, "model": TrainJudgeConfig, "writer": GenerateConfig}
+WHOLE = {
+    "input": jobs.BestOfNConfig,
+    "judges": CompareJudgesConfig,
+    "model": TrainJudgeConfig,
+    "panel": jobs.ScoreConfig,
+    "writer": GenerateConfig,
+}
 """{first key of a run file: its class}. A block that starts with `name` is a format, and any other
 block a reward config."""
 EXTRACTS = {"teacher": (CollectConfig, "configs/jobs/collect_single.yaml")}

@@ -15,11 +15,11 @@ from autoj_reward.check.monotone import (
     predict_held_out,
     root_mean_square,
 )
-from autoj_reward.check.rows import LabelledGroup, read_labelled_groups
 from autoj_reward.check.run import load_check_config, resolve_check_judge
 from autoj_reward.config import View
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.evaluate.ask import ask_each, rate_candidates
+from autoj_reward.evaluate.labelled_groups import LabelledGroup, read_labelled_groups
 from autoj_reward.evaluate.results import path_beside, write_result
 from autoj_reward.evaluate.statistics import Array, Draws, ResultFields, estimate_text
 from autoj_reward.io.claims import judged_by
@@ -136,7 +136,7 @@ def calibrate_judge(
         if abstain:
             result["abstain"] = _find_doubt_limit(labels, rows, *abstain)
         result |= {"failed": failed_count, "rows_left_out": bad_rows.count, "cost": cost}
-        write_result(output, "calibrate", spec, {"labels": labels}, {"view": view}, result)
+        write_result(output, "calibrate", [spec], {"labels": labels}, {"view": view}, result)
     _print_result(result, view)
     print(f"calibration: {output}")
     return 0

@@ -10,9 +10,9 @@ import numpy as np
 
 from autoj_reward.check.measures import Measurement, tabulate
 from autoj_reward.check.probes import Finding, Probe, compare_with_bound
-from autoj_reward.check.rows import LabelledGroup
 from autoj_reward.config import View
 from autoj_reward.evaluate.agreement import calibration_bins, calibration_error
+from autoj_reward.evaluate.labelled_groups import LabelledGroup
 from autoj_reward.evaluate.selection_metrics import WithinQuery, mean_orders
 from autoj_reward.evaluate.statistics import Array, Draws, Indices, difference, share
 from autoj_reward.types import DIRECT, RATING, Judgement

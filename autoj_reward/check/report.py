@@ -182,8 +182,9 @@ def _render_probe(finding: Finding) -> str:
     return (
         f"<li><div><b>{esc(name)}</b><p>{esc(question)}</p>{notes}</div>"
         f'<div class="bar">{_draw_bar(finding)}'
-        f'<p class="small"><b>{esc(figure)}</b> <span class="muted">{count}bound {esc(bound)}</span>'
-        f"</p></div><div>{chip(result, CHIPS.get(finding.state, ''))}</div></li>"
+        f'<p class="small"><b>{esc(figure)}</b> '
+        f'<span class="muted">{count}bound {esc(bound)}</span></p></div>'
+        f"<div>{chip(result, CHIPS.get(finding.state, ''))}</div></li>"
     )
 
 

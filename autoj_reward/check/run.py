@@ -21,21 +21,16 @@ from autoj_reward.check.probes import (
     select_missed_findings,
 )
 from autoj_reward.check.report import decide_verdict, make_finding_record, print_check, render_check
-from autoj_reward.check.rows import (
-    CheckRow,
-    LabelledGroup,
-    load_check_rows,
-    read_labelled_groups,
-    stratified,
-)
+from autoj_reward.check.rows import CheckRow, load_check_rows, stratified
 from autoj_reward.check.texts import variants
 from autoj_reward.config import Block, JudgeConfig, View, ViewOrAuto
-from autoj_reward.config.load import read_config
 from autoj_reward.conversation import Context, Prompt, Response
 from autoj_reward.data.teacher import CHARS_PER_TOKEN
 from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.ask import ask_each
+from autoj_reward.evaluate.labelled_groups import LabelledGroup, read_labelled_groups
 from autoj_reward.evaluate.results import write_result
+from autoj_reward.evaluate.runner import read_judge_block
 from autoj_reward.evaluate.statistics import Draws
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import JudgeFormat
@@ -133,7 +128,7 @@ def check_judge(
         }
         settings = {"sample": sample, "view": check_config.view}
         sources = {"labels": labels} if labels else {}
-        write_result(str(folder / RESULT), "check", spec, sources, settings, result)
+        write_result(str(folder / RESULT), "check", [spec], sources, settings, result)
         write_text(folder / PAGE, render_check(spec.name, result, findings, verdict))
     print_check(findings, verdict, cost)
     print(f"results: {output}")
@@ -145,18 +140,7 @@ def load_check_config(config: str | None, sets: Sequence[str]) -> CheckConfig:
 
     Raises ConfigError if a running service judges, or if a judge stands in two places.
     """
-    data = read_config(config, sets)
-    block = data["reward"] if isinstance(data.get("reward"), dict) else data
-    if block.get("service"):
-        raise ConfigError(
-            "reward.service names a running service, and this command opens the judge itself: add "
-            "--set reward.service=null, and name the judge in reward.judge"
-        )
-    if block is not data and "judge" in data:
-        raise ConfigError(
-            f"{config or 'the command line'} has a judge at its top and a block reward: name the "
-            "judge in reward.judge"
-        )
+    block = read_judge_block(config, sets)
     fields = {name: block[name] for name in CheckConfig.model_fields if name in block}
     return check_run(CheckConfig, fields, str(config or "command line"))
 

@@ -69,6 +69,20 @@ pairs = calling(
     *(DATA, RESULT, CONFIG, SET, LAYOUT, STRICT_KEYS),
 )
 
+judges = calling(
+    "autoj_reward.evaluate.judges:evaluate_judges",
+    *(DATA, RESULT),
+    flag(
+        "--judge",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        dest="judges",
+        help="model, folder, known name, or a run file (.yaml) with the judge; once for each judge",
+    ),
+    *(CONFIG, SET, LAYOUT, STRICT_KEYS),
+)
+
 best_of_four = calling(
     "autoj_reward.evaluate.best_of_four:best_of_four", DATA, RESULT, CONFIG, SET, STRICT_KEYS
 )

@@ -80,14 +80,26 @@ def _open_journal(path: str) -> closing[Journal]:
     return closing(Journal(Path(path)))
 
 
-@command(flag("--prepare", action="store_true", help="build the built-in models instead"))
-def models(prepare: bool) -> int:
-    """List the known models. With `prepare`, build the built-in ones instead."""
+@command(
+    flag("--prepare", action="store_true", help="build the built-in models instead"),
+    flag("--path", metavar="NAME", help="print the folder of a built-in model instead"),
+)
+def models(prepare: bool, path: str | None) -> int:
+    """List the known models. With `prepare` or `path`, build the built-in ones or one instead."""
+    from autoj_reward.errors import ModelError, did_you_mean
     from autoj_reward.models import BUILT_IN, known_models
 
-    if prepare:
+    if path is not None and path not in BUILT_IN:
+        raise ModelError(
+            f"{path!r} is not built by this package{did_you_mean(path, BUILT_IN)} (built in: "
+            f"{', '.join(BUILT_IN)}): other models are folders already, or names on a hub"
+        )
+    if prepare or path is not None:
         from autoj_reward.models.built_in import build_model
 
+        if path is not None:
+            print(build_model(path))
+            return 0
         for name in BUILT_IN:
             print(f"{name}: {build_model(name)}")
         return 0

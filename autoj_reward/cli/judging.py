@@ -26,6 +26,7 @@ from autoj_reward.cli.main import (
 )
 
 if TYPE_CHECKING:
+    from autoj_reward.client.panel import Panel
     from autoj_reward.config import RankConfig, RubricConfig, ScoreConfig, Scoring, View
     from autoj_reward.io.rows import Stream, TextRow
     from autoj_reward.models.spec import JudgeSpec
@@ -57,30 +58,32 @@ def score(
     strict: bool,
 ) -> int:
     """Rate the response of every row."""
+    from autoj_reward.client.panel import build_panel
     from autoj_reward.config import ScoreConfig
     from autoj_reward.config.load import with_layout
     from autoj_reward.io.candidates import text_rows
     from autoj_reward.io.layouts import SINGLE
-    from autoj_reward.models.spec import judge_spec
+    from autoj_reward.models.spec import join_context_columns, judge_spec
     from autoj_reward.models.unused import load_run
     from autoj_reward.questions.rate import rating_question
     from autoj_reward.types import Candidate
 
     require_separate_output((source, config), output)
     checked = load_run(ScoreConfig, config, with_layout(sets, layout), strict)
-    spec = judge_spec(checked.judge)
+    spec = judge_spec(checked.judge).limited(checked.max_usd)
     if rubric := checked.rubric:
         return _score_rubrics(spec, rubric, checked, source, output, strict)
-    columns = spec.context_columns(checked.columns, "single")
+    panel = build_panel(spec, checked.panel, checked.reduce, "rating")
+    judges = panel.specs.values() if panel else [spec]
+    columns = join_context_columns([(one, "single") for one in judges], checked.columns)
 
     def make_question(row: TextRow) -> Rate:
         [response] = row.responses
         return rating_question(Candidate(row.prompt, response, context=row.context), spec.asks)
 
     rows = text_rows(source, SINGLE, columns, checked.columns, checked.layout)
-    return _judge(
-        "autoj score", spec, rows, make_question, rating_fields, output, strict, checked, "rating"
-    )
+    arguments = spec, rows, make_question, rating_fields, output, strict, checked
+    return _judge("autoj score", *arguments, view="rating", panel=panel)
 
 
 def _score_rubrics(
@@ -122,6 +125,7 @@ def compare(
     """Compare response_1 and response_2 of every row."""
     from autoj_reward.config import ScoreConfig
     from autoj_reward.config.load import with_layout
+    from autoj_reward.errors import ConfigError
     from autoj_reward.io.candidates import text_rows
     from autoj_reward.io.layouts import PAIR
     from autoj_reward.models.spec import judge_spec
@@ -135,7 +139,9 @@ def compare(
         return True
 
     checked = load_run(ScoreConfig, config, with_layout(sets, layout), strict, compares)
-    spec = judge_spec(checked.judge)
+    if checked.panel:
+        raise ConfigError("panel rates responses for `autoj score`: a comparison has one judge")
+    spec = judge_spec(checked.judge).limited(checked.max_usd)
     columns = spec.context_columns(checked.columns, "pairwise")
 
     def make_question(row: TextRow) -> Compare:
@@ -170,7 +176,7 @@ def rank(
 
     require_separate_output((source, config), output)
     checked = load_run(RankConfig, config, with_layout(sets, layout), strict)
-    spec = judge_spec(checked.judge)
+    spec = judge_spec(checked.judge).limited(checked.max_usd)
     relative = checked.relative or spec.facts.default_relative
     spec = spec.that_scores(relative)
     columns = spec.context_columns(checked.columns, relative.protocol)
@@ -222,7 +228,9 @@ def require_separate_output(inputs: Sequence[str | None], output: str) -> None:
 
 def rating_fields(judgement: Judgement) -> dict[str, Any]:
     """Return the fields that `autoj score` adds to a row."""
-    return {
+    from autoj_reward.questions.panel import member_ratings
+
+    fields: dict[str, Any] = {
         "outcome": judgement.outcome.value,
         "reason": judgement.reason,
         "rating": judgement.view("rating"),
@@ -233,7 +241,10 @@ def rating_fields(judgement: Judgement) -> dict[str, Any]:
         "critique": judgement.critique,
         "flags": list(judgement.flags),
         "judge": judgement.judge,
-    } | make_thinking_field(judgement)
+    }
+    if ratings := member_ratings(judgement):
+        fields["panel"] = ratings
+    return fields | make_thinking_field(judgement)
 
 
 def make_thinking_field(judgement: Judgement) -> dict[str, str]:
@@ -280,12 +291,14 @@ def _judge(
     config: ScoreConfig | RankConfig,
     view: View | None = None,
     scoring: Scoring | None = None,
+    panel: Panel | None = None,
 ) -> int:
     """Judge every row and write it with the new fields; write and print the summary. Returns 0, or
     1 if every row failed.
 
     config: of the command. view: the number that the judge must give; None where verdicts or
-    scores count. scoring: what scores in place of a view, for the log line.
+    scores count. scoring: what scores in place of a view, for the log line. panel: judges that rate
+    beside this one.
     """
     from autoj_reward.evaluate.ask import ask_each
     from autoj_reward.io.claims import judged_by
@@ -293,7 +306,6 @@ def _judge(
     from autoj_reward.io.rows import join_fields, look_through
     from autoj_reward.io.track import tracking
 
-    spec = spec.limited(config.max_usd)
     total = 0
     ending = Ending()
 
@@ -305,7 +317,7 @@ def _judge(
     result, journal = Path(output), Path(output + JOURNAL)
     method = scoring.by if scoring else None
     claim = judged_by(
-        spec.name,
+        panel.name if panel else spec.name,
         result,
         result,
         command=command_name,
@@ -354,6 +366,7 @@ def _judge(
                 total,
                 view,
                 scoring=scoring,
+                panel=panel,
             )
             reports.send(ending.rows, make_summary())
         write_json(output + SUMMARY, make_summary())

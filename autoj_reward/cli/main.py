@@ -54,6 +54,7 @@ MODULES = {
         "evaluate eval-p": "measure agreement and consistency on Eval-P, by scenario group",
         "evaluate eval-r": "grade best-of-N by the judge's ratings; correlate ratings and grades",
         "evaluate pairs": "measure agreement on pairs, such as RewardBench, JudgeBench or LLMBar",
+        "evaluate judges": "compare judges on your labelled rows: agreement, cost, what N buys",
         "evaluate best-of-four": "measure choices of the best of several responses (RewardBench 2)",
         "evaluate kappa": "measure how much judges agree, from results on the same pairs",
         "evaluate leaderboard": "write one HTML page from any number of results",

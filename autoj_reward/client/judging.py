@@ -198,15 +198,20 @@ def describe_run(
 ) -> str:
     """Return a log line: the judge, what counts, and how the judgements ended. It holds no secrets.
 
-    view: the number that counts; None where verdicts count. part: name of the reward part, if the
-    reward has several. scoring: what counts in place of a view, if anything does.
+    view: the number that counts; None where verdicts count, or any number of a rating.
+    part: name of the reward part, if the reward has several. scoring: what counts in place of a
+    view, if anything does.
     """
     backend = client.backend
     judgements = list(judgements)
     usd = sum(judgement.usage.usd for judgement in judgements)
     cost = f", {usd:.4f} US dollars" if usd else ""
     head = f"{part}: judge" if part else "judge"
-    basis = f"view {view}" if view else "verdicts"
+    if view:
+        basis = f"view {view}"
+    else:
+        has_ratings = any(judgement.rating is not None for judgement in judgements)
+        basis = "ratings" if has_ratings else "verdicts"
     if scoring:
         basis = SCORED_BY[scoring.by]
     return (

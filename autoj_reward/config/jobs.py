@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -24,6 +24,8 @@ TieBreak = Literal["policy_logprob", "expected_rating", "pairwise", "first"]
 policy, the highest expected rating, a knock-out of comparisons, or the lowest index."""
 Tracker = Literal["mlflow", "trackio", "wandb"]
 """An experiment tracker, by the name of its package."""
+PanelVote = Literal["mean", "median", "majority"]
+"""How the ratings of several judges make one."""
 JUDGE = "judge"
 """Name of the main judge (`reward.judge`) among the parts of a reward."""
 AUDIT = "audit"
@@ -94,21 +96,50 @@ Scoring = RelativeConfig | RubricConfig
 """What scores responses in place of a view."""
 
 
-class BestOfNConfig(Block):
-    """Settings of a best-of-N job."""
+class PanelJudge(Block):
+    """A further judge of a job, beside `judge`."""
+
+    judge: JudgeConfig
+    """The judge that rates too. How often and by which prompt text it is asked is set on the main
+    judge: `critiques`, `vote` and `shows`."""
+
+    @model_validator(mode="after")
+    def _check_critiques(self) -> PanelJudge:
+        if self.judge.critiques != 1:
+            raise ValueError("critiques are set on the main judge, for all judges of a panel")
+        return self
+
+
+class PanelConfig(Block):
+    """Settings of a job that several judges may rate for."""
+
+    panel: dict[str, PanelJudge] = Field(default_factory=dict)
+    """Further judges that rate each response, by name. Their ratings count on the scale of `judge`,
+    at the same share of it; a scalar model's score counts as its probability of being preferred to
+    0. A judge that abstains is left out if at least half of them rate, else the response has no
+    rating. Ties are broken by comparisons of `judge` alone."""
+    reduce: PanelVote = "median"
+    """How the ratings of a panel make one: `median`, `mean`, or `majority`, the rating that most
+    judges give (of several, their median)."""
+
+    @field_validator("panel")
+    @classmethod
+    def _check_panel_names(cls, value: dict[str, PanelJudge]) -> dict[str, PanelJudge]:
+        _check_names(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check_reduce(self) -> Self:
+        if "reduce" in self.model_fields_set and not self.panel:
+            raise ValueError("reduce says how a panel votes, and there is none: name judges in it")
+        return self
+
+
+class ChoiceConfig(PanelConfig):
+    """How rows are judged, and how one of a query's responses is chosen."""
 
     removed_keys: ClassVar[Mapping[str, str]] = {"budget": REPLACES_BUDGET}
 
-    input: str
-    """A .jsonl or .parquet file, a saved dataset folder, or hf://owner/name?split=train."""
-    output: Path
-    """Folder for selections, judgements, summary and report."""
-    journal: Path | None = None
-    """SQLite file of every judgement. Runs that name the same file share their judgements. null: a
-    file in the output folder."""
-    policy: PolicyConfig | None = None
-    """The model that samples responses for rows without `responses`. null if every row brings its
-    own."""
     judge: JudgeConfig = JudgeConfig()
     """The judge that rates the candidates."""
     columns: dict[str, str] = Field(default_factory=dict)
@@ -136,13 +167,6 @@ class BestOfNConfig(Block):
     rubric: RubricConfig | None = None
     """Score each response by the items of its row's rubric and rank by the scores, in place of a
     view. null: a row's rubric is a text for formats that show one."""
-    ray_data: RayDataConfig | None = None
-    """Run in shards on Ray Data. null: run in one process."""
-    max_usd: float | None = Field(None, gt=0)
-    """US dollars, by `judge.price`, after which a run stops. The same command goes on from there.
-    null: no limit."""
-    track: Tracker | None = None
-    """Experiment tracker that gets the job's metrics while it runs. null: none."""
 
     @property
     def scoring(self) -> Scoring | None:
@@ -150,18 +174,7 @@ class BestOfNConfig(Block):
         return self.relative or self.rubric
 
     @model_validator(mode="after")
-    def _check_ray_data(self) -> BestOfNConfig:
-        if self.ray_data and self.journal:
-            raise ValueError(
-                f"journal is {self.journal}, and with ray_data each shard has one of its own, in "
-                "the output folder: leave journal out"
-            )
-        if self.ray_data and self.input == "-":
-            raise ValueError("ray_data reads the input on many machines: write it into a file")
-        return self
-
-    @model_validator(mode="after")
-    def _check_shortlist(self) -> BestOfNConfig:
+    def _check_shortlist(self) -> Self:
         if self.shortlist is not None and not self.judge.critique:
             raise ValueError(
                 "shortlist says who gets a critique, and judge.critique is false: leave shortlist "
@@ -170,8 +183,9 @@ class BestOfNConfig(Block):
         return self
 
     @model_validator(mode="after")
-    def _check_scoring(self) -> BestOfNConfig:
+    def _check_scoring(self) -> Self:
         _require_one(self.relative, self.rubric, self.view)
+        _require_ratings(self.panel, self.relative, self.rubric)
         if (self.relative or self.rubric) and self.shortlist is not None:
             ranks = "relative" if self.relative else "rubric"
             raise ValueError(
@@ -180,9 +194,44 @@ class BestOfNConfig(Block):
         return self
 
     @model_validator(mode="after")
-    def _check_tie_break(self) -> BestOfNConfig:
+    def _check_tie_break(self) -> Self:
         if len(set(self.tie_break)) != len(self.tie_break):
             raise ValueError(f"tie_break names a rule twice: {list(self.tie_break)}")
+        return self
+
+
+class BestOfNConfig(ChoiceConfig):
+    """Settings of a best-of-N job."""
+
+    input: str
+    """A .jsonl or .parquet file, a saved dataset folder, or hf://owner/name?split=train."""
+    output: Path
+    """Folder for selections, judgements, summary and report."""
+    journal: Path | None = None
+    """SQLite file of every judgement. Runs that name the same file share their judgements. null: a
+    file in the output folder."""
+    policy: PolicyConfig | None = None
+    """The model that samples responses for rows without `responses`. null if every row brings its
+    own."""
+    ray_data: RayDataConfig | None = None
+    """Run in shards on Ray Data. null: run in one process."""
+    max_usd: float | None = Field(None, gt=0)
+    """US dollars, by `judge.price`, after which a run stops. The same command goes on from there.
+    null: no limit."""
+    track: Tracker | None = None
+    """Experiment tracker that gets the job's metrics while it runs. null: none."""
+
+    @model_validator(mode="after")
+    def _check_ray_data(self) -> BestOfNConfig:
+        if self.ray_data and self.journal:
+            raise ValueError(
+                f"journal is {self.journal}, and with ray_data each shard has one of its own, in "
+                "the output folder: leave journal out"
+            )
+        if self.ray_data and self.panel:
+            raise ValueError("ray_data runs one judge on its machines: leave panel out, or it")
+        if self.ray_data and self.input == "-":
+            raise ValueError("ray_data reads the input on many machines: write it into a file")
         return self
 
 
@@ -197,7 +246,23 @@ def _require_one(
         raise ValueError(f"view is {view}, and {scores} scores in place of it: leave it out")
 
 
-class ScoreConfig(Block):
+def _require_ratings(panel: Mapping[str, PanelJudge], *scorings: Scoring | None) -> None:
+    """Raise ValueError if a panel, which rates single responses, is to score in another way."""
+    if panel and any(scorings):
+        raise ValueError("a panel rates each response alone: leave panel out, or what scores here")
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Raise ValueError for a name that no judge beside the main one can have."""
+    for name in names:
+        if name in (JUDGE, AUDIT) or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
+            raise ValueError(
+                f"no part can be called {name!r}: use small letters, digits and _, and neither "
+                f"{JUDGE} nor {AUDIT}, the names of the judges of reward and reward.audit"
+            )
+
+
+class ScoreConfig(PanelConfig):
     """Settings of `autoj score`, `autoj compare` and `autoj rubrics audit`.
 
     Flags name the input and output files.
@@ -223,6 +288,11 @@ class ScoreConfig(Block):
     track: Tracker | None = None
     """Experiment tracker that gets the metrics of `autoj score` and `autoj compare` while they run.
     null: none."""
+
+    @model_validator(mode="after")
+    def _check_panel(self) -> ScoreConfig:
+        _require_ratings(self.panel, self.rubric)
+        return self
 
 
 class RankConfig(Block):
@@ -418,8 +488,9 @@ class RewardConfig(JudgedConfig):
     parts: dict[str, PartConfig] = Field(default_factory=dict)
     """Parts beside the main judge, by name. With parts, the reward before shaping is one number
     from 0 to 1. Each part is mapped to 0 to 1, and a part that abstains is left out."""
-    reduce: Literal["mean", "min"] = "mean"
-    """How parts are combined: `mean`, weighted, or `min`, where the strictest part decides."""
+    reduce: Literal["mean", "median", "min"] = "mean"
+    """How parts are combined: `mean`, weighted; `median`, which one part out of line moves little;
+    or `min`, where the strictest part decides."""
     when: str | None = None
     """Name of a part that is asked first. The judge is then asked only about responses for which
     that part has no number: its function returned None, or it failed. Elsewhere the judge is left
@@ -455,21 +526,18 @@ class RewardConfig(JudgedConfig):
     @field_validator("parts")
     @classmethod
     def _check_part_names(cls, value: dict[str, PartConfig]) -> dict[str, PartConfig]:
-        for name in value:
-            if name in (JUDGE, AUDIT) or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
-                raise ValueError(
-                    f"no part can be called {name!r}: use small letters, digits and _, and neither "
-                    f"{JUDGE} nor {AUDIT}, the names of the judges of reward and reward.audit"
-                )
+        _check_names(value)
         return value
 
     @model_validator(mode="after")
     def _check_weights(self) -> RewardConfig:
         names = [name for name, part in self.parts.items() if "weight" in part.model_fields_set]
-        if self.reduce == "min" and names:
-            raise ValueError(f"the minimum knows no weights: take that of {names[0]} out")
-        if self.reduce == "min" and not self.parts:
-            raise ValueError("reduce is min, and there is nothing beside the judge: name parts")
+        if self.reduce != "mean" and names:
+            raise ValueError(f"reduce {self.reduce} knows no weights: take that of {names[0]} out")
+        if self.reduce != "mean" and not self.parts:
+            raise ValueError(
+                f"reduce is {self.reduce}, and there is nothing beside the judge: name parts"
+            )
         return self
 
     @model_validator(mode="after")

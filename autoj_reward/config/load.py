@@ -18,6 +18,8 @@ KEY_TAGS = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
 """Tags of the keys `<<` and `=`, which stand for no value."""
 
 
+SOURCE = "source"
+"""Key of a config's file in the context of its validation, for paths that start beside it."""
 SECRET_KEYS = frozenset({"extra_headers"})
 """Keys whose values no error shows."""
 
@@ -148,7 +150,7 @@ def check(kind: type[T], data: dict[str, Any], source: str) -> T:
     source: name of the config in errors.
     """
     try:
-        return kind.model_validate(data)
+        return kind.model_validate(data, context={SOURCE: source})
     except ValidationError as error:
         lines = [_explain(kind, dict(item)) for item in error.errors()]
         raise ConfigError(f"{source}: " + "; ".join(lines)) from error
@@ -183,7 +185,25 @@ def _suggest_keys(kind: type[Block], loc: Sequence[int | str]) -> str:
         matches := [path for path in _list_paths(kind) if path.split(".")[-1] == last]
     ):
         nearest = f": did you mean `{min(matches, key=len)}`?"
+    if not nearest:
+        nearest = _find_elsewhere(str(last))
     return f"{nearest} (known here: {', '.join(keys)})"
+
+
+def _find_elsewhere(key: str) -> str:
+    """Return a hint that names the blocks of other run files that have a key; "" for none."""
+    owners = set()
+    waiting: list[type[Block]] = [Block]
+    while waiting:
+        block = waiting.pop()
+        # Blocks of other packages are only known once their command is imported.
+        own = [kind for kind in block.__subclasses__() if kind.__module__.startswith(__package__)]
+        waiting += own
+        if not own and key in block.model_fields:
+            owners.add(block.__name__)
+    if not owners:
+        return ""
+    return f": here it has no place, it is a key of {', '.join(sorted(owners))}"
 
 
 def _list_below(kind: Any, key: int | str) -> list[Any]:

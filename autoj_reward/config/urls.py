@@ -33,6 +33,11 @@ class BaseUrl:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """The password, the query string and its values, which a server's answer may repeat."""
 
+    @property
+    def path(self) -> str:
+        """The path of the URL, empty if it ends with the host or the port."""
+        return urlsplit(self.root).path
+
     def at(self, path: str) -> str:
         """Return the full URL of a path below the root, such as `/chat/completions`."""
         return f"{self.root}{path}" + (f"?{self.query}" if self.query else "")

@@ -25,9 +25,8 @@ from typing import Any, Literal
 from pydantic import Field
 from tqdm import tqdm
 
-from autoj_reward.config import Block
 from autoj_reward.data.filters import Dropped, filter_rows, measured_queries
-from autoj_reward.data.labelled import JudgeData, data_path
+from autoj_reward.data.labelled import DataFolder, data_path
 from autoj_reward.data.preferences import Preference, SourceConfig, read_preferences
 from autoj_reward.data.scenarios import by_scenario
 from autoj_reward.data.statistics import render_statistics, statistics
@@ -55,7 +54,7 @@ USUAL_ANSWERS = {"pairwise": (400,), "single": (280, 210, 400)}
 critiques at 4 characters a token. `pairwise`: a guess, not measured on the released comparisons."""
 
 
-class CollectConfig(Block):
+class CollectConfig(DataFolder):
     """A collection of judgements to train on (paper, section 3.3)."""
 
     protocol: Literal["pairwise", "single"]
@@ -66,8 +65,6 @@ class CollectConfig(Block):
     """Preference data to draw from."""
     output: Path
     """Folder of answers, training rows and statistics."""
-    folder: Path | None = None
-    """Where relative paths start, as in the training of judges; null takes AUTOJ_DATA."""
     scenarios: Path | None = None
     """Folder of scenario files of one's own, beside the package's."""
     rows: int | None = Field(None, ge=1)
@@ -114,13 +111,12 @@ class FilledScenario:
 
 def prepare_rows(config: CollectConfig, scenarios: Scenarios) -> PreparedRows:
     """Read, filter and classify the rows. Raises InputError if none is left."""
-    data = JudgeData(folder=config.folder)
     names = (*(source.path for source in config.sources), *config.decontaminate)
-    require_apart([config.scenarios, *(data_path(data, n) for n in names)], folder=config.output)
+    require_apart([config.scenarios, *(data_path(config, n) for n in names)], folder=config.output)
     rows: list[Preference] = []
     bad: list[BadRow] = []
     for source in config.sources:
-        source_rows = read_preferences(source, data_path(data, source.path))
+        source_rows = read_preferences(source, data_path(config, source.path))
         bad += source_rows.bad
         for row in source_rows.rows:
             if row.scenario is None or row.scenario in scenarios:
@@ -132,7 +128,7 @@ def prepare_rows(config: CollectConfig, scenarios: Scenarios) -> PreparedRows:
         tqdm.write(f"left out {wrong}", file=sys.stderr)
     if len(bad) > LISTED:
         tqdm.write(f"left out {len(bad) - LISTED} more malformed rows", file=sys.stderr)
-    measured = measured_queries(data_path(data, name) for name in config.decontaminate)
+    measured = measured_queries(data_path(config, name) for name in config.decontaminate)
     filtered = filter_rows(rows, measured, config.near_duplicate)
     if not filtered.rows:
         raise InputError(

@@ -8,11 +8,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
 from autoj_reward.config import Block
+from autoj_reward.config.load import SOURCE
 from autoj_reward.data.graded import GradedData
 from autoj_reward.errors import InputError
 from autoj_reward.formats.read import ParseFailure
@@ -49,12 +50,30 @@ class DataFile(Block):
     """Rows that are read; null reads all."""
 
 
-class JudgeData(Block):
-    """Training and validation rows."""
+class DataFolder(Block):
+    """Where the relative paths of data files start."""
 
     folder: Path | None = None
-    """Where relative paths start, except those from ./, which start in the working directory; null
-    takes the environment variable AUTOJ_DATA."""
+    """Where relative paths start, except those from ./, which start in the working directory. null:
+    beside the run file, else in the folder that the environment variable AUTOJ_DATA names."""
+
+    _beside: Path = PrivateAttr(Path())
+
+    @model_validator(mode="after")
+    def _find_run_file(self, info: ValidationInfo) -> Self:
+        if info.context:
+            self._beside = Path(info.context[SOURCE]).parent
+        return self
+
+    @property
+    def beside(self) -> Path:
+        """Folder of the run file; the working directory without one."""
+        return self._beside
+
+
+class JudgeData(DataFolder):
+    """Training and validation rows."""
+
     rated: tuple[str | DataFile, ...] = ()
     """Files of responses with a reference rating, each a path, or `path` and `split`."""
     compared: tuple[str | DataFile, ...] = ()
@@ -102,19 +121,25 @@ class Compared:
     has no margin or margins were not read."""
 
 
-def data_path(data: JudgeData, name: str) -> str:
-    """Return the path of a data file; a relative one starts in the data folder.
+def data_path(data: DataFolder, name: str) -> str:
+    """Return the path of a data file; see `DataFolder.folder` for where a relative one starts.
 
-    Paths from `hf://` or `./` and absolute ones are returned unchanged. Raises InputError if a
-    relative path needs the folder and none is set.
+    Paths from `hf://` or `./` and absolute ones are returned unchanged. Raises InputError for a
+    relative path without a file, if AUTOJ_DATA is not set either.
     """
     if name.startswith(("hf://", "./")) or Path(name).is_absolute():
         return name
-    folder = data.folder or os.environ.get("AUTOJ_DATA")
+    if data.folder:
+        return str(data.folder / name)
+    path = data.beside / name
+    if path.exists():
+        return str(path)
+    # The run files of this package name files of a data set that stands elsewhere.
+    folder = os.environ.get("AUTOJ_DATA")
     if not folder:
         raise InputError(
-            f"no folder for the data file {name!r}: set the environment variable AUTOJ_DATA, "
-            "or data.folder in the config, to where the data is"
+            f"no data file {path}: write the path as seen from the run file, or set data.folder "
+            "in the config or the environment variable AUTOJ_DATA to where the data is"
         )
     return str(Path(folder) / name)
 

@@ -356,7 +356,12 @@ class Endpoint:
 
     def _explain_first_refusal(self, words: str, refusal: Refusal) -> ConfigError:
         if refusal.status not in OF_PARAMETERS or refusal.likely_cause:
-            return ConfigError(f"{words}; {REMEDIES[refusal.likely_cause]}")
+            remedy = REMEDIES[refusal.likely_cause]
+            if refusal.status == 404 and not refusal.likely_cause and not self._base.path:
+                remedy = (
+                    f"most servers answer below /v1: try base_url {self._base.root}/v1; {remedy}"
+                )
+            return ConfigError(f"{words}; {remedy}")
         return ConfigError(
             f"{words}, and it refuses a request of two words with these parameters as well: "
             "change what it names (max_tokens, model and the like)"

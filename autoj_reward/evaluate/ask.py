@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from autoj_reward.client.client import ViewsCheck
 from autoj_reward.client.in_flight import run_in_order
 from autoj_reward.client.judging import open_ask
 from autoj_reward.config import Scoring, View
+from autoj_reward.errors import FormatError
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.journal import Journal
 from autoj_reward.models.spec import JudgeSpec
@@ -21,7 +22,8 @@ from autoj_reward.questions.ask import Ask
 from autoj_reward.questions.rate import Rate, rate_all, rating_question
 from autoj_reward.types import Candidate, JudgeInput, Judgement, Usage
 
-if TYPE_CHECKING:  # it needs numpy, which the client does without
+if TYPE_CHECKING:  # statistics need numpy, which the client does without
+    from autoj_reward.client.panel import Panel
     from autoj_reward.evaluate.statistics import ResultFields, Scores
 
 T = TypeVar("T")
@@ -33,14 +35,16 @@ class JudgementCost:
 
     def __init__(self) -> None:
         self._outcomes: Counter[str] = Counter()
-        self._forced, self._usage = 0, Usage()
+        self._forced = 0
+        self.usage = Usage()
+        """Usage of all judgements."""
 
     def add(self, judgements: Iterable[Judgement]) -> None:
         """Add judgements to the counts."""
         for judgement in judgements:
             self._outcomes[judgement.outcome.value] += 1
             self._forced += judgement.forced
-            self._usage += judgement.usage
+            self.usage += judgement.usage
 
     def fields(self) -> ResultFields:
         """Return the `cost` fields of a result file.
@@ -48,7 +52,7 @@ class JudgementCost:
         They are the counts and, under `mean`, the usage of one judgement: tokens, and seconds in
         the replica.
         """
-        n, total = self._outcomes.total(), asdict(self._usage)
+        n, total = self._outcomes.total(), asdict(self.usage)
         return {
             "judgements": n,
             "outcomes": dict(self._outcomes),
@@ -62,13 +66,19 @@ def resampled(item: JudgeInput, samples: int) -> JudgeInput:
     return replace(item, sample=item.sample + samples)
 
 
-def require_protocol(spec: JudgeSpec, kind: str) -> None:
+def require_protocol(spec: JudgeSpec, kind: str, remedies: Mapping[str, str] = {}) -> None:
     """Raise FormatError if the judge's format lacks the protocol `kind`, such as `pairwise`.
 
-    A scalar reward model has every protocol. Starts no engine.
+    A scalar reward model has every protocol. Starts no engine. remedies: what to set to use
+    another protocol, by its name.
     """
-    if isinstance(spec.format, JudgeFormat):
+    if not isinstance(spec.format, JudgeFormat):
+        return
+    try:
         spec.format.protocol(kind)
+    except FormatError as error:
+        ways = [way for name, way in remedies.items() if name in spec.format.protocols]
+        raise FormatError(", or ".join([str(error), *ways])) from None
 
 
 def ask_each(
@@ -83,6 +93,7 @@ def ask_each(
     view: View | None = None,
     require: ViewsCheck | None = None,
     scoring: Scoring | None = None,
+    panel: Panel | None = None,
 ) -> JudgementCost:
     """Ask a judge about every row and return the cost of the answers.
 
@@ -93,7 +104,7 @@ def ask_each(
     judge inputs of all rows, for the progress bar; None reads the rows once more to count them.
     view: the number of a rating that is used. A judge that does not give it raises ConfigError
     before anything is judged. require: a check in place of that one, as in `JudgeClient`. scoring:
-    as for `open_ask`.
+    as for `open_ask`. panel: judges that rate beside this one; None if it rates alone.
     """
     cost, total = JudgementCost(), sum(map(size, rows)) if total is None else total
 
@@ -107,6 +118,8 @@ def ask_each(
 
     async def answer_all(record: Journal) -> None:
         opened = open_ask(spec, record, total, label, view, require, scoring=scoring)
+        if panel:
+            opened = panel.open(opened, record, view)
         async with opened as ask:
             await run_in_order(rows, lambda row: answer_row(ask, row), pass_on, size=size)
 
@@ -141,15 +154,18 @@ def rate_each(
 
 
 async def rate_candidates(
-    ask: Ask, candidates: Sequence[Candidate], spec: JudgeSpec, view: View
+    ask: Ask, candidates: Sequence[Candidate], spec: JudgeSpec, view: View | None
 ) -> list[Judgement]:
     """Rate each candidate by the vote of the judge's critiques; return the ratings in order.
 
-    A rating without the view's number abstains, with the outcome `no_number`.
+    A rating without the view's number abstains, with the outcome `no_number`. view: None if any
+    number will do.
     """
     return await rate_all(rating_questions(candidates, spec, view), ask)
 
 
-def rating_questions(candidates: Iterable[Candidate], spec: JudgeSpec, view: View) -> list[Rate]:
+def rating_questions(
+    candidates: Iterable[Candidate], spec: JudgeSpec, view: View | None
+) -> list[Rate]:
     """Return the question about each candidate, shown and voted on as the judge's config says."""
     return [rating_question(candidate, spec.asks, view=view) for candidate in candidates]

@@ -21,7 +21,14 @@ from autoj_reward.conversation import EMPTY_CONTEXT, Context, ContextColumn
 from autoj_reward.evaluate.ask import rate_each, require_protocol
 from autoj_reward.evaluate.rows import Fields, Unique, measured, row_id, strictly, text_list
 from autoj_reward.evaluate.runner import EvaluateConfig, Task, open_run, run_task
-from autoj_reward.evaluate.statistics import Draws, Indices, ResultFields, Scores, share
+from autoj_reward.evaluate.statistics import (
+    Draws,
+    Indices,
+    ResultFields,
+    Scores,
+    share,
+    show_with_interval,
+)
 from autoj_reward.io import checks as check
 from autoj_reward.io.candidates import read_context
 from autoj_reward.io.checks import BadField, text
@@ -253,9 +260,5 @@ def _record(row: ChoiceRow, ratings: Scores) -> dict[str, Any]:
 
 def _show(fields: ResultFields) -> None:
     for name, metrics in fields["groups"].items():
-        print(f"{name:<24}{metrics['n']:>6}{_format_accuracy(metrics['accuracy'])}")
-    print(f"{'mean of subsets':<30}{_format_accuracy(fields['overall']['accuracy'])}")
-
-
-def _format_accuracy(accuracy: float | None) -> str:
-    return f"{'-':>9}" if accuracy is None else f"{accuracy:>9.2f}"
+        print(f"{name:<24}{metrics['n']:>6}  {show_with_interval(metrics, 'accuracy')}")
+    print(f"{'mean of subsets':<30}  {show_with_interval(fields['overall'], 'accuracy')}")

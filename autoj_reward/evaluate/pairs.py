@@ -45,7 +45,7 @@ from autoj_reward.evaluate.rows import (
     row_id,
 )
 from autoj_reward.evaluate.runner import EvaluateConfig, RunFiles, Task, open_run, run_task
-from autoj_reward.evaluate.statistics import ResultFields
+from autoj_reward.evaluate.statistics import ResultFields, show_with_interval
 from autoj_reward.io.candidates import PairRow, pair_rows
 from autoj_reward.io.files import text_digest
 from autoj_reward.io.items import Item
@@ -108,6 +108,11 @@ BY_SCENARIO = "autoj_pairwise_test"
 """Layout of Eval-P, whose metrics are reported by the group of the row's scenario."""
 BY_SECTION = "rewardbench1"
 """Layout of RewardBench, whose metrics are reported by section too."""
+REMEDIES = {
+    "single": "set protocol=pointwise, which rates each response alone",
+    "pairwise": "set protocol=pairwise, which compares the two responses",
+}
+"""What to set for a judge whose format lacks a protocol, by the other protocol that it has."""
 PairAnswer = tuple[PairVerdicts, Sequence[Judgement]]
 """Verdicts on a pair, and the judgements of the first repetition; empty if verdicts come from a
 file."""
@@ -184,13 +189,13 @@ def _run_judge(config: PairsConfig, files: RunFiles, task: str | None = None) ->
     if config.tie_threshold is None:
         config = config.model_copy(update={"tie_threshold": spec.facts.tie or 0.0})
     kind = "pairwise" if is_compared else "single"
+    require_protocol(spec, kind, REMEDIES)
     columns = spec.context_columns(config.columns, kind)
     source = files.sources["data"]
     how = (config.columns, config.layout, config.split)
     all_pairs = read_pairs(source, columns, *how, strict=task is not None)
     layout = next(iter(all_pairs)).layout
     rows = all_pairs.drawn(config.sample, config.seed)
-    require_protocol(spec, kind)
 
     def compute_metrics(judged: Sequence[JudgedPair]) -> ResultFields:
         fields = pair_metrics(judged, config.draws)
@@ -376,9 +381,11 @@ def _record(pair: LabelledPair, answer: PairAnswer) -> dict[str, Any]:
 
 
 def _show(fields: ResultFields) -> None:
-    print(f"{'group':<24}{'n':>6}{'agreement':>11}{'consistency':>13}")
+    print(f"{'group':<24}{'n':>6}  {'agreement':<24}{'consistency'}")
     for name, metrics in [*fields["groups"].items(), ("overall", fields["overall"])]:
-        same = "-" if metrics["consistency"] is None else f"{metrics['consistency']:.2f}"
-        print(f"{name[:23]:<24}{metrics['n']:>6}{metrics['agreement']:>11.2f}{same:>13}")
+        agreement = show_with_interval(metrics, "agreement")
+        consistency = show_with_interval(metrics, "consistency")
+        print(f"{name[:23]:<24}{metrics['n']:>6}  {agreement:<24}{consistency}")
     for name, metrics in fields.get("sections", {}).items():
-        print(f"{'section ' + name:<24}{metrics['n']:>6}{metrics['score']:>11.2f}")
+        score = show_with_interval(metrics, "score")
+        print(f"{'section ' + name:<24}{metrics['n']:>6}  {score}")

@@ -26,6 +26,7 @@ from autoj_reward.evaluate.statistics import (
     correlation,
     pearson,
     share,
+    show_with_interval,
 )
 from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import require_apart, write_json
@@ -77,17 +78,17 @@ def kappa(results: Sequence[str], stand_in: str | None, result: str) -> int:
     with judged_by("", Path(result), Path(result), command="autoj evaluate kappa"):
         write_json(result, fields)
     for row in rows:
-        line = f"{row['first']} / {row['second']}: kappa {_format_number(row['kappa'])}"
-        line += f", same {row['same']:.2f} %"
+        line = f"{row['first']} / {row['second']}: kappa {show_with_interval(row, 'kappa', 3)}"
+        line += f", same {show_with_interval(row, 'same')} %"
         if "error_correlation" in row:
-            line += f", error correlation {_format_number(row['error_correlation'])}"
+            line += f", error correlation {show_with_interval(row, 'error_correlation', 3)}"
         print(line)
     if errors:
-        print(
-            f"effective votes of {len(errors)} judges: {_format_number(fields['effective_votes'])}"
-        )
+        effective = show_with_interval(fields, "effective_votes", 3)
+        print(f"effective votes of {len(errors)} judges: {effective}")
         majority = fields["majority"]
-        line = f"majority of {len(errors)} judges: agreement {majority['agreement']:.2f} %"
+        agreement = show_with_interval(majority, "agreement")
+        line = f"majority of {len(errors)} judges: agreement {agreement} %"
         print(f"{line}, stand-in votes {majority['stand_in_votes']}")
     print(f"result: {result}")
     return 0
@@ -161,10 +162,6 @@ def _correlate_errors(
     if first is None or second is None:
         return {}
     return Draws().number("error_correlation", correlation(pearson, first, second), queries)
-
-
-def _format_number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _compute_kappa(

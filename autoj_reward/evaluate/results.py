@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +36,20 @@ def answerer_name(judge: JudgeSpec | str) -> str:
 def write_result(
     result: str,
     task: str,
-    judge: JudgeSpec | str,
+    judges: Sequence[JudgeSpec | str],
     sources: Mapping[str, str],
     settings: Mapping[str, Any],
     fields: ResultFields,
 ) -> None:
     """Write a result file: task, judge, sources, settings, command and machine, then `fields`.
 
-    judge: the measured judge, or the path of the file that its answers come from. sources: files
-    and folders that were read, by role. settings: the config of the evaluation.
+    judges: the measured judges, each a spec or the path of the file that its answers come from.
+    sources: files and folders that were read, by role. settings: the config of the evaluation.
     """
     content = {
         "task": task,
-        "judge": answerer_name(judge),
-        "name": judge.config.model if isinstance(judge, JudgeSpec) else Path(judge).stem,
+        "judge": " and ".join(map(answerer_name, judges)),
+        "name": " and ".join(map(_short_name, judges)),
         "sources": {role: _describe_source(path) for role, path in sources.items()},
         "settings": settings,
         "command": as_typed(),
@@ -88,6 +88,10 @@ def load_rows(result: str) -> list[ResultFields]:
         where = f"{path}:{len(rows) + 1}"
         raise InputError(f"{where}: not JSON lines: {error}; evaluate again") from error
     return rows
+
+
+def _short_name(judge: JudgeSpec | str) -> str:
+    return judge.config.model if isinstance(judge, JudgeSpec) else Path(judge).stem
 
 
 def _describe_source(path: str) -> ResultFields:

@@ -15,6 +15,8 @@ from typing import Any, Generic, TypeVar
 from pydantic import Field
 
 from autoj_reward.config import Block, JudgeConfig, TieBreak, Tracker, View
+from autoj_reward.config.load import read_config
+from autoj_reward.errors import ConfigError
 from autoj_reward.evaluate.results import ROWS, answerer_name, path_beside, write_result
 from autoj_reward.evaluate.statistics import Draws, ResultFields
 from autoj_reward.io.claims import judged_by
@@ -28,15 +30,13 @@ AnswerT = TypeVar("AnswerT")
 KeptT = TypeVar("KeptT")
 
 
-UNRECORDED = {"judge", "grader", "journal", "track"}
+UNRECORDED = {"judge", "judges", "grader", "journal", "track"}
 """Settings that a result file does not repeat, or that change no result."""
 
 
-class EvaluateConfig(Block):
+class MeasureConfig(Block):
     """Settings that all evaluations share. The command line names the files to measure on."""
 
-    judge: JudgeConfig = JudgeConfig()
-    """The judge that is measured."""
     journal: Path | None = None
     """SQLite file of every judgement. null: a file beside the result."""
     sample: int | None = Field(None, ge=1)
@@ -52,6 +52,13 @@ class EvaluateConfig(Block):
     def draws(self) -> Draws:
         """Return the bootstrap settings of the intervals."""
         return Draws(self.bootstrap, self.seed)
+
+
+class EvaluateConfig(MeasureConfig):
+    """Settings of an evaluation of one judge."""
+
+    judge: JudgeConfig = JudgeConfig()
+    """The judge that is measured."""
 
     def judge_for(self, view: View, tie_break: Collection[TieBreak] = ()) -> JudgeSpec:
         """Resolve the judge, with the readings that the view and the tie-break rules need."""
@@ -73,6 +80,28 @@ class RunFiles:
 
 
 ConfigT = TypeVar("ConfigT", bound=EvaluateConfig)
+
+
+def read_judge_block(config: str | None, sets: Sequence[str]) -> dict[str, Any]:
+    """Return the block of any run file that holds its judge: its block `reward`, or its top.
+
+    The values are unchecked. Raises ConfigError if a running service judges, or if a judge stands
+    in two places.
+    """
+    data = read_config(config, sets)
+    block = data["reward"] if isinstance(data.get("reward"), dict) else data
+    if block.get("service"):
+        raise ConfigError(
+            f"{config or 'the command line'}: reward.service names a running service, and this "
+            "command opens the judge itself: set reward.service to null, and name the judge in "
+            "reward.judge"
+        )
+    if block is not data and "judge" in data:
+        raise ConfigError(
+            f"{config or 'the command line'} has a judge at its top and a block reward: name the "
+            "judge in reward.judge"
+        )
+    return block
 
 
 def open_run(
@@ -151,7 +180,7 @@ def run_task(task: Task[RowT, AnswerT, KeptT]) -> int:
             answer_fields = task.answer(keep_answer)
             fields = task.metrics(kept_rows) | answer_fields
         settings = task.config.model_dump(mode="json", exclude=UNRECORDED)
-        write_result(files.result, task.name, task.judges[0], files.sources, settings, fields)
+        write_result(files.result, task.name, task.judges[:1], files.sources, settings, fields)
         reports.send(len(kept_rows), fields)
     task.show(fields)
     print(f"result: {files.result}")

@@ -36,7 +36,7 @@ from autoj_reward.evaluate.selection_metrics import (
     GradedRow,
     selection_metrics,
 )
-from autoj_reward.evaluate.statistics import ResultFields, Scores
+from autoj_reward.evaluate.statistics import ResultFields, Scores, show_with_interval
 from autoj_reward.formats.schema import ScalarFormat
 from autoj_reward.io import checks as check
 from autoj_reward.io.checks import BadField, text
@@ -425,8 +425,12 @@ def _record(item: SelectedRow, grades: Scores) -> dict[str, Any]:
 def _show(fields: ResultFields) -> None:
     for base, metrics in fields["bases"].items():
         for n, best in metrics["best_of"].items():
-            mean = "-" if best["grade"] is None else f"{best['grade']:.3f}"
-            print(f"{base:<28}best of {n:>3}  mean grade {mean}")
+            grade = show_with_interval(best, "grade", 3)
+            print(f"{base:<28}best of {n:>3}  mean grade {grade}")
     overall = fields["overall"]
-    texts = [f"{n} {overall[n]:.3f}" for n in ("pearson", "spearman") if overall[n] is not None]
+    texts = [
+        f"{name} {show_with_interval(overall, name, 3)}"
+        for name in ("pearson", "spearman")
+        if overall[name] is not None
+    ]
     print(f"{overall['n']} graded: {', '.join(texts) or 'no correlation is defined'}")

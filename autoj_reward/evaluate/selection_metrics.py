@@ -22,6 +22,7 @@ from autoj_reward.evaluate.statistics import (
     Draws,
     ResultFields,
     Scores,
+    Statistic,
     correlation,
     mean,
     pearson,
@@ -217,6 +218,17 @@ def compute_best_drawn(values: ArrayLike, grades: ArrayLike, n: int) -> float:
 def gain(values: ArrayLike, grades: ArrayLike, n: int) -> float:
     """Return `compute_best_drawn` minus the mean of all grades."""
     return compute_best_drawn(values, grades, n) - float(np.mean(np.asarray(grades, float)))
+
+
+def share_of_gain(
+    values: Sequence[QueryNumbers], grades: Sequence[QueryNumbers], n: int
+) -> Statistic:
+    """Return the statistic of queries that divides the gain of the best of n by that of an oracle.
+
+    One sequence of values and of grades for each query, with n responses or more.
+    """
+    gains = [gain(v, g, n) for v, g in zip(values, grades, strict=True)]
+    return ratio(gains, [gain(g, g, n) for g in grades])
 
 
 def orders(

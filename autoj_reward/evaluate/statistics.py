@@ -221,6 +221,22 @@ def estimate_text(figure: Mapping[str, Any] | None) -> str:
     return f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
 
 
+def show_with_interval(fields: Mapping[str, Any], name: str, digits: int = 2) -> str:
+    """Format a metric of a result file with its interval `NAME_95`; a dash if it is undefined.
+
+    A metric for which no interval is computed, such as a mean over subsets, stands alone.
+    """
+    value = fields[name]
+    if value is None:
+        return "-"
+    if f"{name}_95" not in fields:
+        return f"{value:.{digits}f}"
+    low, high = fields[f"{name}_95"]
+    if low is None or high is None:
+        return f"{value:.{digits}f} (no interval)"
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
 def rounded(value: float | None, digits: int) -> float | None:
     """Round a number as result files hold it; None stays None."""
     return None if value is None else round(value, digits)

@@ -102,18 +102,59 @@ class Frame:
         )
 
 
+NARROW = 360
+"""Width of a chart that a phone shows at its own size, in pixels."""
+ROW_HEIGHT = 34
+"""Height of a row of `intervals`, in pixels."""
+Interval = tuple[float, float | None, float | None]
+"""A value with the ends of its interval; None without one."""
+
+
+def intervals(rows: Mapping[str, Interval], x_name: str, reference: float | None = None) -> str:
+    """Return a chart with a row for each name: a dot for its value, and a line for its interval.
+
+    reference: value that gets a dashed line, such as 0 for differences. Raises ValueError without a
+    row.
+    """
+    if not rows:
+        raise ValueError("no row to draw")
+    ends = [end for row in rows.values() for end in row if end is not None]
+    ends += [reference] if reference is not None else []
+    low, high = add_margin(ends)
+    # Names stand above their line, so that long ones need no margin and the chart fits a phone.
+    frame = Frame(width=NARROW, height=len(rows) * ROW_HEIGHT + 60, left=24, right=24)
+    x = frame.x(low, high)
+    foot = frame.height - frame.bottom
+    body = [frame.x_tick(x(mark), num(mark)) for mark in ticks(low, high)]
+    if reference is not None:
+        line = f"M{x(reference):.1f} {frame.top}V{foot}"
+        body.append(f'<path stroke="#999" stroke-dasharray="4 4" d="{line}"/>')
+    colour = COLOURS[0]
+    for n, (name, (value, start, end)) in enumerate(rows.items()):
+        y = frame.top + n * ROW_HEIGHT + 24
+        text = num(value)
+        if start is not None and end is not None:
+            text += f" [{num(start)}, {num(end)}]"
+            line = f"M{x(start):.1f} {y}H{x(end):.1f}"
+            body.append(f'<path stroke="{colour}" stroke-width="2" d="{line}"/>')
+        body.append(f'<circle cx="{x(value):.1f}" cy="{y}" r="4.5" fill="{colour}"/>')
+        body.append(f'<text x="{frame.left}" y="{y - 10}">{esc(name)}: {text}</text>')
+    return frame.svg(body, x_name, "", x_name)
+
+
 def curves(
     series: Mapping[str, Sequence[tuple[float, float]]],
     x_name: str,
     y_name: str,
     dashed: Collection[str] = (),
     log_x: bool = False,
+    width: int = 640,
 ) -> str:
     """Return a line chart with one line for each series of (x, y) points.
 
     Series whose names have the same first word share a colour; two or more colours get a legend. A
     series in `dashed` is dashed. A single point is a dot, hollow if dashed. log_x: logarithmic x
-    axis with a tick at each point's x. Raises ValueError without a point.
+    axis with a tick at each point's x. width: in pixels. Raises ValueError without a point.
     """
     points = [point for line in series.values() for point in line]
     if not points:
@@ -121,7 +162,8 @@ def curves(
     across: Scale = math.log2 if log_x else float
     xs, ys = [x for x, _ in points], [y for _, y in points]
     kinds = list(dict.fromkeys(name.split()[0] for name in series))
-    (low, high), frame = add_margin(ys), Frame(right=150 if len(kinds) > 1 else 14)
+    low, high = add_margin(ys)
+    frame = Frame(width, right=min(150, width // 3) if len(kinds) > 1 else 14)
     place, y = frame.x(across(min(xs)), across(max(xs))), frame.y(low, high)
     marks = sorted(set(xs)) if log_x else ticks(min(xs), max(xs))
 

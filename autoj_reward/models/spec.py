@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from autoj_reward.config import (
     View,
     ViewOrAuto,
 )
-from autoj_reward.conversation import ContextColumn
+from autoj_reward.conversation import Context, ContextColumn
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.protocols import Group
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat, load_any_format
@@ -130,6 +130,11 @@ class JudgeSpec:
         fields = self.format.context(kind).items()
         return {name: required and name not in filled for name, required in fields}
 
+    def shown_context(self, context: Context, kind: str) -> Context:
+        """Return the context fields that the judge shows by this protocol; others are refused."""
+        shown = self.context(kind)
+        return Context({name: text for name, text in context.items() if name in shown})
+
     def context_columns(
         self,
         columns: Mapping[str, str],
@@ -199,6 +204,32 @@ class JudgeSpec:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def join_context_columns(
+    judges: Sequence[tuple[JudgeSpec, str | None]],
+    columns: Mapping[str, str],
+    rubric: RubricConfig | None = None,
+) -> tuple[ContextColumn, ...]:
+    """Return the context columns of several judges, each with the protocol that it is asked by.
+
+    A column is required if any judge needs it. columns, rubric: as for
+    `JudgeSpec.context_columns`. Raises ConfigError for a field that no judge shows.
+    """
+    if len(judges) == 1:
+        [(judge, kind)] = judges
+        return judge.context_columns(columns, kind, rubric)
+    joined: dict[str, ContextColumn] = {}
+    shown = {name for judge, _ in judges for name in judge.format.context()}
+    if unknown := sorted(set(columns) - set(ROW_FIELDS) - shown):
+        raise ConfigError(f"columns names {unknown[0]!r}, which no judge shows: leave it out")
+    for judge, kind in judges:
+        known = {*ROW_FIELDS, *judge.format.context()}
+        own = {name: column for name, column in columns.items() if name in known}
+        for column in judge.context_columns(own, kind, rubric):
+            if column.required or column.field not in joined:
+                joined[column.field] = column
+    return tuple(joined.values())
 
 
 def judge_spec(config: JudgeConfig) -> JudgeSpec:

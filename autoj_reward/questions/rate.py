@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median, stdev
+from statistics import fmean, median, multimode, stdev
 
-from autoj_reward.config import View, Vote
+from autoj_reward.config import PanelVote, View, Vote
 from autoj_reward.models.facts import Asks
 from autoj_reward.questions.ask import Ask, ask_answered
 from autoj_reward.types import (
@@ -29,12 +29,17 @@ def _compute_pessimistic(values: Sequence[float]) -> float:
     return soft_minimum([(value, 1.0) for value in values], RISK)
 
 
-VOTES: Mapping[Vote, Callable[[Sequence[float]], float]] = {
+def _compute_majority(values: Sequence[float]) -> float:
+    return median(multimode(values))
+
+
+VOTES: Mapping[Vote | PanelVote, Callable[[Sequence[float]], float]] = {
     "mean": fmean,
     "median": median,
     "pessimistic": _compute_pessimistic,
+    "majority": _compute_majority,
 }
-"""Function of the critiques' numbers by vote."""
+"""Function of the numbers of critiques or judges by vote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ async def rate_all(questions: Sequence[Rate], ask: Ask) -> list[Judgement]:
     return [judgement.with_number(view) for judgement in judgements]
 
 
-def vote_of(samples: Sequence[Judgement], vote: Vote = "mean") -> Judgement:
+def vote_of(samples: Sequence[Judgement], vote: Vote | PanelVote = "mean") -> Judgement:
     """Return one judgement from k sampled critiques of the same response.
 
     In every slot, value and expected value are the vote of the critiques that are ok.
@@ -151,7 +156,7 @@ def vote_of(samples: Sequence[Judgement], vote: Vote = "mean") -> Judgement:
     return replace(nearest_sample, readings=means, usage=usage, flags=tuple(sorted(flags)))
 
 
-def _vote_on_reading(readings: Sequence[Reading], vote: Vote) -> Reading:
+def _vote_on_reading(readings: Sequence[Reading], vote: Vote | PanelVote) -> Reading:
     """Return the vote of several critiques' readings of one numeric slot."""
     distribution_readings = [reading for reading in readings if reading.distribution is not None]
     value = _measure_known(VOTES[vote], [reading.value for reading in readings])

@@ -126,6 +126,8 @@ def audit(
     """
     require_apart((source, responses, config), folder=output)
     settings = load_run(ScoreConfig, config, sets)
+    if settings.panel:
+        raise ConfigError("panel rates responses for `autoj score`: an audit has one judge")
     spec = judge_spec(settings.judge)
     how = settings.rubric or spec.facts.default_rubric
     # One of the trivial responses is empty.

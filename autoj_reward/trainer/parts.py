@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from autoj_reward.client.in_flight import Slots
@@ -160,8 +161,8 @@ class Parts:
     """The parts of a reward by name, with the main judge first.
 
     A judge alone rewards in its own unit. With several parts, each is mapped to 0..1, and the
-    reward is their weighted mean or their minimum. A part that abstains is left out, and the
-    weights of the others are scaled up.
+    reward is their weighted mean, their median or their minimum. A part that abstains is left out,
+    and the weights of the others are scaled up.
 
     Attributes: `by_name`, the parts; `calibrations`, those of parts and audit by name.
     """
@@ -172,7 +173,7 @@ class Parts:
         Raises ConfigError for a calibration that cannot be read, or that abstains more often than
         the failure budget allows.
         """
-        self._takes_minimum = config.reduce == "min"
+        self._reduce = config.reduce
         self._gives_lowest = config.no_answer == "lowest"
         main_format = None if config.scoring else judges[JUDGE].format
         self.calibrations = {
@@ -221,8 +222,10 @@ class Parts:
         ]
         if not weighted_shares:
             return None
-        if self._takes_minimum:
+        if self._reduce == "min":
             return min(share for _, share in weighted_shares)
+        if self._reduce == "median":
+            return median(share for _, share in weighted_shares)
         return sum(w * share for w, share in weighted_shares) / sum(w for w, _ in weighted_shares)
 
     @property

@@ -136,10 +136,44 @@ class _Prompts:
         return ids[start:]
 
 
-def prompt_table(rows: Sequence[Mapping[str, Any]], prompts: Sequence[Turn]) -> dict[Any, Turn]:
-    """Return {token ids: prompt} for dataset rows with `input_ids` and their prompts."""
-    ids = [row["input_ids"] for row in rows]
-    return index_by_ids(zip(ids, prompts, strict=True))
+def prompt_table(
+    rows: Iterable[Mapping[str, Any]], prompts: Sequence[Turn] | str = "prompt"
+) -> dict[tuple[int, ...], Turn]:
+    """Return {token ids: prompt} of the dataset that PPO trains on. It asks no judge.
+
+    rows: the tokenized dataset, or any rows with `input_ids`. prompts: the column that holds each
+    row's prompt, as text or messages, or the prompts themselves, in the order of the rows. Raises
+    ConfigError for rows without ids or without prompts, and as `index_by_ids`.
+    """
+    ids = []
+    column = []
+    for number, row in enumerate(rows):
+        ids.append(_read_ids(row, number))
+        if isinstance(prompts, str):
+            if row.get(prompts) is None:
+                raise ConfigError(
+                    f"row {number} of the dataset has no {prompts!r} (it has {', '.join(row)}): "
+                    "name the column that holds the prompt, or give the prompts, one for each row"
+                )
+            column.append(row[prompts])
+    given = column if isinstance(prompts, str) else list(prompts)
+    if len(given) != len(ids):
+        raise ConfigError(
+            f"{len(given)} prompts for {len(ids)} rows: give the prompt of each row, in their order"
+        )
+    return index_by_ids(zip(ids, given, strict=True))
+
+
+def _read_ids(row: Mapping[str, Any], number: int) -> list[int]:
+    ids = row.get("input_ids")
+    # A dataset may give tensors or arrays, whose elements are no keys.
+    ids = ids.tolist() if hasattr(ids, "tolist") else ids
+    if not isinstance(ids, Sequence) or not all(isinstance(token, int) for token in ids):
+        raise ConfigError(
+            f"row {number} of the dataset has no list of token ids in input_ids (it has "
+            f"{', '.join(row)}): tokenize the prompts first, as PPOTrainer needs them"
+        )
+    return list(ids)
 
 
 def index_by_ids(pairs: Iterable[tuple[Sequence[int], Turn]]) -> dict[tuple[int, ...], Turn]:

@@ -49,6 +49,7 @@ RUN_FILES: dict[str, tuple[str, ...]] = {
     ),
     "Evaluation": (
         "autoj_reward.evaluate.pairs:PairsConfig",
+        "autoj_reward.evaluate.judges:CompareJudgesConfig",
         "autoj_reward.evaluate.best_of_four:BestOfFourConfig",
         "autoj_reward.evaluate.selection:SelectionConfig",
     ),

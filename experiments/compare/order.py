@@ -14,8 +14,13 @@ from typing import Any
 import numpy as np
 
 from autoj_reward.data.graded import Graded
-from autoj_reward.evaluate.selection_metrics import WithinQuery, gain, order, order_given_length
-from autoj_reward.evaluate.statistics import Statistic, difference, ratio, share
+from autoj_reward.evaluate.selection_metrics import (
+    WithinQuery,
+    order,
+    order_given_length,
+    share_of_gain,
+)
+from autoj_reward.evaluate.statistics import Statistic, difference, share
 from autoj_reward.io.chart import curves
 from experiments.compare.outputs import Outputs, Values
 from experiments.tables import Section, tabled
@@ -118,9 +123,8 @@ def make_order_statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic
     }
     fewest = min((len(query.grades) for query in queries), default=0)
     for n in (n for n in SIZES if n <= fewest):
-        gains = [gain(query.values, query.grades, n) for query in queries]
-        best_gains = [gain(query.grades, query.grades, n) for query in queries]
-        statistics[f"best_of_{n}"] = ratio(gains, best_gains)
+        values = [query.values for query in queries]
+        statistics[f"best_of_{n}"] = share_of_gain(values, [query.grades for query in queries], n)
     return statistics
 
 

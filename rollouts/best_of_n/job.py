@@ -23,6 +23,7 @@ import yaml
 from tqdm import tqdm
 
 from autoj_reward.client.judging import bar_position, progress_bar, value_name
+from autoj_reward.client.panel import build_panel
 from autoj_reward.config import BestOfNConfig
 from autoj_reward.config.load import with_layout
 from autoj_reward.conversation import Prompt
@@ -33,7 +34,7 @@ from autoj_reward.io.files import require_apart
 from autoj_reward.io.rows import BadRows, QueryRow, Stream, look_through
 from autoj_reward.io.track import tracking
 from autoj_reward.journal import Journal
-from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.models.spec import JudgeSpec, join_context_columns, judge_spec
 from autoj_reward.models.unused import load_run
 from autoj_reward.models.views import resolve_view
 from autoj_reward.processes import relaxed_gc
@@ -53,10 +54,20 @@ if TYPE_CHECKING:
 
 
 def main(
-    config: str, sets: Sequence[str] = (), strict: bool = False, layout: str | None = None
+    config: str | None,
+    sets: Sequence[str] = (),
+    strict: bool = False,
+    layout: str | None = None,
+    source: str | None = None,
+    output: str | None = None,
 ) -> int:
-    """Run the job of a config file, print where the report is, and return the exit code 0."""
-    checked = load_run(BestOfNConfig, config, with_layout(sets, layout), strict)
+    """Run the job of a config file, print where the report is, and return the exit code 0.
+
+    source, output: in place of the config's `input` and `output`.
+    """
+    given = {"input": source, "output": output}
+    named = [f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
+    checked = load_run(BestOfNConfig, config, [*with_layout(sets, layout), *named], strict)
     summary = run_job(checked, strict)
     print(_describe_summary(summary, checked.output))
     return 0
@@ -71,10 +82,14 @@ def build_job(config: BestOfNConfig) -> Job:
     shown_protocol = None if "pairwise" in config.tie_break else "single"
     if config.scoring:
         shown_protocol = config.scoring.protocol
-    columns = judge.context_columns(config.columns, shown_protocol, config.rubric)
+    panel = build_panel(judge, config.panel, config.reduce, choice.view)
+    shown = [(judge, shown_protocol)]
+    if panel:
+        shown += [(spec, "single") for spec in panel.specs.values()]
+    columns = join_context_columns(shown, config.columns, config.rubric)
     answered = config.policy is None
     rows = RowSource(config.input, columns, answered, config.columns, config.layout)
-    return Job(rows, config.policy, judge, choice, config.output)
+    return Job(rows, config.policy, judge, choice, config.output, panel)
 
 
 def _build_choice(config: BestOfNConfig) -> tuple[JudgeSpec, Choice]:
@@ -115,7 +130,7 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
     left_out = look_through(rows, strict, partial(counts.expect, job))
     scored_by = job.choice.scoring.by if job.choice.scoring else None
     claim = judged_by(
-        job.judge.name,
+        job.judge_name,
         job.output,
         job.output / "summary.json",
         command="autoj best-of-n",
@@ -252,7 +267,12 @@ async def _schedule_sampling(
         if not counts.unanswered:
             return JobSchedule(sampler.read)
         missing = any(sampler.recorded(query) is None for query in unanswered_queries(rows))
-        if missing and cluster and not cluster.has_room(job.judge.config, job.policy):
+        # What a whole panel needs is not known beforehand, so it starts after the policy.
+        if (
+            missing
+            and cluster
+            and (job.panel or not cluster.has_room(job.judge.config, job.policy))
+        ):
             await sampler.sample_all(unanswered_queries(rows))
             return JobSchedule(sampler.read)
         if missing and cluster and cluster.shares_cores(job.judge.config, job.policy):

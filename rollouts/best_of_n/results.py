@@ -11,6 +11,7 @@ from typing import Any
 from autoj_reward.io.files import OutputFile, filling, to_plain
 from autoj_reward.io.rows import QueryRow
 from autoj_reward.questions.choose import Shortlist
+from autoj_reward.questions.panel import member_ratings
 from autoj_reward.questions.rank import Ranking
 from autoj_reward.questions.rubric import RubricScore
 from autoj_reward.types import RATING, Candidate, Judgement, Outcome, Selection
@@ -122,26 +123,31 @@ def _make_judgement_record(group: GroupResult, index: int) -> dict[str, Any]:
     candidate, judgement = group.candidates[index], group.judgements[index]
     result, rating = group.results[index], judgement.reading(RATING)
     distribution = rating.distribution if rating else None
-    return {
-        "line": group.row.line,
-        "index": index,
-        "response": candidate.response.record(),
-        "policy_logprob": candidate.policy_logprob,
-        "outcome": judgement.outcome.value,
-        "reason": judgement.reason,
-        **dict(zip(VIEWS, result.values, strict=True)),
-        "outside": rating.outside if rating else None,
-        "distribution": None if distribution is None else dict(distribution),
-        "forced": result.forced,
-        "critique": judgement.critique,
-        "flags": list(judgement.flags),
-        "tokens_in": judgement.usage.tokens_in,
-        "tokens_cached": judgement.usage.tokens_cached,
-        "tokens_out": judgement.usage.tokens_out,
-        "latency_s": judgement.usage.latency_s,
-        "queued_s": judgement.usage.queued_s,
-        "judge": judgement.judge,
-    } | ({"thinking": judgement.thinking} if judgement.thinking else {})
+    panel = member_ratings(judgement)
+    return (
+        {
+            "line": group.row.line,
+            "index": index,
+            "response": candidate.response.record(),
+            "policy_logprob": candidate.policy_logprob,
+            "outcome": judgement.outcome.value,
+            "reason": judgement.reason,
+            **dict(zip(VIEWS, result.values, strict=True)),
+            "outside": rating.outside if rating else None,
+            "distribution": None if distribution is None else dict(distribution),
+            "forced": result.forced,
+            "critique": judgement.critique,
+            "flags": list(judgement.flags),
+            "tokens_in": judgement.usage.tokens_in,
+            "tokens_cached": judgement.usage.tokens_cached,
+            "tokens_out": judgement.usage.tokens_out,
+            "latency_s": judgement.usage.latency_s,
+            "queued_s": judgement.usage.queued_s,
+            "judge": judgement.judge,
+        }
+        | ({"panel": panel} if panel else {})
+        | ({"thinking": judgement.thinking} if judgement.thinking else {})
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoj_reward.client.in_flight import Progress, run_in_order
 from autoj_reward.client.judging import open_ask
+from autoj_reward.client.panel import Panel
 from autoj_reward.config import PolicyConfig
 from autoj_reward.conversation import ContextColumn, Prompt, Response
 from autoj_reward.io.candidates import queries
@@ -61,6 +62,13 @@ class Job:
     choice: Choice
     output: Path
     """Folder of the results."""
+    panel: Panel | None = None
+    """The judges that rate; None if `judge` rates alone."""
+
+    @property
+    def judge_name(self) -> str:
+        """Name of the judge or the panel whose results these are."""
+        return self.panel.name if self.panel else self.judge.name
 
     def absolute(self) -> Job:
         """Return the job with absolute paths, for processes in another working directory."""
@@ -78,10 +86,11 @@ class Job:
     ) -> AbstractAsyncContextManager[Ask]:
         """Open the judge, with the checks that the choice needs; see `open_ask`."""
         scoring = self.choice.scoring
-        return open_ask(
+        view = None if scoring else self.choice.view
+        opening = open_ask(
             self.judge,
             journal,
-            view=None if scoring else self.choice.view,
+            view=view,
             require=self.choice.require,
             scoring=scoring,
             progress=progress,
@@ -89,6 +98,9 @@ class Job:
             say=say,
             early=early,
         )
+        if self.panel:
+            return self.panel.open(opening, journal, view, progress)
+        return opening
 
     async def judge_rows(
         self,
@@ -180,7 +192,8 @@ class Counts:
             # Responses to be sampled are taken as distinct.
             count = job.policy.n if job.policy else 0
             responses = tuple(Response(str(n)) for n in range(count))
-        self.expected += job.choice.count_inputs(row, responses)
+        judges = len(job.panel.specs) if job.panel else 1
+        self.expected += judges * job.choice.count_inputs(row, responses)
 
     def add(self, judgement: Judgement, reused: bool) -> None:
         self.reused += reused

@@ -23,9 +23,8 @@ from pydantic import Field
 from autoj_reward.config import (
     BestOfNConfig,
     Block,
-    JudgeConfig,
+    ChoiceConfig,
     PolicyConfig,
-    ViewOrAuto,
 )
 from autoj_reward.conversation import Prompt
 from autoj_reward.errors import ConfigError, InputError
@@ -69,8 +68,8 @@ class SftConfig(Block):
     """Further arguments of TRL's SFTConfig, by their names there."""
 
 
-class RejectionSamplingConfig(Block):
-    """Settings of rejection sampling. `BestOfNConfig` describes the keys of the sampling job."""
+class RejectionSamplingConfig(ChoiceConfig):
+    """Settings of rejection sampling: of the best-of-N job of every round, and of its training."""
 
     input: str
     """Input of the best-of-N job of every round."""
@@ -78,17 +77,12 @@ class RejectionSamplingConfig(Block):
     """Folder for the rounds."""
     policy: PolicyConfig
     """The initial policy, and how it samples."""
-    judge: JudgeConfig = JudgeConfig()
-    """The judge that rates the candidates."""
-    columns: dict[str, str] = Field(default_factory=dict)
-    """Input column for each context field of the judge's format, where the names differ."""
-    view: ViewOrAuto = "auto"
-    """The number that ranks candidates, as in a best-of-N job."""
     rounds: int = Field(1, ge=1)
     """Times to sample and train."""
     better_by: float = Field(0.0, ge=0)
-    """Least gain of the chosen response over the query's mean, in points of the view. Queries with
-    a smaller gain are not trained on: where all responses are alike, the choice teaches nothing."""
+    """Least gain of the chosen response over the query's mean, in points of the view
+    or of the score. Queries with a smaller gain are not trained on: where all responses are alike,
+    the choice teaches nothing. With a shortlist, the mean is over the responses with critiques."""
     sft: SftConfig = SftConfig()
     """The training on the chosen responses."""
     seed: int = 0
@@ -117,13 +111,13 @@ def main(config: str, sets: Sequence[str] = (), strict: bool = False) -> int:
 def job_of_round(config: RejectionSamplingConfig, policy: str, number: int) -> BestOfNConfig:
     """Return the best-of-N job of round `number` (from 1), which samples the policy `policy`."""
     sampled = {"model": policy, "seed": config.policy.seed + number - 1}
+    given = config.model_fields_set & set(ChoiceConfig.model_fields)
+    chosen = {name: getattr(config, name) for name in given}
     return BestOfNConfig(
         input=config.input,
         output=config.output / f"round-{number}" / "best_of_n",
         policy=config.policy.model_copy(update=sampled),
-        judge=config.judge,
-        columns=config.columns,
-        view=config.view,
+        **chosen,
     )
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from autoj_reward.check import texts
-from autoj_reward.check.rows import load_check_rows, read_labelled_groups, stratified
+from autoj_reward.check.rows import load_check_rows, stratified
 from autoj_reward.cli import main as cli
 from autoj_reward.engine import fake
 from autoj_reward.engine.base import Generation, LabelProbs, Prepared, Sampling
 from autoj_reward.errors import InputError
+from autoj_reward.evaluate.labelled_groups import read_labelled_groups
 from tests.test_relative import write
 
 ROWS = load_check_rows()

@@ -119,7 +119,7 @@ def find_dest(flag: str, options: dict[str, Any]) -> str:
             ["train", "grpp"], "'grpp': did you mean `grpo`? (known: ppo, grpo,", id="unknown kind"
         ),
         pytest.param(["xyz"], "unknown name 'xyz' (known: ", id="nothing near"),
-        pytest.param(["best-of-n"], "--config", id="missing flag"),
+        pytest.param(["train", "grpo"], "--config", id="missing flag"),
         pytest.param(["score", "--input", "x"], "--output", id="missing output"),
         pytest.param(["models", "--fast"], "--fast", id="unknown flag"),
     ],
@@ -267,3 +267,12 @@ def test_bad_input_on_stdin_is_named(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert cli.main(["parse", "--input", "-"]) == 1
     assert "<stdin>" in capsys.readouterr().err
+
+
+def test_the_folder_of_a_built_in_model_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["models", "--path", "smollm2-135m-instruct"]) == 0
+    folder = Path(capsys.readouterr().out.strip())
+    assert (folder / "config.json").is_file()
+    assert cli.main(["models", "--path", "smollm2-135m"]) == 1
+    message = capsys.readouterr().err
+    assert "did you mean `smollm2-135m-instruct`?" in message

@@ -44,6 +44,12 @@ MORE: dict[str, tuple[str, list[str], list[str]]] = {
         [],
         ["o.jsonl"],
     ),
+    "judges, page": (
+        "evaluate judges --data {folder}/llmbar.jsonl --json {folder}/o.json "
+        "--judge {folder}/judge.yaml --set judges.b.judge.kind=fake --set bootstrap=20",
+        [],
+        ["o.json", "o.rows.jsonl", "o.html"],
+    ),
     "leaderboard": (
         "evaluate leaderboard --results {folder}/a.json --output {folder}/o.html",
         [],

@@ -80,19 +80,23 @@ def test_strict_refuses_them(
 
 
 STRICT = ["score", "compare", "best-of-n", "collect", "serve"]
-STRICT += [f"evaluate {name}" for name in ("eval-p", "eval-r", "pairs", "best-of-four")]
+STRICT += [f"evaluate {name}" for name in ("eval-p", "eval-r", "pairs", "judges", "best-of-four")]
 STRICT += [f"train {name}" for name in ("ppo", "grpo", "rloo", "online-dpo", "rejection-sampling")]
 NEEDED = {
     "score": "--input i --output o",
     "compare": "--input i --output o",
     "evaluate pairs": "--json o --data d",
-} | {f"evaluate {name}": "--json o --data d" for name in ("eval-p", "eval-r", "best-of-four")}
+} | {
+    f"evaluate {name}": "--json o --data d"
+    for name in ("eval-p", "eval-r", "judges", "best-of-four")
+}
 RUN_FILES = {
     "collect": {
         **{"protocol": "single", "output": "o", "sources": [{"path": "x"}]},
         "teacher": {"kind": "fake", "tensor_parallel": 2},
     },
     "best-of-n": {"input": "i", "output": "o", "judge": {"kind": "fake", "tensor_parallel": 2}},
+    "evaluate judges": {"judges": {"a": {"judge": {"kind": "fake", "tensor_parallel": 2}}}},
     "train rejection-sampling": {
         **{"input": "i", "output": "o", "policy": {}},
         "judge": {"kind": "fake", "tensor_parallel": 2},

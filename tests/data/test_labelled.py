@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autoj_reward.config import load_config
+from autoj_reward.data.collect import CollectConfig
 from autoj_reward.data.labelled import (
     Compared,
     JudgeData,
@@ -215,7 +216,7 @@ def test_holding_out_is_by_query_and_near_the_share() -> None:
 
 def test_where_data_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AUTOJ_DATA", raising=False)
-    with pytest.raises(InputError, match="set the environment variable AUTOJ_DATA"):
+    with pytest.raises(InputError, match="or the environment variable AUTOJ_DATA"):
         data_path(JudgeData(), "a.jsonl")
     monkeypatch.setenv("AUTOJ_DATA", str(tmp_path))
     assert data_path(JudgeData(), "a.jsonl") == str(tmp_path / "a.jsonl")
@@ -223,6 +224,31 @@ def test_where_data_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert data_path(JudgeData(), "hf://a/b") == "hf://a/b"
     assert data_path(JudgeData(), "/y/b.jsonl") == "/y/b.jsonl"
     assert data_path(JudgeData(), "./runs/b.jsonl") == "./runs/b.jsonl"
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["without", "with AUTOJ_DATA"])
+def test_a_path_beside_the_run_file_needs_no_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    folder = tmp_path / "runs"
+    (folder / "rows").mkdir(parents=True)
+    rows = folder / "rows" / "a.jsonl"
+    rows.write_text(json.dumps({"query": "Q", "response": "R", "rating": 3}) + "\n")
+    run = folder / "train.yaml"
+    run.write_text(json.dumps({"model": "m", "output": "o", "data": {"rated": ["rows/a.jsonl"]}}))
+    monkeypatch.chdir(tmp_path)  # a run file is read from anywhere
+    monkeypatch.delenv("AUTOJ_DATA", raising=False)
+    if elsewhere:
+        monkeypatch.setenv("AUTOJ_DATA", str(tmp_path / "data"))
+    config = load_config(TrainJudgeConfig, "runs/train.yaml")
+    [(_, found)] = rated_files(config.data, FORMAT)
+    assert len(found.rows) == 1
+    collected = {"protocol": "single", "teacher": {}, "output": "o", "sources": [{"path": "a"}]}
+    (folder / "collect.yaml").write_text(json.dumps(collected))
+    collect = load_config(CollectConfig, "runs/collect.yaml")
+    assert data_path(collect, "rows/a.jsonl") == "runs/rows/a.jsonl"
+    if elsewhere:  # a file that stands nowhere beside it is one of the data set
+        assert data_path(config.data, "b.jsonl") == str(tmp_path / "data" / "b.jsonl")
 
 
 def test_compressed_lines_and_arrays(tmp_path: Path) -> None:

@@ -431,6 +431,19 @@ async def test_what_only_the_user_can_mend_stops_the_run_at_the_first_contact(
     assert len(endpoint.requests) == (3 if status == 404 else 1)
 
 
+@pytest.mark.parametrize("path", ["", "/v1"])
+async def test_a_404_suggests_v1_if_the_url_has_no_path(endpoint: Endpoint, path: str) -> None:
+    endpoint.script((404, "no", {}))
+    root = endpoint.url.removesuffix("/v1")
+    asked = config(endpoint).model_copy(update={"base_url": root + path})
+    async with start_engine(asked) as engine:
+        with pytest.raises(ConfigError) as caught:
+            await engine.contact(
+                replace(SAMPLING, alternatives=False), {"top": 0, "goes_on": 0, "instead": {}}
+            )
+    assert (f"try base_url {root}/v1;" in str(caught.value)) is (not path)
+
+
 async def test_retry_after_is_waited_for(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

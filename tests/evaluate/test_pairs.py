@@ -4,6 +4,7 @@ row before any judge, and a scripted judge from end to end."""
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -347,9 +348,26 @@ def test_pairs_with_the_columns_of_eval_p_need_no_scenario(tmp_path: Path) -> No
 def test_a_format_without_comparison_is_refused_first(tmp_path: Path, capsys: Any) -> None:
     data = write(tmp_path / "p.jsonl", [pair("planning", 0)])
     flags = ["--data", data, "--json", str(tmp_path / "o.json"), *FAKE]
-    flags += ["--set", "protocol=pointwise", "--set", "judge.format=pandalm"]
-    assert evaluate("eval-p", *flags) == 1
-    assert "format 'pandalm' has no single protocol" in capsys.readouterr().err
+    pandalm = ["--set", "protocol=pointwise", "--set", "judge.format=pandalm"]
+    assert evaluate("eval-p", *flags, *pandalm) == 1
+    message = capsys.readouterr().err
+    assert "format 'pandalm' has no single protocol" in message
+    assert "or set protocol=pairwise, which compares the two responses" in message
+    assert evaluate("eval-p", *flags, "--set", "judge.format=rubric") == 1
+    message = capsys.readouterr().err
+    assert "format 'rubric' has no pairwise protocol" in message
+    assert "or set protocol=pointwise, which rates each response alone" in message
+
+
+def test_a_figure_is_printed_with_its_interval(tmp_path: Path, capsys: Any) -> None:
+    data = write(tmp_path / "p.jsonl", [pair("planning", n, n % 2) for n in range(4)])
+    assert evaluate("eval-p", "--data", data, "--json", str(tmp_path / "o.json"), *FAKE) == 0
+    overall = next(
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("overall")
+    )
+    assert re.fullmatch(
+        r"overall +4  50\.00 \[\d+\.\d\d, \d+\.\d\d\] +100\.00 \[100\.00, 100\.00\]", overall
+    )
 
 
 def test_the_released_half_is_read(released: Any) -> None:

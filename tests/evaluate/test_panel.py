@@ -70,7 +70,10 @@ def test_errors_of_a_panel_go_together_or_apart(
     # The mean correlation is (1 + 0 + 0) / 3, so 3 judges count 3 / (1 + 2 / 3).
     assert result["effective_votes"] == pytest.approx(1.8)
     printed = capsys.readouterr().out
-    assert "a (a) / b (b): kappa 1.000, same 100.00 %, error correlation 1.000" in printed
+    assert (
+        "a (a) / b (b): kappa 1.000 (no interval), same 100.00 [100.00, 100.00] %, "
+        "error correlation 1.000 (no interval)"
+    ) in printed
     assert "effective votes of 3 judges: 1.800" in printed
 
 
@@ -94,7 +97,7 @@ def test_the_majority_of_a_panel_with_and_without_a_stand_in(
     ) == (80, 5)
     assert with_stand_in["agreement"] == alone["agreement"]
     assert with_stand_in["effective_votes"] == alone["effective_votes"]
-    assert "agreement 80.00 %, stand-in votes 5" in capsys.readouterr().out
+    assert "agreement 80.00 [40.00, 100.00] %, stand-in votes 5" in capsys.readouterr().out
 
 
 def test_without_labels_there_are_no_errors(

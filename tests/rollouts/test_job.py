@@ -600,3 +600,16 @@ def test_a_worker_needs_no_config_to_choose_as_the_job_does(
         alone.output / "selections.jsonl"
     ).read_bytes()
     assert len(list_judged_texts(alone.log)) == 2 * asked
+
+
+def test_flags_name_the_input_and_the_output(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "in.jsonl", ROWS)
+    output = tmp_path / "by flag"
+    words = ["--input", str(rows), "--output", str(output), "--set", "judge.kind=fake"]
+    assert cli.main(["best-of-n", *words]) == 0
+    assert len(read_lines(output / "selections.jsonl")) == len(ROWS)
+    # They replace those of a run file.
+    job = Job(tmp_path / "job", [ROWS[0]], {})
+    assert job.run("--output", str(tmp_path / "other")) == 0
+    assert len(read_lines(tmp_path / "other" / "selections.jsonl")) == 1
+    assert not job.output.exists()

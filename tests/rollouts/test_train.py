@@ -15,7 +15,14 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM
 
-from autoj_reward.config import BestOfNConfig, JudgeConfig, PolicyConfig, RewardConfig
+from autoj_reward.config import (
+    BestOfNConfig,
+    JudgeConfig,
+    PolicyConfig,
+    RelativeConfig,
+    RewardConfig,
+    check,
+)
 from autoj_reward.errors import BudgetExceeded, ConfigError, InputError
 from autoj_reward.io.claims import CLAIM
 from autoj_reward.journal import Journal, SampledResponses
@@ -26,7 +33,12 @@ from rollouts.best_of_n import job as best_of_n
 from rollouts.train import main as training
 from rollouts.train.learner import mark_opened_thinking
 from rollouts.train.ppo import prompt_order
-from rollouts.train.rejection_sampling import TrainingRows, chosen_rows
+from rollouts.train.rejection_sampling import (
+    RejectionSamplingConfig,
+    TrainingRows,
+    chosen_rows,
+    job_of_round,
+)
 
 ROOT = Path(__file__).parents[2]
 QUERIES = ["Why is the sky blue?", "Name a river.", "Say hello.", "Count to three."]
@@ -249,6 +261,47 @@ def test_rejection_sampling_trains_under_the_prompt_it_samples_under(
     assert [row["rejected"][0]["content"] for row in rows.pairs] == ["poor", "fair"]
     assert rows.cut == 1
     assert chosen_rows(job, 100.0, "p", 1) == TrainingRows((), (), 0)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"tie_break": ["first"], "shortlist": 2},
+        {"relative": {"by": "comparisons"}},
+        {"rubric": {"by": "items"}, "judge": {"kind": "fake", "format": "rubric-item"}},
+        {"panel": {"second": {"judge": {"kind": "fake"}}}, "reduce": "mean"},
+    ],
+    ids=["shortlist", "relative", "rubric", "panel"],
+)
+def test_rejection_sampling_chooses_by_the_same_block_as_best_of_n(
+    tmp_path: Path, choice: dict[str, Any]
+) -> None:
+    data = {"input": "in.jsonl", "output": str(tmp_path), "policy": {"kind": "fake", "model": "p"}}
+    config = check(RejectionSamplingConfig, data | choice, "run.yaml")
+    job = job_of_round(config, "q", 2)
+    for name in choice:
+        assert (
+            getattr(job, name) == getattr(config, name) != BestOfNConfig.model_fields[name].default
+        )
+    assert job.policy is not None and job.policy.model == "q"
+
+
+def test_rejection_sampling_trains_on_the_best_of_a_ranking(
+    tmp_path: Path, config_file: Path
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps({"query": "q", "responses": ["a", "a long one", "some"]}) + "\n")
+    job = BestOfNConfig(
+        input=str(source),
+        output=tmp_path / "job",
+        judge=JudgeConfig(kind="fake"),
+        relative=RelativeConfig(by="comparisons"),
+    )
+    job = job.model_copy(update={"view": best_of_n.build_job(job).choice.view})
+    best_of_n.run_job(job)
+    rows = chosen_rows(job, 0.0, "p", 1)
+    assert [row["completion"][0]["content"] for row in rows.sft] == ["a long one"]
+    assert [row["rejected"][0]["content"] for row in rows.pairs] == ["a"]
 
 
 TYPOS = {

@@ -182,6 +182,13 @@ def test_the_least_of_several_parts() -> None:
     assert parts.reward({"judge": None, "b": None, "c": None}) is None
 
 
+def test_the_median_of_several_parts() -> None:
+    parts = resolve_parts(make_config({"b": {"judge": {}}, "c": {"judge": {}}}, reduce="median"))
+    assert parts.reward({"judge": 10, "b": 5.5, "c": 1}) == 0.5
+    assert parts.reward({"judge": 10, "b": None, "c": 1}) == 0.5
+    assert parts.reward({"judge": None, "b": None, "c": None}) is None
+
+
 def test_the_judge_alone_keeps_its_unit() -> None:
     parts = resolve_parts(make_config({}))
     assert (parts.reward({"judge": 9}), parts.middle, parts.share(10)) == (9, 5.5, 1.0)
@@ -205,7 +212,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a weighed minimum": (
         {"parts": {"b": {"judge": {}, "weight": 2}}, "reduce": "min"},
-        "the minimum knows no weights",
+        "reduce min knows no weights",
+    ),
+    "a weighed median": (
+        {"parts": {"b": {"judge": {}, "weight": 2}}, "reduce": "median"},
+        "reduce median knows no weights",
     ),
     "the minimum of one": ({"reduce": "min"}, "nothing beside the judge"),
 }

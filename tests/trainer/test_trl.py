@@ -589,6 +589,49 @@ class CheckAdvantages(TrainerCallback):
             assert not group_advantages[~ok].any()
 
 
+MESSAGES = [{"role": "user", "content": "Why?"}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "prompts", "table"),
+    [
+        ([{"input_ids": [1, 2]}], ["Why?"], {(1, 2): "Why?"}),
+        ([{"input_ids": [1, 2], "prompt": MESSAGES}], "prompt", {(1, 2): MESSAGES}),
+        ([{"input_ids": torch.tensor([1, 2]), "question": "Why?"}], "question", {(1, 2): "Why?"}),
+    ],
+    ids=["a list", "messages of a column", "tensors"],
+)
+def test_a_ppo_prompt_table_is_made_of_what_a_dataset_has(
+    rows: list[dict[str, Any]], prompts: Any, table: dict[Any, Any]
+) -> None:
+    assert prompt_table(rows, prompts) == table
+    dataset = Dataset.from_list([{**row, "input_ids": [1, 2]} for row in rows])
+    assert prompt_table(dataset.with_format("numpy", ["input_ids"], True), prompts) == table
+
+
+@pytest.mark.parametrize(
+    ("rows", "prompts", "words"),
+    [
+        ([{"prompt": "Why?"}], "prompt", r"row 0 .* no list of token ids .*has prompt.*tokenize"),
+        ([{"input_ids": [1]}], "prompt", r"row 0 .* has no 'prompt' \(it has input_ids\)"),
+        ([{"input_ids": [1]}], ["a", "b"], "2 prompts for 1 rows"),
+    ],
+)
+def test_a_ppo_prompt_table_without_ids_or_prompts_is_refused(
+    rows: list[dict[str, Any]], prompts: Any, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        prompt_table(rows, prompts)
+
+
+def test_prompts_that_ppo_cannot_tell_apart_are_refused_before_the_judge_starts(
+    tokenizer: Any,
+) -> None:
+    closed = RewardModel(JudgeConfig(kind="openai", model="m", base_url="http://127.0.0.1:9/v1"))
+    with pytest.raises(ConfigError, match="one prompt is the beginning of another"):
+        PPOReward(closed, tokenizer, {(1, 2): "Why?", (1, 2, 3): "Why not?"})
+
+
 def test_two_ppo_prompts_with_the_same_ids_are_refused(tokenizer: Any, reward: RewardModel) -> None:
     rows = [{"input_ids": [1, 2]}, {"input_ids": [1, 2]}]
     assert prompt_table(rows, ["Why?", "Why?"]) == {(1, 2): "Why?"}

@@ -319,6 +319,17 @@ def test_a_run_from_data_to_a_judge(tmp_path: Path, folder: Path) -> None:
 
 
 @pytest.mark.training
+def test_a_run_ends_at_its_steps(tmp_path: Path, folder: Path) -> None:
+    """Its data stands beside the run file."""
+    data = {"rated": ["trained.jsonl"], "held_out": 0.4}
+    path = write_run(tmp_path, folder, data=data, mix={"rated": 1}, losses={}, max_steps=2)
+    record = train_judge(load_config(TrainJudgeConfig, path))
+    assert record["steps"] == 2
+    rates = [entry["learning_rate"] for entry in record["history"] if "learning_rate" in entry]
+    assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.training
 def test_graded_outputs_are_ordered(tmp_path: Path, folder: Path) -> None:
     """Good outputs say so in their words, and are no longer than the others."""
     names = [f"s{n}" for n in range(12)]

@@ -79,6 +79,9 @@ class TrainJudgeConfig(FineTuningConfig):
     critiques long before whole ones."""
     epochs: float = Field(5.0, gt=0)
     """Passes over the mix."""
+    max_steps: int | None = Field(None, ge=1)
+    """Optimizer steps after which the run ends, if `epochs` has more. The learning rate then falls
+    within these steps. null: all of `epochs`."""
     attention: Literal["auto", "sdpa", "flash_attention_2"] = "auto"
     """Attention implementation; `auto` takes flash attention where it is installed and fits."""
     validations: int = Field(4, ge=1)

@@ -77,6 +77,8 @@ def train_judge(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
     for row in examples.bad:
         print(f"left out: {row}", file=sys.stderr)
     ordered_examples = schedule(examples.training, config.mix, config.epochs, config.seed)
+    if config.max_steps is not None:
+        ordered_examples = ordered_examples[: config.max_steps * config.batch_size]
     arguments = training_arguments(config, len(ordered_examples), any(examples.validation.values()))
 
     set_seed(config.seed)
