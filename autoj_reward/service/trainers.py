@@ -257,7 +257,8 @@ def add_routes(
         except (ConfigError, InputError) as error:
             raise HTTPException(422, str(error)) from error
         finally:
-            observe_judgements((reward.judgement, (c.response,)) for c, reward in model.recent())
+            recent = [(candidate, reward) for candidate, reward in model.recent() if reward.asked]
+            observe_judgements((reward.judgement, (c.response,)) for c, reward in recent)
 
     @app.post("/get_reward")
     async def batch(body: GetRewardBody, request: Request) -> dict[str, Any]:

@@ -264,7 +264,7 @@ class Reward:
     failed judgement of a response that imitates a verdict earns the lowest rating instead."""
 
     judgement: Judgement
-    """Judgement of the main judge. Where it was not asked (`when`), that of the part before it."""
+    """Judgement of the main judge; where it was not asked, that of the part named by `when`."""
     raw: float | None
     """The judgement's view, calibrated, or the combined parts, before shaping."""
     value: float | None
@@ -275,6 +275,8 @@ class Reward:
     """Length of the response's thinking, as its marks tell it."""
     audit: Mapping[str, float] = field(default_factory=dict, compare=False)
     """Metrics of the audit when the reward was given, see `Audit`; empty without one."""
+    asked: bool = True
+    """Whether the main judge was asked: not where the part named by `when` has a number."""
 
 
 class RewardSource(Protocol):

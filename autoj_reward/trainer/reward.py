@@ -110,12 +110,7 @@ class AsyncRewardModel:
                     numbers[n] = None  # the judge gave it no number
             self.audit.start(candidates, numbers)
             audit = self.audit.figures
-        judgements = list(answers[JUDGE])
-        if self.config.when:
-            # Where the judge was not asked, the part before it gave the number.
-            first = answers[self.config.when]
-            judgements = [own or other for own, other in zip(judgements, first, strict=True)]
-        return self.rule.rewards(candidates, judgements, values, audit)
+        return self.rule.rewards(candidates, answers, values, audit)
 
     async def compare(
         self, pairs: Sequence[Pair | tuple[str, str, str]], unusable: Sequence[str] = ()

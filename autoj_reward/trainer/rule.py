@@ -35,6 +35,7 @@ class RewardRule:
         self._budgets: Budgets = make_budgets(config, FailureBudget)
         self._shape = Shaper(config.shaping)
         self._gives_lowest = config.no_answer == "lowest"
+        self._waits_for = config.when
         self._counts_thinking = config.shaping.length_of == "response"
         # The source's turns, whichever of them the judge reads.
         self._answers = replace(specs[JUDGE].asks, shows=None, shows_thinking=False)
@@ -82,22 +83,23 @@ class RewardRule:
     def rewards(
         self,
         candidates: Sequence[Candidate],
-        judgements: Sequence[Judgement | None],
+        answers: Mapping[str, Sequence[Judgement | None]],
         values: Sequence[Mapping[str, float | None]],
         audit: Mapping[str, float],
     ) -> list[Reward]:
         """Return one reward for each candidate, in order.
 
-        judgements: of the main judge, or of the part before it (`when`). values: as `values`
-        returns them. audit: metrics of the audit, which the rewards carry. Raises ConfigError if
-        shaping needs whole groups and a response is alone in its group.
+        answers: judgements of each part. values: as `values` returns them. audit: metrics of the
+        audit, which the rewards carry. Raises ConfigError if shaping needs whole groups and a
+        response is alone in its group.
         """
+        judgements = answers[JUDGE]
         raw = [self.parts.reward(part_values) for part_values in values]
         groups = [group_key(candidate) for candidate in candidates]
-        answers = [candidate.for_judge(self._answers).response for candidate in candidates]
-        texts = [answer.text for answer in answers]
+        responses = [candidate.for_judge(self._answers).response for candidate in candidates]
+        texts = [response.text for response in responses]
         if self._counts_thinking:
-            texts = [answer.thinking + answer.text for answer in answers]
+            texts = [response.thinking + response.text for response in responses]
         unanswered = [
             judgement is not None and judgement.outcome is Outcome.NO_ANSWER
             for judgement in judgements
@@ -111,12 +113,22 @@ class RewardRule:
             shaped = keep_lowest(shaped, unanswered, groups)
         rewards = []
         for n, judgement in enumerate(judgements):
-            # The main judge is no function, so it applies wherever no part before it has a number.
-            assert judgement is not None
+            is_asked = judgement is not None
+            if judgement is None:
+                # The part that the main judge waits for has a number here.
+                judgement = answers[self._waits_for or JUDGE][n]
+                assert judgement is not None
             shown_values = {} if self.parts.alone else values[n]
-            thinking_characters = len(answers[n].thinking)
             rewards.append(
-                Reward(judgement, raw[n], shaped[n], shown_values, thinking_characters, audit)
+                Reward(
+                    judgement,
+                    raw[n],
+                    shaped[n],
+                    shown_values,
+                    len(responses[n].thinking),
+                    audit,
+                    is_asked,
+                )
             )
         self._recent.extend(zip(candidates, rewards, strict=True))
         return rewards

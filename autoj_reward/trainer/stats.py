@@ -31,7 +31,8 @@ def batch_metrics(
 
     config: that of the reward. It alone decides on the names.
 
-    - `judge/<outcome>`, `judge/forced`, `judge/flagged`: share of the batch, 0 to 1.
+    - `judge/<outcome>`, `judge/forced`, `judge/flagged`: share of the main judge's judgements, 0
+      to 1. With `when` it is not asked about every response.
     - `judge/tie_rate`: share of the pairs within a group that have equal raw rewards.
     - `judge/group_std`: standard deviation of a group's raw rewards, mean over groups of several.
     - `judge/raw`, `judge/shaped`: mean reward before and after shaping, without missing ones.
@@ -56,7 +57,7 @@ def batch_metrics(
 
     With several parts, raw and shaped rewards are those of all parts together.
     """
-    judgements = [reward.judgement for reward in rewards]
+    judgements = [reward.judgement for reward in rewards if reward.asked]
     figures = {}
     for outcome in Outcome:
         if outcome is not Outcome.ABANDONED:  # only best-of-N with a shortlist has it

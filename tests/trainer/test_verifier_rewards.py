@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
-from autoj_reward import Candidate, Outcome, RewardConfig, RewardModel
+from autoj_reward import Candidate, Judgement, Outcome, RewardConfig, RewardModel
 from autoj_reward.config import check
 from autoj_reward.errors import BudgetExceeded, ConfigError
+from autoj_reward.service.trainers import add_routes
 from autoj_reward.trainer.trl import GRPOReward
 
 QUESTION = "What is 1/4 + 1/4?"
@@ -137,6 +140,7 @@ def test_the_verifier_is_asked_only_where_the_first_part_is_unsure(tmp_path: Pat
     # What decided says how the reward ended: the function, the verifier, or its failure.
     outcomes = [reward.judgement.outcome for reward in found]
     assert outcomes == [Outcome.OK] * 4 + [Outcome.TRUNCATED]
+    assert [reward.asked for reward in found] == [False, False, True, True, True]
 
 
 def test_where_the_first_part_fails_the_verifier_is_asked_and_the_failure_counts(
@@ -201,7 +205,20 @@ def test_names_of_metrics_do_not_depend_on_who_was_asked() -> None:
             )
         names.append(sorted(logged))
         assert logged["parts/judge_abstains"] == float(response == "1/2")
+        # What the judge did is measured where it was asked.
+        assert str(logged["judge/ok"]) == ("nan" if response == "1/2" else "1.0")
     assert names[0] == names[1]
+
+
+def test_a_service_counts_the_judgements_of_its_judge_alone() -> None:
+    counted: list[Judgement] = []
+    app = FastAPI()
+    with RewardModel(make_waiting()) as model, TestClient(app) as http:
+        add_routes(app, model, lambda found: counted.extend(judgement for judgement, _ in found))
+        for response in ("1/2", "one half"):
+            body = {"prompt": QUESTION, "response": response, "label": "1/2"}
+            assert http.post("/reward", json=body).json() == 1.0
+    assert [judgement.rating for judgement in counted] == [1.0] and counted[0].judge
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
