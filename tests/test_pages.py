@@ -270,7 +270,7 @@ def test_python(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 def test_run_files(snippet: Snippet) -> None:
     data = yaml.load(snippet.text.replace("!include", ""), yaml.SafeLoader)
     first = next(iter(data))
-    if first == "name":
+    if first == "name" or first in protocols.PROTOCOLS:
         check_format(data)
     elif first in EXTRACTS:
         extract, rest = EXTRACTS[first]
@@ -287,8 +287,8 @@ def check_format(data: dict[str, Any]) -> None:
     """Check the keys of a judge format, whose templates are files that a page does not show."""
     kind = ScalarFormat if data.get("kind") == "scalar" else JudgeFormat
     for name, protocol in protocols.PROTOCOLS.items():
-        keys = {field.alias or key for key, field in protocol.model_fields.items()}
-        assert set(data.pop(name, ())) <= keys
+        fields = protocol.model_fields.items()
+        assert set(data.pop(name, ())) <= {field.alias or name for name, field in fields}
     assert set(data) <= set(kind.model_fields)
 
 

@@ -323,7 +323,8 @@ def make_call_measure(name: str, variants: Sequence[str] = ()) -> Measure:
         )
         kinds = [row.case.kind for row in checked.rows]
         by_kind = tabulate(kinds, calls, range(len(calls)), checked.draws)
-        tables = {f"Called right: {name}, by kind of answer": by_kind}
+        # Kinds without such a response have no row.
+        tables = {f"Called right: {name}, by kind of answer": [row for row in by_kind if row["n"]]}
         return Measurement(checked.rate(calls), "; ".join(shares), tables=tables)
 
     return measure
