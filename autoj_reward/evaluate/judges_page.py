@@ -114,13 +114,17 @@ def _yield_tables(
 
     sizes = list(dict.fromkeys(size for judge in judges.values() for size in judge["best_of"]))
     if sizes:
-        gains = [_format_gains(name, judge, sizes) for name, judge in judges.items()]
+        gains: list[Sequence[str]] = []
+        for name, judge in judges.items():
+            gains.append(_format_gains(name, judge, sizes))
         for gap in fields["differences"]:
             gains.append(_format_gains(f"{gap['first']} less {gap['second']}", gap, sizes))
         head = ("judge", *(f"best of {size}" for size in sizes))
         yield "What N buys", head, gains, NOTES["gain"]
 
-    costs = [_format_cost(name, judge["cost"]) for name, judge in judges.items()]
+    costs: list[Sequence[str]] = []
+    for name, judge in judges.items():
+        costs.append(_format_cost(name, judge["cost"]))
     yield "Cost", COST_HEAD, costs, NOTES["cost"]
 
 

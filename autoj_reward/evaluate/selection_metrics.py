@@ -227,8 +227,14 @@ def share_of_gain(
 
     One sequence of values and of grades for each query, with n responses or more.
     """
-    gains = [gain(v, g, n) for v, g in zip(values, grades, strict=True)]
-    return ratio(gains, [gain(g, g, n) for g in grades])
+    gains = []
+    best_gains = []
+    for query_values, query_grades in zip(values, grades, strict=True):
+        value = np.array(query_values, dtype=float)
+        grade = np.array(query_grades, dtype=float)
+        gains.append(gain(value, grade, n))
+        best_gains.append(gain(grade, grade, n))
+    return ratio(gains, best_gains)
 
 
 def orders(

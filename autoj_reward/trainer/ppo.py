@@ -165,7 +165,7 @@ def prompt_table(
 
 
 def _read_ids(row: Mapping[str, Any], number: int) -> list[int]:
-    ids = row.get("input_ids")
+    ids: Any = row.get("input_ids")
     # A dataset may give tensors or arrays, whose elements are no keys.
     ids = ids.tolist() if hasattr(ids, "tolist") else ids
     if not isinstance(ids, Sequence) or not all(isinstance(token, int) for token in ids):
