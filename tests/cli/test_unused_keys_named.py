@@ -31,8 +31,8 @@ judge:
   serve: {replicas: 4, deadline_s: 60}
 """
 NAMED = (
-    "policy (kind fake of a policy) does not use script; judge (kind openai without a tokenizer, "
-    "format general) does not use max_model_len, tensor_parallel, criteria, serve.replicas"
+    "judge (kind openai without a tokenizer, format general) does not use max_model_len, "
+    "tensor_parallel, criteria, serve.replicas; policy (kind fake of a policy) does not use script"
 )
 
 
