@@ -75,13 +75,13 @@ def make_score(reward: Reward, rated_candidate: Candidate) -> Score:
     }
     if reward.value is None:
         return Score.unscored(
-            answer=rated_candidate.response,
+            answer=rated_candidate.response.text,
             explanation=judgement.why,
             metadata={**metadata, REASON: "grader_failed"},
         )
     return Score(
         value=reward.value,
-        answer=rated_candidate.response,
+        answer=rated_candidate.response.text,
         explanation=judgement.critique,
         metadata=metadata,
     )

@@ -119,7 +119,7 @@ def test_a_rows_own_fields_are_the_context(
     reply = verify(make_response("good"), talk, **row).json()
     assert reply["reward"] == 9.0 and reply.items() >= row.items()
     [(candidate, _)] = model.recent()
-    assert dict(candidate.context) == context and len(candidate.context.turns) == 3
+    assert dict(candidate.context) == context and len(candidate.prompt.turns) == 3
 
 
 @pytest.mark.parametrize("row", [{"rubric": ITEMS}, {"verifier_metadata": {"rubric": ITEMS}}])
