@@ -425,8 +425,8 @@ class Endpoint:
         """Return whether the endpoint answers a minimal request with the same parameters.
 
         Unless `anew` asks for a new one, one that has just passed stands for the refusals that
-        follow it, until as many come as may mean another fault. Raises ConfigError for a fault that no retry mends, EngineUnavailable at
-        the deadline.
+        follow it, until as many come as may mean another fault. Raises ConfigError for a fault that
+        no retry mends, EngineUnavailable at the deadline.
         """
         if not anew and self._refusals_since_test < ALIKE - 1:
             self._refusals_since_test += 1
