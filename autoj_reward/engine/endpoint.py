@@ -337,7 +337,10 @@ class Endpoint:
         async with self._testing:
             if sent_body != self._adapt(body):
                 return False
-            if self._answered_at >= request.sent_at or await self._takes_two_words(request):
+            # An account may run empty while earlier requests are still answered.
+            of_account = bool(refusal.likely_cause)
+            is_up = not of_account and self._answered_at >= request.sent_at
+            if is_up or await self._takes_two_words(request, anew=of_account):
                 if is_empty:
                     return True
                 if status in UNTIMELY:
@@ -418,14 +421,14 @@ class Endpoint:
             "" if repeatable else ". Sampling cannot be fixed, so verdicts are not repeatable",
         )
 
-    async def _takes_two_words(self, request: _Request) -> bool:
+    async def _takes_two_words(self, request: _Request, anew: bool) -> bool:
         """Return whether the endpoint answers a minimal request with the same parameters.
 
-        One that has just passed stands for the refusals that follow it, until as many come as may
-        mean another fault. Raises ConfigError for a fault that no retry mends, EngineUnavailable at
-        the deadline.
+        Unless `anew` asks for a new one, one that has just passed stands for the refusals that
+        follow it, until as many come as may mean another fault. Raises ConfigError for a fault that
+        no retry mends, EngineUnavailable at the deadline.
         """
-        if self._refusals_since_test < ALIKE - 1:
+        if not anew and self._refusals_since_test < ALIKE - 1:
             self._refusals_since_test += 1
             return True
         body = {n: v for n, v in request.body.items() if n not in CONTINUE_PARAMETERS}

@@ -94,7 +94,9 @@ NO_SYSTEM = re.compile(
 NO_CREDIT = re.compile(
     r"\binsufficient (?:account )?(?:balance|credits?|funds|quota)\b|\bcredit balance\b"
     r"|\b(?:no|out of|run out of|not enough) credits?\b|\brecharge\b|\btop up\b|\bin arrears\b"
-    r"|\bpayment (?:is )?(?:required|overdue)\b|\bbilling (?:hard )?limit\b",
+    r"|\bpayment (?:is )?(?:required|overdue)\b|\bbilling (?:hard )?limit\b"
+    r"|\bbudget has been exceeded\b|\bspending limit\b|\bused all (?:available )?credits?\b"
+    r"|\bkey limit exceeded\b|\bfree tier\b.{0,60}\b(?:exhausted|used up)\b",
     re.IGNORECASE,
 )
 """Wording of a refusal because the account is empty. It counts only if several inputs and two words
@@ -117,10 +119,12 @@ PERMANENT_CODES: Mapping[str, str] = {
         (
             "402",
             "accountoverdueerror",
+            "allocationquota.freetieronly",
             "arrearage",
             "billing_error",
             "billing_hard_limit_reached",
             "billing_not_active",
+            "budget_exceeded",
             "exceeded_current_quota_error",
             "insufficient_balance",
             "insufficient_credit",

@@ -2,7 +2,8 @@
 
 Python's own reader tells no places, and takes the last of two equal keys without a word. A judge
 writes what it likes around its object and errs inside it. So commas before a closing bracket, line
-breaks in strings, keys in single quotes and values without quotes are read, and nothing else is.
+breaks in strings, keys in single quotes, values without quotes and comments between members are
+read, and nothing else is.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from functools import lru_cache
 
 MAX_DEPTH = 32
 """Largest number of brackets around a member. A deeper object is not read."""
-_START = re.compile(r"""\{\s*+(?:"[^"\\\n]{1,200}+"|'[^'\\\n]{1,200}+')\s*+:""")
+_COMMENT = r"(?://[^\n]{0,200}+(?=\n|\Z)|/\*(?:[^*]|\*(?!/)){0,200}+\*/)\s*+"
+_START = re.compile(
+    rf"""\{{\s*+(?:{_COMMENT}){{0,3}}+(?:"[^"\\\n]{{1,200}}+"|'[^'\\\n]{{1,200}}+')\s*+:"""
+)
 """Beginning of an object. A brace in prose or LaTeX begins none."""
 _START_AT_END = re.compile(r"""\{\s*+(?:["'][^"'\\\n]{0,200}+["']?\s*+)?\Z""")
-_SPACE = re.compile(r"\s*+")
+_SPACE = re.compile(rf"\s*+(?:{_COMMENT})*+")
 _KEY = re.compile(r"""("[^"\\\n]{0,200}+"|'[^'\\\n]{0,200}+')\s*+:\s*+""")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)(")?', re.DOTALL)
 _BARE = re.compile(r"""[^\s,:{}\[\]"]++""")

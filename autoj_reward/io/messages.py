@@ -28,6 +28,8 @@ ROLES = {
     "prompter": "user",
     "gpt": "assistant",
     "chatgpt": "assistant",
+    "bard": "assistant",
+    "bing": "assistant",
     "bot": "assistant",
     "model": "assistant",
     "observation": "tool",

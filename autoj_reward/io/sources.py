@@ -113,6 +113,8 @@ def _read_table(source: str, separator: str) -> Numbered:
     with _explain_errors(source, (*DAMAGED, csv.Error)) as place, _open_source(source) as raw:
         csv.field_size_limit(MAX_CELL)
         text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+        separator = _find_separator(text.readline(), separator)
+        text.seek(0)
         rows = csv.reader(text, delimiter=separator, strict=True)
         names = next(rows, [])
         if len(set(names)) < len(names):
@@ -124,6 +126,12 @@ def _read_table(source: str, separator: str) -> Numbered:
             place.line = rows.line_num
             if cells:
                 yield number, partial(_join_cells, names, cells)
+
+
+def _find_separator(header: str, usual: str) -> str:
+    """Return what stands between columns: spreadsheets write semicolons where numbers have a
+    decimal comma."""
+    return usual if usual in header else next((mark for mark in ";\t" if mark in header), usual)
 
 
 def _join_cells(names: list[str], cells: list[str]) -> dict[str, Any]:

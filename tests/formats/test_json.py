@@ -46,6 +46,19 @@ READ = [
     pytest.param(
         '{"critique": "two\nlines", "final_rating": 7,\n}', 7, id="line break, last comma"
     ),
+    pytest.param(
+        '{\n  // {"final_rating": 9}\n  "critique": "At http://x.org/*",\n'
+        '  "final_rating": 7 // of 10\n}',
+        7,
+        id="comments to the end of a line",
+    ),
+    pytest.param(
+        '{/* rating */ "critique": "Good." /* "final_rating": 9, */, "final_rating": 7}',
+        7,
+        id="comments in a line",
+    ),
+    pytest.param('{"final_rating": /* 9 */ 7}', NOT_JSON, id="a comment before the value"),
+    pytest.param('{"final_rating": 7 /* of 10}', NOT_JSON, id="a comment without an end"),
     pytest.param("{'final_rating': 7}", 7, id="single quotes"),
     pytest.param('{"Final_Rating": 7}', 7, id="capitals"),
     pytest.param('{"final_rating": "8"}', 8, id="string for a number"),
@@ -273,6 +286,7 @@ PIECES = [
         '\\"',
     ),
     *('{"final_rating": 7}', '{"final_rating": ', '"final_rating": 10, ', "}", "]", ",", " ", "\n"),
+    *("{//", "{/*", "//{\n", "/*{*/", '{/*"a"*/', '{"a":1//', '{"a":1/*', '{"a":1,/**/'),
     *('{"a": "', "{'a': \"{", '{ "a" : ', '{"a":"b",'),
 ]
 

@@ -14,6 +14,7 @@ def says(text: Any) -> dict[str, Any]:
 
 
 Q, A, B = "Name a fruit.", "A pear.", "A stone."
+SYSTEM = {"role": "system", "content": "S"}
 CHAT = [user("Hi"), says("Hello"), user("Name a tree.")]
 PAIR: dict[str, Any] = {"query": Q, "responses": [A, B], "label": "A"}
 SWAPPED = PAIR | {"label": "B"}
@@ -67,6 +68,24 @@ ROWS: dict[str, list[tuple[str, dict[str, Any], dict[str, Any]]]] = {
          {"source": "s", "prompt": Q, **SIDES, "chosen-rating": 4.5, "chosen-model": "m",
           "rejected-rating": 2.0, "rejected-model": "n"}, PAIR | {"scores": [4.5, 2.0]}),
         ("skywork_pref", {**SIDES, "source": "magpie"}, PAIR),
+        ("trl_pref_explicit",
+         {"prompt": Q, "conversation": [{"input": Q, "output": A}], **SIDES}, PAIR),
+        ("trl_pref_explicit",
+         {"system_prompt": "S", "history": [["Hi", "Hello"]], "prompt": Q, "chosen": A,
+          "rejected": B},
+         {"responses": [A, B], "label": "A", "messages": [SYSTEM, *CHAT[:2], user(Q)]}),
+        ("axolotl_icr_intel",
+         {"system": "", "history": [["Hi", "Hello"]], "question": Q, "response_chosen": A,
+          "response_rejected": B},
+         {"responses": [A, B], "label": "A", "messages": [*CHAT[:2], user(Q)]}),
+        ("trl_pref_implicit", {"system": "S", **SIDES},
+         {"messages": [SYSTEM, user(Q)], "responses": [A, B], "label": "A"}),
+        ("axolotl_icr_intel",
+         {"qid": 1, "question": Q, "date": "d", "metadata": ["m"], "response_j": A,
+          "response_k": B}, PAIR),
+        ("openai_pref",
+         {"input": {"messages": [user(Q)], "tools": [], "parallel_tool_calls": True},
+          "preferred_output": [says(A)], "non_preferred_output": [says(B)]}, PAIR),
         ("infinity_pref", {"task_category": "x", "prompt": Q, **SIDES}, PAIR),
         ("magpie_dpo", {"uuid": "u", "instruction": Q, **SIDES, "task_category": None}, PAIR),
         ("ultrainteract_pair",
@@ -124,6 +143,12 @@ ROWS: dict[str, list[tuple[str, dict[str, Any], dict[str, Any]]]] = {
         ("pair", {"query": Q, "response_1": A, "response_2": B, "label": 1}, SWAPPED),
     ],
     "votes": [
+        ("pair", {"question": Q, "response_1": A, "response_2": B, "label": 1}, SWAPPED),
+        ("alpaca_pair",
+         {"instruction": Q, "input": "", "response_1": A, "response_2": B, "label": "b"}, SWAPPED),
+        ("search_arena",
+         {**VOTE, "messages_a": SIDES["chosen"], "messages_b": SIDES["rejected"],
+          "winner": "model_b", "primary_intent": "x"}, SWAPPED),
         ("arena140k",
          {"id": "i", **VOTE, "winner": "both_bad", "evaluation_session_id": "e",
           "conversation_a": [user(PARTS), says([{"type": "text", "text": A}])],
@@ -175,6 +200,17 @@ ROWS: dict[str, list[tuple[str, dict[str, Any], dict[str, Any]]]] = {
         ("swift_query_response",
          {"system": "S", "question": Q, "answer": A, "history": "[['Hi', 'Hello']]"},
          {"messages": [{"role": "system", "content": "S"}, *CHAT[:2], user(Q)], "response": A}),
+        ("trl_unpaired", {"system": "S", "prompt": Q, "completion": A, "label": True},
+         {"messages": [SYSTEM, user(Q)], "response": A, "label": True}),
+        ("dolly",
+         {"instruction": Q, "context": "A list.", "response": A, "category": "closed_qa"},
+         {"query": f"{Q}\nA list.", "response": A}),
+        ("prompt_alias", {"id": "i", "system_prompt": "S", "question": Q, "response": A},
+         {"messages": [SYSTEM, user(Q)], "response": A}),
+        ("response", {"system_prompt": "S", "prompt": Q, "response": A},
+         {"messages": [SYSTEM, user(Q)], "response": A}),
+        ("lf_sharegpt_sft_kto",
+         {"conversations": [{"from": "user", "value": Q}, {"from": "bing", "value": A}]}, ONE),
         ("swift_sharegpt_kto",
          {"conversation": [{"human": "Hi", "assistant": "Hello"}, {"human": Q, "assistant": A}],
           "label": True},
@@ -193,6 +229,9 @@ ROWS: dict[str, list[tuple[str, dict[str, Any], dict[str, Any]]]] = {
         ("response", {"query": Q, "response": A, "rating": 4}, ONE | {"score": 4}),
     ],
     "prompts and rubrics": [
+        ("alpaca_prompts", {"instruction": Q, "input": ""}, {"query": Q}),
+        ("alpaca_prompts", {"instruction": "Translate.", "input": "oui"},
+         {"query": "Translate.\noui"}),
         ("rubrichub_export", {"question": Q, "id": "i", "rubrics": ITEMS},
          {"query": Q, "rubric": SHOWN_ITEMS}),
         ("profbench",

@@ -231,6 +231,16 @@ def test_a_table_of_texts_with_names_of_its_own(tmp_path: Path, capsys: Any) -> 
     assert record["responses"] == [A, f'{B}\n"x"'] and record["label"] == "A"
 
 
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_table_says_what_separates_its_columns(mark: str, tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "rows.csv"
+    rows = [("prompt", "response"), (f'"{Q} a{mark} b"', A)]
+    text = "".join(f"{mark.join(cells)}\r\n" for cells in rows)
+    path.write_text(f"\ufeff{text}", encoding="utf-8", newline="")
+    [record] = show(str(path), capsys)
+    assert (record["query"], record["response"]) == (f"{Q} a{mark} b", A)
+
+
 def test_a_field_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:
     source = write_rows(tmp_path, {"question": Q, "output": {"text": A}})
     columns = {"prompt": "qestion", "response": "output.text"}
