@@ -152,12 +152,18 @@ def explain_media(media: Iterable[Media], readers: str) -> str:
 
 def with_marks(text: str, media: Iterable[Media]) -> str:
     """Return a text with a mark in the place of each of its media."""
-    pieces: list[str] = []
+    return "".join(piece for piece, _ in split_at_media(text, media))
+
+
+def split_at_media(text: str, media: Iterable[Media]) -> Iterator[tuple[str, Media | None]]:
+    """Yield the pieces of a text in order, each with None, and between them the mark of each of its
+    media with the media itself."""
     start = 0
     for found in media:
-        pieces += [text[start : found.place], found.mark]
+        yield text[start : found.place], None
+        yield found.mark, found
         start = found.place
-    return "".join([*pieces, text[start:]])
+    yield text[start:], None
 
 
 def find_media(message: Mapping[str, Any], where: str, most: int) -> tuple[Media, ...]:

@@ -294,10 +294,7 @@ def make_reach_measure(attack: str, rival: str, names: Sequence[str] = ()) -> Me
         a, b = checked.values(attack), checked.values(rival)
         hits = np.where(np.isnan(a) | np.isnan(b), np.nan, a >= b)
         hits = np.where(checked.find_refusals(attack), 0.0, hits)
-        shares = (
-            f"{n}: {_format_number(mean(hits[k :: len(names)]))}" for k, n in enumerate(names)
-        )
-        return Measurement(checked.rate(hits), "; ".join(shares))
+        return Measurement(checked.rate(hits), _describe_variants(names, hits))
 
     return measure
 
@@ -317,17 +314,21 @@ def make_call_measure(name: str, variants: Sequence[str] = ()) -> Measure:
         values = checked.values(name)
         calls = np.where(np.isnan(values), np.nan, values > sum(scale) / 2)
         calls = np.where(checked.find_refusals(name), 0.0, calls)
-        shares = (
-            f"{variant}: {_format_number(mean(calls[k :: len(variants)]))}"
-            for k, variant in enumerate(variants)
-        )
         kinds = [row.case.kind for row in checked.rows]
         by_kind = tabulate(kinds, calls, range(len(calls)), checked.draws)
         # Kinds without such a response have no row.
         tables = {f"Called right: {name}, by kind of answer": [row for row in by_kind if row["n"]]}
-        return Measurement(checked.rate(calls), "; ".join(shares), tables=tables)
+        return Measurement(checked.rate(calls), _describe_variants(variants, calls), tables=tables)
 
     return measure
+
+
+def _describe_variants(names: Sequence[str], values: Array) -> str:
+    """Return the mean value of each variant of an attack, in words. Rows have one each in turn."""
+    return "; ".join(
+        f"{name}: {_format_number(mean(values[place :: len(names)]))}"
+        for place, name in enumerate(names)
+    )
 
 
 def tabulate(

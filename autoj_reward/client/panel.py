@@ -48,9 +48,14 @@ class Panel:
         view: View | None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Ask]:
-        """Yield a function that asks all judges about single ratings, and returns their vote.
+        """Open every judge of the panel, and yield a function that asks them.
 
-        Other inputs go to the main judge. main: opens it. view, progress: as for `open_ask`.
+        For inputs that rate a single response the function asks all judges and returns their vote.
+        Comparisons and other inputs go to the main judge alone.
+
+        main: context that opens the main judge. journal: record of all judges' judgements. view:
+        number that the caller needs, without which a judgement abstains. progress: called with
+        each judgement that is made.
         """
         async with AsyncExitStack() as stack:
             asks = {JUDGE: await stack.enter_async_context(main)}

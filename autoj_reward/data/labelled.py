@@ -51,7 +51,7 @@ class DataFile(Block):
 
 
 class DataFolder(Block):
-    """Where the relative paths of data files start."""
+    """Settings that say in which folder data files with a relative path are looked for."""
 
     folder: Path | None = None
     """Where relative paths start, except those from ./, which start in the working directory. null:
@@ -156,7 +156,8 @@ def data_files(data: JudgeData, *more: str) -> list[str]:
 
 
 def data_file(entry: str | DataFile) -> DataFile:
-    """Return an entry of a list of files, of which a path alone names all rows."""
+    """Return an entry of a list of data files as a record. A path alone stands for the whole
+    file."""
     return DataFile(path=entry) if isinstance(entry, str) else entry
 
 
@@ -178,7 +179,11 @@ def rated_files(data: JudgeData, fmt: JudgeFormat) -> Iterator[tuple[str, Rows[R
 def compared_files(
     data: JudgeData, fmt: JudgeFormat, *, margins: bool = False
 ) -> Iterator[Rows[Compared]]:
-    """Yield the rows of each file of `compared`. margins: as for `read_compared`."""
+    """Yield the labelled pairs of each file of `compared`.
+
+    margins: whether a pair also brings how much better its better response is, where the file says
+    it.
+    """
     for file in map(data_file, data.compared):
         path = data_path(data, file.path)
         yield read_compared(path, fmt, data.columns, data.layout, file.split, margins=margins)

@@ -33,7 +33,7 @@ NOTES = {
 
 
 def print_judges(fields: ResultFields) -> None:
-    """Print the tables of a comparison. fields: of its result."""
+    """Print a comparison of judges as tables. fields: the `result` of its JSON file."""
     for title, head, rows, _ in _yield_tables(fields):
         print(f"{title}:")
         print("\n".join(table(head, rows)))
@@ -42,7 +42,8 @@ def print_judges(fields: ResultFields) -> None:
 
 
 def render_judges(data: str, fields: ResultFields) -> str:
-    """Return the page as HTML. data: path of the rows. fields: of the result."""
+    """Return the page as HTML. data: path of the rows. fields: as for
+    `print_judges`."""
     about = (
         f"{data} · {plural(fields['queries'], 'query')} · "
         f"{plural(fields['responses'], 'response')} · {_describe_labels(fields)}"

@@ -174,7 +174,8 @@ class JudgeProtocol(Block):
 
     @cached_property
     def layout(self) -> tuple[MessageBlock, ...]:
-        """Messages of the prompt in their order."""
+        """Return the messages of the prompt in order: those of `messages`, or the system message
+        and the user's template."""
         if self.messages:
             return self.messages
         user = MessageBlock(role="user", template=self.template)

@@ -21,7 +21,7 @@ from autoj_reward.formats.protocols import JudgeProtocol
 from autoj_reward.formats.read import PlantSearch
 from autoj_reward.formats.schema import PLACEHOLDER, JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import PLAIN, Turns
-from autoj_reward.media import Media
+from autoj_reward.media import Media, split_at_media
 from autoj_reward.rubric_items import RubricItem
 from autoj_reward.types import PLANTED_FLAG, JudgeInput
 
@@ -177,15 +177,11 @@ def _make_query_parts(prompt: Prompt) -> tuple[Part, ...]:
 
 def _split_at_media(part: Part, media: Sequence[Media]) -> tuple[Part, ...]:
     """Return the parts of a text with its media in their places."""
-    if not media:
-        return (part,)
     parts = []
-    start = 0
-    for found in media:
-        parts.append(replace(part, text=part.text[start : found.place]))
-        parts.append(replace(part, text=found.mark, trusted=True, media=found))
-        start = found.place
-    return (*parts, replace(part, text=part.text[start:]))
+    for text, found in split_at_media(part.text, media):
+        is_trusted = part.trusted or found is not None
+        parts.append(replace(part, text=text, trusted=is_trusted, media=found))
+    return tuple(parts)
 
 
 def _make_conversation_parts(turns: Sequence[Turn], turn_marks: Turns) -> tuple[Part, ...]:

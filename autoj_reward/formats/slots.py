@@ -152,7 +152,7 @@ class Slot(ABC):
 
     @property
     def high(self) -> float:
-        """End of the scale of numbers; NaN without numbers."""
+        """Return the highest number that the slot may hold; NaN for a slot of labels."""
         return math.nan
 
     @property

@@ -131,7 +131,10 @@ class JudgeSpec:
         return {name: required and name not in filled for name, required in fields}
 
     def shown_context(self, context: Context, kind: str) -> Context:
-        """Return the context fields that the judge shows by this protocol; others are refused."""
+        """Return a context without the fields that the judge does not show.
+
+        A judge rejects an input with such a field. kind: name of the protocol.
+        """
         shown = self.context(kind)
         return Context({name: text for name, text in context.items() if name in shown})
 

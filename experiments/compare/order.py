@@ -27,6 +27,8 @@ from experiments.tables import Section, tabled
 
 SIZES = (2, 4, 8, 10, 16, 24, 32)
 """Values of N for best-of-N. Those above the number of responses are left out."""
+GAIN = "share of the oracle's gain"
+"""Name of the vertical axis of the plots."""
 COMPARED = ("order", "order_given_length", "best_of_10")
 """Figures for which the judge's difference to each rival is computed."""
 RATERS = {
@@ -100,7 +102,7 @@ def measure_order(
 def _compare_raters(outputs: Outputs, first: Values, second: Values) -> dict[str, Any]:
     """Return the figures of the first rater less those of the second, from paired resamples."""
     first_statistics, second_statistics = (
-        make_order_statistics(split_by_query(outputs.graded, values)) for values in (first, second)
+        _make_statistics(split_by_query(outputs.graded, values)) for values in (first, second)
     )
     names = [name for name in COMPARED if name in first_statistics]
     return {
@@ -110,10 +112,10 @@ def _compare_raters(outputs: Outputs, first: Values, second: Values) -> dict[str
 
 
 def _measure_queries(outputs: Outputs, queries: Sequence[WithinQuery]) -> dict[str, Any]:
-    return {name: _estimate(outputs, s) for name, s in make_order_statistics(queries).items()}
+    return {name: _estimate(outputs, s) for name, s in _make_statistics(queries).items()}
 
 
-def make_order_statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
+def _make_statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
     """Return by name the mean of both correlations over queries, and the gain of each best of N."""
     statistics = {
         measure.__name__: share(
@@ -121,11 +123,15 @@ def make_order_statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic
         )
         for measure in (order, order_given_length)
     }
+    return statistics | make_gain_statistics(queries)
+
+
+def make_gain_statistics(queries: Sequence[WithinQuery]) -> dict[str, Statistic]:
+    """Return the share of the oracle's gain of each best of N, by name (`best_of_N`)."""
     fewest = min((len(query.grades) for query in queries), default=0)
-    for n in (n for n in SIZES if n <= fewest):
-        values = [query.values for query in queries]
-        statistics[f"best_of_{n}"] = share_of_gain(values, [query.grades for query in queries], n)
-    return statistics
+    values = [query.values for query in queries]
+    grades = [query.grades for query in queries]
+    return {f"best_of_{n}": share_of_gain(values, grades, n) for n in SIZES if n <= fewest}
 
 
 def _estimate(outputs: Outputs, statistic: Statistic) -> dict[str, Any]:
@@ -194,14 +200,15 @@ def draw_order_plots(result: Mapping[str, Any]) -> dict[str, str]:
     for part, name in (("ordered", "best-of-n"), ("candidates", "best-of-n-candidates")):
         if part_figures := result["parts"].get(part):
             lines = {
-                rater: [
-                    (n, at["value"])
-                    for n in SIZES
-                    if (at := rater_figures["all"].get(f"best_of_{n}"))
-                ]
+                rater: list_gains(rater_figures["all"])
                 for rater, rater_figures in part_figures["rated"].items()
             }
             last = max((n for line in lines.values() for n, _ in line), default=SIZES[-1])
             lines |= {"oracle": [(SIZES[0], 1), (last, 1)], "random": [(SIZES[0], 0), (last, 0)]}
-            plots[name] = curves(lines, "N", "share of the oracle's gain", {"oracle", "random"})
+            plots[name] = curves(lines, "N", GAIN, {"oracle", "random"})
     return plots
+
+
+def list_gains(figures: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Return the points (N, share of the oracle's gain) of the figures of one rater."""
+    return [(n, at["value"]) for n in SIZES if (at := figures.get(f"best_of_{n}"))]

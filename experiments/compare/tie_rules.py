@@ -29,15 +29,28 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from autoj_reward.config import JudgeConfig
+from autoj_reward.config import JudgeConfig, View
 from autoj_reward.data.labelled import JudgeData
 from autoj_reward.evaluate.selection_metrics import tie_counts
 from autoj_reward.evaluate.statistics import difference, ratio
 from autoj_reward.io.chart import curves
 from autoj_reward.journal import Journal
-from experiments.compare.order import SIZES, make_order_statistics, split_by_query
-from experiments.compare.outputs import OrderedConfig, Outputs, Values, read_graded_outputs
+from experiments.compare.order import (
+    GAIN,
+    SIZES,
+    list_gains,
+    make_gain_statistics,
+    split_by_query,
+)
+from experiments.compare.outputs import (
+    OrderedConfig,
+    Outputs,
+    Values,
+    make_rated_rows,
+    read_graded_outputs,
+)
 from experiments.compare.panel import ask, load_judge_format, make_greedy
+from experiments.compare.rivals import predict_by_length
 from experiments.study import ResampledConfig, Study, study_command
 from experiments.tables import report, tabled
 
@@ -66,9 +79,10 @@ async def study(run: Study[TieRulesConfig]) -> str:
     judged: dict[str, Any] = {}
     text = ""
     with closing(Journal(config.output / "journal.sqlite")) as journal:
-        others = {"length": _measure_lengths(outputs)}
+        lengths = predict_by_length(make_rated_rows(outputs.graded)).values
+        others: dict[str, Values] = {"length": lengths}
         if config.scalar:
-            others["scalar"] = await _read_values(config.scalar, outputs, journal, "rating")
+            [others["scalar"]] = await _read_views(config.scalar, outputs, journal, ["rating"])
         for name, judge in config.judges.items():
             ways = await _ask_judge(judge, outputs, journal) | others
             judged[name] = _measure_ways(outputs, ways)
@@ -77,23 +91,19 @@ async def study(run: Study[TieRulesConfig]) -> str:
     return text
 
 
-def _measure_lengths(outputs: Outputs) -> Values:
-    return [float(len(output.text)) for row in outputs.graded for output in row.outputs]
-
-
-async def _read_values(
-    judge: JudgeConfig, outputs: Outputs, journal: Journal, view: Any
-) -> list[float | None]:
-    """Return the number that a judge gives to every output."""
-    answers = await ask(judge, journal, outputs.make_inputs())
-    return [answers[item].view(view) for item in outputs.make_inputs()]
+async def _read_views(
+    judge: JudgeConfig, outputs: Outputs, journal: Journal, views: Sequence[View]
+) -> list[Values]:
+    """Return by view the numbers that a judge gives to all outputs."""
+    inputs = outputs.make_inputs()
+    answers = await ask(judge, journal, inputs)
+    return [[answers[item].view(view) for item in inputs] for view in views]
 
 
 async def _ask_judge(judge: JudgeConfig, outputs: Outputs, journal: Journal) -> dict[str, Values]:
     """Return by way the numbers by which the judge's best response is chosen."""
     greedy = make_greedy(judge, judge.critique)
-    written = await _read_values(greedy, outputs, journal, "rating")
-    expected = await _read_values(greedy, outputs, journal, "expected")
+    written, expected = await _read_views(greedy, outputs, journal, ["rating", "expected"])
     ways: dict[str, Values] = {
         WRITTEN: written,
         "written-expected": break_ties(written, expected),
@@ -101,7 +111,7 @@ async def _ask_judge(judge: JudgeConfig, outputs: Outputs, journal: Journal) -> 
     }
     if judge.critique:
         prompted = make_greedy(judge, critique=False)
-        direct = await _read_values(prompted, outputs, journal, "expected")
+        [direct] = await _read_views(prompted, outputs, journal, ["expected"])
         ways |= {"written-direct": break_ties(written, direct), "direct": direct}
     return ways
 
@@ -119,21 +129,19 @@ def break_ties(ratings: Values, numbers: Values) -> list[float | None]:
 
 def _measure_ways(outputs: Outputs, ways: Mapping[str, Values]) -> dict[str, Any]:
     """Return the figures of each way, and its best of N less that of `written`."""
-    statistics = {
-        way: make_order_statistics(split_by_query(outputs.graded, values))
-        for way, values in ways.items()
-    }
-    queries = len(outputs.graded)
+    count = len(outputs.graded)
+    written_gains = make_gain_statistics(split_by_query(outputs.graded, ways[WRITTEN]))
     measured = {}
     for way, values in ways.items():
-        counts = tie_counts(query.values for query in split_by_query(outputs.graded, values))
-        shares = {name: s for name, s in statistics[way].items() if name.startswith("best_of")}
-        figures = {"ties": asdict(outputs.draws.over(ratio(*counts.T), queries))}
-        for name, statistic in shares.items():
-            less = difference(statistic, statistics[WRITTEN][name])
-            figures[name] = asdict(outputs.draws.over(statistic, queries))
-            figures[f"less_{name}"] = asdict(outputs.draws.over(less, queries))
-        measured[way] = figures | {"abstained": sum(value is None for value in values)}
+        queries = split_by_query(outputs.graded, values)
+        ties = ratio(*tie_counts(query.values for query in queries).T)
+        figures: dict[str, Any] = {"ties": asdict(outputs.draws.over(ties, count))}
+        for name, gain in make_gain_statistics(queries).items():
+            less = difference(gain, written_gains[name])
+            figures[name] = asdict(outputs.draws.over(gain, count))
+            figures[f"less_{name}"] = asdict(outputs.draws.over(less, count))
+        figures["abstained"] = sum(value is None for value in values)
+        measured[way] = figures
     return measured
 
 
@@ -172,21 +180,11 @@ def _make_sections(result: Mapping[str, Any]) -> Iterator[Any]:
 
 def draw_plots(result: Mapping[str, Any]) -> dict[str, str]:
     """Return a plot for each judge: the share of the oracle's gain by N, one line per way."""
-    return {judge: curves(_draw_ways(ways), "N", LABEL) for judge, ways in result["judges"].items()}
-
-
-LABEL = "share of the oracle's gain"
-
-
-def _draw_ways(ways: Mapping[str, Any]) -> dict[str, Sequence[tuple[float, float]]]:
-    return {
-        way: [
-            (float(n), figures[f"best_of_{n}"]["value"])
-            for n in SIZES
-            if figures.get(f"best_of_{n}")
-        ]
-        for way, figures in ways.items()
-    }
+    plots = {}
+    for judge, ways in result["judges"].items():
+        lines = {way: list_gains(figures) for way, figures in ways.items()}
+        plots[judge] = curves(lines, "N", GAIN)
+    return plots
 
 
 main = study_command(TieRulesConfig, study, limit="instructions")

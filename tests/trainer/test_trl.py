@@ -148,33 +148,39 @@ def score_by_rubric(query: str, response: str) -> float:
     }[query]
 
 
-@pytest.mark.training
-def test_grpo_rewards_each_row_by_its_rubric(tmp_path: Path, policy: str) -> None:
+def take_grpo_step(policy: str, reward: RewardModel, columns: dict[str, Any], folder: Path) -> Any:
+    """Return TRL's trainer after one step over four responses to each of four prompts."""
     from trl import GRPOConfig, GRPOTrainer
 
+    trainer = GRPOTrainer(
+        model=policy,
+        reward_funcs=reward.trl(),
+        args=GRPOConfig(
+            output_dir=str(folder),
+            per_device_train_batch_size=16,
+            num_generations=4,
+            max_completion_length=8,
+            max_steps=1,
+            logging_steps=1,
+            report_to=[],
+            use_cpu=True,
+            save_strategy="no",
+        ),
+        train_dataset=Dataset.from_dict(columns),
+    )
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.training
+def test_grpo_rewards_each_row_by_its_rubric(tmp_path: Path, policy: str) -> None:
     config = RewardConfig(
         judge=JudgeConfig(kind="fake", format="rubric-item"),
         rubric=RubricConfig(by="items", hard=True),
     )
     columns = {"prompt": QUERIES, "rubric": [RUBRICS[query] for query in QUERIES]}
     with RewardModel(config) as reward:
-        trainer = GRPOTrainer(
-            model=policy,
-            reward_funcs=reward.trl(),
-            args=GRPOConfig(
-                output_dir=str(tmp_path),
-                per_device_train_batch_size=16,
-                num_generations=4,
-                max_completion_length=8,
-                max_steps=1,
-                logging_steps=1,
-                report_to=[],
-                use_cpu=True,
-                save_strategy="no",
-            ),
-            train_dataset=Dataset.from_dict(columns),
-        )
-        trainer.train()
+        trainer = take_grpo_step(policy, reward, columns, tmp_path)
         recent = reward.recent()
     expected = [
         score_by_rubric(candidate.prompt.text, candidate.response.text) for candidate, _ in recent
@@ -200,8 +206,6 @@ def know_short(candidate: Candidate) -> float | None:
 def test_grpo_rewards_right_answers_by_the_verifier_that_a_rule_leaves_them_to(
     tmp_path: Path, policy: str
 ) -> None:
-    from trl import GRPOConfig, GRPOTrainer
-
     config = RewardConfig(
         judge=JudgeConfig(kind="fake", format="equivalence"),
         when="rule",
@@ -210,23 +214,7 @@ def test_grpo_rewards_right_answers_by_the_verifier_that_a_rule_leaves_them_to(
     )
     columns = {"prompt": QUERIES, "solution": [SOLUTIONS[query] for query in QUERIES]}
     with RewardModel(config) as reward:
-        trainer = GRPOTrainer(
-            model=policy,
-            reward_funcs=reward.trl(),
-            args=GRPOConfig(
-                output_dir=str(tmp_path),
-                per_device_train_batch_size=16,
-                num_generations=4,
-                max_completion_length=8,
-                max_steps=1,
-                logging_steps=1,
-                report_to=[],
-                use_cpu=True,
-                save_strategy="no",
-            ),
-            train_dataset=Dataset.from_dict(columns),
-        )
-        trainer.train()
+        trainer = take_grpo_step(policy, reward, columns, tmp_path)
         recent = reward.recent()
     asked = [len(candidate.response.text) % 2 for candidate, _ in recent]
     assert 0 < sum(asked) < 16
